@@ -7,7 +7,14 @@ from simpletuner_fleet.web import routes
 from tests.web.browser import Role
 from tests.web.fleet import FleetState
 
-NO_PAGES = ("/assets/", "/favicon.ico", "/jobs/{id}/pictures/", "/configs/{name}/export")
+NO_PAGES = (
+    "/assets/",
+    "/favicon.ico",
+    "/login/with/",
+    "/login/back/",
+    "/jobs/{id}/pictures/",
+    "/configs/{name}/export",
+)
 """Rows of the console's table that answer with no page."""
 
 
@@ -62,12 +69,14 @@ PAGES = (
     PageRow("/admin/tokens"),
     PageRow("/admin/audit"),
     PageRow("/admin/settings"),
+    PageRow("/notifications"),
     PageRow("/me"),
     PageRow("/help"),
     PageRow("/guide", role="nobody"),
     PageRow("/guide/{page}", role="nobody", names=("first-hour", "settings", "troubleshooting")),
     PageRow("/start", role="nobody"),
     PageRow("/login", role="nobody"),
+    PageRow("/login/terminal"),
 )
 
 

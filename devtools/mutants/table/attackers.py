@@ -28,6 +28,23 @@ ATTACKERS = (
         "    if others:\n",
         ("tests/core/jobs/test_start_failure.py",),
     ),
+    # Being told
+    Mutant(
+        "others-are-told-of-a-job",
+        "whoever has an endpoint is told of everybody's jobs",
+        "core/notices/kinds.py",
+        "    return bool(notice.owner) and notice.owner == endpoint.owner\n",
+        "    return bool(notice.owner)\n",
+        ("tests/core/notices/test_kinds.py",),
+    ),
+    Mutant(
+        "a-name-is-resolved-twice",
+        "a webhook's name that means another machine a moment later leads into the server's own network",
+        "delivery/reach.py",
+        "                str(address),\n                port,\n                ssl=",
+        "                (await self._resolve(host, port))[0] if address else host,\n                port,\n                ssl=",
+        ("tests/delivery/test_reach.py",),
+    ),
     # Attackers
     Mutant(
         "the-rest-is-left-in-its-group",

@@ -71,6 +71,43 @@ class WrongPassword(Unauthenticated):
     next_step = "Try again, or ask an administrator for a link to set a new password."
 
 
+class SignInFailed(FleetError):
+    """The log-in with the provider did not succeed."""
+
+    code = "sign_in_failed"
+    next_step = "Go back to the log-in page and try again. If it keeps happening, the server's log says more."
+
+
+class SignInLost(SignInFailed):
+    """This log-in was not begun in this browser, took too long, or has already been used."""
+
+    code = "sign_in_lost"
+    next_step = "Go back to the log-in page and begin again."
+
+
+class NotVouchedFor(SignInFailed):
+    """The provider's token cannot be trusted."""
+
+    code = "not_vouched_for"
+    next_step = (
+        "Try again. If it keeps happening, ask an administrator to compare the settings with the provider's."
+    )
+
+
+class NoRole(SignInFailed):
+    """The provider knows you, but none of your groups has a role here."""
+
+    code = "no_role"
+    next_step = "Ask an administrator to add you to a group that may log in."
+
+
+class ProviderUnusable(SignInFailed):
+    """The provider cannot be used."""
+
+    code = "provider_unusable"
+    next_step = "Try again in a moment; administrators can log in with their name and password meanwhile."
+
+
 class InvalidToken(FleetError):
     """Invalid token."""
 
@@ -191,6 +228,13 @@ class UserDisabled(Conflict):
 
     code = "user_disabled"
     next_step = "Enable the user first."
+
+
+class ForeignUser(Conflict):
+    """This user logs in with a provider and has no password here."""
+
+    code = "foreign_user"
+    next_step = "Change the user's groups or password at the provider."
 
 
 class WrongJobState(Conflict):

@@ -12,7 +12,9 @@ from simpletuner_fleet.http.api.admin import own_tokens as own_tokens_api
 from simpletuner_fleet.http.api.admin import quotas as quotas_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
 from simpletuner_fleet.http.api.admin import sessions as sessions_api
+from simpletuner_fleet.http.api.admin import sign_in as sign_in_api
 from simpletuner_fleet.http.api.admin import teams as teams_api
+from simpletuner_fleet.http.api.admin import terminals as terminals_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
@@ -27,6 +29,7 @@ from simpletuner_fleet.http.api.jobs import logs as logs_api
 from simpletuner_fleet.http.api.jobs import metrics as metrics_api
 from simpletuner_fleet.http.api.jobs import publishing as publishing_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
+from simpletuner_fleet.http.api.notices import endpoints as notices_api
 from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
@@ -58,11 +61,14 @@ ROUTES: tuple[Route, ...] = (
     *configs_api.ROUTES,
     *data_api.ROUTES,
     *secrets_api.ROUTES,
+    *notices_api.ROUTES,
     *events_api.ROUTES,
     *admin_api.ROUTES,
     *tokens_api.ROUTES,
     *logins_api.ROUTES,
     *sessions_api.ROUTES,
+    *sign_in_api.ROUTES,
+    *terminals_api.ROUTES,
     *accounts_api.ROUTES,
     *teams_api.ROUTES,
     *own_tokens_api.ROUTES,

@@ -7,6 +7,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import Onlooker
@@ -107,6 +108,10 @@ class View(Protocol):
         """Names compare without regard to case."""
         ...
 
+    def user_by_subject(self, issuer: str, subject: str) -> User | None:
+        """The one whom this issuer vouches for by this name; None for an empty issuer."""
+        ...
+
     def users(self) -> list[User]:
         """All of them, oldest first."""
         ...
@@ -114,6 +119,10 @@ class View(Protocol):
     def session(self, token_hash: str) -> Session | None: ...
     def sessions_of_user(self, user_id: str) -> list[Session]:
         """Oldest first, whether they are still good or not."""
+        ...
+
+    def sessions_by_sid(self, issuer: str, sid: str) -> list[Session]:
+        """Those that began at this issuer under this name; none for an empty one."""
         ...
 
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None: ...
@@ -189,6 +198,15 @@ class View(Protocol):
     def publication(self, job_id: str) -> Publication | None: ...
     def due_publications(self, now: float, limit: int) -> list[Publication]:
         """Those that are to be tried by now, the longest due first."""
+        ...
+
+    def endpoint(self, endpoint_id: str) -> Endpoint | None: ...
+    def endpoints(self) -> list[Endpoint]:
+        """All of them, oldest first."""
+        ...
+
+    def deliveries(self, endpoint_id: str, limit: int) -> list[Delivery]:
+        """Newest first."""
         ...
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
@@ -310,6 +328,15 @@ class Tx(View, Protocol):
 
     def put_approval(self, approval: Approval) -> None: ...
     def put_publication(self, publication: Publication) -> None: ...
+    def put_endpoint(self, endpoint: Endpoint) -> None: ...
+    def delete_endpoint(self, endpoint_id: str) -> None:
+        """And all that was sent there."""
+        ...
+
+    def add_delivery(self, delivery: Delivery, keep: int) -> None:
+        """Numbers it; of the endpoint's deliveries the newest `keep` stay."""
+        ...
+
     def add_notes(self, notes: Sequence[JobNote]) -> int:
         """Returns how many were new: one whose (job, id) is known is left as it is."""
         ...

@@ -1,6 +1,7 @@
 """Every setting of `simpletuner server`: how it starts, then its policy."""
 
 from simpletuner_fleet.settings import values
+from simpletuner_fleet.settings.server_notices import NOTICES
 from simpletuner_fleet.settings.server_policy import POLICY
 from simpletuner_fleet.settings.setting import Setting
 from simpletuner_fleet.settings.shared import DATA_DIR, LOG_FORMAT, VERBOSE
@@ -164,6 +165,15 @@ SERVER = (
         on_console=False,
     ),
     Setting(
+        "sign_in_file",
+        values.path,
+        "Whom people may log in with beside a password: a TOML file with the OpenID providers (default: nobody)",
+        flags=("--sign-in-file",),
+        env="SIMPLETUNER_SIGN_IN_FILE",
+        metavar="FILE",
+        on_console=False,
+    ),
+    Setting(
         "allowed_host",
         values.words,
         "Further host name the server answers to; may be repeated",
@@ -254,5 +264,6 @@ SERVER = (
         env="SIMPLETUNER_LANG",
         on_console=False,
     ),
+    *NOTICES,
     *POLICY,
 )

@@ -23,6 +23,7 @@ from simpletuner_fleet.web.pages import (
     worker,
     workers,
 )
+from simpletuner_fleet.web.pages.notices import notifications
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -45,4 +46,5 @@ ROUTES: tuple[Route, ...] = (
     *audit.ROUTES,
     *settings.ROUTES,
     *guide.ROUTES,
+    *notifications.ROUTES,
 )

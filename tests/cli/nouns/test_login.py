@@ -147,3 +147,23 @@ def test_a_server_json_that_cannot_be_read_is_as_none(home: Path) -> None:
     for text in ("", "[]", '{"url": 7}', "\x00"):
         (home / "data" / "server.json").write_text(text)
         assert local_server(home / "data").url is None
+
+
+def test_a_browser_lets_a_terminal_in(run: Run, known: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.nouns.web_login.LEAST_POLL_S", 0.01)
+    asked = {
+        "code": "BCDF-GHJK",
+        "secret": "ok_x",
+        "page": f"{known.url}/login/terminal?code=BCDF-GHJK",
+        "expires_in_s": 60.0,
+        "poll_s": 0.01,
+    }
+    answers = iter([{"token": None}, {"token": "st_good", "name": "ana"}])
+    known.on("POST", "/api/login/terminals", lambda seen: asked)
+    known.on("POST", "/api/login/terminals/claim", lambda seen: next(answers))
+    result = run("login", known.url, "--web")
+    assert result.code == 0, result.err
+    assert "BCDF-GHJK" in result.err
+    assert f"Logged in to {known.url} as ana" in result.err
+    known.on("POST", "/api/login/terminals/claim", lambda seen: problem(404, "not_found", "It was refused."))
+    assert run("login", known.url, "--web").code == ExitCode.NOT_FOUND

@@ -46,6 +46,26 @@ async def test_two_users_cannot_have_one_name(store: Store) -> None:
     assert await store.read(lambda view: [each.name for each in view.users()]) == ["Ada", "bob"]
 
 
+async def test_users_and_sessions_of_a_provider_are_found_by_its_own_names(store: Store) -> None:
+    ada = user(1, name="ada", issuer="https://id", subject="s-1", shut_out=True)
+    begun = session(1, issuer="https://id", sid="sid-1", id_token="a.b.c")
+
+    def step(tx: Tx) -> None:
+        tx.add_user(ada)
+        tx.add_user(user(2))
+        tx.add_session(begun)
+        tx.add_session(session(2, user=2))
+
+    await store.write(step)
+    assert await store.read(lambda view: view.user_by_subject("https://id", "s-1")) == ada
+    assert await store.read(lambda view: view.user_by_subject("https://id", "s-2")) is None
+    assert await store.read(lambda view: view.user_by_subject("https://another", "s-1")) is None
+    assert await store.read(lambda view: view.user_by_subject("", "")) is None
+    assert await store.read(lambda view: view.sessions_by_sid("https://id", "sid-1")) == [begun]
+    assert await store.read(lambda view: view.sessions_by_sid("https://another", "sid-1")) == []
+    assert await store.read(lambda view: view.sessions_by_sid("", "")) == []
+
+
 async def sessions(store: Store) -> list[str]:
     rows = await store.read(lambda view: [*view.sessions_of_user("u_1"), *view.sessions_of_user("u_2")])
     return [each.token_hash for each in rows]

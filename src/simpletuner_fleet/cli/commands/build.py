@@ -10,6 +10,7 @@ from simpletuner_fleet.cli.commands.backup import BACKUP
 from simpletuner_fleet.cli.commands.configs import CONFIGS
 from simpletuner_fleet.cli.commands.data import DATA
 from simpletuner_fleet.cli.commands.jobs import JOBS
+from simpletuner_fleet.cli.commands.notifications import NOTIFICATIONS, WEBHOOKS
 from simpletuner_fleet.cli.commands.others import OTHERS
 from simpletuner_fleet.cli.commands.programs import (
     PROGRAMS,
@@ -37,6 +38,8 @@ NOUNS = (
     CONFIGS,
     SECRETS,
     DATA,
+    NOTIFICATIONS,
+    WEBHOOKS,
     AUDIT,
     TOKENS,
     USERS,

@@ -15,6 +15,7 @@ DOCTOR = argument(
 LOGIN = (
     argument("server", nargs="?", metavar="URL", help="The server (default: --url)"),
     argument("--token-file", metavar="FILE", help="Read the token from this file (default: standard input)"),
+    switch("--web", help="Log in with a browser instead: it shows the code that this terminal shows"),
 )
 LOGOUT = argument("server", nargs="?", metavar="URL", help="The server (default: the current one)")
 DEMO = (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Output, field
+from simpletuner_fleet.cli.nouns.web_login import token_by_browser
 from simpletuner_fleet.cli.remote import connection, credentials
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.credentials import Login, SavedLogins
@@ -30,7 +31,8 @@ def login(args: argparse.Namespace) -> int:
                 "simpletuner login https://HOST:8001",
             ) from None
     target = connection.find(args)
-    where = target._replace(token=_token(args, target.url), token_from="login")
+    token = token_by_browser(target, out) if args.web else _token(args, target.url)
+    where = target._replace(token=token, token_from="login")
     with Api(where, quiet=out.quiet) as api:
         who = api.get("/api/whoami")
     file = connection.credentials_file()

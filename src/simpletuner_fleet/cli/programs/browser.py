@@ -1,22 +1,13 @@
 """Opens a page where somebody sits in front of a screen."""
 
 import html
-import os
-import sys
 import webbrowser
 from pathlib import Path
 
 from simpletuner_fleet.cli.frame.private_files import write_private
+from simpletuner_fleet.cli.frame.screen import can_open
 
 DOOR = "open-console.html"
-
-
-def can_open() -> bool:
-    """Tells whether there is a terminal and a display: a service or a remote shell has none."""
-    has_display = sys.platform == "darwin" or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
-    )
-    return sys.stderr.isatty() and has_display
 
 
 def open_page(url: str, folder: Path) -> None:

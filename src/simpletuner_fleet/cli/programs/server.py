@@ -34,6 +34,7 @@ from simpletuner_fleet.cli.programs.leading.shared_files import SharedFiles, Sha
 from simpletuner_fleet.cli.programs.leading.succession import Succession
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.cli.programs.server_policy import policy_of
+from simpletuner_fleet.cli.programs.sign_in_file import read_sign_in_file
 from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.core.errors import FleetError, StorageOfAnother, StoreUnavailable
 from simpletuner_fleet.core.policy import Policy
@@ -46,6 +47,7 @@ from simpletuner_fleet.http.server.garbage import tune_garbage_collection
 from simpletuner_fleet.http.server.serving import Hook, Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator.people import accounts
+from simpletuner_fleet.orchestrator.sign_in.ways import SignInSettings
 from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.storage.audit.heads import signing_key
 from simpletuner_fleet.storage.ownership import FLEET_ID, insist_on_mark
@@ -72,13 +74,14 @@ class StoreLost(StoreUnavailable):
 def run_server(args: argparse.Namespace) -> int:
     set_up_logging(args.log_format, verbose=args.verbose)
     policy = policy_of(args)
+    sign_in = read_sign_in_file(args.sign_in_file, args.trusted_proxies)
     if args.admin_token:
         check_admin_token(args.admin_token, "SIMPLETUNER_ADMIN_TOKEN")
     data_dir = private_folder(Path(args.data_dir))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_Server(args, policy, data_dir).run())
+            runner.run(_Server(args, policy, data_dir, sign_in).run())
     except FleetError as error:
         raise _cannot_start(error) from error
     return ExitCode.OK
@@ -101,8 +104,11 @@ def _cannot_start(error: FleetError) -> CliError:
 
 
 class _Server:
-    def __init__(self, args: argparse.Namespace, policy: Policy, data_dir: Path) -> None:
+    def __init__(
+        self, args: argparse.Namespace, policy: Policy, data_dir: Path, sign_in: SignInSettings
+    ) -> None:
         self._args = args
+        self._sign_in = sign_in
         self._policy = policy
         self._data_dir = data_dir
         self._public_url = args.public_url
@@ -246,6 +252,7 @@ class _Server:
             shares_port=self._shares_port,
             uses_sqlite=self._database_url.startswith("sqlite:"),
             tls_files=self._tls,
+            sign_in=self._sign_in,
         )
 
     async def _serve(

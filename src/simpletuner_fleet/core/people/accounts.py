@@ -46,6 +46,12 @@ class User(Struct, frozen=True, kw_only=True):
     """It is empty where the browser decides."""
     disabled_at: float | None = None
     last_login_at: float | None = None
+    issuer: str = ""
+    """Who vouches for this user; empty for one who logs in with a password of ours."""
+    subject: str = ""
+    """The issuer's own name for the user: both together are who it is."""
+    shut_out: bool = False
+    """Disabled because the provider gives no role any more, and until it does."""
 
     @property
     def can_log_in(self) -> bool:
@@ -61,6 +67,12 @@ class Session(Struct, frozen=True, kw_only=True):
     seen_at: float
     """It is true to the hour: a look at a page need not be a write."""
     ip: str = ""
+    issuer: str = ""
+    """The provider that it began at, if any."""
+    sid: str = ""
+    """The provider's name for it."""
+    id_token: str = ""
+    """What the provider is shown when the user logs out there, too."""
 
     def good_at(self, now: float) -> bool:
         return now < self.seen_at + SESSION_IDLE_S and now < self.created_at + SESSION_LIFE_S
@@ -120,6 +132,8 @@ def changed(
     after = replace(user, role=role or user.role)
     if disabled is not None and disabled != (user.disabled_at is not None):
         after = replace(after, disabled_at=now if disabled else None)
+    if disabled is not None:
+        after = replace(after, shut_out=False)
     if _administers(user) and not _administers(after) and not any(map(_administers, others)):
         raise LastAdmin
     return after

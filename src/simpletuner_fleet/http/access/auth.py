@@ -18,6 +18,7 @@ from simpletuner_fleet.core.jobs.fencing import OWN_ENDS
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.permissions import EVERYTHING, allowed, only_own_jobs
+from simpletuner_fleet.core.people.sign_in.providers import PROXY
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials, CredentialSource
 from simpletuner_fleet.ports import ApiToken
@@ -138,7 +139,8 @@ class Authenticator:
                 await self._credentials.note_token_use(token_hash, self._now())
         return _as_token(token, token_hash)
 
-    async def session(self, secret: str) -> Principal:
+    async def session(self, secret: str, asserted: str = "") -> Principal:
+        """`asserted` is whom a trusted proxy names: a session that began by its word ends where it names somebody else."""
         if len(secret) > MAX_TOKEN_CHARS or tokens.complaint(secret, tokens.SESSION):
             raise SessionEnded
         token_hash, now = tokens.hashed(secret), self._now()
@@ -146,6 +148,8 @@ class Authenticator:
         if signed_in is None or not same(signed_in.session.token_hash, token_hash):
             raise SessionEnded
         if not signed_in.session.good_at(now) or signed_in.user.disabled_at is not None:
+            raise SessionEnded
+        if signed_in.session.issuer == PROXY and signed_in.user.subject != asserted:
             raise SessionEnded
         if signed_in.session.wants_renewal(now):
             with suppress(StoreUnavailable):

@@ -44,6 +44,10 @@ class EdgeSettings(Struct, frozen=True, kw_only=True):
     """The server is bound to more than loopback: any name or address is accepted as Host."""
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: str = ""
+    asserted_headers: frozenset[str] = frozenset()
+    """Those in which a trusted proxy names whom it has logged in; from anybody else they are taken away."""
+    user_header: str = ""
+    """The one of them that says who it is."""
     worker_networks: str = ""
     """`SIMPLETUNER_WORKER_NETWORKS`; empty allows every network."""
     tls: bool = False
@@ -68,6 +72,7 @@ class Admission:
         self._authenticator = Authenticator(credentials, now)
         self._hosts = AllowedHosts(settings.allowed_hosts, settings.beyond_loopback)
         self._proxies = Networks.parse(settings.trusted_proxies)
+        self._asserted, self._user_header = settings.asserted_headers, settings.user_header
         self._worker_networks = Networks.parse(settings.worker_networks)
         self._on_worker_auth_failure = on_worker_auth_failure
         limits = settings.limits
@@ -82,6 +87,12 @@ class Admission:
         host = exchange.headers.get("host")
         if not self._hosts.holds(host):
             raise HostNotAllowed(f"The server does not accept the host name '{(host or '')[:100]}'.")
+
+    def take_away_assertions(self, exchange: Exchange) -> None:
+        """Only a proxy of ours may say who somebody is."""
+        if self._asserted and not self._proxies.holds(exchange.peer):
+            for name in self._asserted & exchange.headers.keys():
+                del exchange.headers[name]
 
     def address_of(self, exchange: Exchange) -> str:
         """The caller's own address, also behind our proxies."""
@@ -139,7 +150,7 @@ class Admission:
             shown = None if any(name in headers for name in CREDENTIAL_HEADERS) else headers["cookie"]
             secret = session_secret(shown, secure)
             if secret:
-                return await self._signed_in(secret, ip)
+                return await self._signed_in(secret, ip, headers.get(self._user_header, ""))
         try:
             if permission is Access.WORKER:
                 return await self._authenticator.worker(headers)
@@ -157,10 +168,10 @@ class Admission:
             (self._failed_proofs if guessed else self._public_rate).spend(address_key(ip))
             raise
 
-    async def _signed_in(self, secret: str, ip: str) -> Principal:
+    async def _signed_in(self, secret: str, ip: str, asserted: str) -> Principal:
         """A page left open over night asks again and again: that is not a guess at somebody's secret."""
         try:
-            return await self._authenticator.session(secret)
+            return await self._authenticator.session(secret, asserted)
         except SessionEnded:
             self._public_rate.spend(address_key(ip))
             raise

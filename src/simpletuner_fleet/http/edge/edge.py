@@ -14,6 +14,7 @@ from simpletuner_fleet.http.access.hosts import comes_from_browser
 from simpletuner_fleet.http.edge import compression, problems
 from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings
 from simpletuner_fleet.http.edge.bodies import (
+    FORM,
     JSON,
     RAW,
     Incoming,
@@ -80,6 +81,7 @@ class Edge:
         try:
             admission = self._admission
             admission.check_host(exchange)
+            admission.take_away_assertions(exchange)
             compiled, parameters = self._table.find(exchange.method, exchange.path)
             row = compiled.row
             ip, secure = admission.address_of(exchange), admission.is_secure(exchange)
@@ -150,7 +152,7 @@ class Edge:
             body = await read_body(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
         if not body and not row.body_required:
             return None
-        media_type = RAW if row.body is bytes else JSON
+        media_type = FORM if row.form else RAW if row.body is bytes else JSON
         if headers.get("content-type") != media_type:
             form_is_json = principal.kind in ("token", "loopback") and not comes_from_browser(headers)
             check_content_type(headers.get("content-type"), media_type, form_is_json)

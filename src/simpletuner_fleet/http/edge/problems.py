@@ -61,6 +61,7 @@ STATUS: dict[type[Exception], int] = {
     errors.Forbidden: 403,
     errors.NetworkNotAllowed: 403,
     errors.NotYours: 403,
+    errors.SignInFailed: 403,
     errors.NotForTeam: 403,
     errors.NotInTeam: 403,
     errors.MayNotApprove: 403,
@@ -76,6 +77,7 @@ STATUS: dict[type[Exception], int] = {
     HostNotAllowed: 421,
     errors.Invalid: 422,
     errors.TooManyRequests: 429,
+    errors.ProviderUnusable: 502,
     errors.StoreUnavailable: 503,
 }
 

@@ -117,6 +117,8 @@ class Route(Struct, frozen=True):
     """A raw body is handed over as it arrives, as an `Incoming`."""
     prompt: bool = False
     """The handler runs without a task: it uses nothing that needs one, as `asyncio.timeout` does."""
+    form: bool = False
+    """A raw body comes as a form, as other programs' protocols have it."""
     rest: bool = False
     """The last name of the path takes all that follows, slashes too."""
 

@@ -85,18 +85,24 @@ async def set_member(fleet: Fleet, team_id: str, who: str, role: TeamRole | None
     def step(transaction: Transaction) -> Team:
         team = existing_team(transaction, team_id)
         user_id = _user_id(transaction.tx, who) if role else _member_id(transaction.tx, team, who)
-        known = team.members.get(user_id)
-        if role and len(team.members) >= MAX_MEMBERS and known is None:
-            raise Conflict(f"A team has at most {MAX_MEMBERS} members.")
-        if (known.role if known else None) is role:
-            return team
-        members = {one: membership for one, membership in team.members.items() if one != user_id}
-        if role:
-            members[user_id] = Membership(role, known.since if known else transaction.now)
-        details = {"user": user_id, "role": role, "was": known.role if known else None}
-        return _save(transaction, replace(team, members=members), EventType.TEAM_MEMBER_SET, actor, **details)
+        return give_role(transaction, team, user_id, role, actor)
 
     return await fleet.act(step)
+
+
+def give_role(
+    transaction: Transaction, team: Team, user_id: str, role: TeamRole | None, actor: Actor
+) -> Team:
+    known = team.members.get(user_id)
+    if role and len(team.members) >= MAX_MEMBERS and known is None:
+        raise Conflict(f"A team has at most {MAX_MEMBERS} members.")
+    if (known.role if known else None) is role:
+        return team
+    members = {one: membership for one, membership in team.members.items() if one != user_id}
+    if role:
+        members[user_id] = Membership(role, known.since if known else transaction.now)
+    details = {"user": user_id, "role": role, "was": known.role if known else None}
+    return _save(transaction, replace(team, members=members), EventType.TEAM_MEMBER_SET, actor, **details)
 
 
 def existing_team(transaction: Transaction, team_id: str) -> Team:

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import NotFound, UserDisabled, UsersExist
+from simpletuner_fleet.core.errors import ForeignUser, NotFound, UserDisabled, UsersExist
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people import accounts, tokens
 from simpletuner_fleet.core.people.accounts import (
@@ -54,6 +54,8 @@ async def personal_key(fleet: Fleet, user_id: str, actor: Actor) -> IssuedKey:
         user = existing_user(transaction.tx, user_id)
         if user.disabled_at is not None:
             raise UserDisabled
+        if user.issuer:
+            raise ForeignUser
         return _issue(transaction, secret, user.id, PERSONAL_KEY_LIFE_S, actor)
 
     return await fleet.act(step)
@@ -113,6 +115,8 @@ def add_user(
     language: str,
     password_hash: str,
     ip: str = "",
+    issuer: str = "",
+    subject: str = "",
 ) -> User:
     """Adds a user; without an actor it is the user's own doing."""
     user = User(
@@ -122,6 +126,8 @@ def add_user(
         language=language,
         password_hash=password_hash,
         created_at=transaction.now,
+        issuer=issuer,
+        subject=subject,
     )
     transaction.tx.add_user(user)
     transaction.organisation_changed()

@@ -39,6 +39,15 @@ class LoggedIn(Struct, frozen=True, kw_only=True):
     ended: list[str] = []
 
 
+class Vouched(Struct, frozen=True, kw_only=True):
+    """By which provider somebody came, and how it calls the session."""
+
+    provider: str
+    issuer: str
+    sid: str = ""
+    id_token: str = ""
+
+
 class StartKey(Struct, frozen=True, kw_only=True):
     key: OneTimeKey
     user: User | None
@@ -59,8 +68,8 @@ async def log_in(
         current_user = existing_user(transaction.tx, user.id)
         if not current_user.can_log_in or current_user.password_hash != known:
             raise WrongPassword
-        ended = _leave(transaction, before, ip)
-        entered = _enter(transaction, replace(current_user, password_hash=fresh), secret, ip)
+        ended = leave(transaction, before, ip)
+        entered = enter(transaction, replace(current_user, password_hash=fresh), secret, ip)
         return LoggedIn(user=entered, secret=secret, ended=ended)
 
     return await fleet.act(step)
@@ -162,8 +171,8 @@ async def start(
         else:
             user, ended = _new_password(transaction, existing_user(transaction.tx, key.user_id), hashed, ip)
             user = replace(user, language=language or user.language)
-        ended += _leave(transaction, before, ip)
-        return LoggedIn(user=_enter(transaction, user, session, ip), secret=session, ended=ended)
+        ended += leave(transaction, before, ip)
+        return LoggedIn(user=enter(transaction, user, session, ip), secret=session, ended=ended)
 
     return await fleet.act(step)
 
@@ -184,7 +193,7 @@ async def change_password(
         if current_user.password_hash != user.password_hash:
             raise WrongCurrentPassword
         after, ended = _new_password(transaction, current_user, hashed, ip)
-        return LoggedIn(user=_enter(transaction, after, secret, ip), secret=secret, ended=ended)
+        return LoggedIn(user=enter(transaction, after, secret, ip), secret=secret, ended=ended)
 
     return await fleet.act(step)
 
@@ -207,7 +216,7 @@ def _new_password(
     return replace(user, password_hash=password_hash), end_sessions(transaction, user.id)
 
 
-def _leave(transaction: Transaction, secret: str | None, ip: str) -> list[str]:
+def leave(transaction: Transaction, secret: str | None, ip: str) -> list[str]:
     """Ends the session of this secret, if there is one, and returns the hashes of what ended."""
     session = transaction.tx.session(tokens.hashed(secret)) if secret else None
     if session is None:
@@ -218,7 +227,7 @@ def _leave(transaction: Transaction, secret: str | None, ip: str) -> list[str]:
     return [session.token_hash]
 
 
-def _enter(transaction: Transaction, user: User, secret: str, ip: str) -> User:
+def enter(transaction: Transaction, user: User, secret: str, ip: str, vouched: Vouched | None = None) -> User:
     transaction.tx.delete_sessions_before(transaction.now - SESSION_LIFE_S, transaction.now - SESSION_IDLE_S)
     after = replace(user, last_login_at=transaction.now)
     transaction.tx.save_user(after)
@@ -229,9 +238,13 @@ def _enter(transaction: Transaction, user: User, secret: str, ip: str) -> User:
             created_at=transaction.now,
             seen_at=transaction.now,
             ip=ip,
+            issuer=vouched.issuer if vouched else "",
+            sid=vouched.sid if vouched else "",
+            id_token=vouched.id_token if vouched else "",
         )
     )
+    by = {"provider": vouched.provider} if vouched else {}
     transaction.record(
-        user_event(EventType.USER_LOGIN, user.id, Actor(user.id, user.name, ip), name=user.name)
+        user_event(EventType.USER_LOGIN, user.id, Actor(user.id, user.name, ip), name=user.name, **by)
     )
     return after

@@ -27,6 +27,7 @@ from simpletuner_fleet.ports import (
     StoredManifest,
 )
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsView
+from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsView
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.live_rows import by_epoch
 from simpletuner_fleet.store.rows.text import name_key
@@ -35,7 +36,7 @@ AFTER_EVERY_ID = "\U0010ffff"
 BEFORE_EVERY_ID = ""
 
 
-class MemoryView(MemoryDatasetsView):
+class MemoryView(MemoryDatasetsView, MemoryEndpointsView):
     """The promise of ports.View, over dictionaries and sorted lists."""
 
     def __init__(self, tables: Tables) -> None:
@@ -182,6 +183,10 @@ class MemoryView(MemoryDatasetsView):
     def user_by_name(self, name: str) -> User | None:
         return self._tables.users.get(self._tables.user_ids_by_name.get(name_key(name), ""))
 
+    def user_by_subject(self, issuer: str, subject: str) -> User | None:
+        mine = (user for user in self._tables.users.values() if issuer and user.issuer == issuer)
+        return next((user for user in mine if user.subject == subject), None)
+
     def users(self) -> list[User]:
         return sorted(self._tables.users.values(), key=lambda user: (user.created_at, user.id))
 
@@ -191,6 +196,12 @@ class MemoryView(MemoryDatasetsView):
     def sessions_of_user(self, user_id: str) -> list[Session]:
         mine = [session for session in self._tables.sessions.values() if session.user_id == user_id]
         return sorted(mine, key=lambda session: (session.created_at, session.token_hash))
+
+    def sessions_by_sid(self, issuer: str, sid: str) -> list[Session]:
+        begun = [
+            one for one in self._tables.sessions.values() if sid and (one.issuer, one.sid) == (issuer, sid)
+        ]
+        return sorted(begun, key=lambda session: (session.created_at, session.token_hash))
 
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None:
         return self._tables.answers.get((key, owner))

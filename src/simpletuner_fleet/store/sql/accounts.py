@@ -21,6 +21,9 @@ class AccountsView:
     def user_by_name(self, name: str) -> User | None:
         return self._user(sql.USER_BY_NAME, {"name_key": name_key(name)})
 
+    def user_by_subject(self, issuer: str, subject: str) -> User | None:
+        return self._user(sql.USER_BY_SUBJECT, {"issuer": storable(issuer), "subject": storable(subject)})
+
     def _user(self, statement: str, params: Params) -> User | None:
         row = self._db.row(statement, params)
         return None if row is None else _user_of(row)
@@ -34,6 +37,10 @@ class AccountsView:
 
     def sessions_of_user(self, user_id: str) -> list[Session]:
         return [_session_of(row) for row in self._db.rows(sql.SESSIONS_OF_USER, {"user_id": user_id})]
+
+    def sessions_by_sid(self, issuer: str, sid: str) -> list[Session]:
+        asked = {"issuer": storable(issuer), "sid": storable(sid)}
+        return [_session_of(row) for row in self._db.rows(sql.SESSIONS_BY_SID, asked)]
 
 
 class AccountsTx(AccountsView):
@@ -59,6 +66,9 @@ class AccountsTx(AccountsView):
             "created_at": float(session.created_at),
             "seen_at": float(session.seen_at),
             "ip": storable(session.ip),
+            "issuer": storable(session.issuer),
+            "sid": storable(session.sid),
+            "id_token": session.id_token,
         }
         if not self._db.run(sql.ADD_SESSION, params):
             raise ConcurrentChange("there is a session with this secret already")
@@ -91,6 +101,9 @@ def _user_params(user: User) -> dict[str, Any]:
         "language": storable(user.language),
         "disabled_at": user.disabled_at,
         "last_login_at": user.last_login_at,
+        "issuer": storable(user.issuer),
+        "subject": storable(user.subject),
+        "shut_out": int(user.shut_out),
     }
 
 
@@ -104,8 +117,20 @@ def _user_of(row: Row) -> User:
         language=row[5],
         disabled_at=row[6],
         last_login_at=row[7],
+        issuer=row[8],
+        subject=row[9],
+        shut_out=bool(row[10]),
     )
 
 
 def _session_of(row: Row) -> Session:
-    return Session(token_hash=row[0], user_id=row[1], created_at=row[2], seen_at=row[3], ip=row[4])
+    return Session(
+        token_hash=row[0],
+        user_id=row[1],
+        created_at=row[2],
+        seen_at=row[3],
+        ip=row[4],
+        issuer=row[5],
+        sid=row[6],
+        id_token=row[7],
+    )

@@ -50,8 +50,11 @@ _USER_COLUMNS = (
     "language",
     "disabled_at",
     "last_login_at",
+    "issuer",
+    "subject",
+    "shut_out",
 )
-_SESSION_COLUMNS = ("token_hash", "user_id", "created_at", "seen_at", "ip")
+_SESSION_COLUMNS = ("token_hash", "user_id", "created_at", "seen_at", "ip", "issuer", "sid", "id_token")
 _USER = f"SELECT {', '.join(_USER_COLUMNS)} FROM users"
 _SESSION = f"SELECT {', '.join(_SESSION_COLUMNS)} FROM sessions"
 _ENTRY = f"SELECT {', '.join(AUDIT_COLUMNS)} FROM audit"
@@ -134,11 +137,15 @@ NOTE_TOKEN_USE = "UPDATE api_tokens SET last_used_at = :at WHERE token_hash = :t
 
 USER = f"{_USER} WHERE id = :id"
 USER_BY_NAME = f"{_USER} WHERE name_key = :name_key"
+USER_BY_SUBJECT = f"{_USER} WHERE issuer = :issuer AND subject = :subject AND issuer <> ''"
 USERS = f"{_USER} ORDER BY created_at, id"
 ADD_USER = f"{_insert('users', (*_USER_COLUMNS, 'name_key'))} ON CONFLICT DO NOTHING"
 SAVE_USER = f"UPDATE users SET {_set((*_USER_COLUMNS[1:], 'name_key'))} WHERE id = :id"
 SESSION = f"{_SESSION} WHERE token_hash = :token_hash"
 SESSIONS_OF_USER = f"{_SESSION} WHERE user_id = :user_id ORDER BY created_at, token_hash"
+SESSIONS_BY_SID = (
+    f"{_SESSION} WHERE issuer = :issuer AND sid = :sid AND sid <> '' ORDER BY created_at, token_hash"
+)
 ADD_SESSION = f"{_insert('sessions', _SESSION_COLUMNS)} ON CONFLICT DO NOTHING"
 RENEW_SESSION = "UPDATE sessions SET seen_at = :at WHERE token_hash = :token_hash"
 DELETE_SESSION = "DELETE FROM sessions WHERE token_hash = :token_hash"

@@ -1,8 +1,12 @@
 """The first minute: the one-time link, the log-in, one's own account, help."""
 
-from msgspec import Struct
+from contextlib import suppress
+from typing import Annotated
 
-from simpletuner_fleet.core.errors import LinkUsed
+from msgspec import Meta, Struct
+
+from simpletuner_fleet.core.errors import LinkUsed, NotFound
+from simpletuner_fleet.http.api.admin import sign_in
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator.people import logins
@@ -16,6 +20,20 @@ class StartPageQuery(Struct, kw_only=True):
 
 class LoginQuery(Struct, kw_only=True):
     next: str = "/"
+
+
+class TerminalQuery(Struct, kw_only=True):
+    code: Annotated[str, Meta(max_length=32)] = ""
+    done: Annotated[str, Meta(max_length=3)] = ""
+
+
+class ReturnQuery(Struct, kw_only=True):
+    """What a provider says by the browser; whatever else it says is left alone."""
+
+    code: Annotated[str, Meta(max_length=4096)] = ""
+    state: Annotated[str, Meta(max_length=256)] = ""
+    error: Annotated[str, Meta(max_length=1024)] = ""
+    iss: Annotated[str, Meta(max_length=1024)] = ""
 
 
 async def start(call: Call[None]) -> Reply:
@@ -38,17 +56,52 @@ async def _good_for(call: Call[None]) -> StartKey | None:
 
 
 async def login(call: Call[None]) -> Reply:
-    return page(call, "access/login.html", following=own_path(call.query.next))
+    ways = deps_of(call).sign_in.ways(call.headers)
+    return page(call, "access/login.html", following=own_path(call.query.next), providers=ways)
 
 
 async def me(call: Call[None]) -> Reply:
     caller = call.principal
     sessions = await logins.sessions_of(deps_of(call).fleet, caller.id) if caller.kind == "user" else []
-    return page(call, "access/me.html", sessions=sessions, session_id=logins.session_id)
+    return page(
+        call,
+        "access/me.html",
+        sessions=sessions,
+        session_id=logins.session_id,
+        provider=await _provider(call),
+    )
+
+
+async def _provider(call: Call[None]) -> str:
+    """The name of whoever vouches for the user; '' for one with a password of ours."""
+    deps = deps_of(call)
+    user = await deps.fleet.read_now(lambda view: view.user(call.principal.id))
+    return deps.sign_in.title_of(user.issuer) if user and user.issuer else ""
+
+
+async def login_with(call: Call[None]) -> Reply:
+    return await sign_in.begin(call, own_path(call.query.next))
+
+
+async def login_back(call: Call[None]) -> Reply:
+    query = call.query
+    return await sign_in.finish(
+        call, code=query.code, state=query.state, error=query.error, issuer=query.iss or None
+    )
 
 
 async def help_page(call: Call[None]) -> Reply:
     return page(call, "access/help.html")
+
+
+async def terminal(call: Call[None]) -> Reply:
+    """Where a person lets a terminal in that shows the same code. Looking answers nothing."""
+    query, waiting = call.query, None
+    if query.code:
+        deps_of(call).sign_in_rate.spend(call.principal.id)
+        with suppress(NotFound):
+            waiting = deps_of(call).sign_in.terminals.look(query.code)
+    return page(call, "access/terminal.html", terminal=waiting, code=query.code, done=query.done)
 
 
 def own_path(path: str) -> str:
@@ -60,6 +113,11 @@ def own_path(path: str) -> str:
 ROUTES = (
     Route("GET", "/start", start, PUBLIC, summary="First log-in", query=StartPageQuery),
     Route("GET", "/login", login, PUBLIC, summary="Log-in", query=LoginQuery),
+    Route("GET", "/login/with/{provider}", login_with, PUBLIC, summary="To a provider", query=LoginQuery),
+    Route(
+        "GET", "/login/back/{provider}", login_back, PUBLIC, summary="Back from a provider", query=ReturnQuery
+    ),
+    Route("GET", "/login/terminal", terminal, ANY_USER, summary="Let a terminal in", query=TerminalQuery),
     Route("GET", "/me", me, ANY_USER, summary="One's own account"),
     Route("GET", "/help", help_page, ANY_USER, summary="Help"),
 )

@@ -35,6 +35,8 @@ class UserRow(Struct, frozen=True, kw_only=True):
     created_at: float
     last_login_at: float | None
     is_caller: bool
+    is_foreign: bool
+    """A provider vouches for the user, who has no password here."""
 
 
 async def users(call: Call[None]) -> Reply:
@@ -68,11 +70,16 @@ def user_row(user: User, caller: str) -> UserRow:
         name=user.name,
         role=user.role,
         role_name=role_name(current(), user.role),
-        state="disabled" if user.disabled_at is not None else "active" if user.password_hash else "invited",
+        state="disabled"
+        if user.disabled_at is not None
+        else "active"
+        if user.password_hash or user.issuer
+        else "invited",
         language=LANGUAGE_NAMES.get(user.language, ""),
         created_at=user.created_at,
         last_login_at=user.last_login_at,
         is_caller=user.id == caller,
+        is_foreign=bool(user.issuer),
     )
 
 

@@ -14,6 +14,7 @@ from simpletuner_fleet.blobs.opening import local_folder
 from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
 from simpletuner_fleet.cli.programs.addresses import line_for_others
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
+from simpletuner_fleet.cli.programs.leading.notices import sender_of
 from simpletuner_fleet.cli.programs.local_worker import LocalWorker
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
@@ -28,9 +29,11 @@ from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.server import tls
 from simpletuner_fleet.orchestrator.after_restore import hold_after_restore, place_after_hold
+from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.people import accounts, api_tokens
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
+from simpletuner_fleet.orchestrator.sign_in.ways import SignIn, SignInSettings
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.storage.audit.heads import AuditHeads, signing_key
@@ -64,6 +67,7 @@ class ServerPlan(Struct, frozen=True, kw_only=True):
     """TLS for other machines, plain HTTP for this one, on the same port."""
     uses_sqlite: bool
     tls_files: tls.TlsFiles | None
+    sign_in: SignInSettings = SignInSettings()
 
 
 class Term(Struct, frozen=True, kw_only=True):
@@ -121,6 +125,7 @@ class Reign:
         if self._plan.local:
             await self._know_local_worker(fleet)
         running = self._running
+        running.push_async_callback(deps.sign_in.close)
         running.push_async_callback(deps.background_tasks.finish, BACKGROUND_TASKS_TIMEOUT_S)
         keeper = SpaceKeeper(deps.space, Reserve(self._plan.data_dir) if self._plan.uses_sqlite else None)
         keeper.start()
@@ -137,6 +142,9 @@ class Reign:
         publisher = Publisher(deps.storage, Places(args.publish_url, args.hub_url))
         publisher.start()
         running.push_async_callback(publisher.stop)
+        deps.deliverer = Deliverer(fleet, sender_of(args))
+        deps.deliverer.start()
+        running.push_async_callback(deps.deliverer.stop)
 
     def start_local_worker(self, url: str, fingerprint: str | None) -> None:
         if self._plan.local:
@@ -183,6 +191,7 @@ class Reign:
             plain_for_own_machine_only=plan.shares_port,
             metrics_public=args.metrics_public,
             space=self._space(),
+            sign_in=SignIn(plan.sign_in, fleet.clock.now),
         )
 
     def _heads_file(self) -> Path:
@@ -205,7 +214,7 @@ class Reign:
         )
 
     def _edge_settings(self) -> EdgeSettings:
-        args, term = self._args, self._term
+        args, term, proxy = self._args, self._term, self._plan.sign_in.proxy
         allowed = list(args.allowed_host)
         if args.public_url:
             allowed.append(urlsplit(args.public_url).hostname or "")
@@ -214,6 +223,8 @@ class Reign:
             beyond_loopback=self._plan.beyond_loopback,
             allowed_hosts=tuple(name for name in allowed if name),
             trusted_proxies=",".join(args.trusted_proxies),
+            asserted_headers=proxy.headers if proxy else frozenset(),
+            user_header=proxy.user_header if proxy else "",
             worker_networks=",".join(self._worker_networks()),
             tls=self._plan.tls_files is not None and not self._plan.shares_port,
             term=term.number if term else None,

@@ -29,7 +29,9 @@ class UserView(Struct, kw_only=True):
     last_login_at: str | None
     disabled_at: str | None
     has_password: bool
-    """False: invited, and has not chosen one yet."""
+    """False: invited, and has not chosen one yet; or logs in with a provider."""
+    provider: str
+    """The issuer that vouches for the user; empty for one with a password."""
 
 
 class UsersView(Struct):
@@ -161,6 +163,7 @@ def _fields(user: User) -> dict[str, Any]:
         "last_login_at": rfc3339(user.last_login_at),
         "disabled_at": rfc3339(user.disabled_at),
         "has_password": bool(user.password_hash),
+        "provider": user.issuer,
     }
 
 

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
 from simpletuner_fleet.engine.owners import permissions_of
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie, session_secret
+from simpletuner_fleet.http.api.admin.sign_in import logout_address
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
@@ -39,6 +40,11 @@ class LoginBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class LogoutBody(Struct, kw_only=True, forbid_unknown_fields=True):
     everywhere: bool = False
+
+
+class LogoutView(Done, kw_only=True):
+    next: str
+    """Where the browser goes now: the log-in page, or the provider's own log-out."""
 
 
 class StartLinkQuery(Struct, kw_only=True):
@@ -93,10 +99,14 @@ async def login(call: Call[LoginBody]) -> Reply:
 async def logout(call: Call[LogoutBody | None]) -> Reply:
     """Does nothing for an API token: there is nothing to log out of."""
     caller, deps = call.principal, deps_of(call)
+    following = ""
     if caller.kind == "user":
         everywhere = call.body is not None and call.body.everywhere
+        session = await deps.fleet.read_now(lambda view: view.session(caller.token_hash))
         deps.revoke(await logins.log_out(deps.fleet, caller.id, caller.token_hash, call.actor, everywhere))
-    return Reply(body=Done(id=caller.id), cookies=(no_session_cookie(call.secure),))
+        following = await logout_address(call, session)
+    view = LogoutView(id=caller.id, next=following or "/login")
+    return Reply(body=view, cookies=(no_session_cookie(call.secure),))
 
 
 async def look_at_start(call: Call[None]) -> StartView:
@@ -188,7 +198,7 @@ ROUTES = [
         logout,
         ANY_USER,
         LogoutBody,
-        Done,
+        LogoutView,
         "Log out, here or everywhere",
         body_required=False,
         tags=TAGS,

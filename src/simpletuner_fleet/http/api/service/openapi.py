@@ -161,6 +161,8 @@ def query_parameters(row: Route) -> list[dict[str, Any]]:
 
 
 def body_content(row: Route) -> dict[str, Any]:
+    if row.form:
+        return {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}}
     if row.body is bytes:
         return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     return {"application/json": {"schema": schema_of(row.body)}}

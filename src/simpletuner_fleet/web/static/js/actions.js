@@ -1,5 +1,5 @@
 // Forms and buttons that speak to the JSON API: data-api="POST /api/…".
-//   data-then   refresh | go:/path/{field} | event:name | close  (what follows success; several with a blank between)
+//   data-then   refresh | go:/path/{field} | leave | event:name | close  (what follows success; several with a blank between)
 //   data-body   JSON that is sent as it is; a form adds its fields by name: dots nest, data-type says int, float, bool,
 //               json, lines, pairs (key=value lines), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
 //               A field with data-in-path fills the {name} of data-api instead.
@@ -127,6 +127,7 @@ function follow(then, told, element) {
     if (what === "refresh") refresh();
     if (what === "close") element.closest("dialog")?.close();
     if (what === "go") location.assign(where.replace(/\{(\w+)\}/g, (whole, name) => encodeURIComponent(told?.[name] ?? "")));
+    if (what === "leave") location.assign(told?.next || "/login");
     if (what === "event") element.dispatchEvent(new CustomEvent(where, { bubbles: true, detail: told }));
   }
 }

@@ -1,0 +1,1 @@
+"""Signing in with an identity that somebody else vouches for. Rules only."""

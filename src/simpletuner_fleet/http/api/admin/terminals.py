@@ -1,0 +1,132 @@
+"""`simpletuner login --web`: a terminal asks, a person allows it in a browser, and it is given a token of theirs."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from simpletuner_fleet.core.errors import Forbidden
+from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.core.people.permissions import EVERYTHING
+from simpletuner_fleet.http.access.limits import address_key
+from simpletuner_fleet.http.api.admin.logins import NotAUser
+from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Route
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.orchestrator.people import accounts, api_tokens
+from simpletuner_fleet.orchestrator.people.api_tokens import CreateToken
+from simpletuner_fleet.orchestrator.sign_in.terminals import LIFE_S, POLL_S
+
+TAGS = ("account",)
+MAX_BODY_BYTES = 4 * KIB
+TOKEN_LIFE_S = 90 * 86_400.0
+TERMINALS = "/api/login/terminals"
+Short = Annotated[str, Meta(max_length=256)]
+
+
+class AskBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    name: Short = ""
+    """What the terminal's machine is called."""
+
+
+class AskedView(Struct, kw_only=True):
+    code: str
+    """What the person compares."""
+    secret: str
+    """With this the terminal asks for its token."""
+    page: str
+    """Where the person goes."""
+    expires_in_s: float
+    poll_s: float
+
+
+class ClaimBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    secret: Short
+
+
+class ClaimView(Struct, kw_only=True):
+    token: str | None
+    """Null: nobody has answered yet."""
+    name: str | None
+    """Who let it in."""
+
+
+class AnswerBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    code: Short
+    allow: bool
+
+
+async def ask(call: Call[AskBody]) -> AskedView:
+    deps = deps_of(call)
+    deps.sign_in_rate.spend(address_key(call.ip))
+    terminal, secret = deps.sign_in.terminals.ask(call.body.name, call.ip, address_key(call.ip))
+    page = f"{deps.base_url(call).rstrip('/')}/login/terminal?code={terminal.code}"
+    return AskedView(code=terminal.code, secret=secret, page=page, expires_in_s=LIFE_S, poll_s=POLL_S)
+
+
+async def answer(call: Call[AnswerBody]) -> Done:
+    """For people alone: a token must not make further tokens of its user."""
+    deps, caller = deps_of(call), call.principal
+    if caller.kind != "user":
+        raise NotAUser
+    require_fresh_login(call)
+    deps.sign_in_rate.spend(caller.id)
+    terminal = deps.sign_in.terminals.answer(call.body.code, caller.id, allow=call.body.allow)
+    return Done(id=terminal.code)
+
+
+async def claim(call: Call[ClaimBody]) -> ClaimView:
+    deps = deps_of(call)
+    deps.sign_in_rate.spend(f"claim {address_key(call.ip)}")
+    terminal = deps.sign_in.terminals.claimed(call.body.secret)
+    if not terminal.granted_to:
+        return ClaimView(token=None, name=None)
+    user = await deps.fleet.read(lambda view: accounts.existing_user(view, terminal.granted_to))
+    if user.disabled_at is not None:
+        raise Forbidden(EVERYTHING)
+    async with deps.sign_in.terminals.giving:
+        if not terminal.token:
+            # It may do what its user may, at every moment: a token is never more than whom it acts for.
+            wanted = CreateToken(
+                name=f"login on {terminal.name}", permissions=[EVERYTHING], expires_in_s=TOKEN_LIFE_S
+            )
+            actor = Actor(user.id, user.name, call.ip)
+            _, terminal.token = await api_tokens.create_token(deps.fleet, wanted, actor, user.id)
+    return ClaimView(token=terminal.token, name=user.name)
+
+
+ROUTES = [
+    Route(
+        "POST",
+        TERMINALS,
+        ask,
+        PUBLIC,
+        AskBody,
+        AskedView,
+        "A terminal asks a person to let it in",
+        max_body_bytes=MAX_BODY_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        f"{TERMINALS}/answer",
+        answer,
+        ANY_USER,
+        AnswerBody,
+        Done,
+        "Let a terminal in, or refuse it",
+        max_body_bytes=MAX_BODY_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        f"{TERMINALS}/claim",
+        claim,
+        PUBLIC,
+        ClaimBody,
+        ClaimView,
+        "A terminal asks whether it was let in; the answer may be asked for again",
+        max_body_bytes=MAX_BODY_BYTES,
+        tags=TAGS,
+    ),
+]

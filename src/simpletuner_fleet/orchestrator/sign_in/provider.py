@@ -1,0 +1,183 @@
+"""One OpenID provider: what it says of itself, its keys, and what it tells us of somebody who has logged in there."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from simpletuner_fleet.core.errors import NotVouchedFor, ProviderUnusable, SignInFailed
+from simpletuner_fleet.core.people.sign_in import claims as rules
+from simpletuner_fleet.core.people.sign_in.claims import LogoutOrder, Person
+from simpletuner_fleet.core.people.sign_in.providers import (
+    DISCOVERY,
+    Described,
+    Provider,
+    ProviderDocument,
+    described,
+    is_safe,
+)
+from simpletuner_fleet.orchestrator.sign_in.asking import DEADLINE_S, Asker
+from simpletuner_fleet.orchestrator.sign_in.journeys import Begun, Returned
+from simpletuner_fleet.orchestrator.sign_in.keys import KeyRing
+
+DOCUMENT_LIFE_S = 3_600.0
+FAILURE_LIFE_S = 5.0
+"""For so long a provider that could not be asked is not asked again."""
+OK = 200
+MAX_ID_TOKEN_CHARS = 6_000
+"""A longer one is not shown to the provider again at the log-out: it would not fit into an address."""
+
+
+class _Tokens(msgspec.Struct, frozen=True):
+    id_token: str
+    access_token: str = ""
+
+
+class Issuer:
+    """Whoever signs tokens: describes itself at a well-known place, and has keys."""
+
+    def __init__(
+        self,
+        issuer: str,
+        hosts: tuple[str, ...] = (),
+        ca_file: str = "",
+        *,
+        for_people: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._issuer, self._hosts, self._for_people = issuer, hosts, for_people
+        self._monotonic = monotonic
+        self.asker = Asker(ca_file, deadline_s)
+        self._keys = KeyRing(self._fetch_keys, monotonic)
+        self._described: tuple[float, Described] | None = None
+        self._failed: tuple[float, ProviderUnusable] | None = None
+
+    async def describe(self) -> Described:
+        now = self._monotonic()
+        if self._described and now < self._described[0] + DOCUMENT_LIFE_S:
+            return self._described[1]
+        if self._failed and now < self._failed[0] + FAILURE_LIFE_S:
+            raise ProviderUnusable(self._failed[1].detail, next_step=self._failed[1].next)
+        try:
+            fresh = await self._look()
+        except ProviderUnusable as error:
+            self._failed = (self._monotonic(), error)
+            raise
+        self._described, self._failed = (now, fresh), None
+        return fresh
+
+    async def read(self, token: str) -> tuple[dict[str, Any], str]:
+        """Returns the claims of a token of this issuer, and the type its header names."""
+        signed = await self._keys.read(token, (await self.describe()).signatures)
+        return signed.claims, signed.type
+
+    async def _look(self) -> Described:
+        status, body = await self.asker.ask(self._issuer.rstrip("/") + DISCOVERY)
+        if status != OK:
+            raise ProviderUnusable(f"The provider answers {status} when asked to describe itself.")
+        document = decoded(body, ProviderDocument)
+        return described(document, self._issuer, self._hosts, for_people=self._for_people)
+
+    async def _fetch_keys(self) -> bytes:
+        status, body = await self.asker.ask((await self.describe()).keys)
+        if status != OK:
+            raise ProviderUnusable(f"The provider answers {status} when asked for its keys.")
+        return body
+
+
+class OpenIdProvider(Issuer):
+    def __init__(self, provider: Provider, deadline_s: float = DEADLINE_S) -> None:
+        super().__init__(provider.issuer, provider.hosts, provider.ca_file, deadline_s=deadline_s)
+        self.settings = provider
+
+    async def login_address(self, begun: Begun, redirect_uri: str) -> str:
+        at = (await self.describe()).authorize
+        asked = {
+            "response_type": "code",
+            "client_id": self.settings.client_id,
+            "redirect_uri": redirect_uri,
+            "scope": " ".join(self.settings.scopes),
+            "state": begun.state,
+            "nonce": begun.nonce,
+            "code_challenge": begun.challenge,
+            "code_challenge_method": "S256",
+        }
+        return f"{at}?{urlencode(asked)}"
+
+    async def logout_address(self, id_token: str, redirect_uri: str) -> str:
+        """Where a browser logs out of the provider, too; '' where that is not offered, or cannot be asked now."""
+        try:
+            at = (await self.describe()).end_session
+        except ProviderUnusable:
+            return ""
+        shown = {"id_token_hint": id_token} if id_token else {}
+        asked = {"client_id": self.settings.client_id, "post_logout_redirect_uri": redirect_uri, **shown}
+        return f"{at}?{urlencode(asked)}" if at and is_safe(at) else ""
+
+    async def check_sender(self, issuer: str | None) -> None:
+        """Whoever answers by the browser must be this provider, where it names itself: two must not be mixed up."""
+        if issuer is None and not (await self.describe()).names_itself:
+            return
+        if issuer != self.settings.issuer:
+            raise NotVouchedFor("The answer came from another provider than the one that was asked.")
+
+    async def person(self, code: str, returned: Returned, redirect_uri: str, now: float) -> Person:
+        tokens = await self._exchange(code, returned, redirect_uri)
+        claims, _ = await self.read(tokens.id_token)
+        rules.check_id_token(claims, self.settings, returned.nonce, now)
+        groups = rules.groups_of(claims, self.settings.groups_claim)
+        if groups is None:
+            claims = {**await self._userinfo(tokens.access_token, claims), **claims}
+            groups = rules.groups_of(claims, self.settings.groups_claim)
+        id_token = tokens.id_token if len(tokens.id_token) <= MAX_ID_TOKEN_CHARS else ""
+        return rules.person_of(claims, self.settings, groups or (), id_token)
+
+    async def logout_order(self, token: str, now: float) -> LogoutOrder:
+        claims, kind = await self.read(token)
+        if kind not in rules.LOGOUT_TYPES:
+            raise NotVouchedFor("This is no logout token.")
+        return rules.logout_order(claims, self.settings, now)
+
+    async def _exchange(self, code: str, returned: Returned, redirect_uri: str) -> _Tokens:
+        provider, about = self.settings, await self.describe()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": returned.verifier,
+        }
+        credentials = None
+        if provider.client_secret and not about.secret_in_body:
+            credentials = (quote(provider.client_id, safe=""), quote(provider.client_secret, safe=""))
+        else:
+            form["client_id"] = provider.client_id
+            if provider.client_secret:
+                form["client_secret"] = provider.client_secret
+        status, body = await self.asker.ask(about.token, form=form, credentials=credentials)
+        if status != OK:
+            raise SignInFailed(f"The provider does not accept this log-in: it answers {status}.")
+        tokens: _Tokens = decoded(body, _Tokens)
+        return tokens
+
+    async def _userinfo(self, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
+        """Some providers tell of groups only here. What it says must be about the same person."""
+        at = (await self.describe()).userinfo
+        if not at or not access_token:
+            return {}
+        status, body = await self.asker.ask(at, bearer=access_token)
+        if status != OK:
+            return {}
+        said: dict[str, Any] = decoded(body, dict[str, Any])
+        if said.get("sub") != claims["sub"]:
+            raise NotVouchedFor("The provider tells of somebody else than it was asked about.")
+        return said
+
+
+def decoded(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise ProviderUnusable("The provider's answer cannot be read.") from None

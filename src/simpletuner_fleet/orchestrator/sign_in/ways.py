@@ -1,0 +1,103 @@
+"""All ways in beside the password, as the settings name them. Without any it holds nothing and asks nobody."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import NotFound, NotVouchedFor
+from simpletuner_fleet.core.people.sign_in.claims import LogoutOrder
+from simpletuner_fleet.core.people.sign_in.providers import PROXY, Provider, ProxyIdentity
+from simpletuner_fleet.orchestrator.sign_in.arriving import Doorway
+from simpletuner_fleet.orchestrator.sign_in.asking import DEADLINE_S
+from simpletuner_fleet.orchestrator.sign_in.journeys import Journeys
+from simpletuner_fleet.orchestrator.sign_in.terminals import Terminals
+
+if TYPE_CHECKING:
+    from simpletuner_fleet.orchestrator.sign_in.provider import OpenIdProvider
+
+MOST_ORDERS = 100_000
+
+
+class SignInSettings(Struct, frozen=True, kw_only=True):
+    providers: tuple[Provider, ...] = ()
+    proxy: ProxyIdentity | None = None
+
+
+class Way(Struct, frozen=True, kw_only=True):
+    """A button on the log-in page."""
+
+    id: str
+    title: str
+
+
+class SignIn:
+    def __init__(
+        self,
+        settings: SignInSettings | None = None,
+        now: Callable[[], float] = time.time,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        settings = settings or SignInSettings()
+        self._providers = _made(settings.providers, deadline_s)
+        self.proxy = settings.proxy
+        self._obeyed: dict[tuple[str, str], float] = {}
+        """Logout tokens that were used, until they would have expired anyway."""
+        self._now = now
+        self.journeys = Journeys(now)
+        self.terminals = Terminals(now)
+
+    def ways(self, headers: Mapping[str, str]) -> list[Way]:
+        """Returns the ways in that whoever sent these headers has, beside the password."""
+        offered = [Way(id=one.settings.id, title=one.settings.title) for one in self._providers.values()]
+        if self.proxy and headers.get(self.proxy.user_header):
+            offered.insert(0, Way(id=PROXY, title=self.proxy.title))
+        return offered
+
+    def title_of(self, issuer: str) -> str:
+        """How the log-in page calls whoever vouches for a user."""
+        if issuer == PROXY and self.proxy:
+            return self.proxy.title
+        known = self.provider_of(issuer)
+        return known.settings.title if known else issuer
+
+    def provider(self, provider_id: str) -> "OpenIdProvider":
+        provider = self._providers.get(provider_id)
+        if provider is None:
+            raise NotFound("There is no such provider to log in with.")
+        return provider
+
+    def provider_of(self, issuer: str) -> "OpenIdProvider | None":
+        return next((one for one in self._providers.values() if one.settings.issuer == issuer), None)
+
+    def obey_once(self, provider_id: str, order: LogoutOrder) -> None:
+        """A logout token is good for one log-out."""
+        now = self._now()
+        while self._obeyed and (len(self._obeyed) >= MOST_ORDERS or next(iter(self._obeyed.values())) <= now):
+            del self._obeyed[next(iter(self._obeyed))]
+        named = (provider_id, order.token_id)
+        if named in self._obeyed:
+            raise NotVouchedFor("This logout token has been used.")
+        self._obeyed[named] = order.expires_at
+
+    async def close(self) -> None:
+        for one in self._providers.values():
+            await one.asker.close()
+
+
+def _made(providers: tuple[Provider, ...], deadline_s: float) -> dict[str, "OpenIdProvider"]:
+    if not providers:
+        return {}
+    # Whoever has no provider need not pay for the import of what reads tokens.
+    from simpletuner_fleet.orchestrator.sign_in.provider import OpenIdProvider
+
+    return {one.id: OpenIdProvider(one, deadline_s) for one in providers}
+
+
+def doorway(provider: Provider) -> Doorway:
+    return Doorway(id=provider.id, roles=provider.roles, teams=provider.teams, new_users=provider.new_users)
+
+
+def proxy_doorway(proxy: ProxyIdentity) -> Doorway:
+    return Doorway(id=PROXY, roles=proxy.roles, teams=proxy.teams, new_users=proxy.new_users)

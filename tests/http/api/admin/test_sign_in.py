@@ -1,0 +1,227 @@
+"""Logging in with an OpenID provider: the whole walk, and what a change at the provider does here."""
+
+import httpx2
+
+from simpletuner_fleet.core.people.sign_in.providers import TeamGroups
+from tests.http.sign_in_kit import OWN_PAGE, problem, scene
+
+
+async def me(browser: httpx2.AsyncClient) -> dict[str, object]:
+    answer = await browser.get("/api/me")
+    assert answer.status_code == 200, answer.text
+    who: dict[str, object] = answer.json()
+    return who
+
+
+async def test_a_person_logs_in_and_is_who_the_provider_says() -> None:
+    async with scene() as it, it.browser() as browser:
+        page = await browser.get("/login")
+        assert "/login/with/corp?next=/" in page.text
+        assert "Corp" in page.text
+        assert (await browser.get("/api/login/providers")).json() == {
+            "providers": [{"id": "corp", "title": "Corp", "login_path": "/login/with/corp"}]
+        }
+        back = await it.log_in(browser)
+        assert (back.status_code, back.headers["location"]) == (303, "/jobs")
+        who = await me(browser)
+        assert (who["name"], who["role"], who["kind"]) == ("ada", "member", "user")
+        [created] = await it.audited("user.created")
+        assert created["details"] == {"name": "ada", "role": "member"}
+        [entry] = await it.audited("user.login")
+        assert entry["details"] == {"name": "ada", "provider": "corp"}
+        assert "You log in with Corp" in (await browser.get("/me")).text
+        users = (await it.running.get("/api/admin/users"))["users"]
+        assert [(one["name"], one["has_password"], one["provider"]) for one in users] == [
+            ("ada", False, it.provider.issuer)
+        ]
+
+
+async def test_the_role_is_what_the_groups_say_at_every_log_in() -> None:
+    async with scene() as it, it.browser() as first, it.browser() as second:
+        it.provider.people["s-ada"]["groups"] = ["ml", "ml-admins"]
+        await it.log_in(first)
+        assert (await me(first))["role"] == "admin"
+        assert (await first.get("/api/admin/users")).status_code == 200
+        it.provider.people["s-ada"]["groups"] = ["staff"]
+        await it.log_in(second)
+        assert (await me(second))["role"] == "viewer"
+        assert (await me(first))["role"] == "viewer"
+        assert problem(await first.get("/api/admin/users")) == (403, "forbidden")
+        [changed] = await it.audited("user.role_changed")
+        assert changed["details"] == {"name": "ada", "was": "admin", "now": "viewer", "provider": "corp"}
+
+
+async def test_who_loses_every_group_loses_sessions_and_tokens_and_comes_back_with_a_group() -> None:
+    async with scene() as it, it.browser() as first, it.browser() as second:
+        it.provider.people["s-ada"]["groups"] = ["ml-admins"]
+        await it.log_in(first)
+        token = (
+            await first.post("/api/admin/tokens", json={"name": "t", "permissions": ["*"]}, headers=OWN_PAGE)
+        ).json()["token"]
+        it.provider.people["s-ada"]["groups"] = ["elsewhere"]
+        assert problem(await it.log_in(second)) == (403, "no_role")
+        assert problem(await first.get("/api/me")) == (401, "session_ended")
+        async with it.running.as_user(token) as program:
+            assert problem(await program.get("/api/jobs")) == (403, "forbidden")
+        [failed] = await it.audited("user.login_failed")
+        assert failed["details"] == {"name": "ada", "provider": "corp", "reason": "no_role"}
+        it.provider.people["s-ada"]["groups"] = ["ml"]
+        assert (await it.log_in(second)).status_code == 303
+        assert (await me(second))["role"] == "member"
+
+
+async def test_places_in_teams_follow_the_groups_and_other_teams_are_left_alone() -> None:
+    teams = {
+        "vision": TeamGroups(lead=("vision-leads",), member=("vision",)),
+        "nowhere": TeamGroups(lead=("ml",)),
+    }
+    async with scene(teams=teams) as it, it.browser() as browser:
+        for name in ("vision", "by hand"):
+            await it.running.post("/api/teams", {"name": name})
+        it.provider.people["s-ada"]["groups"] = ["ml", "vision-leads"]
+        await it.log_in(browser)
+        ada = str((await me(browser))["id"])
+        by_hand = next(
+            one["id"] for one in (await it.running.get("/api/teams"))["teams"] if one["name"] != "vision"
+        )
+        await it.running.http.put(f"/api/teams/{by_hand}/members/{ada}", json={"role": "member"})
+
+        async def places() -> dict[str, str]:
+            listed = (await it.running.get("/api/teams"))["teams"]
+            return {one["name"]: member["role"] for one in listed for member in one["members"]}
+
+        assert await places() == {"vision": "lead", "by hand": "member"}
+        assert "queue.approve" in str((await me(browser))["permissions"])
+        it.provider.people["s-ada"]["groups"] = ["ml", "vision"]
+        async with it.browser() as other:
+            await it.log_in(other)
+        assert await places() == {"vision": "member", "by hand": "member"}
+        assert (await browser.get("/api/whoami")).json()["permissions"].count("queue.approve") == 0
+        it.provider.people["s-ada"]["groups"] = []
+        await it.log_in(browser)
+        assert await places() == {"by hand": "member"}
+
+
+async def test_whom_an_administrator_disabled_stays_out_whatever_the_provider_says() -> None:
+    async with scene() as it, it.browser() as browser:
+        await it.log_in(browser)
+        [user] = (await it.running.get("/api/admin/users"))["users"]
+        it.provider.people["s-ada"]["groups"] = []
+        await it.log_in(browser)
+        await it.running.http.delete(f"/api/admin/users/{user['id']}")
+        it.provider.people["s-ada"]["groups"] = ["ml-admins"]
+        assert problem(await it.log_in(browser)) == (409, "user_disabled")
+        await it.running.http.patch(f"/api/admin/users/{user['id']}", json={"disabled": False})
+        assert (await it.log_in(browser)).status_code == 303
+
+
+async def test_an_equal_name_or_address_takes_over_nobody() -> None:
+    async with scene() as it, it.browser() as browser:
+        local = await it.running.post(
+            "/api/admin/users", {"name": "ada", "role": "admin", "password": "correct horse battery"}
+        )
+        it.provider.people["s-ada"]["email"] = "ada@example.org"
+        await it.log_in(browser)
+        who = await me(browser)
+        assert who["id"] != local["id"]
+        assert who["name"] == "ada (corp)"
+        assert who["role"] == "member"
+        it.provider.people["s-eve"] = {
+            "preferred_username": "ADA",
+            "email": "ada@example.org",
+            "groups": ["ml"],
+        }
+        it.provider.person = "s-eve"
+        await it.log_in(browser)
+        assert (await me(browser))["name"] == "ADA (corp 2)"
+        link = await it.running.http.post(f"/api/admin/users/{who['id']}/link")
+        assert problem(link) == (409, "foreign_user")
+
+
+async def test_without_new_users_only_known_people_come_in() -> None:
+    async with scene(new_users=False) as it, it.browser() as browser:
+        assert problem(await it.log_in(browser)) == (403, "no_role")
+        assert (await it.running.get("/api/admin/users"))["users"] == []
+
+
+async def test_groups_may_be_told_by_userinfo_alone() -> None:
+    async with scene() as it, it.browser() as browser:
+        it.provider.groups_in_userinfo = True
+        await it.log_in(browser)
+        assert (await me(browser))["role"] == "member"
+
+
+async def test_keys_may_change_and_strangers_cannot_make_us_ask_for_them_again_and_again() -> None:
+    async with scene() as it, it.browser() as browser:
+        await it.log_in(browser)
+        it.provider.rotate()
+        assert problem(await it.log_in(browser)) == (403, "not_vouched_for")
+        provider = it.running.deps.sign_in.provider("corp")
+        keys = provider._keys
+        assert keys._asked_at is not None
+        keys._asked_at -= 31.0
+        assert (await it.log_in(browser)).status_code == 303
+        asked = it.provider.asked.count("/keys")
+        it.provider.make_token = lambda claims: it.provider.sign(claims, kid="made-up")
+        for _ in range(3):
+            assert problem(await it.log_in(browser)) == (403, "not_vouched_for")
+        assert it.provider.asked.count("/keys") == asked
+
+
+async def test_a_provider_that_is_down_says_so_and_passwords_go_on() -> None:
+    async with scene() as it, it.browser() as browser:
+        await it.running.post(
+            "/api/admin/users", {"name": "root", "role": "admin", "password": "correct horse battery"}
+        )
+        it.provider.stop()
+        assert problem(await browser.get("/login/with/corp")) == (502, "provider_unusable")
+        page = await browser.get("/login/with/corp", headers={"Accept": "text/html"})
+        assert page.status_code == 502
+        assert "The provider cannot be used" in page.text
+        login = {"name": "root", "password": "correct horse battery"}
+        assert (await browser.post("/api/login", json=login)).status_code == 200
+
+
+async def test_logging_out_ends_the_session_here_and_at_the_provider() -> None:
+    async with scene() as it, it.browser() as browser:
+        await it.log_in(browser)
+        out = (await browser.post("/api/logout", headers=OWN_PAGE)).json()
+        assert out["next"].startswith(f"{it.provider.issuer}/end?client_id=fleet&")
+        assert (await it.through_provider(out["next"])).endswith("/login")
+        assert it.provider.logouts[0]["id_token_hint"].count(".") == 2
+        assert problem(await browser.get("/api/me")) == (401, "unauthenticated")
+        it.provider.bend_document = {"end_session_endpoint": ""}
+        it.running.deps.sign_in.provider("corp")._described = None
+        await it.log_in(browser)
+        assert (await browser.post("/api/logout", headers=OWN_PAGE)).json()["next"] == "/login"
+
+
+async def test_the_provider_ends_sessions_by_its_own_word_once() -> None:
+    async with scene() as it, it.browser() as first, it.browser() as second, it.browser() as provider:
+        await it.log_in(first)
+        await it.log_in(second)
+        sids = [turn.sid for turn in it.provider.turns.values()]
+        at = "/api/login/providers/corp/logout"
+        token = it.provider.logout_token(sid=sids[0])
+        assert (await provider.post(at, data={"logout_token": token})).status_code == 200
+        assert problem(await first.get("/api/me")) == (401, "session_ended")
+        await me(second)
+        await it.log_in(first)
+        assert problem(await provider.post(at, data={"logout_token": token})) == (403, "not_vouched_for")
+        for bent in (
+            {"nonce": "x"},
+            {"events": {}},
+            {"aud": "another"},
+            {"iss": "http://elsewhere"},
+            {"exp": 5, "iat": 5},
+            {"jti": None},
+            {"sub": None},
+        ):
+            refused = await provider.post(at, data={"logout_token": it.provider.logout_token(**bent)})
+            assert problem(refused) == (403, "not_vouched_for"), bent
+        await me(second)
+        everywhere = it.provider.logout_token()
+        assert (await provider.post(at, data={"logout_token": everywhere})).status_code == 200
+        for browser in (first, second):
+            assert problem(await browser.get("/api/me")) == (401, "session_ended")
+        assert problem(await provider.post(at, data={"nothing": "x"})) == (400, "malformed")
