@@ -42,7 +42,8 @@ ATTACKERS = (
         "a webhook's name that means another machine a moment later leads into the server's own network",
         "delivery/reach.py",
         "                str(address),\n                port,\n                ssl=",
-        "                (await self._resolve(host, port))[0] if address else host,\n                port,\n                ssl=",
+        "                (await self._resolve(host, port))[0] if address else host,\n"
+        "                port,\n                ssl=",
         ("tests/delivery/test_reach.py",),
     ),
     # Attackers
