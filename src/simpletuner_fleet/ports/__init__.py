@@ -28,6 +28,9 @@ from simpletuner_fleet.ports.records import (
 from simpletuner_fleet.ports.records import (
     SetAsideRow as SetAsideRow,
 )
+from simpletuner_fleet.ports.records import (
+    WaitingGroup as WaitingGroup,
+)
 from simpletuner_fleet.ports.shell import (
     MARK as MARK,
 )

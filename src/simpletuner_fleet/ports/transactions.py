@@ -6,6 +6,7 @@ from typing import Protocol
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
+from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.publishing import Publication
@@ -20,6 +21,7 @@ from simpletuner_fleet.ports.records import (
     JobFilter,
     JobNote,
     SetAsideRow,
+    WaitingGroup,
 )
 
 
@@ -30,6 +32,18 @@ class View(Protocol):
     def job_bundle(self, job_id: str) -> bytes | None: ...
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
         """Newest first; `before_seq` is the cursor."""
+        ...
+
+    def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
+        """In this order, those after the place; all orders but by number may look at every job that fits."""
+        ...
+
+    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
+        """Returns how many jobs fit, by state. Looks at every job that the best index leaves."""
+        ...
+
+    def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
+        """Returns at most so many of those that fit, those with the most jobs first. Looks at every waiting job."""
         ...
 
     def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:

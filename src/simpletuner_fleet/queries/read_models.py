@@ -17,7 +17,7 @@ from simpletuner_fleet.core.placement.matching import labels_match
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.ports import JobFilter, View
+from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 
 T = TypeVar("T")
@@ -49,21 +49,6 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     by_reason: dict[str, int]
     reasons_counted: int
     """The number of waiting jobs, from the front of the queue, whose reasons were counted."""
-
-
-async def jobs_page(
-    fleet: Fleet, where: JobFilter, cursor: str | None, limit: int
-) -> tuple[list[SeenJob], str | None]:
-    """Returns a page of jobs, newest first."""
-    before = read_cursor(cursor, int) if cursor else None
-    now = fleet.clock.now()
-
-    def look(view: View) -> tuple[list[SeenJob], str | None]:
-        jobs = view.jobs_page(where, before, limit + 1)
-        page, more = jobs[:limit], len(jobs) > limit
-        return with_reasons(view, page, now), write_cursor(page[-1].seq) if more else None
-
-    return await fleet.read(look)
 
 
 async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list[SeenJob], str | None]:

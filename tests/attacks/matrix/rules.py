@@ -11,6 +11,7 @@ MEMBERS = READING | {
         "queue.cancel",
         "jobs.cancel",
         "jobs.retry",
+        "jobs.edit",
         "configs.write",
         "secrets.read",
         "data.write",
@@ -65,6 +66,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/jobs/{id}/metrics",
         "GET /api/jobs",
         "GET /api/compare",
+        "POST /api/matching/count",
         "GET /api/jobs/{id}",
         "GET /api/jobs/{id}/explain",
         "GET /api/jobs/{id}/outlook",
@@ -87,14 +89,20 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/queue/concurrency",
     ),
     "queue.cancel": ("POST /api/queue/{id}/cancel",),
-    "queue.priority": ("POST /api/queue/{id}/priority",),
+    "queue.priority": ("POST /api/queue/{id}/priority", "POST /api/matching/priority"),
     "queue.approve": (
         "POST /api/queue/{id}/approve",
         "POST /api/queue/{id}/reject",
     ),
     "admin.limits": ("POST /api/queue/concurrency",),
-    "jobs.cancel": ("POST /api/jobs/{id}/cancel",),
+    "jobs.cancel": ("POST /api/jobs/{id}/cancel", "POST /api/matching/cancel"),
+    "jobs.edit": (
+        "POST /api/jobs/{id}/tags",
+        "PUT /api/jobs/{id}/note",
+        "POST /api/matching/tags",
+    ),
     "jobs.retry": (
+        "POST /api/matching/retry",
         "POST /api/jobs/{id}/retry",
         "POST /api/jobs/{id}/publish",
     ),
@@ -195,6 +203,7 @@ NEVER_MADE = Rule((404, 404, 404, 404, 404, 404, 404, 404))
 ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404))
 UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409))
 OWN_UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409), own_only=True)
+OWN_ALWAYS = Rule((200, 200, 200, 200, 200, 200, 200, 200), own_only=True)
 OWN_AFTER_THE_END = Rule((409, 409, 409, 409, 409, 200, 200, 200), own_only=True)
 OWN_ONCE_COMPLETED = Rule((409, 409, 409, 409, 409, 200, 409, 409), own_only=True)
 WHILE_UNAPPROVED = Rule((200, 409, 409, 409, 409, 409, 409, 409))
@@ -226,6 +235,8 @@ RULES: dict[str, Rule] = {
     "POST /api/jobs/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/queue/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
+    "POST /api/jobs/{id}/tags": OWN_ALWAYS,
+    "PUT /api/jobs/{id}/note": OWN_ALWAYS,
     "POST /api/jobs/{id}/publish": OWN_ONCE_COMPLETED,
     "POST /api/queue/{id}/priority": UNTIL_THE_END,
     "POST /api/queue/{id}/approve": WHILE_UNAPPROVED,

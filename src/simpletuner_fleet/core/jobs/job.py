@@ -194,6 +194,9 @@ class Job(Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     finished_at: float | None = None
     version: int = 0
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    """What somebody wrote on it, for people."""
 
     @property
     def line(self) -> str:

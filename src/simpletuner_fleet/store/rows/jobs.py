@@ -81,6 +81,7 @@ JOBS = RowCodec(
         "lost_workers": JSON_LIST,
         "refused_by": JSON_LIST,
         "gpus": JSON_LIST,
+        "tags": JSON_LIST,
         "progress": optional(Codec(progress_text, progress_of)),
     },
     FIXED_IN_JOBS,

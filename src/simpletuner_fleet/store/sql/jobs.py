@@ -1,7 +1,6 @@
 """Jobs, their queue and their attempts, over any SQL database."""
 
 from itertools import chain
-from typing import Any
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
@@ -10,12 +9,13 @@ from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.workers import WORKERS
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Params
-from simpletuner_fleet.store.sql.tallies import JOBS, TallyView
+from simpletuner_fleet.store.sql.job_finding import FindingView, job_conditions
+from simpletuner_fleet.store.sql.tallies import JOBS
 
 NOTHING: Params = {}
 
 
-class JobsView(TallyView):
+class JobsView(FindingView):
     def job(self, job_id: str) -> Job | None:
         return self._job(sql.JOB, {"id": job_id})
 
@@ -40,8 +40,14 @@ class JobsView(TallyView):
     def _jobs_where(
         self, where: JobFilter, state: str | None, before_seq: int | None, limit: int
     ) -> list[Job]:
-        conditions, params = _job_conditions(where, state, before_seq)
-        return self._jobs(sql.JOBS_WHERE.format(conditions=conditions), {**params, "limit": limit})
+        conditions, params = job_conditions(where, state)
+        if before_seq is not None:
+            conditions.append("seq < :before_seq")
+            params["before_seq"] = before_seq
+        return self._jobs(
+            sql.JOBS_SORTED.format(conditions=" AND ".join(conditions), order="seq DESC"),
+            {**params, "limit": limit},
+        )
 
     def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
         if after is None:
@@ -117,37 +123,3 @@ class JobsView(TallyView):
             for table, codec in (("workers", WORKERS), ("jobs", JOB_ROWS), ("attempts", ATTEMPT_ROWS))
             for row_id, why in sorted(codec.set_aside.items())
         ]
-
-
-_TITLE = "(coalesce(name, '') || ' ' || config_name || ' ' || id)"
-
-
-def _job_conditions(
-    where: JobFilter, state: str | None, before_seq: int | None
-) -> tuple[str, dict[str, Any]]:
-    conditions = ["1 = 1"]
-    params: dict[str, Any] = {}
-    if state is not None:
-        conditions.append("state = :state AND state <> ''")
-        params["state"] = str(state)
-    for column in ("owner", "worker_id", "config_name"):
-        value = getattr(where, column)
-        if value is not None:
-            conditions.append(f"{column} = :{column}")
-            params[column] = value
-    if where.created_since is not None:
-        conditions.append("created_at >= :created_since")
-        params["created_since"] = float(where.created_since)
-    if where.text:
-        conditions.append(f"({_TITLE} LIKE :text ESCAPE '!' OR lower({_TITLE}) LIKE :lowered ESCAPE '!')")
-        params["text"] = f"%{_literally(where.text)}%"
-        params["lowered"] = f"%{_literally(where.text.lower())}%"
-    if before_seq is not None:
-        conditions.append("seq < :before_seq")
-        params["before_seq"] = before_seq
-    return " AND ".join(conditions), params
-
-
-def _literally(text: str) -> str:
-    """For LIKE with '!' as its escape."""
-    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -53,7 +53,14 @@ _LIVE = "state <> 'ended'"
 
 JOB = f"{_JOB} WHERE id = :id"
 JOB_BUNDLE = "SELECT bundle FROM job_bundles WHERE job_id = :id"
-JOBS_WHERE = f"{_JOB} WHERE {{conditions}} ORDER BY seq DESC LIMIT :limit"
+JOBS_SORTED = f"{_JOB} WHERE {{conditions}} ORDER BY {{order}} LIMIT :limit"
+JOBS_MATCHING = "SELECT state, count(*) FROM jobs WHERE {conditions} GROUP BY state"
+WAITING_GROUP = "(class_id || ' ' || hold || ' ' || refused_by)"
+WAITING_GROUPS = (
+    f"SELECT {WAITING_GROUP}, count(*), min(id), min(created_at) FROM jobs"
+    f" WHERE state IN ('queued', 'blocked') AND state <> '' AND {{conditions}} GROUP BY {WAITING_GROUP}"
+    " ORDER BY count(*) DESC, min(id) LIMIT :limit"
+)
 QUEUE_START = f"{_JOB} WHERE state = 'queued' ORDER BY rank, seq LIMIT :limit"
 # Two looks, since SQLite would walk all of one rank to find the place of a (rank, seq) pair in it.
 QUEUE_REST_OF_RANK = (

@@ -257,17 +257,21 @@ def _same_texts(job: Job, stored: Job) -> bool:
         and job.progress is stored.progress
         and job.name is stored.name
         and job.config_name is stored.config_name
+        and job.note is stored.note
     )
 
 
 def _storable_job(job: Job) -> Job:
     """As it will be read back: texts that a database cannot hold are mended on the way in."""
     name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
-    config_name = storable(job.config_name)
-    if (name, error, reason, config_name) == (job.name, job.error, job.reason, job.config_name):
+    config_name, note = storable(job.config_name), storable(job.note)
+    told = (job.name, job.error, job.reason, job.config_name, job.note)
+    if (name, error, reason, config_name, note) == told:
         return job if job.progress is None else replace(job, progress=storable_progress(job.progress))
     progress = None if job.progress is None else storable_progress(job.progress)
-    return replace(job, name=name, error=error, reason=reason, config_name=config_name, progress=progress)
+    return replace(
+        job, name=name, error=error, reason=reason, config_name=config_name, note=note, progress=progress
+    )
 
 
 def _storable_attempt(attempt: Attempt) -> Attempt:

@@ -151,22 +151,22 @@ def attention(need: Need) -> Attention:
             text = ngettext(
                 "%(n)s job failed in the last 24 hours", "%(n)s jobs failed in the last 24 hours", n
             )
-            return _about(need, text, "/jobs?show=failed", "/jobs/", grave=True)
+            return _about(need, text, "/jobs?show=failed&ended_since=24h", "/jobs/", grave=True)
         case "jobs_without_results":
             text = ngettext(
                 "the results of %(n)s job are not stored",
                 "the results of %(n)s jobs are not stored",
                 n,
             )
-            return _about(need, text, "/jobs", "/jobs/", grave=True)
+            return _about(need, text, "/jobs?reason=results_missing", "/jobs/", grave=True)
         case "jobs_hopeless":
             text = ngettext(
                 "%(n)s job can never start as submitted", "%(n)s jobs can never start as submitted", n
             )
-            return _about(need, text, "/jobs?show=waiting", "/jobs/", grave=True)
+            return _about(need, text, "/jobs?show=waiting&reason=change", "/jobs/", grave=True)
         case "jobs_unapproved":
             text = ngettext("%(n)s job is waiting for approval", "%(n)s jobs are waiting for approval", n)
-            return _about(need, text, "/jobs?show=waiting", "/jobs/")
+            return _about(need, text, "/jobs?show=waiting&reason=APPROVAL_REQUIRED", "/jobs/")
         case "gpus_unusable" | "gpus_idle":
             return _about(need, _gpus_text(need), "/admin/workers", "/admin/workers/")
         case "registrations_refused":

@@ -14,6 +14,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("jobs.cancel", N_("Cancel jobs")),
             ("queue.cancel", N_("Cancel jobs through the queue API")),
             ("jobs.retry", N_("Retry ended jobs")),
+            ("jobs.edit", N_("Tag jobs, write notes, edit waiting jobs and pin checkpoints")),
             ("queue.priority", N_("Reorder jobs in the queue")),
             ("queue.approve", N_("Approve or reject jobs that wait for approval")),
         ),
@@ -45,7 +46,16 @@ PRESETS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (N_("Read only"), ("jobs.read", "queue.read", "configs.read", "data.read")),
     (
         N_("Submit and watch"),
-        ("jobs.read", "queue.read", "queue.submit", "jobs.cancel", "jobs.retry", "configs.read", "data.read"),
+        (
+            "jobs.read",
+            "queue.read",
+            "queue.submit",
+            "jobs.cancel",
+            "jobs.retry",
+            "jobs.edit",
+            "configs.read",
+            "data.read",
+        ),
     ),
     (N_("Everything"), (EVERYTHING,)),
 )

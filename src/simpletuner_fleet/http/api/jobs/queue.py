@@ -1,11 +1,13 @@
 """The queue: jobs come in, are looked at in order, and are told otherwise."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
+from simpletuner_fleet.core.jobs.finding import NEWEST_FIRST, JobOrder, JobSearch
 from simpletuner_fleet.core.jobs.going_on import READ_JOBS
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.jobs.submit_request import (
@@ -20,6 +22,7 @@ from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import (
     ExplainView,
+    FoundJobsPage,
     JobsPage,
     JobView,
     WholeJobView,
@@ -27,9 +30,9 @@ from simpletuner_fleet.http.views.jobs import (
     job_view,
     whole_job_view,
 )
+from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
-from simpletuner_fleet.ports import JobFilter
-from simpletuner_fleet.queries import read_models
+from simpletuner_fleet.queries import finding, read_models
 
 TAGS = ("queue",)
 MAX_SUBMIT_BYTES = 6 * KIB * KIB
@@ -139,12 +142,25 @@ async def list_queue(call: Call[None]) -> JobsPage:
     return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
-async def list_mine(call: Call[None]) -> JobsPage:
-    where = JobFilter(owner=call.principal.id, states=tuple(call.query.status))
-    page, following = await read_models.jobs_page(
-        deps_of(call).fleet, where, call.query.cursor, call.query.limit
+async def list_mine(call: Call[None]) -> FoundJobsPage:
+    search = JobSearch(owner=call.principal.id, status=call.query.status)
+    return await listed(call, search, NEWEST_FIRST, call.query.cursor, call.query.limit)
+
+
+async def listed(
+    call: Call[Any], search: JobSearch, order: JobOrder, cursor: str | None, limit: int
+) -> FoundJobsPage:
+    fleet = deps_of(call).fleet
+    moment = partial(read_moment, now=fleet.clock.now())
+    page = await finding.find(fleet, search, moment, order=order, cursor=cursor, limit=limit)
+    return FoundJobsPage(
+        jobs=[shown(seen) for seen in page.rows],
+        next=page.next,
+        previous=page.previous,
+        total=page.total,
+        first=page.first,
+        by_state=page.by_state,
     )
-    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
 async def stats(call: Call[None]) -> StatsView:
@@ -238,7 +254,7 @@ ROUTES = [
         "/api/queue/me",
         list_mine,
         "queue.read",
-        answer=JobsPage,
+        answer=FoundJobsPage,
         summary="The caller's own jobs, newest first",
         query=MineQuery,
         tags=TAGS,

@@ -1,0 +1,159 @@
+"""Jobs that somebody looks for: one filter says which, whether they are listed, counted or acted on."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.jobs.finding import (
+    IN_START_ORDER,
+    NEWEST_FIRST,
+    JobOrder,
+    JobPlace,
+    JobSearch,
+    check_tag,
+    read_label,
+    read_place,
+    sort_value,
+    write_place,
+)
+from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.placement.reasons import REASONS, Code
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import TOKEN, USER, name_of
+from simpletuner_fleet.ports import JobFilter, View
+from simpletuner_fleet.queries.explainer import Explainer
+from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
+
+MOST_GROUPS = 500
+"""The largest of them are told apart by reason; more kinds of waiting jobs than this nobody can take in anyway."""
+WORKER = "w_"
+
+ReadMoment = Callable[[str | None, str], float | None]
+
+
+class FoundJobs(Struct, frozen=True, kw_only=True):
+    rows: list[SeenJob]
+    by_state: dict[str, int]
+    """The number of jobs in each state that fit all else that was asked for."""
+    total: int
+    first: int
+    """The number of the first row among all that fit; 0 where there are none."""
+    next: str | None
+    previous: str | None
+    owners: dict[str, str]
+    """The names of the owners of the rows, by id."""
+
+
+async def find(
+    fleet: Fleet,
+    search: JobSearch,
+    read_moment: ReadMoment,
+    *,
+    order: JobOrder = NEWEST_FIRST,
+    cursor: str | None = None,
+    limit: int,
+) -> FoundJobs:
+    now = fleet.clock.now()
+    place = read_place(cursor, order) if cursor else None
+
+    def look(view: View) -> FoundJobs:
+        where = filter_of(view, search, read_moment, now)
+        return found(view, where, order, place, limit, now)
+
+    return await fleet.read(look)
+
+
+def found(
+    view: View, where: JobFilter, order: JobOrder, place: JobPlace | None, limit: int, now: float
+) -> FoundJobs:
+    backwards = place is not None and place.backwards
+    read = view.jobs_sorted(where, order.turned if backwards else order, place, limit + 1)
+    more, jobs = len(read) > limit, read[:limit]
+    if backwards:
+        jobs.reverse()
+    before = _before(place, len(jobs), more=more)
+    by_state = view.jobs_matching(replace(where, states=()))
+    return FoundJobs(
+        rows=_seen(view, jobs, order, where, now),
+        by_state=by_state,
+        total=sum(by_state.get(state, 0) for state in where.states or JobState),
+        first=before + 1 if jobs else 0,
+        next=_cursor(order, jobs[-1], before + len(jobs)) if jobs and (more or backwards) else None,
+        previous=_cursor(order, jobs[0], before, backwards=True)
+        if jobs and place is not None and (more or not backwards)
+        else None,
+        owners={owner: name_of(view, owner) for owner in {job.owner for job in jobs}},
+    )
+
+
+def _before(place: JobPlace | None, rows: int, *, more: bool) -> int:
+    if place is None:
+        return 0
+    if not place.backwards:
+        return place.shown
+    return max(1, place.shown - rows) if more else 0
+
+
+def _cursor(order: JobOrder, job: Job, shown: int, *, backwards: bool = False) -> str:
+    return write_place(JobPlace(order.text, sort_value(job, order.sort), job.seq, shown, backwards))
+
+
+def _seen(view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float) -> list[SeenJob]:
+    rows = with_reasons(view, jobs, now)
+    if order != IN_START_ORDER or where.narrows:
+        return rows
+    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    ahead = view.queued_ahead(queued[0].rank, queued[0].seq) if queued else 0
+    positions = {job.id: ahead + at for at, job in enumerate(queued, 1)}
+    return [replace(row, position=positions.get(row.job.id)) for row in rows]
+
+
+def filter_of(view: View, search: JobSearch, read_moment: ReadMoment, now: float) -> JobFilter:
+    """Reads the words of a search; raises Invalid for those that say nothing."""
+    where = JobFilter(
+        states=tuple(search.status),
+        owner=_owner(view, search.owner),
+        worker_id=_worker(view, search.worker),
+        config_name=search.config or None,
+        trainer=search.trainer or None,
+        labels=tuple(read_label(label) for label in search.label if label),
+        tags=tuple(check_tag(tag, "$.tag") for tag in search.tag if tag),
+        created_since=read_moment(search.since, "$.since"),
+        created_until=read_moment(search.until, "$.until"),
+        finished_since=read_moment(search.ended_since, "$.ended_since"),
+        finished_until=read_moment(search.ended_until, "$.ended_until"),
+        text=(search.q or "").strip() or None,
+    )
+    return _with_reason(view, where, search.reason, now) if search.reason else where
+
+
+def _owner(view: View, text: str | None) -> str | None:
+    """A name that nobody has stands for itself: nothing is found then."""
+    if not text or text.startswith((USER, TOKEN)):
+        return text or None
+    user = view.user_by_name(text)
+    return user.id if user else next((one.id for one in view.api_tokens() if one.name == text), text)
+
+
+def _worker(view: View, text: str | None) -> str | None:
+    if not text or text.startswith(WORKER):
+        return text or None
+    worker = view.worker_by_name(text)
+    return worker.id if worker else text
+
+
+def _with_reason(view: View, where: JobFilter, reason: str, now: float) -> JobFilter:
+    """A code or its kind says why a job waits; all else is why one ended."""
+    codes = {code for code, row in REASONS.items() if reason.upper() == code or reason.lower() == row.kind}
+    if not codes:
+        return replace(where, reason=reason)
+    groups = tuple(group for group, why, _ in reasons_of(view, where, now) if why in codes)
+    return replace(where, waiting_groups=groups)
+
+
+def reasons_of(view: View, where: JobFilter, now: float) -> Sequence[tuple[str, Code, int]]:
+    """Returns each group of waiting jobs that fit with its reason and number, the largest first."""
+    explainer = Explainer(view)
+    explained = [(group, view.job(group.first)) for group in view.waiting_groups(where, MOST_GROUPS)]
+    return [(group.key, explainer.explain(job, 0, now).code, group.jobs) for group, job in explained if job]
