@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "src" / "simpletuner_fleet"
 PURE_PATHS = (
     PACKAGE / "core",
-    *(PACKAGE / "agent" / f"{name}.py" for name in ("inbox", "actions", "endings")),
+    *(PACKAGE / "agent" / f"{name}.py" for name in ("inbox", "actions", "attempts/endings")),
 )
 
 BANNED_MODULES = frozenset(

@@ -15,7 +15,7 @@ LEFT_ENGLISH = frozenset(
     {
         *("http/server/tls.py", "http/server/sockets.py", "http/access/networks.py"),
         *("http/api/workers/log_intake.py", "http/api/workers/uploads.py", "http/api/jobs/datasets.py"),
-        *("inventory.py", "storage/metrics.py", "report.py", "checkpoint.py", "job.py"),
+        *("inventory.py", "storage/metrics/points.py", "report.py", "checkpoint.py", "job.py"),
     }
 )
 """Errors of the server's own start, and of what programs send to each other: logs have them."""

@@ -176,7 +176,7 @@ def out_of_memory(fleet: Fleet) -> dict[str, Any]:
     return {
         "status": job["status"],
         "failure_class": attempt.get("failure_class"),
-        "evidence": (attempt.get("failure_evidence") or attempt["last_lines"] or "")[-300:],
+        "evidence": attempt.get("failure_evidence") or attempt["last_lines"],
     }
 
 

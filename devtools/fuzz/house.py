@@ -26,8 +26,9 @@ from simpletuner_fleet.http.api.deps import Deps, LoginDoor
 from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.server.serving import HttpServer
-from simpletuner_fleet.orchestrator import attendance, people
-from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
+from simpletuner_fleet.orchestrator.people import api_tokens
+from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
+from simpletuner_fleet.orchestrator.workers import attendance
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.store.sqlite import SqliteStore
 from simpletuner_fleet.web import routes as web_routes
@@ -170,7 +171,7 @@ class House:
         return {"authorization": f"Bearer {self.admin_token}"}
 
     async def open(self) -> "House":
-        await people.set_admin_token(self.fleet, self.admin_token)
+        await api_tokens.set_admin_token(self.fleet, self.admin_token)
         await self.fleet.start()
         return self
 
@@ -185,7 +186,7 @@ class House:
     async def settle(self) -> None:
         """Waits for what was begun by callers who have hung up since: writers wait in one line, and this is the last."""
         await asyncio.sleep(SETTLE_S)
-        await people.set_admin_token(self.fleet, self.admin_token)
+        await api_tokens.set_admin_token(self.fleet, self.admin_token)
 
     # Calls
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from simpletuner_fleet.agent.ship.log_stream import LogLimits, LogStream
+from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits, LogStream
+from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
-from simpletuner_fleet.agent.ship.output_log import Chunk
 
 
 def stream_of(path: Path, limits: LogLimits | None = None, mask: Mask = NO_MASK) -> LogStream:

@@ -3,7 +3,7 @@
 import pytest
 
 from simpletuner_fleet.agent.actions import Forget, Leave, SendAccept, SendReport, StartTrainer, StopTrainer
-from simpletuner_fleet.agent.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason

@@ -10,7 +10,7 @@ import pytest
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import DISOWNED_AFTER_S, Agent
-from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime

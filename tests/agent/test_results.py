@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.agent.agent import Agent
-from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.senders import AttemptSenders, NoEvents
 from simpletuner_fleet.agent.ship import uploads
 from simpletuner_fleet.agent.ship.uploader import Uploader

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 
 from simpletuner_fleet.http.access.sessions import COOKIE
-from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
+from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
 from tests.http.api_kit import UNUSED_TLS, Running, orchestrator
 
 PASSWORD = "plum kettle 7 fog"

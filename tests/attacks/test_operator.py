@@ -17,8 +17,8 @@ from simpletuner_fleet.core.audit import GENESIS, AuditEntry, ChainCheck, Witnes
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.protocol.messages import AuditHead
 from simpletuner_fleet.queries import audit_log
-from simpletuner_fleet.storage.audit_heads import AuditHeads
-from simpletuner_fleet.storage.audit_tree import BLOCK, AuditTree
+from simpletuner_fleet.storage.audit.heads import AuditHeads
+from simpletuner_fleet.storage.audit.tree import BLOCK, AuditTree
 from tests.e2e.kit import World
 from tests.e2e.processes import wait_until
 from tests.http.api_kit import Running, orchestrator

@@ -22,8 +22,9 @@ from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.edge.exchange import Exchange
 from simpletuner_fleet.http.edge.streams import EventStream
-from simpletuner_fleet.orchestrator import attendance, people
-from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
+from simpletuner_fleet.orchestrator.people import api_tokens
+from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
+from simpletuner_fleet.orchestrator.workers import attendance
 from simpletuner_fleet.store import MemoryStore
 
 ADMIN = tokens.make("st", b"A" * 32)
@@ -116,7 +117,7 @@ class RunningServer:
         self.edge: Edge = build_api(self.deps, EdgeSettings(limits=NO_LIMITS))
 
     async def open(self) -> "RunningServer":
-        await people.set_admin_token(self.fleet, ADMIN)
+        await api_tokens.set_admin_token(self.fleet, ADMIN)
         await self.fleet.start()
         return self
 

@@ -23,7 +23,7 @@ from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import EdgeSettings, ProblemPage
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.http.server.serving import Listening, serve
-from simpletuner_fleet.orchestrator import people
+from simpletuner_fleet.orchestrator.people import api_tokens
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Blobs, Store, Vault
 from simpletuner_fleet.protocol.sse import Decoder
@@ -140,7 +140,7 @@ async def orchestrator(
         **choices,
     )
     edge = build_api(deps, settings or EdgeSettings(), pages=pages, problem_page=problem_page)
-    await people.set_admin_token(fleet, ADMIN)
+    await api_tokens.set_admin_token(fleet, ADMIN)
     await fleet.start()
     stop = asyncio.Event()
     ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()

@@ -2,7 +2,7 @@
 
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.orchestrator import administer
+from simpletuner_fleet.orchestrator.workers import administer
 from tests.http.api_kit import CPU_CONFIG, Agent, orchestrator
 
 

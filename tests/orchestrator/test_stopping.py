@@ -6,7 +6,8 @@ from simpletuner_fleet.core.errors import StaleAttempt, StaleMessage
 from simpletuner_fleet.core.jobs.job import EndReason, JobState, Outcome
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.orchestrator import administer, submit
+from simpletuner_fleet.orchestrator import submit
+from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.protocol.messages import (
     HeldAttempt,
     JobCancel,

@@ -5,7 +5,7 @@ import pytest
 from simpletuner_fleet.core.errors import IdempotencyMismatch, InvalidToken, Superseded
 from simpletuner_fleet.core.jobs.job import JobState, Outcome
 from simpletuner_fleet.core.workers.worker import AdminState, Connection
-from simpletuner_fleet.orchestrator import administer
+from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.protocol.messages import Goodbye, HeldAttempt, ReportStatus, StatusReport
 from simpletuner_fleet.sim.people import ADMIN
 from simpletuner_fleet.sim.world import drive

@@ -6,8 +6,8 @@ import pytest
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.restoring import RESTORED
-from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.after_restore import RestoreNote
+from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.people import ADMIN, People
 from simpletuner_fleet.sim.restores import LOCKED_FOR_S, Restores

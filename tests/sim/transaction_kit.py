@@ -6,8 +6,9 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Worker
-from simpletuner_fleet.orchestrator import administer, submit
-from simpletuner_fleet.orchestrator.administer import CreateWorker
+from simpletuner_fleet.orchestrator import submit
+from simpletuner_fleet.orchestrator.workers import administer
+from simpletuner_fleet.orchestrator.workers.administer import CreateWorker
 from simpletuner_fleet.protocol.messages import (
     Accept,
     GpuInfo,

@@ -13,7 +13,7 @@ from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.orchestrator.publishing import PUBLISHING, Places, publish_once
 from simpletuner_fleet.storage.storage import DELETING
-from simpletuner_fleet.storage.sweeper import sweep_storage_once
+from simpletuner_fleet.storage.sweeping.sweeper import sweep_storage_once
 from simpletuner_fleet.store.lease_book import PostgresLeaseBook
 from simpletuner_fleet.store.postgres import PostgresStore
 from tests.http.api_kit import Running, orchestrator

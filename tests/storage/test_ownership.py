@@ -10,9 +10,9 @@ from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import StorageOfAnother
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.ports import Blobs
-from simpletuner_fleet.storage.deletion_list import KEY
 from simpletuner_fleet.storage.ownership import claim_storage
-from simpletuner_fleet.storage.sweeper import sweep_storage_once
+from simpletuner_fleet.storage.sweeping.deletion_list import KEY
+from simpletuner_fleet.storage.sweeping.sweeper import sweep_storage_once
 from tests.http.api_kit import orchestrator
 from tests.http.upload_kit import STATE, uploading
 

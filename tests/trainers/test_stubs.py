@@ -11,8 +11,8 @@ from simpletuner_fleet.core.training.trainer_release import release_of
 from simpletuner_fleet.trainers.checkpoints import GUARD
 from tests.agent.metrics.test_bar_points import DRAWN
 from tests.core.jobs.test_trainer_failures import SEEN
-from tests.trainers.test_simpletuner_options import CMD_ARGS
-from tests.trainers.test_unmarked_checkpoints import IN_ITS_ORDER
+from tests.trainers.simpletuner.test_options import CMD_ARGS
+from tests.trainers.simpletuner.test_unmarked_checkpoints import IN_ITS_ORDER
 
 VERSIONS = [release.version for release in RELEASES]
 SAME_MISTAKE = {

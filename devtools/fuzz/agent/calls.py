@@ -11,7 +11,7 @@ from devtools.fuzz.agent.lying_server import answer
 from devtools.fuzz.chance import Chance
 from devtools.fuzz.document import Known, NearSchema
 from devtools.fuzz.judge import Defect, Tally
-from simpletuner_fleet.agent.ship.output_log import Chunk
+from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.core.people import tokens

@@ -160,7 +160,7 @@ ATTACKERS = (
     Mutant(
         "an-unsigned-head-is-a-witness",
         "a worker raises a false alarm with a head that nobody signed",
-        "orchestrator/attendance.py",
+        "orchestrator/workers/attendance.py",
         "        if not fleet.signed_heads.is_ours(head):\n            return\n",
         "",
         ("tests/attacks/test_operator.py",),

@@ -24,7 +24,7 @@ FENCING = (
     Mutant(
         "zombie-report",
         "a completion is taken after the job was given to somebody else",
-        "orchestrator/report.py",
+        "orchestrator/workers/report.py",
         "        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation, gpus_free=free):",
         "        if job.terminal:",
         DEFENDED,
@@ -72,10 +72,10 @@ FENCING = (
     Mutant(
         "upload-of-the-lost",
         "an attempt that was lost while its upload was sealed owns the content all the same",
-        "storage/job_uploads.py",
+        "storage/uploads/jobs.py",
         "            self._check_quota(self._stored(transaction.tx), size)",
         "            self._check_quota(transaction.tx.objects_of_job(self._claim.job_id), size)",
-        ("tests/storage/test_uploads.py",),
+        ("tests/storage/uploads/test_content.py",),
     ),
     Mutant(
         "an-older-attempt-writes-to-the-job",
@@ -112,7 +112,7 @@ FENCING = (
     Mutant(
         "superseded-is-heard",
         "two agents with one token take turns",
-        "orchestrator/registration.py",
+        "orchestrator/workers/registration.py",
         "    if message.incarnation in worker.retired:\n        raise Superseded",
         "    if message.incarnation in worker.retired[:0]:\n        raise Superseded",
         DEFENDED,
@@ -176,7 +176,7 @@ FENCING = (
     Mutant(
         "one-token-goes-to-and-fro",
         "two agents with one token take it from each other without end",
-        "orchestrator/registration.py",
+        "orchestrator/workers/registration.py",
         "    if taken_over and contested:\n",
         "    if False:\n",
         ("tests/http/api/workers/test_api_stream.py",),
@@ -192,7 +192,7 @@ FENCING = (
     Mutant(
         "epoch-lie",
         "one worker's lie uses up the numbers of all attempts to come",
-        "orchestrator/registration.py",
+        "orchestrator/workers/registration.py",
         " for item in held if item.epoch <= MAX_EPOCH)",
         " for item in held)",
         FOUND_OR_SIM,

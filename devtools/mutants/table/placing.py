@@ -96,7 +96,7 @@ PLACING = (
     Mutant(
         "offers-to-who-leaves",
         "a job that a leaving worker has given back is offered to it again",
-        "orchestrator/attendance.py",
+        "orchestrator/workers/attendance.py",
         "        leaving=message.status == LEAVING,",
         "        leaving=False,",
         FOUND,
@@ -122,7 +122,7 @@ PLACING = (
     Mutant(
         "register-erases-labels",
         "registration erases the administrator's labels",
-        "orchestrator/inventory.py",
+        "orchestrator/workers/inventory.py",
         "        reported_labels=_reported_labels(message, gpus),",
         "        labels=dict(message.labels),\n        reported_labels=_reported_labels(message, gpus),",
         DEFENDED,
@@ -130,7 +130,7 @@ PLACING = (
     Mutant(
         "register-undrains",
         "a worker that registers is not draining any more",
-        "orchestrator/inventory.py",
+        "orchestrator/workers/inventory.py",
         "        reported_labels=_reported_labels(message, gpus),",
         '        admin=type(worker.admin)("active"),\n        reported_labels=_reported_labels(message, gpus),',
         DEFENDED,
@@ -154,7 +154,7 @@ PLACING = (
     Mutant(
         "late-registration",
         "a late copy of an older agent's registration leaves it connecting for ever",
-        "orchestrator/registration.py",
+        "orchestrator/workers/registration.py",
         "    reconnecting = (known_process or message.legacy) and",
         "    reconnecting = known_process and",
         FOUND_OR_SIM,
@@ -162,7 +162,7 @@ PLACING = (
     Mutant(
         "lost-final-report",
         "an older agent whose one final report was lost keeps its job running for ever",
-        "orchestrator/attendance.py",
+        "orchestrator/workers/attendance.py",
         "message.status == IDLE and not message.current_job_id,",
         "message.status == IDLE and bool(message.current_job_id),",
         FOUND_OR_SIM,
@@ -170,7 +170,7 @@ PLACING = (
     Mutant(
         "goodbye-keeps-the-jobs",
         "a worker that leaves takes its jobs with it",
-        "orchestrator/attendance.py",
+        "orchestrator/workers/attendance.py",
         '        why = reason or "the worker disconnected cleanly"\n',
         '        why = reason or "the worker disconnected cleanly"\n        break\n',
         DEFENDED,
@@ -187,7 +187,7 @@ PLACING = (
     Mutant(
         "rotated-stream-lives",
         "the stream of a rotated token is not cut",
-        "orchestrator/administer.py",
+        "orchestrator/workers/administer.py",
         '        transaction.cut(worker_id, "token_rotated")',
         "        transaction.wake(worker_id)",
         DEFENDED,

@@ -39,7 +39,7 @@ TRAFFIC = (
     Mutant(
         "drain-later-each-time",
         "whoever repeats a drain puts its deadline off",
-        "orchestrator/administer.py",
+        "orchestrator/workers/administer.py",
         "    if same:\n        return known",
         "    if same and timeout_s == 0:\n        return known",
         STOPPING,
@@ -63,7 +63,7 @@ TRAFFIC = (
     Mutant(
         "successor-undone",
         "a late registration of a process that is gone takes the job from its successor",
-        "orchestrator/registration.py",
+        "orchestrator/workers/registration.py",
         "is_older(message.incarnation, worker.incarnation)",
         "is_older(worker.incarnation, message.incarnation)",
         STOPPING,
@@ -130,7 +130,7 @@ TRAFFIC = (
     Mutant(
         "deleted-at-first-sight",
         "a stored file that nobody has is deleted in the round that finds it",
-        "storage/deletion_list.py",
+        "storage/sweeping/deletion_list.py",
         "if name in self._before and now - since >= delay_s:",
         "if now - since >= delay_s:",
         ("tests/storage/test_ownership.py",),
@@ -138,7 +138,7 @@ TRAFFIC = (
     Mutant(
         "sweeps-anothers-storage",
         "the sweep goes on although another fleet has taken the storage",
-        "storage/sweeper.py",
+        "storage/sweeping/sweeper.py",
         "    if not await is_still_ours(storage):",
         "    if await storage.blobs.mark() is None and not await is_still_ours(storage):",
         ("tests/storage/test_ownership.py",),

@@ -31,10 +31,10 @@ TRAINING = (
     Mutant(
         "two-jobs-in-one-output-folder",
         "an absolute output_dir is shared by all jobs that name it",
-        "trainers/simpletuner_settings.py",
+        "trainers/simpletuner/settings.py",
         'return folder / f"{order.job_id}-{order.attempt}"',
         "return folder",
-        ("tests/trainers/test_simpletuner_settings.py",),
+        ("tests/trainers/simpletuner/test_settings.py",),
     ),
     Mutant(
         "two-attempts-in-one-cache",
@@ -81,7 +81,7 @@ TRAINING = (
     Mutant(
         "exit-code-0-is-completed",
         "a trainer that failed and exits with code 0 has completed",
-        "agent/endings.py",
+        "agent/attempts/endings.py",
         "if by_itself and ending.exit_code == 0 and ending.shortfall is None:",
         "if by_itself and ending.exit_code == 0:",
         ("tests/agent/guard/test_completion.py",),
@@ -105,18 +105,18 @@ TRAINING = (
     Mutant(
         "half-a-checkpoint-is-whole",
         "a checkpoint whose trainer was killed while it saved is stored and gone on from",
-        "trainers/unmarked_checkpoints.py",
+        "trainers/simpletuner/unmarked_checkpoints.py",
         "return (path / LAST_STATE).is_file() and any(path.glob(STATE_FILES))",
         "return any(path.glob(STATE_FILES))",
-        ("tests/trainers/test_unmarked_checkpoints.py",),
+        ("tests/trainers/simpletuner/test_unmarked_checkpoints.py",),
     ),
     Mutant(
         "waits-for-what-cannot-come",
         "checkpoint first waits for a release that cannot be asked for one",
-        "trainers/simpletuner.py",
+        "trainers/simpletuner/trainer.py",
         "return self.release().signal_file and ask_by_signal_file",
         "return ask_by_signal_file",
-        ("tests/trainers/test_unmarked_checkpoints.py",),
+        ("tests/trainers/simpletuner/test_unmarked_checkpoints.py",),
     ),
     # The agent
     Mutant(
@@ -205,26 +205,26 @@ TRAINING = (
     Mutant(
         "removes-what-is-nowhere-else",
         "a folder with results that could not be sent is removed from the worker's disk",
-        "agent/retention.py",
+        "agent/attempts/retention.py",
         "(attempt.path / DELIVERED).exists() and not (attempt.path / NOT_STORED).exists()",
         "(attempt.path / DELIVERED).exists()",
-        ("tests/agent/test_retention.py",),
+        ("tests/agent/attempts/test_retention.py",),
     ),
     Mutant(
         "flood-keeps-its-disk",
         "the middle of a flood of output, which nobody is sent, stays on the worker's disk",
-        "agent/ship/log_stream.py",
+        "agent/ship/logs/log_stream.py",
         "            punch(self._sources[source], start, end)\n",
         "",
-        ("tests/agent/ship/test_log_stream.py",),
+        ("tests/agent/ship/logs/test_log_stream.py",),
     ),
     Mutant(
         "pictures-of-another-worker",
         "a training that goes on elsewhere looks for its pictures where they lay before, and fails",
-        "trainers/picture_paths.py",
+        "trainers/simpletuner/picture_paths.py",
         "before = _former_folder(list(_pictures(state)), folder)",
         "before = None",
-        ("tests/trainers/test_picture_paths.py",),
+        ("tests/trainers/simpletuner/test_picture_paths.py",),
     ),
     Mutant(
         "empty-files-never-published",

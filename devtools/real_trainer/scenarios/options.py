@@ -4,7 +4,7 @@ import os
 
 from devtools.real_trainer.environments import python_path
 from devtools.real_trainer.stage import Stage
-from simpletuner_fleet.trainers.simpletuner_options import ask_options
+from simpletuner_fleet.trainers.simpletuner.options import ask_options
 
 LOOKED_AT = ("model_family", "max_train_steps", "learning_rate", "use_ema", "output_dir", "optimizer")
 

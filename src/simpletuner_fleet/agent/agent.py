@@ -20,7 +20,7 @@ from simpletuner_fleet.agent.actions import (
     StopTrainer,
     turn_of,
 )
-from simpletuner_fleet.agent.attempts import Attempts
+from simpletuner_fleet.agent.attempts.attempts import Attempts
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.datasets import FetchProgress
 from simpletuner_fleet.agent.guard.shim_client import boottime

@@ -18,7 +18,7 @@ from simpletuner_fleet.agent.actions import (
     StopTrainer,
     turn_of,
 )
-from simpletuner_fleet.agent.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import (

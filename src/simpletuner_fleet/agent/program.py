@@ -18,32 +18,32 @@ from msgspec.structs import replace
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
-from simpletuner_fleet.agent.attempts import (
+from simpletuner_fleet.agent.attempts.attempts import (
     ADOPT_GRACE_S,
     SAVE_FIRST_GRACE_S,
     Attempts,
     ShimTrust,
 )
+from simpletuner_fleet.agent.attempts.retention import KeepLimits
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
-from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.walls import WallSurroundings, choose_walls
+from simpletuner_fleet.agent.loops.heartbeat_loop import heartbeat_loop
+from simpletuner_fleet.agent.loops.stream_loop import stream_loop
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
-from simpletuner_fleet.agent.retention import KeepLimits
 from simpletuner_fleet.agent.senders import AttemptEvents
-from simpletuner_fleet.agent.ship.log_stream import LogLimits
+from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
-from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.trainer_options import tell_options
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth

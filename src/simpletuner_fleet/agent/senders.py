@@ -8,12 +8,12 @@ from typing import Protocol
 from msgspec import Struct
 
 from simpletuner_fleet.agent.actions import turn_of
-from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.guard.runner import RunningTrainer, TrainerExit
 from simpletuner_fleet.agent.guard.watchdog import Watchdogs
 from simpletuner_fleet.agent.metrics.follower import MetricsFollowers, MetricSources, Progress
-from simpletuner_fleet.agent.ship.log_shipper import LogShippers, LogSources
-from simpletuner_fleet.agent.ship.log_stream import LogLimits
+from simpletuner_fleet.agent.ship.logs.log_shipper import LogShippers, LogSources
+from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.ship.uploads import Uploads
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth

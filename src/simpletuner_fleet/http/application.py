@@ -34,7 +34,7 @@ from simpletuner_fleet.http.api.workers import stream as worker_stream
 from simpletuner_fleet.http.api.workers import uploads as uploads_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings, ProblemPage, build_app
 from simpletuner_fleet.http.edge.routes import Route
-from simpletuner_fleet.orchestrator import registration
+from simpletuner_fleet.orchestrator.workers import registration
 
 ROUTES: tuple[Route, ...] = (
     *worker_api.ROUTES,

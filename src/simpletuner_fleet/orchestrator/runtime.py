@@ -9,8 +9,8 @@ from typing import Any
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.orchestrator.attendance import streams_still_missing
 from simpletuner_fleet.orchestrator.sweep import sweep_once
+from simpletuner_fleet.orchestrator.workers.attendance import streams_still_missing
 
 log = logging.getLogger(__name__)
 

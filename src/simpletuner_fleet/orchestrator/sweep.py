@@ -17,8 +17,8 @@ from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.gpu_history import KEPT_S
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.administer import end_drain
-from simpletuner_fleet.orchestrator.losing import give_up
+from simpletuner_fleet.orchestrator.workers.administer import end_drain
+from simpletuner_fleet.orchestrator.workers.losing import give_up
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from functools import partial
 from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Problem, Witness
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View
-from simpletuner_fleet.storage.audit_heads import AuditHeads
+from simpletuner_fleet.storage.audit.heads import AuditHeads
 
 ENTRIES_PER_LOOK = 500
 PROBLEMS_TOLD = 100

@@ -13,9 +13,9 @@ from simpletuner_fleet.agent.actions import (
     StopTrainer,
 )
 from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE, SHIM_OUTCOME
-from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.inbox import Inbox, Phase
-from simpletuner_fleet.agent.stream_loop import stop_of
+from simpletuner_fleet.agent.loops.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import FINISHING, EndReason, Results

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import FINISHING, EndReason

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import (

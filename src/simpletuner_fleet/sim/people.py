@@ -16,8 +16,9 @@ from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.workers.worker import AdminState
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.orchestrator import administer, limits, submit
+from simpletuner_fleet.orchestrator import limits, submit
 from simpletuner_fleet.orchestrator.submit import Submitted
+from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import UNREACHABLE, Answered, Link, LinkDown
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator

@@ -11,8 +11,8 @@ from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.restoring import least_epoch
 from simpletuner_fleet.core.workers.worker import Connection, WorkerType
 from simpletuner_fleet.engine.index import FleetIndex
-from simpletuner_fleet.orchestrator import administer
-from simpletuner_fleet.orchestrator.administer import CreateWorker
+from simpletuner_fleet.orchestrator.workers import administer
+from simpletuner_fleet.orchestrator.workers.administer import CreateWorker
 from simpletuner_fleet.queries.explainer import Explainer
 from simpletuner_fleet.sim import draw
 from simpletuner_fleet.sim.agent import SimulatedAgent

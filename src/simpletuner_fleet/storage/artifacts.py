@@ -22,7 +22,7 @@ from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.uploads import ManifestAnswer
 from simpletuner_fleet.storage.fenced import job_run_by, newest_attempt
-from simpletuner_fleet.storage.uploads import check_all_stored
+from simpletuner_fleet.storage.uploads.content import check_all_stored
 
 
 async def accept_manifest(fleet: Fleet, claim: Claim, manifest: Manifest) -> ManifestAnswer:

@@ -25,7 +25,7 @@ from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import job_run_by
 from simpletuner_fleet.storage.storage import ROWS_PER_ROUND, Storage
-from simpletuner_fleet.storage.uploads import check_all_stored
+from simpletuner_fleet.storage.uploads.content import check_all_stored
 
 MAX_MANIFEST_BYTES = 48 * 1024 * 1024
 READ_BYTES = 1024 * 1024

@@ -5,7 +5,7 @@ from msgspec import Struct, field
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.keyed_locks import KeyedLocks
 from simpletuner_fleet.ports import Blobs
-from simpletuner_fleet.storage.kept_curves import CurveShelf
+from simpletuner_fleet.storage.metrics.kept_curves import CurveShelf
 from simpletuner_fleet.storage.space import SpaceWatch
 
 DELETING = "storage.deleting"

@@ -8,14 +8,14 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
 from simpletuner_fleet.core.training.trainer_release import TrainerRelease
-from simpletuner_fleet.trainers.accelerate import AccelerateTrainer
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.command import CommandTrainer
 from simpletuner_fleet.trainers.contract import Surroundings, Trainer, TrainerError
 from simpletuner_fleet.trainers.demo.plugin import DemoTrainer
 from simpletuner_fleet.trainers.finding import LookedAt
-from simpletuner_fleet.trainers.simpletuner import SimpleTunerTrainer
-from simpletuner_fleet.trainers.torchrun import TorchrunTrainer
+from simpletuner_fleet.trainers.launchers.accelerate import AccelerateTrainer
+from simpletuner_fleet.trainers.launchers.torchrun import TorchrunTrainer
+from simpletuner_fleet.trainers.simpletuner.trainer import SimpleTunerTrainer
 
 log = logging.getLogger(__name__)
 

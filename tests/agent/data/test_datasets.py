@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.data import data_cache, datasets
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets, DataUnreachable, FetchProgress
-from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.agent.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.completion import checked
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths, Surroundings
-from simpletuner_fleet.trainers.simpletuner import SimpleTunerTrainer
+from simpletuner_fleet.trainers.simpletuner.trainer import SimpleTunerTrainer
 
 BAR = (
     "Epoch 1/1, Steps: {percent}%|##   | {step}/20 [00:13<00:00,  2.11it/s, lr=0.001, step_loss=1.24]\x1b[0m"

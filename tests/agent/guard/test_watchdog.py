@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from simpletuner_fleet.agent.actions import turn_of
-from simpletuner_fleet.agent.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.watchdog import (
     WRITTEN,
     TrainerWatchdog,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from simpletuner_fleet.agent.attempts.preparation import blame_for
 from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
 from simpletuner_fleet.agent.isolation.places import Place
 from simpletuner_fleet.agent.isolation.reach import Reach
-from simpletuner_fleet.agent.preparation import blame_for
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.worker_errors import PathNotGranted
 from simpletuner_fleet.core.workers.start_trouble import Blame

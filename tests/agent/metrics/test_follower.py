@@ -18,7 +18,7 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.training.metrics import Point, read_bar
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, ReportStatus, StatusReport
-from simpletuner_fleet.storage.metric_files import RECORD, metrics_folder
+from simpletuner_fleet.storage.metrics.metric_files import RECORD, metrics_folder
 from simpletuner_fleet.store.memory.store import MemoryStore
 from tests.agent.metrics.test_tensorboard import NAME, scalars
 from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator, until

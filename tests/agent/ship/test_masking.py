@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from simpletuner_fleet.agent.guard.shim_report import LAST_LINES_BYTES
 from simpletuner_fleet.agent.guard.shim_report import last_lines as shims_last_lines
-from simpletuner_fleet.agent.ship.log_stream import CHUNK_BYTES, LogLimits, left_out
+from simpletuner_fleet.agent.ship.logs.log_stream import CHUNK_BYTES, LogLimits, left_out
+from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.agent.ship.masking import Mask
-from simpletuner_fleet.agent.ship.output_log import last_lines
 from tests.agent.log_files import all_bytes, read_all, scanned, stream_of
 
 CANARY = "canary-0123456789"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.storage.metric_files import RECORD
+from simpletuner_fleet.storage.metrics.metric_files import RECORD
 from tests.e2e.kit import Json, World
 from tests.e2e.processes import wait_until
 from tests.e2e.storage.test_checkpoints import kill_machine

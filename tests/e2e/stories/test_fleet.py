@@ -42,7 +42,10 @@ def test_a_job_is_dispatched_by_the_stream_and_waits_for_no_heartbeat(bare_world
     world.becomes(job_id, "cancelled")
 
 
-def test_a_worker_walks_through_the_states_of_the_diagram(world: World) -> None:
+def test_a_worker_walks_through_the_states_of_the_diagram(bare_world: World) -> None:
+    world = bare_world
+    # A sweep that comes late must still find the worker reconnecting, and not offline already.
+    world.start_server(SIMPLETUNER_HEARTBEAT_TIMEOUT="6")
     worker = world.create_worker("walker")
     assert worker.status == "connecting"
     worker.start("--orchestrator-url", world.url, "--persistent", "--work-dir", str(worker.work_dir))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.data.resume import resumed_from
-from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.metrics.metric_files import furthest, latest_bar, newest
 from simpletuner_fleet.agent.metrics.readings import Readings
 from simpletuner_fleet.core.jobs.job import EndReason

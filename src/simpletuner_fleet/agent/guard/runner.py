@@ -40,7 +40,7 @@ from simpletuner_fleet.agent.guard.shim_client import (
     TrainerHeld,
     boottime,
 )
-from simpletuner_fleet.agent.ship.output_log import last_lines
+from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
 

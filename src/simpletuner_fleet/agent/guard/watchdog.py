@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.data.resume import resumed_from
-from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.metrics.follower import MetricSources
 from simpletuner_fleet.agent.metrics.metric_files import latest_bar
 from simpletuner_fleet.agent.metrics.readings import Readings

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import httpx2
 import msgspec
 
-from simpletuner_fleet.agent.ship.output_log import Chunk
+from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.wire.call_connections import (
     MAX_PROBLEM_BYTES,
     CallAnswer,

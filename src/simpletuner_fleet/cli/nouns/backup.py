@@ -21,8 +21,8 @@ from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, Withdrawn, withdrawn_since
 from simpletuner_fleet.languages import _
-from simpletuner_fleet.orchestrator.accounts import KEY_SETTING
 from simpletuner_fleet.orchestrator.after_restore import RestoreNote
+from simpletuner_fleet.orchestrator.people.accounts import KEY_SETTING
 from simpletuner_fleet.storage.shared_journal import read_shared_journal
 from simpletuner_fleet.store.backup import key_file, sqlite_copy
 from simpletuner_fleet.store.backup.archive import (

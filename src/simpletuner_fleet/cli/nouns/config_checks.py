@@ -13,7 +13,7 @@ from simpletuner_fleet.core.configs.bundle import DEFAULT_TRAINER, gpus_of, read
 from simpletuner_fleet.core.configs.options import check_settings
 from simpletuner_fleet.core.configs.trainer_names import check_trainer
 from simpletuner_fleet.languages import _
-from simpletuner_fleet.trainers.simpletuner_options import ask_options
+from simpletuner_fleet.trainers.simpletuner.options import ask_options
 
 Checked = dict[str, Any]
 

@@ -45,9 +45,9 @@ from simpletuner_fleet.http.server import tls
 from simpletuner_fleet.http.server.garbage import tune_garbage_collection
 from simpletuner_fleet.http.server.serving import Hook, Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
-from simpletuner_fleet.orchestrator import accounts
+from simpletuner_fleet.orchestrator.people import accounts
 from simpletuner_fleet.ports import Blobs, Store
-from simpletuner_fleet.storage.audit_heads import signing_key
+from simpletuner_fleet.storage.audit.heads import signing_key
 from simpletuner_fleet.storage.ownership import FLEET_ID, insist_on_mark
 from simpletuner_fleet.store import open_store
 from simpletuner_fleet.store.opening import POSTGRES_PREFIXES

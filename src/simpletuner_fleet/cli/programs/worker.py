@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from simpletuner_fleet.agent.agent import Departure
+from simpletuner_fleet.agent.attempts.retention import KeepLimits
 from simpletuner_fleet.agent.checking import check_worker
 from simpletuner_fleet.agent.isolation.cgroups import JobLimits
 from simpletuner_fleet.agent.isolation.places import JobPath
@@ -18,7 +19,6 @@ from simpletuner_fleet.agent.program import (
     exit_status,
     run_agent,
 )
-from simpletuner_fleet.agent.retention import KeepLimits
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.client import troubles

@@ -18,10 +18,10 @@ from simpletuner_fleet.http.access.networks import addresses_for_others, without
 from simpletuner_fleet.http.api.open_streams import FOLLOWERS, SEARCHES, STREAMS, Open
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
-from simpletuner_fleet.orchestrator.passwords import Passwords
+from simpletuner_fleet.orchestrator.people.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
 from simpletuner_fleet.ports import Blobs
-from simpletuner_fleet.storage.audit_heads import AuditHeads
+from simpletuner_fleet.storage.audit.heads import AuditHeads
 from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.storage import Storage
 

@@ -8,7 +8,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.engine.orders import addressed
 from simpletuner_fleet.engine.streams import StreamHub, WorkerStream
-from simpletuner_fleet.orchestrator import attendance
+from simpletuner_fleet.orchestrator.workers import attendance
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Link
 from simpletuner_fleet.sim.server.store import SimCrash

@@ -14,7 +14,8 @@ from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
 from simpletuner_fleet.queries import overview, read_models
 from simpletuner_fleet.queries.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
-from simpletuner_fleet.storage import artifacts, curves
+from simpletuner_fleet.storage import artifacts
+from simpletuner_fleet.storage.metrics import curves
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.parts import sparkline
 from simpletuner_fleet.web.parts.cache import TimedCache

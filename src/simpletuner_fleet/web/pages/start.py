@@ -5,8 +5,8 @@ from msgspec import Struct
 from simpletuner_fleet.core.errors import LinkUsed
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Call, Reply, Route
-from simpletuner_fleet.orchestrator import logins
-from simpletuner_fleet.orchestrator.logins import StartKey
+from simpletuner_fleet.orchestrator.people import logins
+from simpletuner_fleet.orchestrator.people.logins import StartKey
 from simpletuner_fleet.web.frame.page import page
 
 

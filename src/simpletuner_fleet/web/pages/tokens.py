@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
-from simpletuner_fleet.orchestrator.people import ADMIN_ID
+from simpletuner_fleet.orchestrator.people.api_tokens import ADMIN_ID
 from simpletuner_fleet.ports import ApiToken
 from simpletuner_fleet.web.frame.page import page, with_query
 from simpletuner_fleet.web.parts.permission_names import GROUPS, PRESETS

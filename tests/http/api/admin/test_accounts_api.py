@@ -11,7 +11,7 @@ import pytest
 
 from simpletuner_fleet.core.people.accounts import FIRST_KEY_LIFE_S, PERSONAL_KEY_LIFE_S, SESSION_IDLE_S
 from simpletuner_fleet.http.edge.edge import EdgeSettings
-from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
+from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator, read_events, until
 
 GOOD = "correct horse battery"

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.policy import Policy
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
 from tests.http.data_kit import PETS, ask, dataset_id, manifest_of, name, push, put
 from tests.http.upload_kit import sha
-from tests.storage.sweeping import swept
+from tests.storage.sweeping.swept import swept
 
 CACHE: dict[str, Any] = {"data": {"datasets": [], "bytes": 0, "limit_bytes": 10**9}}
 CAT, DOG = PETS["cats/1.png"], PETS["dogs/größe.png"]

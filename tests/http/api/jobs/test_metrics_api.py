@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
-from simpletuner_fleet.storage.metric_files import RECORD
+from simpletuner_fleet.storage.metrics.metric_files import RECORD
 from tests.http.api_kit import Agent, Running, orchestrator
 
 

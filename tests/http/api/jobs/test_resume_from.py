@@ -3,8 +3,8 @@
 from typing import Any
 
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.storage.retention import DAY_S, empty_old_jobs_once
-from simpletuner_fleet.storage.sweeper import sweep_storage_once
+from simpletuner_fleet.storage.sweeping.retention import DAY_S, empty_old_jobs_once
+from simpletuner_fleet.storage.sweeping.sweeper import sweep_storage_once
 from tests.http.api_kit import Running, orchestrator
 from tests.http.upload_kit import STATE, Uploader, uploading
 

@@ -16,7 +16,7 @@ from simpletuner_fleet.http.edge.problems import RequestTimeout
 from simpletuner_fleet.ports import Blobs, Tx
 from tests.http.api_kit import Agent, Running, orchestrator
 from tests.http.upload_kit import STATE, WEIGHTS, Uploader, entry, sha, uploading
-from tests.storage.sweeping import swept
+from tests.storage.sweeping.swept import swept
 
 
 @pytest.fixture(params=["memory", "folder"])

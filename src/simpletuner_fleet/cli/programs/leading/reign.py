@@ -27,17 +27,18 @@ from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.server import tls
-from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.after_restore import hold_after_restore, place_after_hold
+from simpletuner_fleet.orchestrator.people import accounts, api_tokens
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
+from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.ports import Blobs, Store
-from simpletuner_fleet.storage.audit_heads import AuditHeads, signing_key
+from simpletuner_fleet.storage.audit.heads import AuditHeads, signing_key
 from simpletuner_fleet.storage.ownership import claim_storage, insist_on_shared_storage
 from simpletuner_fleet.storage.probe import prove_storage
 from simpletuner_fleet.storage.shared_journal import SharedJournal
 from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
-from simpletuner_fleet.storage.sweeper import StorageSweeper
+from simpletuner_fleet.storage.sweeping.sweeper import StorageSweeper
 from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.web import routes as web_routes
@@ -113,7 +114,7 @@ class Reign:
             self._running.push_async_callback(journal.stop)
             fleet.share_revoked = journal.note
         token, self.admin_token_from = stored_admin_token(self._plan.data_dir, args.admin_token)
-        await people.set_admin_token(fleet, token)
+        await api_tokens.set_admin_token(fleet, token)
         await note_start(fleet, __version__)
         if not await fleet.read(lambda view: view.users()):
             self.first_key = await accounts.first_key(fleet, ORCHESTRATOR)

@@ -11,8 +11,8 @@ from simpletuner_fleet.core.people.permissions import missing_for
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
-from simpletuner_fleet.orchestrator import accounts
-from simpletuner_fleet.orchestrator.accounts import IssuedKey
+from simpletuner_fleet.orchestrator.people import accounts
+from simpletuner_fleet.orchestrator.people.accounts import IssuedKey
 
 TAGS = ("administration",)
 PERMISSION = "admin.users"

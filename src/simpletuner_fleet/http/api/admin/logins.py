@@ -14,8 +14,8 @@ from simpletuner_fleet.http.access.sessions import no_session_cookie, session_co
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
-from simpletuner_fleet.orchestrator import accounts, logins
-from simpletuner_fleet.orchestrator.logins import LoggedIn
+from simpletuner_fleet.orchestrator.people import accounts, logins
+from simpletuner_fleet.orchestrator.people.logins import LoggedIn
 
 TAGS = ("account",)
 MAX_BODY_BYTES = 8 * KIB

@@ -10,7 +10,7 @@ from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route
 from simpletuner_fleet.http.views.fields import Time, view_of
 from simpletuner_fleet.http.views.jobs import Done
-from simpletuner_fleet.orchestrator import logins
+from simpletuner_fleet.orchestrator.people import logins
 
 TAGS = ("people",)
 

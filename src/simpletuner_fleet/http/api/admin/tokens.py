@@ -8,8 +8,8 @@ from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route
 from simpletuner_fleet.http.views.records import TokensView, TokenView, token_view
-from simpletuner_fleet.orchestrator import people
-from simpletuner_fleet.orchestrator.people import CreateToken
+from simpletuner_fleet.orchestrator.people import api_tokens
+from simpletuner_fleet.orchestrator.people.api_tokens import CreateToken
 
 TAGS = ("administration",)
 PERMISSION = "admin.tokens"
@@ -41,7 +41,7 @@ async def create_token(call: Call[CreateTokenBody]) -> TokenView:
     require_fresh_login(call)
     for permission in call.body.permissions:
         call.require(permission)
-    token, secret = await people.create_token(deps_of(call).fleet, call.body, call.actor, acts_for(call))
+    token, secret = await api_tokens.create_token(deps_of(call).fleet, call.body, call.actor, acts_for(call))
     return token_view(token, secret)
 
 
@@ -53,7 +53,7 @@ def acts_for(call: Call[Any]) -> str:
 
 async def revoke_token(call: Call[None]) -> TokenView:
     deps = deps_of(call)
-    token = await people.revoke_token(deps.fleet, call.path["id"], call.actor)
+    token = await api_tokens.revoke_token(deps.fleet, call.path["id"], call.actor)
     deps.revoke([token.token_hash])
     return token_view(token)
 

@@ -17,8 +17,8 @@ from simpletuner_fleet.http.api.deps import JoinAddress, deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.workers import WorkerListView, WorkerView, worker_view
-from simpletuner_fleet.orchestrator import administer
-from simpletuner_fleet.orchestrator.administer import CreateWorker
+from simpletuner_fleet.orchestrator.workers import administer
+from simpletuner_fleet.orchestrator.workers.administer import CreateWorker
 from simpletuner_fleet.queries import read_models
 from simpletuner_fleet.queries.worker_details import with_newest_heartbeat
 

@@ -23,8 +23,9 @@ from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.protocol.data import DataObjectsAsked, DatasetSent
 from simpletuner_fleet.protocol.uploads import PART_BYTES, ObjectsAnswer, PartAnswer
-from simpletuner_fleet.storage import datasets, uploads
-from simpletuner_fleet.storage.dataset_uploads import DatasetUploads
+from simpletuner_fleet.storage import datasets
+from simpletuner_fleet.storage.uploads import content
+from simpletuner_fleet.storage.uploads.datasets import DatasetUploads
 
 READ, WRITE = "data.read", "data.write"
 TAGS = ("data",)
@@ -67,13 +68,13 @@ async def ask_objects(call: Call[DataObjectsAsked]) -> ObjectsAnswer:
         raise TooLarge(f"At most {MAX_ASKED} files can be asked for at once.")
     storage = deps_of(call).storage
     owner = DatasetUploads(storage, call.principal.id)
-    return ObjectsAnswer(missing=await uploads.missing(storage, owner, call.body.objects))
+    return ObjectsAnswer(missing=await content.missing(storage, owner, call.body.objects))
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: DataPartQuery = call.query
     storage = deps_of(call).storage
-    return await uploads.put_part(
+    return await content.put_part(
         storage,
         DatasetUploads(storage, call.principal.id),
         call.path["sha256"],

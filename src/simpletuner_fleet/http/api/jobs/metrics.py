@@ -12,9 +12,9 @@ from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.workers.uploads import claim_of
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Route, rfc3339
 from simpletuner_fleet.protocol.metrics import MetricsAnswer, MetricsSent, Number, to_wire
-from simpletuner_fleet.storage import curves, metrics
-from simpletuner_fleet.storage.curves import SeenCurves
-from simpletuner_fleet.storage.kept_curves import EVERYTHING, StepSpan
+from simpletuner_fleet.storage.metrics import curves, points
+from simpletuner_fleet.storage.metrics.curves import SeenCurves
+from simpletuner_fleet.storage.metrics.kept_curves import EVERYTHING, StepSpan
 
 MAX_BATCH_BYTES = 4 * KIB * KIB
 MOST_POINTS = 5_000
@@ -61,14 +61,14 @@ class MetricsView(Struct, kw_only=True):
 async def send_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
     claim = claim_of(call, body.epoch)
-    stored = await metrics.store_points(deps_of(call).storage, claim, body.first, body.points)
+    stored = await points.store_points(deps_of(call).storage, claim, body.first, body.points)
     return MetricsAnswer(next=stored)
 
 
 async def send_gpu_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
     claim = claim_of(call, body.epoch)
-    stored = await metrics.store_gpu_points(deps_of(call).storage, claim, body.first, body.points)
+    stored = await points.store_gpu_points(deps_of(call).storage, claim, body.first, body.points)
     return MetricsAnswer(next=stored)
 
 

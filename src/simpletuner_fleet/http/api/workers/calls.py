@@ -7,8 +7,8 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, WORKER, Call, Route
-from simpletuner_fleet.orchestrator import attendance, registration, report
 from simpletuner_fleet.orchestrator import trainer_options as options_of
+from simpletuner_fleet.orchestrator.workers import attendance, registration, report
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,

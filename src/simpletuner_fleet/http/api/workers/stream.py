@@ -16,7 +16,7 @@ from simpletuner_fleet.http.api.deps import Deps, deps_of, own_worker
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import WORKER, Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
-from simpletuner_fleet.orchestrator import attendance
+from simpletuner_fleet.orchestrator.workers import attendance
 from simpletuner_fleet.protocol import sse
 from simpletuner_fleet.protocol.messages import (
     Drain,

@@ -25,8 +25,9 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAsked,
     PartAnswer,
 )
-from simpletuner_fleet.storage import artifacts, notes, uploads
-from simpletuner_fleet.storage.job_uploads import JobUploads
+from simpletuner_fleet.storage import artifacts, notes
+from simpletuner_fleet.storage.uploads import content
+from simpletuner_fleet.storage.uploads.jobs import JobUploads
 
 PIECE_BYTES = KIB * KIB
 MOST_AT_ONCE_BYTES = KIB**4
@@ -56,13 +57,13 @@ async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
     if len(body.objects) > deps.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {deps.fleet.policy.max_manifest_files} files can be asked for at once.")
     owner = JobUploads(deps.fleet, claim)
-    return ObjectsAnswer(missing=await uploads.missing(deps.storage, owner, body.objects))
+    return ObjectsAnswer(missing=await content.missing(deps.storage, owner, body.objects))
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: PartQuery = call.query
     owner = JobUploads(deps_of(call).fleet, claim_of(call, query.epoch))
-    return await uploads.put_part(
+    return await content.put_part(
         deps_of(call).storage,
         owner,
         call.path["sha256"],

@@ -1,0 +1,1 @@
+"""Attempts on this machine: prepared, started, watched, ended, kept for a while."""

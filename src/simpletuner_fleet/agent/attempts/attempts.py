@@ -1,0 +1,384 @@
+"""Attempts on this machine: prepared, started, watched, their output sent on, and found again after a restart."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
+from simpletuner_fleet.agent.attempts.preparation import Preparation, blame_for, explain_start_failure
+from simpletuner_fleet.agent.attempts.retention import NOT_STORED, KeepLimits, tidy
+from simpletuner_fleet.agent.attempts.starts import Starts
+from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.guard import completion
+from simpletuner_fleet.agent.guard.orphans import end_group
+from simpletuner_fleet.agent.guard.runner import (
+    EndedAttempt,
+    Runner,
+    RunningTrainer,
+    TrainerExit,
+)
+from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo, Wall
+from simpletuner_fleet.agent.isolation.cgroups import NO_CGROUPS, Cgroups
+from simpletuner_fleet.agent.isolation.named_paths import Named, refuse_path
+from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
+from simpletuner_fleet.agent.senders import (
+    AttemptEvents,
+    AttemptMaterial,
+    AttemptSenders,
+    NoEvents,
+    mask_of,
+)
+from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits
+from simpletuner_fleet.agent.ship.logs.output_log import last_lines
+from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
+from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.worker_errors import StateDirError
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Launch
+from simpletuner_fleet.trainers.registry import Registry
+
+log = logging.getLogger(__name__)
+
+ADOPT_GRACE_S = 2.0
+SHIM_BEGINS_WITHIN_S = 2.0
+SHIM_LOOK_S = 0.02
+SAVE_FIRST_GRACE_S = 3.0
+"""With less time than this a trainer is stopped at once: a checkpoint would hardly be done."""
+SAVE_FIRST_SHARE = 0.6
+
+
+class ShimTrust(NamedTuple):
+    """How a shim that must report by itself knows the orchestrator."""
+
+    cafile: str | None = None
+    pinned_certfile: str | None = None
+    no_verify: bool = False
+
+
+class FoundAttempt(NamedTuple):
+    """Describes what a restart finds of an attempt."""
+
+    offer: JobSubmit
+    running: RunningTrainer | None
+    ending: AttemptEnding | None
+
+
+class Attempts:
+    def __init__(
+        self,
+        state: StateDir,
+        runner: Runner,
+        trainers: Registry,
+        client: OrchestratorClient,
+        trust: ShimTrust,
+        bandwidth: Bandwidth | None = None,
+        log_limits: LogLimits | None = None,
+        data: Datasets | None = None,
+        events: AttemptEvents | None = None,
+        walls: Walls = NO_WALLS,
+        adopt_grace_s: float = ADOPT_GRACE_S,
+        cgroups: Cgroups = NO_CGROUPS,
+    ) -> None:
+        """`adopt_grace_s` is how long a trainer waits for a new agent after this one has died."""
+        self._adopt_grace_s = adopt_grace_s
+        self._state = state
+        self._runner = runner
+        self._client = client
+        self._trust = trust
+        self._walls = walls
+        self._cgroups = cgroups
+        self.data = data
+        self._folders: dict[Turn, str] = {}
+        self._masks: dict[Turn, Mask] = {}
+        self._running: dict[Turn, RunningTrainer] = {}
+        self._offers: dict[Turn, JobSubmit] = {}
+        """Of those that run."""
+        self._events = events or NoEvents()
+        self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
+        self.preparation = Preparation(state, trainers, client, data, walls.clean, self._must_see)
+        self._starts = Starts(state, runner, self.preparation, walls, data, self._order)
+        self._stopping: dict[Turn, asyncio.Task[None]] = {}
+
+    def prepare(self, offer: JobSubmit) -> None:
+        """Folder, config and wall are made while the acceptance is on its way; nothing of the job runs yet."""
+        turn = turn_of(offer)
+        self._folders[turn] = offer.attempt_id
+        self._masks[turn] = mask_of(offer)
+        self._starts.prepare(offer)
+
+    async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> AttemptEnding | None:
+        """Returns None once the trainer runs, else why it does not."""
+        turn = turn_of(offer)
+        try:
+            running = await self._starts.start(offer, lease_s, leased_at)
+        except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
+            await self._starts.forget(turn)
+            explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
+            return AttemptEnding(reason=EndReason.START_FAILED, error=explanation, blame=blame_for(error))
+        self._watch(offer, running)
+        if running.pid is None:
+            return self._ending(turn, await running.wait())
+        return None
+
+    def _must_see(self, where: str, path: str, own: list[Path]) -> None:
+        reach = self._walls.reach()
+        if reach:
+            refuse_path(Named(where, path, made_by_job=False), reach, own, self._walls.home)
+
+    async def ended(self, turn: Turn) -> AttemptEnding:
+        """Returns when the process tree is gone."""
+        ending = self._ending(turn, await self._running[turn].wait())
+        return await self._judged(turn, self._offers[turn], ending)
+
+    async def _judged(self, turn: Turn, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
+        """How it is to be reported: the watchdog has the last word, the trainer's exit code the first."""
+        material = self._material(offer)
+        checked = await completion.checked(
+            ending, offer, material.habits, material.paths, material.output_log
+        )
+        return await self.senders.watchdogs.last_word(turn, checked)
+
+    def stop(self, turn: Turn, grace_s: float, outcome: Outcome, save_s: float | None = None) -> None:
+        """Asks for a checkpoint first where the trainer can make one and there is time.
+
+        `save_s` is time of its own for that; without it the grace covers both, and what was to be saved by an earlier
+        call is waited for no longer.
+        """
+        running = self._running.get(turn)
+        if running is None:
+            return
+        if outcome is Outcome.RELEASED:
+            self.senders.uploads.goes_on_elsewhere(turn)
+        earlier = self._stopping.pop(turn, None)
+        if earlier:
+            earlier.cancel()
+        if save_s is None and (earlier or grace_s < SAVE_FIRST_GRACE_S):
+            running.stop(grace_s, outcome=outcome)
+            return
+        wait_s, stop_by_s = (save_s, save_s + grace_s) if save_s else (grace_s * SAVE_FIRST_SHARE, grace_s)
+        self._stopping[turn] = asyncio.create_task(
+            self._save_and_stop(turn, running, outcome, wait_s, grace_s, stop_by_s)
+        )
+
+    async def _save_and_stop(
+        self,
+        turn: Turn,
+        running: RunningTrainer,
+        outcome: Outcome,
+        wait_s: float,
+        grace_s: float,
+        stop_by_s: float,
+    ) -> None:
+        """The trainer has `wait_s` for its checkpoint, then `grace_s` to end, and `stop_by_s` for both."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            async with asyncio.timeout(wait_s):
+                if not running.paused:
+                    await self.senders.uploads.checkpoint_now(turn, running.wait())
+        except TimeoutError:
+            log.info("job %s: no checkpoint was made in time; it is stopped without one", turn[0])
+        except Exception:  # anybody's plug-in: the trainer is stopped whatever it does
+            log.exception("job %s: a checkpoint could not be asked for", turn[0])
+        running.stop(max(0.0, min(grace_s, stop_by_s - (clock() - began))), outcome=outcome)
+
+    def is_out_of_time(self, turn: Turn) -> bool:
+        return turn in self._running and self._running[turn].out_of_time
+
+    def renew(self, lease_s: float, since: float) -> None:
+        for running in self._running.values():
+            running.renew(lease_s, since=since)
+
+    async def forget(self, turn: Turn) -> None:
+        """Nothing is owed any more: the shim may go; the job's output stays on the disk."""
+        await self._starts.forget(turn)
+        stopping = self._stopping.pop(turn, None)
+        if stopping:
+            stopping.cancel()
+        unstored = self.senders.left_something(turn)
+        self.senders.forget(turn)
+        self._masks.pop(turn, None)
+        attempt_id = self._folders.pop(turn, None)
+        if attempt_id and unstored:
+            self._mark(attempt_id, NOT_STORED)
+        if attempt_id and self.data:
+            await self.data.release(attempt_id)
+        if attempt_id:
+            kept = self.preparation.caches.place_of(attempt_id)
+            if kept:
+                await asyncio.to_thread(self._walls.clean, kept)
+            await asyncio.to_thread(self.preparation.caches.release, attempt_id)
+            await asyncio.to_thread(self.preparation.downloads.release, attempt_id)
+            await asyncio.to_thread(self._retire, attempt_id)
+        self._offers.pop(turn, None)
+        running = self._running.pop(turn, None)
+        if running:
+            await running.release()
+        if attempt_id:
+            self._walls.lower(attempt_id)
+            await asyncio.to_thread(self._leave_no_group, attempt_id)
+
+    def _leave_no_group(self, attempt_id: str) -> None:
+        with suppress(StateDirError):
+            end_group(self._state.attempt(attempt_id).path)
+
+    def _mark(self, attempt_id: str, mark: str) -> None:
+        """Keeps its folder from being removed. A full disk keeps nobody from going on; an id that cannot name a folder
+        never had one."""
+        with suppress(StateDirError, OSError):
+            (self._state.attempt(attempt_id).path / mark).touch()
+
+    def _retire(self, attempt_id: str) -> None:
+        with suppress(StateDirError, OSError):
+            self._state.attempt(attempt_id).retire()
+
+    async def tidy(self, limits: KeepLimits) -> list[str]:
+        """Removes folders that are kept for nobody any more."""
+        return await asyncio.to_thread(tidy, self._state, limits, set(self._folders.values()))
+
+    async def find_again(self) -> list[FoundAttempt]:
+        """Takes up the trainers that still run after a restart, and tells of those that ended."""
+        attempts = []
+        for attempt in self._state.attempts():
+            offer = attempt.load_order()
+            if offer is None:
+                # Its group may have been made before its order was written.
+                await asyncio.to_thread(end_group, attempt.path)
+                continue
+            if attempt.retired:
+                await asyncio.to_thread(end_group, attempt.path)
+                attempt.retire()  # again: the process before this one may have ended half-way
+                continue
+            self._folders[turn_of(offer)] = offer.attempt_id
+            attempts += await self._find(attempt, offer)
+        running = [one.offer for one in attempts if one.running]
+        await self.preparation.take_up(running)
+        # Only now it is known whose users the running ones are.
+        await asyncio.to_thread(self._walls.forget_spares)
+        self._runner.warm_up()
+        return attempts
+
+    async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:
+        if not await self._was_begun(attempt):
+            return [
+                FoundAttempt(
+                    offer,
+                    None,
+                    AttemptEnding(
+                        reason=EndReason.AGENT_LOST, error="the worker stopped before the job started"
+                    ),
+                )
+            ]
+        match await self._runner.adopt(attempt.path):
+            case RunningTrainer() as running:
+                self._walls.take_up(attempt)
+                log.info("took up job %s again, attempt %d", offer.job_id, offer.attempt)
+                self._masks[turn_of(offer)] = Mask.of(running.hidden)
+                self._watch(offer, running)
+                return [FoundAttempt(offer, running, None)]
+            case EndedAttempt(exit=exit, reported=reported):
+                if exit.reason is EndReason.SHIM_LOST:
+                    attempt.retire()
+                    return []
+                if reported:
+                    self._send_leftovers(offer, attempt, exit)
+                    return []
+                ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
+                self._send(offer, ending)
+                return [FoundAttempt(offer, None, await self._judged(turn_of(offer), offer, ending))]
+
+    async def _was_begun(self, attempt: AttemptDir) -> bool:
+        """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
+        if not attempt.has_trainer and await asyncio.to_thread(attempt.claim):
+            return False
+        for _ in range(int(SHIM_BEGINS_WITHIN_S / SHIM_LOOK_S)):
+            if attempt.has_trainer:
+                break
+            await asyncio.sleep(SHIM_LOOK_S)
+        return True
+
+    def _order(self, offer: JobSubmit, launch: Launch, wall: Wall | None) -> Order:
+        """Makes the attempt's control group as well. Blocks: it is called in a thread."""
+        attempt = self._state.attempt(offer.attempt_id)
+        report = None
+        if isinstance(offer.upload_token, str):
+            report = ReportTo(
+                url=self._client.url,
+                job_id=offer.job_id,
+                epoch=offer.epoch,
+                upload_token=offer.upload_token,
+                attempt=offer.attempt,
+                cafile=self._trust.cafile,
+                pinned_certfile=self._trust.pinned_certfile,
+                no_verify=self._trust.no_verify,
+            )
+        return Order(
+            attempt_id=offer.attempt_id,
+            attempt_dir=str(attempt.path),
+            argv=launch.argv,
+            env=launch.env,
+            cwd=launch.cwd,
+            output=str(attempt.output_log),
+            on_partition=offer.on_partition,
+            adopt_grace_s=self._adopt_grace_s,
+            time_limit_s=offer.time_limit_s,
+            time_limit_save_s=offer.checkpoint_wait_s if offer.on_time_limit == "requeue" else None,
+            report=report,
+            exit_tells=self.preparation.habits(offer).exit_tells(offer),
+            hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
+            wall=wall,
+            cgroup=self._cgroups.group_for(attempt),
+        )
+
+    def _watch(self, offer: JobSubmit, running: RunningTrainer) -> None:
+        turn = turn_of(offer)
+        self._running[turn] = running
+        self._offers[turn] = offer
+        running.on_out_of_time = lambda: self._events.out_of_time(turn)
+        self._send(offer, running)
+
+    def _send(self, offer: JobSubmit, until: RunningTrainer | AttemptEnding) -> None:
+        self.senders.begin(offer, self._material(offer), until)
+
+    def _material(self, offer: JobSubmit) -> AttemptMaterial:
+        attempt = self._state.attempt(offer.attempt_id)
+        return AttemptMaterial(
+            folder=attempt.path,
+            output_log=attempt.output_log,
+            paths=self.preparation.paths(attempt),
+            habits=self.preparation.habits(offer),
+            mask=self._masks.get(turn_of(offer)),
+        )
+
+    def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: TrainerExit) -> None:
+        """The shim has told how it ended while there was no agent; its log and its results are still here."""
+
+        self.senders.send_leftovers(offer, self._material(offer), exit.reason, attempt.retire)
+
+    def _ending(self, turn: Turn, exit: TrainerExit) -> AttemptEnding:
+        """The last lines are read again where there is something to hide: a cut may have gone through it."""
+        mask = self._masks.get(turn, NO_MASK)
+        if not mask.values:
+            return _unmasked(exit, exit.last_lines)
+        log_file = self._state.attempt(self._folders[turn]).output_log
+        ending = _unmasked(exit, last_lines(log_file, mask=mask))
+        return replace(ending, error=mask.text(exit.error)) if exit.error else ending
+
+
+def _unmasked(exit: TrainerExit, lines: str) -> AttemptEnding:
+    return AttemptEnding(
+        reason=exit.reason,
+        exit_code=exit.exit_code,
+        exit_signal=exit.signal,
+        error=exit.error,
+        last_lines=lines,
+    )

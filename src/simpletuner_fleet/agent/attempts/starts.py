@@ -1,0 +1,173 @@
+"""Brings attempts to their last step while their acceptance is on its way, and takes that step when it was answered.
+
+Nothing of a job runs before `start`: its folder, its config and its wall are made, and the process that will be its trainer
+waits for one more word. Where the job is not ours after all, all that goes again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.attempts.preparation import Preparation
+from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.guard.runner import HeldTrainer, Runner, RunningTrainer, ShimProcess
+from simpletuner_fleet.agent.guard.shim_client import Order, ReadyWall, Wall
+from simpletuner_fleet.agent.isolation.job_files import hand_over
+from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
+from simpletuner_fleet.agent.isolation.walls import Walls
+from simpletuner_fleet.agent.state_dir import StateDir
+from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Launch
+
+
+class Starts:
+    def __init__(
+        self,
+        state: StateDir,
+        runner: Runner,
+        preparation: Preparation,
+        walls: Walls,
+        data: Datasets | None,
+        make_order: Callable[[JobSubmit, Launch, Wall | None], Order],
+    ) -> None:
+        self._state, self._runner, self._preparation = state, runner, preparation
+        self._walls, self._data, self._make_order = walls, data, make_order
+        self._shims: dict[Turn, ShimProcess] = {}
+        """Of those that do not run yet."""
+        self._ready: dict[Turn, ReadyWall] = {}
+        """The walls that stood before their attempts were known, whose folders became theirs."""
+        self._held: dict[Turn, asyncio.Task[HeldTrainer]] = {}
+
+    def prepare(self, offer: JobSubmit) -> None:
+        turn = turn_of(offer)
+        if offer.resume is not None or offer.datasets:
+            self._preparation.begin(turn, self._move_in_early(offer))
+        else:
+            self._held[turn] = asyncio.create_task(self._hold_at_once(offer))
+
+    async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> RunningTrainer:
+        """Raises whatever kept it from being prepared; then `forget` is to follow."""
+        turn = turn_of(offer)
+        held = await (self._held.pop(turn) if turn in self._held else self._hold_with_data(offer))
+        running = await self._runner.go(held, lease_s, leased_at)
+        del self._shims[turn]
+        self._ready.pop(turn, None)
+        return running
+
+    async def forget(self, turn: Turn) -> None:
+        """What was prepared and was not started will not be. May be called for any turn."""
+        held = self._held.pop(turn, None)
+        if held:
+            with suppress(Exception):  # nobody waits for what it would have become
+                await held
+        await self._preparation.forget(turn)
+        self._ready.pop(turn, None)
+        shim = self._shims.pop(turn, None)
+        if shim:
+            await self._runner.dismiss(shim)
+            self._runner.warm_up()
+
+    async def _hold_at_once(self, offer: JobSubmit) -> HeldTrainer:
+        """Somebody waits for it: whether the job may have what it names is looked at while its wall is closed."""
+        turn = turn_of(offer)
+        shim = self._shims[turn] = await self._runner.take()
+
+        def prepare() -> tuple[Launch, Order, bool]:
+            launch = self._move_in(offer, shim)
+            # What is shown in its cache must be there before the cache becomes its user's.
+            is_shown = self._preparation.caches.place_of(offer.attempt_id) is not None
+            if is_shown and not self._look_around(offer, launch):
+                self._ready.pop(turn, None)
+            return launch, self._walled_order(offer, launch), is_shown
+
+        launch, order, is_shown = await asyncio.to_thread(prepare)
+        shim = await self._fitting_shim(turn)
+
+        def look_around() -> bool:
+            self._state.attempt(offer.attempt_id).save_order(offer)
+            return is_shown or self._look_around(offer, launch)
+
+        held, fits = await asyncio.gather(self._runner.hold(shim, order), asyncio.to_thread(look_around))
+        if fits:
+            return held
+        del self._ready[turn]
+        order = await asyncio.to_thread(self._walled_order, offer, launch)
+        return await self._runner.hold(await self._fitting_shim(turn), order)
+
+    async def _move_in_early(self, offer: JobSubmit) -> Launch:
+        """Its data or the checkpoint to go on from are brought next, which may take hours: others start meanwhile."""
+        shim = self._shims[turn_of(offer)] = await self._runner.take()
+        self._runner.warm_up()
+
+        def move_in() -> Launch:
+            launch = self._move_in(offer, shim)
+            self._state.attempt(offer.attempt_id).save_order(offer)
+            return launch
+
+        return await asyncio.to_thread(move_in)
+
+    async def _hold_with_data(self, offer: JobSubmit) -> HeldTrainer:
+        turn = turn_of(offer)
+        launch = await self._preparation.take(turn)
+
+        def prepare() -> Order:
+            if not self._look_around(offer, launch):
+                del self._ready[turn]
+            return self._walled_order(offer, launch)
+
+        order = await asyncio.to_thread(prepare)
+        return await self._runner.hold(await self._fitting_shim(turn), order)
+
+    async def _fitting_shim(self, turn: Turn) -> ShimProcess:
+        """A shim builds one wall only: where that is not the attempt's, another shim has to be started."""
+        shim = self._shims[turn]
+        if shim.ready and turn not in self._ready:
+            await self._runner.dismiss(shim)
+            shim = self._shims[turn] = await self._runner.take_bare()
+        return shim
+
+    # These block: they are called in a thread.
+
+    def _move_in(self, offer: JobSubmit, shim: ShimProcess) -> Launch:
+        """The folder of the spare's wall becomes the attempt's, unless it has one."""
+        if shim.ready and self._walls.move_in(shim.ready, self._state.attempt(offer.attempt_id)):
+            self._ready[turn_of(offer)] = shim.ready
+        return self._preparation.prepare(offer)
+
+    def _look_around(self, offer: JobSubmit, launch: Launch) -> bool:
+        """Returns False if the machine has changed since the attempt's wall was built. Raises PathNotGranted.
+
+        Data that the trainer wants to write beside, and may not, is shown where it may.
+        """
+        reach = self._walls.reach()
+        if reach is None:
+            return True
+        attempt = self._state.attempt(offer.attempt_id)
+        data = self._data.folder_of(offer.attempt_id) if self._data and offer.datasets else None
+        cache = self._preparation.caches.place_of(offer.attempt_id)
+        own = [path for path in (attempt.job_dir, data, cache) if path]
+        refuse_unseen(self._preparation.located(offer), launch, reach, own, self._walls.home)
+        self._preparation.habits(offer).show_data(self._preparation.paths(attempt), reach.may_write)
+        ready = self._ready.get(turn_of(offer))
+        return ready is None or self._walls.is_up_to_date(ready)
+
+    def _walled_order(self, offer: JobSubmit, launch: Launch) -> Order:
+        attempt = self._state.attempt(offer.attempt_id)
+        data = self._data.folder_of(offer.attempt_id) if self._data and offer.datasets else None
+        cache = self._preparation.caches.place_of(offer.attempt_id)
+        chosen = [*offer.env, *(offer.secrets or {})]
+        downloads = self._preparation.take_downloads(offer) if self._walls.kind else None
+        ready = self._ready.get(turn_of(offer))
+        launch, wall = self._walls.raise_around(attempt, data, launch, chosen, cache, downloads, ready)
+        output = self._preparation.habits(offer).output_folder(self._preparation.paths(attempt))
+        if (
+            wall
+            and wall.uid is not None
+            and wall.gid is not None
+            and not output.is_relative_to(attempt.job_dir)
+        ):
+            output.mkdir(parents=True, exist_ok=True)
+            hand_over(output, wall.uid, wall.gid)
+        return self._make_order(offer, launch, wall)

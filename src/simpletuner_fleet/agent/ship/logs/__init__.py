@@ -1,0 +1,1 @@
+"""A trainer's output: kept on the worker, folded, and sent on."""

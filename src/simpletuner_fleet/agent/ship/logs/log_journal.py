@@ -1,0 +1,82 @@
+"""What of a trainer's output is sent, where and when it was seen: a file of records that only grows.
+
+The output itself stays as it is; a record names bytes of it and their place in what is sent. So a later process goes on
+where one before it was killed, and memory does not grow with the output.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange
+
+_FORMAT = struct.Struct("<BBxxIQQd")
+_BATCH = 1024
+
+
+class Record(NamedTuple):
+    source: int
+    """Which of the stream's files."""
+    folding: bool
+    length: int
+    raw: int
+    """Where in that file."""
+    sent: int
+    """Where in what is sent."""
+    at: float
+
+
+class Journal:
+    """The journal has one writer, and is read by offsets of what is sent."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        whole = os.fstat(self._file).st_size // _FORMAT.size
+        os.ftruncate(self._file, whole * _FORMAT.size)
+        self._count = whole
+        last = self._record(whole - 1) if whole else None
+        self.size = last.sent + last.length if last else 0
+        """Bytes to send, as far as that is decided."""
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def add(self, source: int, kept: list[ByteRange]) -> None:
+        records, size = [], self.size
+        for start, end, at, folding in kept:
+            records.append(_FORMAT.pack(source, folding, end - start, start, size, at))
+            size += end - start
+        data = memoryview(b"".join(records))
+        place = self._count * _FORMAT.size
+        while data:
+            written = os.pwrite(self._file, data, place)
+            place, data = place + written, data[written:]
+        self._count += len(records)
+        self.size = size
+
+    def newest_by_source(self) -> dict[int, Record]:
+        return {record.source: record for record in self._from(0)}
+
+    def records_at(self, sent: int) -> Iterator[Record]:
+        """Yields records from the one that holds this byte on."""
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            if self._record(middle).sent <= sent:
+                low = middle + 1
+            else:
+                high = middle
+        yield from self._from(max(0, low - 1))
+
+    def _from(self, index: int) -> Iterator[Record]:
+        while index < self._count:
+            count = min(_BATCH, self._count - index)
+            data = os.pread(self._file, count * _FORMAT.size, index * _FORMAT.size)
+            for fields in _FORMAT.iter_unpack(data):
+                yield Record(*fields)
+            index += count
+
+    def _record(self, index: int) -> Record:
+        return Record(*_FORMAT.unpack(os.pread(self._file, _FORMAT.size, index * _FORMAT.size)))

@@ -1,0 +1,297 @@
+"""Sends what trainers print: read and timed as it comes, sent from wherever the orchestrator has it.
+
+Reading and sending are apart, so that times stay true while the orchestrator is away.
+"""
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.ship.courier import Courier, NothingTaken, RetryRule, Sent, pause
+from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits, LogStream, left_out
+from simpletuner_fleet.agent.ship.logs.output_log import Chunk
+from simpletuner_fleet.agent.ship.masking import Mask
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
+from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.protocol.messages import JobSubmit
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.25
+LOOK_FOR_RANKS_S = 2.0
+MAX_RANKS = 256
+PATIENCE_S = 60.0
+"""How long an attempt that ended waits for an orchestrator that answers and keeps nothing."""
+THREADS = 2
+T = TypeVar("T")
+
+
+class InThread(Protocol):
+    """Runs something that blocks, elsewhere."""
+
+    def __call__(self, act: Callable[..., T], /, *args: Any, **choices: Any) -> Awaitable[T]: ...
+
+
+RankLogs = Callable[[], Mapping[int, Sequence[Path]]]
+
+
+class LogSources(Struct, frozen=True, kw_only=True):
+    """Names where an attempt's output is found, and the folder where is kept what of it is sent."""
+
+    output_log: Path
+    folder: Path
+    rank_logs: RankLogs
+    mask: Mask
+    unmaskable: bool = False
+    """Its secrets are not known any more: what was not sent yet cannot be."""
+
+    def stream(self, rank: int, files: Sequence[Path], limits: LogLimits) -> LogStream:
+        return LogStream(files, self.folder / f"sent-{rank}.log-index", limits, self.mask)
+
+
+class LogShipper:
+    """Sends one stream of one attempt."""
+
+    def __init__(
+        self,
+        offer: JobSubmit,
+        rank: int,
+        stream: LogStream,
+        client: OrchestratorClient,
+        *,
+        in_thread: InThread = asyncio.to_thread,
+        look_every_s: float = LOOK_EVERY_S,
+        patience_s: float = PATIENCE_S,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._job_id, self._epoch, self._rank = offer.job_id, offer.epoch, rank
+        self._stream, self._client, self._clock = stream, client, clock
+        self._in_thread = in_thread
+        self._look_every_s = look_every_s
+        self._offset, self._asks_first = 0, stream.resumed
+        self._read_at = 0.0
+        self.results_wait_s: float | None = None
+        """Set once the trainer has ended well: its job waits so long for its log."""
+        self._courier = Courier(
+            f"job {offer.job_id}: its log",
+            self._send_next,
+            RetryRule(patience_s=patience_s, nonsense_is_absence=False),
+            backoff=backoff,
+            clock=clock,
+        )
+
+    async def run(self, ended: asyncio.Event) -> None:
+        """Returns when all that was printed has arrived, or none of it is wanted any more."""
+        reading = asyncio.create_task(self._read(ended))
+        try:
+            await self._courier.run()
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+            self._stream.close()
+
+    @property
+    def left_something(self) -> bool:
+        return self._courier.gave_up is not None
+
+    @property
+    def sent_something(self) -> bool:
+        return self._offset > 0
+
+    @property
+    def trouble(self) -> str:
+        return str(self._courier.trouble or self._courier.gave_up or "")
+
+    async def withhold(self) -> None:
+        """Says how much cannot be sent, where it is not known what to hide."""
+        try:
+            stored = await self._client.send_log(self._job_id, self._epoch, Chunk(0, b""), self._rank)
+            gap = max(0, await self._in_thread(self._stream.printed) - stored)
+            why = " because the worker restarted and does not know any more which secrets to hide"
+            if gap:
+                chunk = Chunk(stored, left_out(gap, why), gap)
+                await self._client.send_log(self._job_id, self._epoch, chunk, self._rank)
+        except (Unreachable, Refused) as error:
+            log.warning("job %s: the rest of its log is not sent: %s", self._job_id, error)
+        finally:
+            self._stream.close()
+
+    async def _read(self, ended: asyncio.Event) -> None:
+        while True:
+            last = ended.is_set()
+            more = await self.read_once(last)
+            if last and not more:
+                self._courier.trainer_ended(self.results_wait_s)
+                return
+            if not more:
+                await pause(self._look_every_s, ended)
+
+    async def read_once(self, last: bool) -> bool:
+        """Notes what was printed since the last time; whether there may be more at once."""
+        self._read_at = max(self._read_at, self._clock())
+        more = await self._in_thread(self._stream.scan, self._read_at, ended=last)
+        self._courier.wake()
+        return more
+
+    async def send_once(self) -> bool:
+        """Sends one chunk, or waits for one. False when nothing is left to do, now and ever."""
+        return await self._courier.send_once()
+
+    async def _send_next(self, all_read: bool) -> Sent:
+        chunk = await self._in_thread(self._stream.read_chunk, self._offset, ended=all_read)
+        if chunk is None:
+            return Sent.DONE if all_read else Sent.ALL
+        asked, before = self._asks_first, self._offset
+        stored = await self._client.send_log(
+            self._job_id, self._epoch, Chunk(0, b"") if asked else chunk, self._rank
+        )
+        self._offset, self._asks_first = max(0, stored), False
+        if stored <= before and not asked:
+            raise NothingTaken(f"the orchestrator keeps no more than {before} bytes of it")
+        return Sent.MORE
+
+
+class LogShippers:
+    """The shippers of all attempts on this machine."""
+
+    def __init__(
+        self,
+        client: OrchestratorClient,
+        limits: LogLimits | None = None,
+        on_over: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._limits = limits or LogLimits()
+        self._tasks: dict[Turn, asyncio.Task[None]] = {}
+        self._not_sent: set[Turn] = set()
+        self._cut_short: set[Turn] = set()
+        self._shippers: dict[Turn, list[LogShipper]] = {}
+        # Few threads of its own: every thread that ever held a large block keeps memory for the next.
+        self._threads = ThreadPoolExecutor(THREADS, "logs")
+        self._on_over = on_over
+
+    def begin(self, offer: JobSubmit, sources: LogSources, ending: Awaitable[object]) -> None:
+        task = asyncio.create_task(self._run(offer, sources, ending))
+        task.add_done_callback(self._is_over)
+        self._tasks[turn_of(offer)] = task
+
+    def task(self, turn: Turn) -> asyncio.Task[None]:
+        return self._tasks[turn]
+
+    def are_over(self, turn: Turn) -> bool:
+        """Returns whether all of it has arrived, or never will."""
+        task = self._tasks.get(turn)
+        return task is None or task.done()
+
+    def left_something(self, turn: Turn) -> bool:
+        """Returns whether some of it has not arrived and will not."""
+        return turn in self._not_sent
+
+    def was_cut_short(self, turn: Turn) -> bool:
+        return turn in self._cut_short
+
+    def sent_something(self, turn: Turn) -> bool:
+        return any(shipper.sent_something for shipper in self._shippers.get(turn, ()))
+
+    def trouble(self, turn: Turn) -> str:
+        return next((one.trouble for one in self._shippers.get(turn, ()) if one.trouble), "")
+
+    def hurry(self) -> None:
+        """Ends sending: what has not arrived is sent at the next start, where there is one."""
+        for turn, task in self._tasks.items():
+            if not task.done():
+                self._cut_short.add(turn)
+            task.cancel()
+        self._on_over()
+
+    def forget(self, turn: Turn) -> None:
+        self._not_sent.discard(turn)
+        self._cut_short.discard(turn)
+        self._shippers.pop(turn, None)
+        task = self._tasks.pop(turn, None)
+        if task:
+            task.cancel()
+
+    async def _run(self, offer: JobSubmit, sources: LogSources, ending: Awaitable[object]) -> None:
+        ended = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            main = await self._in_thread(sources.stream, 0, [sources.output_log], self._limits)
+            shipper = LogShipper(offer, 0, main, self._client, in_thread=self._in_thread)
+            if sources.unmaskable:
+                await ending
+                await shipper.withhold()
+                return
+            tasks.create_task(self._ship(turn_of(offer), shipper, ended))
+            tasks.create_task(self._ship_ranks(offer, sources, ended, tasks))
+            if ended_well(await ending):
+                self._wait_for_results(turn_of(offer), offer.results_wait_s)
+            ended.set()
+
+    def _wait_for_results(self, turn: Turn, wait_s: float) -> None:
+        for shipper in self._shippers.get(turn, ()):
+            shipper.results_wait_s = wait_s
+
+    async def _ship(self, turn: Turn, shipper: LogShipper, ended: asyncio.Event) -> None:
+        self._shippers.setdefault(turn, []).append(shipper)
+        await shipper.run(ended)
+        if shipper.left_something:
+            self._not_sent.add(turn)
+
+    async def _ship_ranks(
+        self, offer: JobSubmit, sources: LogSources, ended: asyncio.Event, tasks: asyncio.TaskGroup
+    ) -> None:
+        """Files of single ranks appear when their processes have started, if at all."""
+        known = {0}
+        while True:
+            last = ended.is_set()
+            for shipper in await self.find_ranks_once(offer, sources, known):
+                tasks.create_task(self._ship(turn_of(offer), shipper, ended))
+            if last:
+                return
+            await pause(LOOK_FOR_RANKS_S, ended)
+
+    async def find_ranks_once(
+        self, offer: JobSubmit, sources: LogSources, known: set[int]
+    ) -> list[LogShipper]:
+        """Shippers of the ranks that are not `known` yet; they are from now on."""
+        shippers: list[LogShipper] = []
+        for rank, files in (await self._in_thread(_rank_files, sources.rank_logs)).items():
+            if rank not in known and 0 < rank < MAX_RANKS:
+                known.add(rank)
+                stream = await self._in_thread(sources.stream, rank, files, self._limits)
+                shippers.append(LogShipper(offer, rank, stream, self._client, in_thread=self._in_thread))
+        return shippers
+
+    async def _in_thread(self, act: Callable[..., T], *args: Any, **choices: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, functools.partial(act, *args, **choices))
+
+    def _is_over(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception():
+            log.error("sending a log failed", exc_info=task.exception())
+        self._on_over()
+
+
+def ended_well(ending: object) -> bool:
+    """Returns whether it is one of a trainer that ended by itself, without an error."""
+    return getattr(ending, "reason", None) is EndReason.EXITED and getattr(ending, "exit_code", None) == 0
+
+
+def _rank_files(rank_logs: RankLogs) -> Mapping[int, Sequence[Path]]:
+    try:
+        return rank_logs()
+    except Exception:  # anybody's plug-in: the main output goes on
+        log.exception("a trainer could not say where its ranks write")
+        return {}

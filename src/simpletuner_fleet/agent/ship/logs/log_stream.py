@@ -1,0 +1,191 @@
+"""One stream of output: the files it is written to, and what is sent of them, in chunks from any offset on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from simpletuner_fleet.agent.isolation.job_files import open_job_file
+from simpletuner_fleet.agent.ship.hole import punch
+from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange, Fold
+from simpletuner_fleet.agent.ship.logs.log_journal import Journal, Record
+from simpletuner_fleet.agent.ship.logs.output_log import Chunk
+from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
+
+MIB = 1024 * 1024
+CHUNK_BYTES = MIB
+READ_BYTES = MIB
+BLOCKS_PER_SCAN = 8
+MARK_EVERY_S = 0.1
+MAX_MARKS = 256
+"""In one chunk: they travel in a header."""
+PUNCH_BYTES = 8 * MIB
+"""Less is not worth a call."""
+LONGEST_RANGE = 2**30
+DEFAULT_LOG_BYTES = 1024 * MIB
+TAIL_BYTES = 8 * MIB
+
+
+class LogLimits(Struct, frozen=True):
+    """Limits what is kept of one attempt: the first `head_bytes`, and once it has ended the last `tail_bytes`."""
+
+    head_bytes: int = DEFAULT_LOG_BYTES - TAIL_BYTES
+    tail_bytes: int = TAIL_BYTES
+
+    @classmethod
+    def of(cls, most_bytes: int) -> "LogLimits":
+        tail = min(TAIL_BYTES, most_bytes // 4)
+        return cls(most_bytes - tail, tail)
+
+
+def left_out(gap: int, why: str = "") -> bytes:
+    """A line of its own, whatever was cut before it."""
+    return f"\n… {gap:,} bytes left out{why} …\n".encode()
+
+
+class LogStream:
+    """Knows nothing but its files and its journal: a process after this one can go on with it."""
+
+    def __init__(
+        self,
+        sources: Sequence[Path],
+        journal: Path,
+        limits: LogLimits | None = None,
+        mask: Mask = NO_MASK,
+    ) -> None:
+        self._sources = sources
+        self._limits = limits or LogLimits()
+        self._mask = mask
+        self._journal = Journal(journal)
+        self._freed = 0
+        """Up to here the middle of the file was given back."""
+        self._mask_bytes = max((len(value) for value in mask.values), default=0)
+        self.resumed = self._journal.size > 0
+        self._folds = [Fold() for _ in sources]
+        for source, record in self._journal.newest_by_source().items():
+            if source < len(sources):
+                self._folds[source] = Fold(record.raw + record.length, record.folding, record.at)
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def printed(self) -> int:
+        """Bytes of the output, sent or not."""
+        return sum(path.stat().st_size for path in self._sources if path.exists())
+
+    def scan(self, now: float, *, ended: bool) -> bool:
+        """Decides on what was written since the last time; whether there may be more at once."""
+        more = [self._scan(source, now, ended) for source in range(len(self._sources))]
+        return any(more)
+
+    def _scan(self, source: int, now: float, ended: bool) -> bool:
+        fold, blocks = self._folds[source], 0
+        try:
+            with open_job_file(self._sources[source]) as file:
+                while blocks < BLOCKS_PER_SCAN:
+                    data = self._mask.read(file, fold.reached, READ_BYTES, ended=ended)
+                    if not data:
+                        break
+                    self._journal.add(source, fold.feed(data, now))
+                    blocks += 1
+        except FileNotFoundError:
+            return False
+        self._give_back_middle(source)
+        if blocks == BLOCKS_PER_SCAN:
+            self._pass_over(source, now)
+            return True
+        self._journal.add(source, fold.finish() if ended else fold.tick(now))
+        return False
+
+    def _pass_over(self, source: int, now: float) -> None:
+        """A flood is not read through where nobody will ever see it: it counts as printed, and only its end is looked at."""
+        fold = self._folds[source]
+        keep = max(self._limits.tail_bytes, READ_BYTES) * 4
+        target = self._sources[source].stat().st_size - keep
+        if self._journal.size <= self._limits.head_bytes or target - fold.reached < keep:
+            return
+        at = fold.reached
+        self._journal.add(source, fold.finish())
+        while at < target:
+            end = min(target, at + LONGEST_RANGE)
+            self._journal.add(source, [ByteRange(at, end, now, False)])
+            at = end
+        self._folds[source] = Fold(target, False, now)
+
+    def _give_back_middle(self, source: int) -> None:
+        """Frees what is neither of the beginning nor of the end that are sent: a flood must not fill the worker's disk."""
+        head, tail, size = self._limits.head_bytes, self._limits.tail_bytes, self._journal.size
+        if len(self._sources) > 1 or size - head - tail < PUNCH_BYTES:
+            return
+        start = next(record.raw + record.length for record in self._journal.records_at(head))
+        end = next(record.raw for record in self._journal.records_at(size - 2 * tail)) - self._mask_bytes
+        start = max(start, self._freed)
+        if end - start >= PUNCH_BYTES:
+            punch(self._sources[source], start, end)
+            self._freed = end
+
+    def read_chunk(self, offset: int, *, ended: bool) -> Chunk | None:
+        """The next chunk from `offset` on, or None while there is none. `ended`: all was scanned and nothing will come."""
+        head, tail, size = self._limits.head_bytes, self._limits.tail_bytes, self._journal.size
+        gap = max(0, size - head - tail)
+        if not gap or offset < head:
+            return self._chunk(offset, offset, size if ended and not gap else min(size, head))
+        if not ended:
+            return None
+        marker = left_out(gap)
+        if offset < head + len(marker):
+            return Chunk(offset, marker[offset - head :], gap)
+        return self._chunk(offset, size - tail + (offset - head - len(marker)), size)
+
+    def _chunk(self, offset: int, start: int, end: int) -> Chunk | None:
+        """Bytes `start` to `end` of what is sent, or as many as fit, which the orchestrator gets as from `offset` on."""
+        if start >= end:
+            return None
+        end = min(end, start + CHUNK_BYTES)
+        parts: list[Record] = []
+        marks: list[tuple[int, float]] = []
+        for record in self._journal.records_at(start):
+            if record.sent >= end:
+                break
+            if not marks or record.at - marks[-1][1] >= MARK_EVERY_S:
+                if len(marks) == MAX_MARKS:
+                    break
+                marks.append((offset + max(0, record.sent - start), record.at))
+            parts.append(_within(record, start, end))
+        return Chunk(offset, self._read(parts), times=tuple(marks))
+
+    def _read(self, parts: Sequence[Record]) -> bytes:
+        files: dict[int, _Window] = {}
+        try:
+            for part in parts:
+                if part.source not in files:
+                    files[part.source] = _Window(open_job_file(self._sources[part.source]), self._mask)
+            return b"".join([files[part.source].read(part.raw, part.length) for part in parts])
+        finally:
+            for window in files.values():
+                window.file.close()
+
+
+class _Window:
+    """Reads many small pieces that follow one another as one block. For one chunk only: what is hidden in the block
+    depends on what had been written when it was read."""
+
+    def __init__(self, file: BinaryIO, mask: Mask) -> None:
+        self.file = file
+        self._mask = mask
+        self._start, self._block = 0, b""
+
+    def read(self, start: int, length: int) -> bytes:
+        if not self._start <= start <= start + length <= self._start + len(self._block):
+            self._start = start
+            self._block = self._mask.read(self.file, start, max(READ_BYTES, length), ended=True)
+        return self._block[start - self._start : start - self._start + length]
+
+
+def _within(record: Record, start: int, end: int) -> Record:
+    skipped = max(0, start - record.sent)
+    over = max(0, record.sent + record.length - end)
+    return record._replace(
+        raw=record.raw + skipped, sent=record.sent + skipped, length=record.length - skipped - over
+    )

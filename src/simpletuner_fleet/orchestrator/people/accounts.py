@@ -1,0 +1,185 @@
+"""Users as administrators see them: made, changed, and invited by a link that works once."""
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import NotFound, UserDisabled, UsersExist
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.people import accounts, tokens
+from simpletuner_fleet.core.people.accounts import (
+    FIRST_KEY_LIFE_S,
+    PERSONAL_KEY_LIFE_S,
+    OneTimeKey,
+    Role,
+    User,
+)
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.people.passwords import Passwords
+from simpletuner_fleet.ports import View
+
+KEY_SETTING = "one_time_key:"
+SERVER = "server"
+
+
+class IssuedKey(Struct, frozen=True, kw_only=True):
+    secret: str
+    expires_at: float
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    user: User
+    sessions: list[str]
+    """Hashes of those that ended, or that may do something else from now on."""
+
+
+async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
+    """Makes the key for the first admin; a new one takes the place of the one before."""
+    secret = fleet.ids.token(tokens.ONE_TIME)
+
+    def step(transaction: Transaction) -> IssuedKey:
+        if transaction.tx.users():
+            raise UsersExist
+        return _issue(transaction, secret, None, FIRST_KEY_LIFE_S, actor)
+
+    return await fleet.act(step)
+
+
+async def personal_key(fleet: Fleet, user_id: str, actor: Actor) -> IssuedKey:
+    """Makes a key for a first password, or for one that was forgotten. The old password goes on until the key is used."""
+    secret = fleet.ids.token(tokens.ONE_TIME)
+
+    def step(transaction: Transaction) -> IssuedKey:
+        user = existing_user(transaction.tx, user_id)
+        if user.disabled_at is not None:
+            raise UserDisabled
+        return _issue(transaction, secret, user.id, PERSONAL_KEY_LIFE_S, actor)
+
+    return await fleet.act(step)
+
+
+def _issue(
+    transaction: Transaction, secret: str, user_id: str | None, life_s: float, actor: Actor
+) -> IssuedKey:
+    key = OneTimeKey(expires_at=transaction.now + life_s, user_id=user_id)
+    drop_keys(transaction, user_id)
+    transaction.tx.put_setting(KEY_SETTING + tokens.hashed(secret), msgspec.json.encode(key).decode())
+    transaction.record(user_event(EventType.USER_LINK_MADE, user_id or SERVER, actor, first=user_id is None))
+    return IssuedKey(secret=secret, expires_at=key.expires_at)
+
+
+def drop_keys(transaction: Transaction, user_id: str | None) -> None:
+    """Drops the keys of this user, and whatever has expired."""
+    for setting, text in transaction.tx.settings_with_prefix(KEY_SETTING).items():
+        key = msgspec.json.decode(text, type=OneTimeKey)
+        if key.user_id == user_id or not key.good_at(transaction.now):
+            transaction.tx.delete_setting(setting)
+
+
+def good_key(view: View, secret: str, now: float) -> OneTimeKey | None:
+    text = view.setting(KEY_SETTING + tokens.hashed(secret))
+    key = msgspec.json.decode(text, type=OneTimeKey) if text else None
+    return key if key and key.good_at(now) else None
+
+
+async def create_user(
+    fleet: Fleet,
+    passwords: Passwords,
+    actor: Actor,
+    *,
+    name: str,
+    role: Role,
+    language: str = "",
+    password: str | None = None,
+) -> User:
+    """Makes a user. Without a password the user cannot log in until a personal key was used."""
+    name = accounts.checked_name(name)
+    language = accounts.checked_language(language)
+    hashed = await passwords.hashed(accounts.checked_password(password, name)) if password is not None else ""
+
+    def step(transaction: Transaction) -> User:
+        return add_user(transaction, actor, name=name, role=role, language=language, password_hash=hashed)
+
+    return await fleet.act(step)
+
+
+def add_user(
+    transaction: Transaction,
+    actor: Actor | None,
+    *,
+    name: str,
+    role: Role,
+    language: str,
+    password_hash: str,
+    ip: str = "",
+) -> User:
+    """Adds a user; without an actor it is the user's own doing."""
+    user = User(
+        id=transaction.ids.new("u"),
+        name=name,
+        role=role,
+        language=language,
+        password_hash=password_hash,
+        created_at=transaction.now,
+    )
+    transaction.tx.add_user(user)
+    by = actor or Actor(user.id, user.name, ip)
+    transaction.record(user_event(EventType.USER_CREATED, user.id, by, name=name, role=role.value))
+    return user
+
+
+async def change_user(
+    fleet: Fleet, user_id: str, actor: Actor, *, role: Role | None = None, disabled: bool | None = None
+) -> Changed:
+    def step(transaction: Transaction) -> Changed:
+        user = existing_user(transaction.tx, user_id)
+        others = [other for other in transaction.tx.users() if other.id != user_id]
+        after = accounts.changed(user, others, transaction.now, role=role, disabled=disabled)
+        if after == user:
+            return Changed(user=user, sessions=[])
+        transaction.tx.save_user(after)
+        if after.role is not user.role:
+            transaction.record(
+                user_event(
+                    EventType.USER_ROLE_CHANGED, user.id, actor, name=user.name, was=user.role, now=after.role
+                )
+            )
+        touched = [session.token_hash for session in transaction.tx.sessions_of_user(user.id)]
+        if after.disabled_at != user.disabled_at:
+            kind = EventType.USER_ENABLED if after.disabled_at is None else EventType.USER_DISABLED
+            transaction.record(user_event(kind, user.id, actor, name=user.name))
+            drop_keys(transaction, user.id)
+            end_sessions(transaction, user.id)
+        return Changed(user=after, sessions=touched)
+
+    return await fleet.act(step)
+
+
+async def set_language(fleet: Fleet, user_id: str, language: str) -> User:
+    chosen = accounts.checked_language(language)
+
+    def step(transaction: Transaction) -> User:
+        user = replace(existing_user(transaction.tx, user_id), language=chosen)
+        transaction.tx.save_user(user)
+        return user
+
+    return await fleet.act(step)
+
+
+def end_sessions(transaction: Transaction, user_id: str) -> list[str]:
+    ended = [session.token_hash for session in transaction.tx.sessions_of_user(user_id)]
+    for token_hash in ended:
+        transaction.tx.delete_session(token_hash)
+    return ended
+
+
+def existing_user(view: View, user_id: str) -> User:
+    user = view.user(user_id)
+    if user is None:
+        raise NotFound(f"There is no user {user_id}.")
+    return user
+
+
+def user_event(kind: EventType, user_id: str, actor: Actor, **details: str | bool) -> Event:
+    return Event(type=kind, actor=actor, target_type="user", target_id=user_id, details=details)

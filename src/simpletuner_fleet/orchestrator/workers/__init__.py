@@ -1,0 +1,1 @@
+"""Workers: how they come, stay, report, are administered and go."""

@@ -1,0 +1,330 @@
+"""Workers stay and go: streams, heartbeats, goodbyes."""
+
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.audit import Witness
+from simpletuner_fleet.core.bounds import MAX_REMARK_CHARS
+from simpletuner_fleet.core.errors import (
+    InvalidToken,
+    StoreUnavailable,
+    Superseded,
+    UnreadableRow,
+)
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome, is_finishing
+from simpletuner_fleet.core.jobs.reconcile import (
+    Held,
+    may_readopt,
+)
+from simpletuner_fleet.core.workers.gpu_health import Health
+from simpletuner_fleet.core.workers.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
+from simpletuner_fleet.core.workers.worker import Connection, Worker
+from simpletuner_fleet.engine.dispatch import place_waiting_jobs
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.orders import orders_for, stale_order
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.workers.inventory import held_data
+from simpletuner_fleet.orchestrator.workers.losing import give_up
+from simpletuner_fleet.orchestrator.workers.report import gpus_free
+from simpletuner_fleet.protocol.messages import (
+    LEAVING,
+    AuditHead,
+    Goodbye,
+    Heartbeat,
+    HeartbeatAnswer,
+    HeldAttempt,
+    HeldState,
+    Orders,
+    StopAttempt,
+)
+
+IDLE = "idle"
+
+
+async def stream_opened(fleet: Fleet, worker_id: str, ip: str, incarnation: str = "") -> None:
+    await fleet.act(lambda transaction: _stream_opened(transaction, worker_id, ip, incarnation))
+    fleet.presence.heard(worker_id, fleet.clock.now())
+
+
+async def stream_closed(fleet: Fleet, worker_id: str) -> None:
+    await fleet.act(lambda transaction: transaction.set_reachable(worker_id, False))
+
+
+async def stream_still_gone(fleet: Fleet, worker_ids: Collection[str], since: float) -> None:
+    """Said once the grace is over: who has neither opened a stream nor sent a heartbeat since is reconnecting."""
+
+    def step(transaction: Transaction) -> None:
+        for worker_id in worker_ids:
+            worker = transaction.tx.worker(worker_id)
+            if worker is None or worker_id in transaction.index.reachable:
+                continue
+            gone = worker.stream_gone(since)
+            if gone is not worker:
+                transaction.save_worker(gone)
+
+    await fleet.act(step)
+
+
+async def streams_still_missing(fleet: Fleet, since: float) -> None:
+    """After a start: whoever was connected before and has not come back yet."""
+    workers = await fleet.read(lambda view: view.workers())
+    connected = [worker.id for worker in workers if worker.connection is Connection.CONNECTED]
+    await stream_still_gone(fleet, connected, since)
+
+
+async def stream_alive(fleet: Fleet, worker_id: str) -> None:
+    """Older agents are silent while their trainer is: their open stream is their sign of life."""
+
+    def step(transaction: Transaction) -> list[Attempt] | None:
+        if not transaction.worker(worker_id).legacy:
+            return None
+        if worker_id not in transaction.index.reachable:
+            transaction.set_reachable(worker_id, True)
+        return transaction.live_attempts(worker_id)
+
+    live = await fleet.act(step)
+    if live is not None:
+        _heard_with(fleet, worker_id, live)
+
+
+def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt | HeldAttempt]) -> None:
+    fleet.presence.heard(worker_id, fleet.clock.now())
+    for attempt in attempts:
+        fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
+
+
+async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
+    facts, expected = _facts(message), fleet.presence.expected(worker_id)
+    quiet = fleet.quiet_heartbeats.repeated(worker_id, message.incarnation, facts) if expected else None
+    if quiet is None:
+        answer, worker = await _decided(fleet, worker_id, message, facts, base_url, expected)
+        fleet.quiet_heartbeats.note(worker_id, message.incarnation, facts, answer)
+    else:
+        answer, worker = replace(quiet.answer), quiet.worker
+        _heard_with(fleet, worker_id, ())
+    gpus = {gpu.uuid for gpu in worker.gpus}
+    samples = [one for one in message.gpus if one.uuid in gpus]
+    if samples:
+        fleet.gpu_history.note(worker_id, fleet.clock.now(), samples)
+    witness(fleet, worker_id, message.audit_head)
+    answer.audit_head = told_head(fleet)
+    return answer
+
+
+async def _decided(
+    fleet: Fleet, worker_id: str, message: Heartbeat, facts: HeartbeatFacts, base_url: str, expected: bool
+) -> tuple[HeartbeatAnswer, Worker]:
+    try:
+        answer, worker, live = await fleet.act(
+            lambda transaction: _heartbeat(
+                transaction, worker_id, message.incarnation, facts, base_url, expected
+            )
+        )
+    except StoreUnavailable:
+        # It was heard all the same: a database that is away must not make every worker count as lost.
+        if expected:
+            _heard_with(fleet, worker_id, message.attempts or ())
+        raise
+    _heard_with(fleet, worker_id, live if worker.legacy else message.attempts or ())
+    return answer, worker
+
+
+def _heartbeat(
+    transaction: Transaction,
+    worker_id: str,
+    incarnation: str,
+    facts: HeartbeatFacts,
+    base_url: str,
+    expected: bool,
+) -> tuple[HeartbeatAnswer, Worker, list[Attempt]]:
+    worker = _own(transaction, worker_id)
+    must_be_newest(worker, incarnation)
+    decision = decide_heartbeat(
+        worker,
+        transaction.live_attempts(worker_id),
+        facts,
+        transaction.policy,
+        expected=expected,
+        reachable=worker_id in transaction.index.reachable,
+        now=transaction.now,
+    )
+    stale = _follow_heartbeat(transaction, worker, decision)
+    place_waiting_jobs(transaction)
+    worker, orders, live = _present(transaction, worker_id, base_url)
+    answer = HeartbeatAnswer(
+        status=worker.status(bool(live)),
+        jobs=orders.jobs,
+        stop=[*orders.stop, *stale],
+        drain=orders.drain,
+        shutdown=orders.shutdown,
+        heartbeat_interval_s=transaction.policy.heartbeat_interval_s,
+        heartbeat_timeout_s=transaction.policy.heartbeat_timeout_s,
+    )
+    return answer, worker, live
+
+
+def _facts(message: Heartbeat) -> HeartbeatFacts:
+    return HeartbeatFacts(
+        held=tuple(held_as(item) for item in message.attempts or ()),
+        leaving=message.status == LEAVING,
+        runs_nothing=message.status == IDLE and not message.current_job_id,
+        health={one.uuid: Health(one.healthy, one.foreign_memory_gb) for one in message.gpus},
+        cache=held_data(message.data) if message.data is not None else {},
+    )
+
+
+def held_as(item: HeldAttempt) -> Held:
+    return Held(item.job_id, item.epoch, item.state is not HeldState.ACCEPTING)
+
+
+def _follow_heartbeat(
+    transaction: Transaction, worker: Worker, decision: HeartbeatDecision
+) -> list[StopAttempt]:
+    visit = Visit()
+    for attempt in decision.lost:
+        why = "its worker says that it runs nothing"
+        give_up(transaction, attempt, why)
+    if decision.strays:
+        take_back(transaction, worker.id, worker.incarnation, decision.strays, visit)
+    if decision.worker is not None:
+        transaction.save_worker(decision.worker)
+    if decision.came_back:
+        actor = Actor(worker.id, worker.name)
+        transaction.record(_worker_event(EventType.WORKER_CONNECTED, worker, actor))
+    if decision.reachable is not None:
+        transaction.set_reachable(worker.id, decision.reachable)
+    return visit.stop
+
+
+async def goodbye(fleet: Fleet, worker_id: str, message: Goodbye, *, ip: str) -> None:
+    await fleet.act(lambda transaction: _goodbye(transaction, worker_id, message, ip))
+
+
+async def orders(fleet: Fleet, worker_id: str, base_url: str) -> tuple[Worker, Orders]:
+    worker, given, _ = await fleet.act(lambda transaction: _present(transaction, worker_id, base_url))
+    return worker, given
+
+
+async def has_jobs(fleet: Fleet, worker_id: str) -> bool:
+    """Asked by older agents before they leave."""
+    return bool(await fleet.act(lambda transaction: transaction.live_attempts(worker_id)))
+
+
+def _present(transaction: Transaction, worker_id: str, base_url: str) -> tuple[Worker, Orders, list[Attempt]]:
+    worker, live = transaction.worker(worker_id), transaction.live_attempts(worker_id)
+    return (
+        worker,
+        orders_for(
+            transaction.tx, worker, live, transaction.ids, transaction.vault, base_url, transaction.policy
+        ),
+        live,
+    )
+
+
+def _own(transaction: Transaction, worker_id: str) -> Worker:
+    """Whose token was good a moment ago may be deleted by now."""
+    worker = transaction.tx.worker(worker_id)
+    if worker is None:
+        raise InvalidToken
+    return worker
+
+
+def must_be_newest(worker: Worker, incarnation: str) -> None:
+    if incarnation and worker.incarnation and incarnation != worker.incarnation:
+        raise Superseded
+
+
+def told_head(fleet: Fleet) -> AuditHead | None:
+    signed = fleet.signed_heads.newest if fleet.signed_heads else None
+    return signed or fleet.audit_head
+
+
+def witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
+    """Remembers the first head that a worker brings, and the newest: what comes later cannot make the first forgotten.
+
+    A signed one counts only if the signature is ours. Older agents bring heads without one.
+    """
+    if head is None:
+        return
+    if head.signature and fleet.signed_heads:
+        known = fleet.witnesses.get(worker_id)
+        if known and known.seq == head.seq and known.hash == head.hash:
+            return  # nearly every heartbeat: a signature costs more than all the rest of it
+        if not fleet.signed_heads.is_ours(head):
+            return
+    brought = Witness(worker_id, head.seq, head.hash)
+    fleet.witnesses.setdefault(f"{worker_id}, at first", brought)
+    fleet.witnesses[worker_id] = brought
+
+
+class Visit(Struct):
+    """What a registration changes, gathered for the answer."""
+
+    keep: list[Attempt] = []
+    stop: list[StopAttempt] = []
+
+
+def take_back(
+    transaction: Transaction, worker_id: str, incarnation: str, strays: Sequence[Held], visit: Visit
+) -> None:
+    """Attempts the worker holds that we gave up: they go on if nobody else was asked, else they are stopped."""
+    for held in strays:
+        attempt = transaction.attempt_by_epoch(held.job_id, held.epoch)
+        if attempt is None or attempt.worker_id != worker_id:
+            visit.stop.append(
+                StopAttempt(job_id=held.job_id, epoch=held.epoch, reason=EndReason.STALE, grace_s=0.0)
+            )
+            continue
+        try:
+            job = transaction.job(attempt.job_id)
+        except UnreadableRow:
+            continue  # nobody can say what becomes of it; whatever else this worker holds goes on
+        if may_readopt(job, attempt, worker_id, incarnation, gpus_free=gpus_free(transaction, attempt)):
+            transaction.apply(lifecycle.readopted(job, attempt, now=transaction.now))
+            visit.keep.append(transaction.attempt(attempt.id))
+            continue
+        if attempt.outcome is Outcome.LOST and attempt.incarnation == incarnation:
+            transaction.apply(lifecycle.survived(job, worker_id))
+        visit.stop.append(stale_order(attempt))
+
+
+def _stream_opened(transaction: Transaction, worker_id: str, ip: str, incarnation: str) -> None:
+    worker = transaction.worker(worker_id)
+    must_be_newest(worker, incarnation)
+    if worker.connection is not Connection.CONNECTED:
+        transaction.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
+        transaction.record(
+            _worker_event(EventType.WORKER_CONNECTED, worker, Actor(worker.id, worker.name, ip))
+        )
+    transaction.set_reachable(worker_id, True)
+
+
+def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str) -> None:
+    must_be_newest(_own(transaction, worker_id), message.incarnation)
+    reason = message.reason[:MAX_REMARK_CHARS]
+    for attempt in transaction.live_attempts(worker_id):
+        why = reason or "the worker disconnected cleanly"
+        job = transaction.job(attempt.job_id)
+        if is_finishing(job):
+            continue  # its results are on that worker's disk, and wait there for its next start
+        transaction.apply(
+            stopping.released(
+                job, attempt, why, transaction.policy, now=transaction.now, reason=EndReason.PREEMPTED
+            )
+        )
+    worker = transaction.worker(worker_id)
+    if worker.connection is not Connection.OFFLINE:
+        transaction.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=transaction.now))
+        actor = Actor(worker.id, worker.name, ip)
+        transaction.record(_worker_event(EventType.WORKER_DISCONNECTED, worker, actor, reason=reason))
+    transaction.set_reachable(worker_id, False)
+    transaction.effects.left.append(worker_id)
+
+
+def _worker_event(type_: EventType, worker: Worker, actor: Actor, **details: str) -> Event:
+    return Event(type=type_, actor=actor, target_type="worker", target_id=worker.id, details=details)

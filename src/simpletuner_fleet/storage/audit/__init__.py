@@ -1,0 +1,1 @@
+"""Proofs about the audit log: its Merkle tree, and signed heads outside the database."""

@@ -1,0 +1,170 @@
+"""Heads of the audit log, signed and written down outside the database, so that who changes the database is found."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from simpletuner_fleet.core.audit import Problem, Witness, head_text
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.protocol.messages import AuditHead
+from simpletuner_fleet.storage.audit.tree import AuditTree, LogIncomplete
+
+log = logging.getLogger(__name__)
+
+SIGNED_EVERY_S = 5.0
+KEY_BYTES = 32
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """Reads the key, or makes it for its owner alone."""
+    with suppress(FileNotFoundError):
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    key = Ed25519PrivateKey.generate()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption()))
+        file.flush()
+        os.fsync(file.fileno())
+    return key
+
+
+class AuditHeads:
+    """Signs the newest head every few seconds, if there is a new one, and appends it to a file that may be shipped."""
+
+    def __init__(self, fleet: Fleet, key: Ed25519PrivateKey, file: Path) -> None:
+        self._fleet = fleet
+        self._key = key
+        self._file = file
+        self._tree = AuditTree(fleet)
+        self._signing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self.newest: AuditHead | None = None
+
+    @property
+    def public_key(self) -> str:
+        return self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
+
+    async def start(self) -> None:
+        """Compares the log with the last head that was written down: it may have been changed while nothing ran."""
+        await self.check_last()
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self.sign_once()
+
+    async def check_last(self) -> bool:
+        """Whether the log still holds the newest entry that the file remembers. If not, that is told and noted."""
+        ours = [head for head in await asyncio.to_thread(lambda: list(self._read())) if self.is_ours(head)]
+        if not ours:
+            return True
+        last = max(ours, key=lambda head: head.seq)
+        entries = await self._fleet.read(lambda view: view.audit_range(last.seq - 1, 1))
+        if entries and (entries[0].seq, entries[0].hash) == (last.seq, last.hash):
+            return True
+        log.critical(
+            "the audit log was cut off, rewritten or restored from an older copy: entry %d is not as it was; "
+            "'simpletuner audit verify' tells more",
+            last.seq,
+        )
+        event = Event(
+            type=EventType.AUDIT_CONTRADICTED,
+            actor=ORCHESTRATOR,
+            target_type="server",
+            target_id="",
+            details={"seq": last.seq, "hash": last.hash},
+        )
+        await self._fleet.act(lambda transaction: transaction.record(event))
+        return False
+
+    async def sign_once(self) -> None:
+        """Signs the head as the running program knows it, never as the database says: if they differ, that is told."""
+        async with self._signing:
+            head = self._fleet.audit_head
+            if head is None or (self.newest and head.seq <= self.newest.seq):
+                return
+            try:
+                stored = await self._fleet.read(lambda view: view.audit_range(head.seq - 1, 1))
+                if not stored or stored[0].hash != head.hash:
+                    raise LogIncomplete(f"entry {head.seq} is not the one that was written")
+                root = (await self._tree.root(head.seq)).hex()
+            except LogIncomplete as error:
+                log.critical("the audit log was changed while the server runs: %s", error)
+                return
+            at = self._fleet.clock.now()
+            signature = self._key.sign(head_text(head.seq, head.hash, root, at)).hex()
+            signed = AuditHead(seq=head.seq, hash=head.hash, root=root, at=at, signature=signature)
+            await asyncio.to_thread(self._append, signed)
+            self.newest = signed
+
+    def is_ours(self, head: AuditHead) -> bool:
+        """Whether this very orchestrator signed it: nobody else can be taken for a witness of what it wrote."""
+        try:
+            signature = bytes.fromhex(head.signature)
+            self._key.public_key().verify(signature, head_text(head.seq, head.hash, head.root, head.at))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    async def proofs(self, heads: Sequence[AuditHead], newest: AuditHead) -> list[list[str] | None]:
+        """Returns for each head the proof that its log is part of the newest one's; None where there cannot be one."""
+        return [await self._proof(head, newest) for head in heads]
+
+    async def _proof(self, head: AuditHead, newest: AuditHead) -> list[str] | None:
+        if not 0 < head.seq <= newest.seq or not self.is_ours(head):
+            return None
+        try:
+            return [step.hex() for step in await self._tree.proof(head.seq, newest.seq)]
+        except LogIncomplete as error:
+            log.critical("no proof can be given that the audit log is whole: %s", error)
+            return None
+
+    def written(self) -> tuple[list[Witness], list[Problem]]:
+        """Returns what the file remembers, and what in it nobody of ours has signed."""
+        witnesses, problems = [], []
+        for head in self._read():
+            if self.is_ours(head):
+                witnesses.append(Witness("the file of heads", head.seq, head.hash))
+            else:
+                problems.append(
+                    Problem(
+                        head.seq, "a head in the file of heads is not signed by this server", "forged_head"
+                    )
+                )
+        return witnesses, problems
+
+    def _read(self) -> Iterator[AuditHead]:
+        with suppress(FileNotFoundError), self._file.open("rb") as file:
+            for line in file:
+                with suppress(msgspec.MsgspecError):
+                    yield msgspec.json.decode(line, type=AuditHead)
+
+    def _append(self, head: AuditHead) -> None:
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, msgspec.json.encode(head) + b"\n")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.sign_once()
+            except Exception:  # a disk or a database that is away for a while: the next round may do better
+                log.exception(
+                    "the head of the audit log could not be signed; the next try is in %g s", SIGNED_EVERY_S
+                )
+            await asyncio.sleep(SIGNED_EVERY_S)

@@ -1,0 +1,1 @@
+"""The numbers of trainings: taken as they come, packed outside the database, read as curves."""

@@ -1,0 +1,215 @@
+"""Curves in memory: each blob is read once, and from then on only what was added to it.
+
+Where records do not stand in order, as after a crash that left some there twice, a curve is read anew whenever it grows:
+then each step counts once, the last of its kind.
+"""
+
+import asyncio
+import math
+import operator
+import secrets
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.training.bands import Band, Grain, Samples
+from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.metrics.metric_files import (
+    INDEX,
+    READ_BYTES,
+    RECORD,
+    chunks,
+    columns,
+    gpu_folder,
+    metrics_folder,
+    whole_records,
+)
+
+AT_ONCE_BYTES = 256 * RECORD.size
+"""What takes longer leaves the loop to others."""
+EDITIONS_KNOWN = 64
+"""Whoever looks again after this many changes gets everything."""
+RUNS_KEPT = 400_000
+"""In all bands that are kept in memory, at 40 bytes each."""
+
+
+class StepSpan(NamedTuple):
+    """Which steps are asked for; both ends count."""
+
+    first: int = 0
+    last: float = math.inf
+
+
+EVERYTHING = StepSpan()
+
+
+class CurvePart(NamedTuple):
+    """What one attempt gives to a job's curve."""
+
+    attempt: Attempt
+    end_step: float = math.inf
+    """From here on a later attempt counts."""
+
+
+class KeptCurve:
+    """One key's band, and how far its blobs have been read."""
+
+    def __init__(
+        self, blob_keys: Sequence[str], ends: Sequence[float], by_time: bool, span: StepSpan
+    ) -> None:
+        self.band = Band()
+        self._blob_keys, self._ends = blob_keys, ends
+        self._by_time, self._span = by_time, span
+        self._at = self._offset = 0
+        self._newest = -math.inf
+        self._in_order = True
+
+    async def follow(self, blobs: Blobs) -> bool:
+        """Reads what was added; returns whether all of it had to be read anew."""
+        while chunk := await self._next(blobs):
+            if self._in_order:
+                large = len(chunk) > AT_ONCE_BYTES
+                self._in_order = await asyncio.to_thread(self._take, chunk) if large else self._take(chunk)
+            if not self._in_order:
+                await self._read_anew(blobs)
+                return True
+        return False
+
+    async def _next(self, blobs: Blobs) -> bytes:
+        """Only the newest attempt's blob grows: the others are left behind once they are read."""
+        while True:
+            chunk = whole_records(await blobs.read(self._blob_keys[self._at], self._offset, READ_BYTES))
+            self._offset += len(chunk)
+            if chunk or self._at == len(self._blob_keys) - 1:
+                return chunk
+            self._at, self._offset = self._at + 1, 0
+
+    def _take(self, chunk: bytes) -> bool:
+        samples = columns(chunk)
+        places: array[int] | array[float] = samples.times if self._by_time else samples.steps
+        if not self._newest < places[0] or not all(map(operator.lt, places, places[1:])):
+            return False
+        counted = _within(samples, self._span, self._ends[self._at])
+        if counted.steps:
+            self._newest = places[-1] if self._by_time else counted.steps[-1]
+            self.band.add(counted)
+        return True
+
+    async def _read_anew(self, blobs: Blobs) -> None:
+        by_place: dict[float, tuple[int, float, float]] = {}
+        place = 1 if self._by_time else 0
+        self._at = len(self._blob_keys) - 1
+        for blob_key, end in zip(self._blob_keys, self._ends, strict=True):
+            self._offset = 0
+            async for chunk in chunks(blobs, blob_key):
+                self._offset += len(chunk)
+                counted = _counted(chunk, self._span, end)
+                by_place.update((record[place], record) for record in counted)
+        self.band = Band()
+        self.band.add(columns(b"".join(RECORD.pack(*by_place[one]) for one in sorted(by_place))))
+
+
+def _counted(chunk: bytes, span: StepSpan, end: float) -> list[tuple[int, float, float]]:
+    return [
+        record
+        for record in RECORD.iter_unpack(chunk)
+        if span.first <= record[0] <= span.last and record[0] < end
+    ]
+
+
+def _within(samples: Samples, span: StepSpan, end: float) -> Samples:
+    if span is EVERYTHING and end == math.inf:
+        return samples
+    first = bisect_left(samples.steps, span.first)
+    last = bisect_left(samples.steps, min(end, span.last + 1))
+    return Samples(samples.steps[first:last], samples.times[first:last], samples.values[first:last])
+
+
+class KeptJob:
+    """The curves of one job, or of one of its attempts, as far as they have been read."""
+
+    def __init__(
+        self,
+        reading: int,
+        parts: Sequence[CurvePart],
+        attempts: Sequence[Attempt],
+        span: StepSpan = EVERYTHING,
+    ) -> None:
+        self.reading = reading
+        """Another number for each: what was told of one says nothing of the next."""
+        self.edition = 0
+        self.bands: dict[str, Band] = {}
+        self._curves: dict[str, KeptCurve] = {}
+        self._editions: dict[int, dict[str, Grain]] = {}
+        self._parts, self._span = parts, span
+        self._gpu_parts = [CurvePart(attempt) for attempt in attempts]
+        self._asked_once: set[str] = set()
+
+    @property
+    def runs(self) -> int:
+        return sum(band.runs for band in self.bands.values())
+
+    def grain(self, edition: int, key: str) -> Grain | None:
+        return self._editions.get(edition, {}).get(key)
+
+    async def follow(self, blobs: Blobs, only: Collection[str]) -> None:
+        await self._find_keys(blobs, self._parts, metrics_folder, False)
+        await self._find_keys(blobs, self._gpu_parts, gpu_folder, True)
+        for key, curve in self._curves.items():
+            if (not only or key in only or key == INDEX) and await curve.follow(blobs):
+                self._editions.clear()
+            self.bands[key] = curve.band
+        grains = {key: band.grain for key, band in self.bands.items()}
+        if grains != self._editions.get(self.edition):
+            self.edition += 1
+            self._editions[self.edition] = grains
+            self._editions.pop(self.edition - EDITIONS_KNOWN, None)
+
+    async def _find_keys(
+        self, blobs: Blobs, parts: Sequence[CurvePart], folder_of: Callable[[str], str], by_time: bool
+    ) -> None:
+        """Only the newest attempt can tell new keys: the others are asked once."""
+        for part in parts:
+            folder = folder_of(part.attempt.id)
+            if folder in self._asked_once and part is not parts[-1]:
+                continue
+            self._asked_once.add(folder)
+            for key in await blobs.names(folder):
+                if key not in self._curves and not (by_time and key == INDEX):
+                    self._curves[key] = KeptCurve(
+                        [f"{folder_of(one.attempt.id)}/{key}" for one in parts],
+                        [one.end_step for one in parts],
+                        by_time,
+                        EVERYTHING if by_time else self._span,
+                    )
+
+
+class CurveShelf:
+    """The curves that were looked at last, within a bound on their memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int | None], tuple[object, KeptJob]] = {}
+        self._readings = secrets.randbelow(2**48)
+
+    def next_reading(self) -> int:
+        """Begins anywhere: what was told before a restart must not fit what is told after it."""
+        self._readings += 1
+        return self._readings
+
+    def get(self, place: tuple[str, int | None], made_of: object) -> KeptJob | None:
+        """Returns what is kept, if it was made of the same attempts."""
+        kept = self._kept.pop(place, None)
+        if kept is None or kept[0] != made_of:
+            return None
+        self._kept[place] = kept
+        return kept[1]
+
+    def put(self, place: tuple[str, int | None], made_of: object, job: KeptJob) -> None:
+        self._kept.pop(place, None)
+        self._kept[place] = (made_of, job)
+        runs = sum(kept.runs for _, kept in self._kept.values())
+        while runs > RUNS_KEPT and len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            runs -= self._kept.pop(oldest)[1].runs

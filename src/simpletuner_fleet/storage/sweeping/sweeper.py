@@ -1,0 +1,108 @@
+"""Goes round the storage from time to time and takes what no job and no dataset has any more."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.storage.datasets import let_go_of_unused
+from simpletuner_fleet.storage.ownership import is_still_ours
+from simpletuner_fleet.storage.storage import DELETING, ROWS_PER_ROUND, Storage
+from simpletuner_fleet.storage.sweeping.deletion_list import DeletionList
+from simpletuner_fleet.storage.sweeping.retention import empty_old_jobs_once
+from simpletuner_fleet.storage.uploads.datasets import drop_abandoned_dataset_parts
+from simpletuner_fleet.storage.uploads.jobs import JOB_PARTS, job_parts_folder
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE_S = 3600.0
+
+
+async def sweep_storage_once(storage: Storage) -> int:
+    """Lets go of all that is old enough and unused, and returns how many objects went."""
+    if not await is_still_ours(storage):
+        log.error("nothing is swept: the storage carries another fleet's id than the database does")
+        return 0
+    before = storage.fleet.clock.now() - storage.fleet.policy.object_grace_s
+    await empty_old_jobs_once(storage)
+    await let_go_of_unused(storage, before)
+    await drop_abandoned_dataset_parts(storage, before)
+    await _disown_unused(storage.fleet, before)
+    await _drop_abandoned_job_parts(storage, before)
+    return await _delete_unowned_objects(storage)
+
+
+class StorageSweeper:
+    """Calls `sweep_storage_once` for as long as the server runs."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._sweep_for_ever())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(min(LONGEST_PAUSE_S, self._storage.fleet.policy.object_grace_s))
+            try:
+                await sweep_storage_once(self._storage)
+            except Exception:
+                log.exception("the sweep of stored files failed; it is tried again")
+
+
+async def _disown_unused(fleet: Fleet, before: float) -> None:
+    def step(transaction: Transaction) -> int:
+        rows = transaction.tx.unused_objects(before, ROWS_PER_ROUND)
+        transaction.tx.disown_objects(rows)
+        return len(rows)
+
+    while await fleet.act(step) == ROWS_PER_ROUND:
+        pass
+
+
+async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
+    """Only those of jobs that have ended: a job that may still run may still go on sending."""
+    for job_id in await storage.blobs.names(JOB_PARTS):
+        job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
+        if job is None or (job.terminal and (job.finished_at or 0.0) < before):
+            await storage.fleet.announce(DELETING, f"parts of {job_id}")
+            await storage.blobs.delete(job_parts_folder(job_id))
+
+
+async def _delete_unowned_objects(storage: Storage) -> int:
+    """In two steps: what nobody has is put on a list, and goes in a later round, once it has stood there for a while."""
+    now, delay_s = storage.fleet.clock.now(), storage.fleet.policy.object_delete_delay_s
+    to_go = await DeletionList.load(storage.blobs)
+    deleted = 0
+    async for sha256 in storage.blobs.objects():
+        owned = await storage.fleet.read(lambda view, sha256=sha256: view.object_has_owner(sha256))  # type: ignore[misc]
+        if not owned and to_go.is_due(sha256, now, delay_s):
+            deleted += await _delete_if_unowned(storage, sha256)
+    await to_go.save()
+    if to_go.added:
+        log.info(
+            "%d stored files belong to no job; they go in %g s unless somebody has them again",
+            to_go.added,
+            delay_s,
+        )
+    if deleted:
+        log.info("swept %d stored files that no job has any more", deleted)
+    return deleted
+
+
+async def _delete_if_unowned(storage: Storage, sha256: str) -> bool:
+    async with storage.locks.holding(sha256):
+        await storage.fleet.announce(DELETING, f"object {sha256}")
+        # Looked at again: whoever sealed it meanwhile has its row by now, also under a leader before this one.
+        if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
+            return False
+        await storage.blobs.delete_object(sha256)
+        return True

@@ -1,0 +1,1 @@
+"""Uploads: one protocol for all content, and what jobs and people may send by it."""

@@ -1,0 +1,1 @@
+"""Scripts and modules that a launcher runs in several processes."""

@@ -1,0 +1,1 @@
+"""The SimpleTuner trainer: its settings, options, pictures and checkpoints."""

@@ -1,0 +1,93 @@
+"""Jobs that ended long ago lose their logs, metrics, checkpoints and artifacts, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.sweeping.retention import DAY_S, empty_old_jobs_once
+from tests.http.api_kit import Agent, Running, orchestrator
+from tests.http.upload_kit import STATE, Uploader, uploading
+from tests.storage.sweeping.swept import swept
+
+GRACE_S = 60.0
+
+
+@pytest.fixture(params=["memory", "folder"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+    return MemoryBlobs() if request.param == "memory" else FolderBlobs(tmp_path / "blobs")
+
+
+async def ended_job(running: Running, agent: Agent) -> Uploader:
+    """With a checkpoint, a log and a metric."""
+    await running.submit()
+    up = Uploader(agent, await agent.take())
+    await up.checkpoint(10)
+    attempt_id = up.offer["attempt_id"]
+    for key in (
+        f"logs/{attempt_id}",
+        f"logs/{attempt_id}.r1",
+        f"logs/{attempt_id}.r1.times",
+        f"metrics/{attempt_id}/loss",
+    ):
+        await running.deps.blobs.append(key, 0, b"12345678")
+    await up.agent.report(up.offer, "completed", exit_code=0)
+    return up
+
+
+async def blobs_of(running: Running, up: Uploader) -> list[str]:
+    attempt_id = up.offer["attempt_id"]
+    names = [name for name in await running.deps.blobs.names("logs") if name.startswith(attempt_id)]
+    return names + [name for name in await running.deps.blobs.names("metrics") if name == attempt_id]
+
+
+async def manifests_of(running: Running, up: Uploader) -> int:
+    return len((await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"])
+
+
+async def test_only_what_is_large_of_old_jobs_goes_and_it_is_written_down_once(blobs: Blobs) -> None:
+    policy = Policy(jobs_keep_days=2.0, object_grace_s=GRACE_S)
+    async with orchestrator(policy=policy, blobs=blobs) as running:
+        agent = await running.worker("gpu-1")
+        old = await ended_job(running, agent)
+        running.clock.at += 1.5 * DAY_S
+        young = await ended_job(running, agent)
+        assert await empty_old_jobs_once(running.deps.storage) == 0
+        running.clock.at += DAY_S
+        assert await empty_old_jobs_once(running.deps.storage) == 1
+        assert await empty_old_jobs_once(running.deps.storage) == 0
+        assert (await blobs_of(running, old), await manifests_of(running, old)) == ([], 0)
+        assert len(await blobs_of(running, young)) == 4
+        assert await manifests_of(running, young) == 1
+
+        job = await running.get(f"/api/jobs/{old.offer['job_id']}")
+        assert job["status"] == "completed"
+        events = (await running.get(f"/api/jobs/{old.offer['job_id']}/events"))["events"]
+        assert [one["event_type"] for one in events].count("job.emptied") == 1
+        running.clock.at += GRACE_S + 1
+        assert await swept(running.deps.storage) == 0, "the young job has the same files"
+        running.clock.at += DAY_S
+        await swept(running.deps.storage)
+        running.clock.at += GRACE_S + 1
+        assert await swept(running.deps.storage) == 2
+        assert [sha256 async for sha256 in blobs.objects()] == []
+
+
+async def test_without_a_policy_everything_is_kept_for_ever() -> None:
+    async with orchestrator() as running:
+        up = await ended_job(running, await running.worker("gpu-1"))
+        running.clock.at += 10_000 * DAY_S
+        assert await empty_old_jobs_once(running.deps.storage) == 0
+        assert await manifests_of(running, up) == 1
+
+
+async def test_a_running_job_is_never_emptied() -> None:
+    async with orchestrator(policy=Policy(jobs_keep_days=1.0)) as running:
+        up = await uploading(running)
+        await up.checkpoint(10, {"state.bin": STATE})
+        running.clock.at += 30 * DAY_S
+        assert await empty_old_jobs_once(running.deps.storage) == 0
+        assert await manifests_of(running, up) == 1
