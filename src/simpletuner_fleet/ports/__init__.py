@@ -26,6 +26,9 @@ from simpletuner_fleet.ports.records import (
     JobNote as JobNote,
 )
 from simpletuner_fleet.ports.records import (
+    SavedView as SavedView,
+)
+from simpletuner_fleet.ports.records import (
     SetAsideRow as SetAsideRow,
 )
 from simpletuner_fleet.ports.records import (

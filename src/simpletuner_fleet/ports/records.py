@@ -77,6 +77,15 @@ class JobFilter(Struct, frozen=True, kw_only=True):
         return self != JobFilter(states=self.states)
 
 
+class SavedView(Struct, frozen=True, kw_only=True):
+    """A list of jobs that somebody gave a name; the query is that of the page's address."""
+
+    owner: str
+    name: str
+    query: str
+    created_at: float
+
+
 class WaitingGroup(Struct, frozen=True, kw_only=True):
     """Waiting jobs that all wait for the same reason: of one class, held alike, refused by the same workers."""
 

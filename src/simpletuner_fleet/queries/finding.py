@@ -19,6 +19,7 @@ from simpletuner_fleet.core.jobs.finding import (
 )
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.placement.reasons import REASONS, Code
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import TOKEN, USER, name_of
 from simpletuner_fleet.ports import JobFilter, View
@@ -157,3 +158,27 @@ def reasons_of(view: View, where: JobFilter, now: float) -> Sequence[tuple[str, 
     explainer = Explainer(view)
     explained = [(group, view.job(group.first)) for group in view.waiting_groups(where, MOST_GROUPS)]
     return [(group.key, explainer.explain(job, 0, now).code, group.jobs) for group, job in explained if job]
+
+
+async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: int) -> list[Job]:
+    """Returns the newest that fit, uncounted: for whoever is still typing."""
+    now = fleet.clock.now()
+
+    def look(view: View) -> list[Job]:
+        return view.jobs_sorted(filter_of(view, search, read_moment, now), NEWEST_FIRST, None, limit)
+
+    return await fleet.read(look)
+
+
+async def workers_named(fleet: Fleet, text: str, limit: int) -> list[tuple[Worker, str]]:
+    """Returns those with this in their name or id, and the status of each."""
+    asked = text.casefold()
+
+    def look(view: View) -> list[tuple[Worker, str]]:
+        named = [one for one in view.workers() if asked in f"{one.name} {one.id}".casefold()]
+        return [
+            (one, str(one.status(bool(view.live_attempts_of_worker(one.id)))))
+            for one in sorted(named, key=lambda one: one.name.casefold())[:limit]
+        ]
+
+    return await fleet.read(look)

@@ -66,6 +66,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/jobs/{id}/metrics",
         "GET /api/jobs",
         "GET /api/compare",
+        "GET /api/palette",
         "POST /api/matching/count",
         "GET /api/jobs/{id}",
         "GET /api/jobs/{id}/explain",
@@ -99,6 +100,9 @@ GUARDS: dict[str, tuple[str, ...]] = {
     "jobs.edit": (
         "POST /api/jobs/{id}/tags",
         "PUT /api/jobs/{id}/note",
+        "PATCH /api/jobs/{id}",
+        "PUT /api/jobs/{id}/artifacts/{manifest_id}/pin",
+        "DELETE /api/jobs/{id}/artifacts/{manifest_id}/pin",
         "POST /api/matching/tags",
     ),
     "jobs.retry": (
@@ -149,6 +153,9 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/logout",
         "GET /api/me",
         "PATCH /api/me",
+        "GET /api/me/views",
+        "PUT /api/me/views/{name}",
+        "DELETE /api/me/views/{name}",
         "GET /api/me/sessions",
         "DELETE /api/me/sessions/{id}",
     ),
@@ -204,6 +211,8 @@ ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404))
 UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409))
 OWN_UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409), own_only=True)
 OWN_ALWAYS = Rule((200, 200, 200, 200, 200, 200, 200, 200), own_only=True)
+OWN_WHILE_WAITING = Rule((200, 200, 409, 409, 409, 409, 409, 409), own_only=True)
+OWN_ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404), own_only=True)
 OWN_AFTER_THE_END = Rule((409, 409, 409, 409, 409, 200, 200, 200), own_only=True)
 OWN_ONCE_COMPLETED = Rule((409, 409, 409, 409, 409, 200, 409, 409), own_only=True)
 WHILE_UNAPPROVED = Rule((200, 409, 409, 409, 409, 409, 409, 409))
@@ -237,6 +246,9 @@ RULES: dict[str, Rule] = {
     "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
     "POST /api/jobs/{id}/tags": OWN_ALWAYS,
     "PUT /api/jobs/{id}/note": OWN_ALWAYS,
+    "PATCH /api/jobs/{id}": OWN_WHILE_WAITING,
+    "PUT /api/jobs/{id}/artifacts/{manifest_id}/pin": OWN_ONCE_STORED,
+    "DELETE /api/jobs/{id}/artifacts/{manifest_id}/pin": OWN_ONCE_STORED,
     "POST /api/jobs/{id}/publish": OWN_ONCE_COMPLETED,
     "POST /api/queue/{id}/priority": UNTIL_THE_END,
     "POST /api/queue/{id}/approve": WHILE_UNAPPROVED,
@@ -264,6 +276,7 @@ OWNED = {
 """Every route that changes a thing which belongs to somebody, and what a colleague is answered."""
 NOBODYS = (
     *("GET /api/configs/{name}", "GET /api/configs/{name}/versions", "GET /api/configs/{name}/diff"),
+    *("PUT /api/me/views/{name}", "DELETE /api/me/views/{name}"),
     *("GET /api/data/{id}", "GET /api/data/{id}/objects/{sha256}", "PUT /api/data/objects/{sha256}"),
     *("PUT /api/secrets/{name}", "DELETE /api/secrets/{name}", "DELETE /api/admin/tokens/{id}"),
     *("GET /api/admin/workers/{id}", "PATCH /api/admin/workers/{id}", "DELETE /api/admin/workers/{id}"),

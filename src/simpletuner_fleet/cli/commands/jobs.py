@@ -176,6 +176,23 @@ TAG = (
     argument("tags", nargs="*", metavar="TAG", help="Tags to add"),
     repeated("--remove", "TAG", "A tag to remove; may be repeated"),
 )
+EDIT = (
+    JOB,
+    argument("--name", metavar="NAME", help="A name for people; empty for none"),
+    argument("--target", choices=tuple(TARGETS), help="Where to run"),
+    repeated("--label", "KEY=GLOB", "These labels instead of all it has; may be repeated"),
+    switch("--no-labels", help="Any worker, whatever its labels"),
+    argument("--gpus", read=values.count, metavar="N", help="GPUs"),
+    argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
+    argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
+    argument("--max-retries", read=values.count, metavar="N", help="Retries"),
+    argument("--time-limit", read=values.seconds, metavar="TIME", help="For example 2h"),
+)
+PIN = (
+    JOB,
+    argument("step", nargs="?", read=values.count, metavar="STEP", help="Of this step (default: newest)"),
+    switch("--remove", help="Let it be deleted again"),
+)
 NOTE = (JOB, argument("text", metavar="TEXT", help="The note; empty for none"))
 ACT = (
     argument("act", choices=("cancel", "retry", "priority", "tags"), help="What to do"),
@@ -227,6 +244,13 @@ JOBS = Noun(
         Verb("cancel", "Cancel jobs", CANCEL),
         Verb("retry", "Submit an ended job again", RETRY),
         Verb("tag", "Add tags to a job, or remove them", TAG, run="jobs.marking:tag"),
+        Verb("edit", "Change a waiting job's request in place", EDIT, run="jobs.editing:edit"),
+        Verb(
+            "pin",
+            "Keep a job's checkpoint from being deleted",
+            PIN,
+            run="jobs.editing:pin",
+        ),
         Verb("note", "Write a note on a job", NOTE, run="jobs.marking:note"),
         Verb(
             "act",

@@ -239,7 +239,7 @@ class Roster:
         if (
             before is not None
             and was_waiting
-            and (after is None or not is_waiting or after.rank != before.rank)
+            and (after is None or not is_waiting or (after.rank, after.line) != (before.rank, before.line))
         ):
             self._leave_line(before)
             was_waiting = False

@@ -221,6 +221,8 @@ class ManifestView(Struct, kw_only=True):
     created_at: Time
     total_bytes: int
     files: list[FileEntry]
+    pinned_by: str = ""
+    """The id of who keeps it from being deleted by age or number; empty: nobody."""
 
 
 class ManifestsView(Struct):

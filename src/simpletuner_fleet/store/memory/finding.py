@@ -4,7 +4,7 @@ from collections import Counter
 
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace, in_order, sort_value
 from simpletuner_fleet.core.jobs.job import Job, JobState
-from simpletuner_fleet.ports import JobFilter, WaitingGroup
+from simpletuner_fleet.ports import JobFilter, SavedView, WaitingGroup
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.codec import json_list
 
@@ -44,6 +44,10 @@ class MemoryFindingView:
             for key, jobs in groups.items()
         ]
         return sorted(counted, key=lambda group: (-group.jobs, group.first))[:limit]
+
+    def saved_views(self, owner: str) -> list[SavedView]:
+        views = self._tables.saved_views
+        return [view for (whose, _), view in sorted(views.items()) if whose == owner]
 
     def _fits(self, job: Job, where: JobFilter) -> bool:
         return (

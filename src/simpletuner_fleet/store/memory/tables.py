@@ -9,7 +9,14 @@ from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.publishing import Publication
-from simpletuner_fleet.ports import ApiToken, ConfigVersion, IdempotentAnswer, JobNote, StoredManifest
+from simpletuner_fleet.ports import (
+    ApiToken,
+    ConfigVersion,
+    IdempotentAnswer,
+    JobNote,
+    SavedView,
+    StoredManifest,
+)
 from simpletuner_fleet.store.rows.live_rows import LiveRows
 from simpletuner_fleet.store.rows.text import name_key
 
@@ -44,6 +51,7 @@ class Tables(LiveRows):
         """Per job, by SHA-256: size, and since when no manifest names it."""
         self.owners: defaultdict[str, set[str]] = defaultdict(set)
         self.publications: dict[str, Publication] = {}
+        self.saved_views: dict[tuple[str, str], SavedView] = {}
         self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
         self.datasets: dict[str, tuple[Dataset, bool]] = {}
         """And whether all of its files are there."""
@@ -172,6 +180,10 @@ class Tables(LiveRows):
     def set_publication(self, job_id: str, publication: Publication | None) -> None:
         self.journal.append((self.set_publication, job_id, self.publications.get(job_id)))
         _put(self.publications, job_id, publication)
+
+    def set_saved_view(self, place: tuple[str, str], view: SavedView | None) -> None:
+        self.journal.append((self.set_saved_view, place, self.saved_views.get(place)))
+        _put(self.saved_views, place, view)
 
     def set_note(self, place: tuple[str, str], note: JobNote | None) -> None:
         job_id, note_id = place

@@ -158,6 +158,7 @@ NEWEST_CHECKPOINT = (
     " ORDER BY step DESC, created_at DESC, id DESC LIMIT 1"
 )
 ADD_MANIFEST = f"{_insert('manifests', MANIFEST_COLUMNS)} ON CONFLICT DO NOTHING"
+PIN_MANIFEST = "UPDATE manifests SET pinned_by = :by WHERE id = :id"
 DELETE_MANIFEST = "DELETE FROM manifests WHERE id = :id"
 OBJECTS_OF_JOB = "SELECT sha256, size FROM job_objects WHERE job_id = :job_id"
 STORED_BYTES_OF = (

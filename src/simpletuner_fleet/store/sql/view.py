@@ -7,12 +7,21 @@ from simpletuner_fleet.store.sql.datasets import DatasetsView
 from simpletuner_fleet.store.sql.jobs import JobsView
 from simpletuner_fleet.store.sql.people import PeopleView
 from simpletuner_fleet.store.sql.publications import PublicationsView
+from simpletuner_fleet.store.sql.saved_views import SavedViewsView
 from simpletuner_fleet.store.sql.uploads import UploadsView
 from simpletuner_fleet.store.sql.workers import WorkersView
 
 
 class SqlView(
-    JobsView, WorkersView, PeopleView, AuditView, UploadsView, AccountsView, DatasetsView, PublicationsView
+    JobsView,
+    WorkersView,
+    PeopleView,
+    AuditView,
+    UploadsView,
+    AccountsView,
+    DatasetsView,
+    PublicationsView,
+    SavedViewsView,
 ):
     """Reading through whatever transaction the database is in."""
 

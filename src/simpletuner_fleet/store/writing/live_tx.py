@@ -98,6 +98,8 @@ class LiveTx(SqlView):
         if (old.state, job.state) not in LEGAL_EDGES:
             raise IllegalTransition(f"A job in state {old.state} cannot become {job.state}.")
         self._step.change(self._step.jobs, self._step.new_jobs, job.id, old)
+        if job.class_id != old.class_id and job.class_id not in self._known_classes:
+            self._step.classes[job.class_id] = job
         if old.state is not job.state:
             self._step.tallies[JOBS, old.state.value] -= 1
             self._step.tallies[JOBS, job.state.value] += 1

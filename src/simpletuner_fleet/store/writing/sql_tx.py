@@ -15,6 +15,7 @@ from simpletuner_fleet.store.sql.datasets import DatasetsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
 from simpletuner_fleet.store.sql.people import PeopleTx
 from simpletuner_fleet.store.sql.publications import PublicationsTx
+from simpletuner_fleet.store.sql.saved_views import SavedViewsTx
 from simpletuner_fleet.store.sql.uploads import UploadsTx
 from simpletuner_fleet.store.sql.view import SqlView
 from simpletuner_fleet.store.writing.live_tx import LiveTx
@@ -69,7 +70,7 @@ class Batch:
             session.run(sql.SAVE_COUNTERS, {"seq": self.counters[0], "epoch": self.counters[1]})
 
 
-class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx):
+class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx, SavedViewsTx):
     """The promise of ports.Tx. The pipeline tells it when a step is kept or undone, and when a batch is stored or lost.
 
     A step runs in memory as long as it can, while an earlier batch may be on its way to the disk. What memory does not

@@ -23,6 +23,7 @@ from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.languages import N_
+from simpletuner_fleet.orchestrator.steering import saved_views
 from simpletuner_fleet.queries import finding
 from simpletuner_fleet.queries.finding import FoundJobs
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
@@ -89,6 +90,8 @@ async def jobs(call: Call[None]) -> Reply:
     plain = not is_narrowed(query) and not query.show and not query.sort and not query.cursor
     with spoken(call):
         found, sections = await (_all(call, query) if plain else _some(call, query, search, order))
+    views = await saved_views.saved_views(deps_of(call).fleet, call.principal.owns_as)
+    own_query = address(query).partition("?")[2]
     shown = sum(len(section.rows) for section in sections)
     return page(
         call,
@@ -110,6 +113,9 @@ async def jobs(call: Call[None]) -> Reply:
         address=partial(address, query),
         pace_text=pace_text,
         risk_text=risk_text,
+        views=views,
+        origin_path=address(query),
+        view_body=msgspec.json.encode({"query": own_query}).decode(),
         search_json=msgspec.json.encode(search, order="deterministic").decode(),
         acts=[(act, title) for act, permission, title in ACTS if call.principal.can(permission)],
         may_cancel=call.principal.can("jobs.cancel"),

@@ -16,7 +16,9 @@ async def test_jobs_are_found_by_each_part_of_a_search() -> None:
         agent = await running.worker()
         one = (await running.submit(name="nightly cats"))["job_id"]
         offer = await agent.take()
-        await agent.report(offer, "failed", exit_code=1, error="it failed", failure_class="oom", failure_evidence="CUDA out of memory")
+        await agent.report(
+            offer, "failed", exit_code=1, last_lines="torch.OutOfMemoryError: CUDA out of memory"
+        )
         running.clock.at += 3600
         two = (await running.submit(worker_labels={"gpu_type": "h100"}, gpus=1))["job_id"]
         three = (await running.submit(config={**CPU_CONFIG, "trainer": "demo"}))["job_id"]
