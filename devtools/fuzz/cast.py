@@ -8,7 +8,15 @@ from devtools.fuzz.job_states import MAKERS, make_job
 from simpletuner_fleet.core.jobs.job import JobState
 
 PEOPLE = ("admin", "member", "viewer", "token")
-TOKEN_MAY = ("jobs.read", "jobs.cancel", "jobs.retry", "queue.submit", "queue.read", "configs.write")
+TOKEN_MAY = (
+    "jobs.read",
+    "jobs.cancel",
+    "jobs.retry",
+    "queue.submit",
+    "queue.submit.command",
+    "queue.read",
+    "configs.write",
+)
 
 
 class Cast:

@@ -10,7 +10,7 @@ from typing import Any
 
 from devtools.fuzz.chance import Chance
 from devtools.fuzz.document import Known
-from devtools.fuzz.line import Line, LineAnswer
+from devtools.fuzz.line import PATIENCE_S, Line, LineAnswer
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.configs.datasets import canonical, id_of, prefixed_id
 from simpletuner_fleet.core.people import tokens
@@ -29,6 +29,7 @@ from simpletuner_fleet.http.server.serving import HttpServer
 from simpletuner_fleet.orchestrator.people import api_tokens
 from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
 from simpletuner_fleet.orchestrator.workers import attendance
+from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.store.sqlite import SqliteStore
 from simpletuner_fleet.web import routes as web_routes
@@ -97,16 +98,23 @@ class HouseWorker:
     async def say(self, path: str, body: Json) -> Json:
         return await self.house.good("POST", f"/api/workers/{path}", body, self.headers)
 
-    async def join(self) -> None:
+    async def join(self, max_jobs: int = 500) -> None:
         self.seq += 1
-        body = {"name": self.name, "persistent": True, "gpus": [], "trainers": ["command"], "max_jobs": 500}
+        body = {
+            "name": self.name,
+            "persistent": True,
+            "gpus": [],
+            "trainers": ["command"],
+            "max_jobs": max_jobs,
+        }
         await self.say("register", {**body, "attempts": [], "incarnation": "i-1", "seq": self.seq})
         await attendance.stream_opened(self.house.fleet, self.id, "127.0.0.1")
 
+    async def offers(self) -> list[Json]:
+        return list((await self.say("heartbeat", {"worker_id": self.id, "attempts": None}))["jobs"])
+
     async def offer_of(self, job_id: str) -> Json:
-        beat = {"worker_id": self.id, "attempts": None}
-        offers = (await self.say("heartbeat", beat))["jobs"]
-        for one in offers:
+        for one in await self.offers():
             if one["job_id"] == job_id:
                 return dict(one)
         raise Refused(f"{self.name} was not offered {job_id}")
@@ -139,11 +147,13 @@ class HouseWorker:
 
 
 class House:
-    def __init__(self, folder: Path, seed: int, policy: Policy = HOUSES_POLICY) -> None:
+    def __init__(
+        self, folder: Path, seed: int, policy: Policy = HOUSES_POLICY, store: Store | None = None
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
         self.clock = HouseClock()
-        self.store = SqliteStore(folder / "fleet.db")
+        self.store = store or SqliteStore(folder / "fleet.db")
         self.blobs = FolderBlobs(folder / "storage")
         hub = StreamHub()
         ids = SeededIds(seed)
@@ -191,13 +201,18 @@ class House:
     # Calls
 
     async def ask(
-        self, method: str, target: str, body: bytes | Json | None = None, headers: Headers | None = None
+        self,
+        method: str,
+        target: str,
+        body: bytes | Json | None = None,
+        headers: Headers | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> LineAnswer:
         """One request on a connection of its own. A stream is left when it has begun."""
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         line = Line(self.server)
         await line.send([request_bytes(method, target, content, headers or {})])
-        return await line.answer(method)
+        return await line.answer(method, patience_s=patience_s)
 
     async def good(
         self, method: str, target: str, body: Json | None = None, headers: Headers | None = None
@@ -226,11 +241,11 @@ class House:
         made = await self.good("POST", "/api/admin/tokens", body, by)
         return {"authorization": f"Bearer {made['token']}"}
 
-    async def worker(self, name: str) -> HouseWorker:
+    async def worker(self, name: str, max_jobs: int = 500) -> HouseWorker:
         """It takes the jobs that ask for it by its label alone."""
         body = {"name": name, "labels": {"only": name}}
         self.workers[name] = worker = HouseWorker(self, await self.good("POST", "/api/admin/workers", body))
-        await worker.join()
+        await worker.join(max_jobs)
         return worker
 
     async def submit(self, by: Headers, worker: str, *, approved: bool = True, **options: Any) -> str:

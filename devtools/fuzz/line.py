@@ -93,11 +93,13 @@ class Line:
             self._lost = self.transport.closed = True
             self._connection.connection_lost(None)
 
-    async def answer(self, method: str, *, endless: bool = False) -> LineAnswer:
+    async def answer(
+        self, method: str, *, endless: bool = False, patience_s: float = PATIENCE_S
+    ) -> LineAnswer:
         """The whole answer, or its beginning where it is a stream without end."""
         reader = AnswerReader(method, endless=endless)
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(patience_s):
                 while True:
                     self.transport.news.clear()
                     written, self.transport.written = bytes(self.transport.written), bytearray()
@@ -106,7 +108,7 @@ class Line:
                         return answer
                     await self.transport.news.wait()
         except TimeoutError:
-            raise Unanswered(f"nothing whole within {PATIENCE_S:g} s") from None
+            raise Unanswered(f"nothing whole within {patience_s:g} s") from None
         finally:
             self.hang_up()
 

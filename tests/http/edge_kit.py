@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.accounts import Role, Session, User
+from simpletuner_fleet.core.people.permissions import role_permissions
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.access.credential_cache import SignedIn
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings, build_app
@@ -49,7 +50,8 @@ def api_token(secret: str, name: str, *permissions: str, **more: Any) -> ApiToke
 def signed_in(secret: str, role: Role, **more: Any) -> SignedIn:
     user = User(id=f"u_{role}", name=f"a {role}", role=role, created_at=0, language="ja")
     fields = {"created_at": time.time(), "seen_at": time.time(), **more}
-    return SignedIn(Session(token_hash=tokens.hashed(secret), user_id=user.id, **fields), user)
+    session = Session(token_hash=tokens.hashed(secret), user_id=user.id, **fields)
+    return SignedIn(session, user, role_permissions(role))
 
 
 class MemoryCredentials:

@@ -40,6 +40,11 @@ PARAMS: dict[str, Any] = {
     "worker": "gpu-1",
     "ago_s": 8.2,
     "depends_on": ["j_1", "j_2"],
+    "quota": "q_1",
+    "kind": "gpus",
+    "whose": "team vision",
+    "used": 8,
+    "ceiling": 8.0,
     "state": "running",
 }
 others = pytest.mark.parametrize("lang", [language.code for language in LANGUAGES if language.code != "en"])

@@ -155,3 +155,14 @@ async def test_auto_prefers_a_remote_worker_and_falls_back_to_local() -> None:
         assert third["status"] == "queued"
         again, kept = await administer.local_worker(running.fleet, token, ORCHESTRATOR)
         assert (again.id, kept) == (worker.id, token)
+
+
+async def test_where_a_limit_is_raised_those_go_who_came_first_whatever_they_ask_for() -> None:
+    async with orchestrator() as running:
+        await running.worker(max_jobs=9, labels={"room": "a"})
+        await running.post("/api/queue/concurrency", {"global_running": 0})
+        asked = [{}, {"worker_labels": {"room": "a"}}, {"worker_labels": {"room": "a"}}, {}]
+        jobs = [await running.submit(**one) for one in asked]
+        await running.post("/api/queue/concurrency", {"global_running": 2})
+        states = [(await running.job(job["job_id"]))["status"] for job in jobs]
+        assert states == ["dispatched", "dispatched", "queued", "queued"]

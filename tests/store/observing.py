@@ -37,10 +37,10 @@ class Recorder:
     def job_changed(self, before: Job | None, after: Job | None) -> None:
         self._follow(self.jobs, before, None if after is None or after.terminal else after)
 
-    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
         self._follow(self.attempts, before, None if after is None or not after.live else after)
         if after is not None:
-            self.owners[after.id] = owner
+            self.owners[after.id] = job.owner if job else ""
 
     def rows(self) -> list[object]:
         return [self.jobs, self.attempts, {id: unmarked(worker) for id, worker in self.workers.items()}]

@@ -267,7 +267,7 @@ async def _waiting_now(crew: Crew, state: FleetState) -> None:
         state.jobs[name] = await crew.queue("admin", **options)
     fleet = crew.running.fleet
     usual, fleet.policy = fleet.policy, replace(fleet.policy, require_approval=True)
-    token = await crew.running.token("queue.submit", name="night robot")
+    token = await crew.running.token("queue.submit", "queue.submit.command", name="night robot")
     async with crew.running.as_user(token) as crew.people["robot"]:
         state.jobs["waits-approval"] = await crew.queue("robot", **ask, worker_labels={"gpu_type": "h100"})
     fleet.policy = usual

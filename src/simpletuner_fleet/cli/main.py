@@ -65,7 +65,7 @@ def _run(words: list[str]) -> int:
 def _command(path: str) -> Command:
     """Imports the command only now, so that no command pays for another's imports."""
     module, name = path.split(":")
-    name = f"{name}_" if name in ("import", "list") else name
+    name = f"{name}_" if name in ("import", "list", "set") else name
     return cast(Command, getattr(importlib.import_module(module), name))
 
 

@@ -14,6 +14,7 @@ LATEST_AT = 253_402_300_799.0
 """The end of the year 9999."""
 MAX_SECONDS = 1e10
 MAX_READING = 1e12
+MAX_AMOUNT = 1e15
 MAX_FREE_CHARS = 256 * 1024
 MAX_REMARK_CHARS = 1_000
 
@@ -28,6 +29,8 @@ Seconds = Annotated[float, Meta(ge=-MAX_SECONDS, le=MAX_SECONDS)]
 """How long; whether it may be 0 or less is for a rule to say, in words."""
 Reading = Annotated[float, Meta(ge=-MAX_READING, le=MAX_READING)]
 """Of a sensor, or a size in gigabytes."""
+Amount = Annotated[float, Meta(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
+"""Of bytes, hours or jobs that a quota allows, or a weight."""
 Name = Annotated[str, Meta(max_length=256)]
 Path = Annotated[str, Meta(max_length=4096)]
 Remark = Annotated[str, Meta(max_length=MAX_REMARK_CHARS)]

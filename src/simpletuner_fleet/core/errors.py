@@ -104,6 +104,34 @@ class NotYours(FleetError):
     next_step = "Save yours under another name, or ask its owner or an administrator."
 
 
+class NotForTeam(FleetError):
+    """The rules of the team do not allow this."""
+
+    code = "not_for_team"
+    next_step = "Ask for something else, or ask a lead of the team or an administrator to change its rules."
+
+
+class NotInTeam(FleetError):
+    """Only members and leads of a team may do this for it."""
+
+    code = "not_in_team"
+    next_step = "Name a team of yours, or ask one of its leads."
+
+
+class MayNotApprove(FleetError):
+    """It is for others to approve or reject this job."""
+
+    code = "may_not_approve"
+    next_step = "See whose word it waits for with 'simpletuner approvals list'."
+
+
+class QuotaReached(FleetError):
+    """A quota is reached."""
+
+    code = "quota_reached"
+    next_step = "See what is used and what is left with 'simpletuner quotas mine'."
+
+
 class NetworkNotAllowed(FleetError):
     """Workers may not connect from this network."""
 

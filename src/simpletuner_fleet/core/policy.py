@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.people.visibility import Visibility
+
 
 class Policy(Struct, frozen=True, kw_only=True):
     heartbeat_interval_s: float = 30.0
@@ -44,6 +46,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """So often a checkpoint that cannot be fetched is tried before an older one is."""
     token_warn_age_s: float = 90 * 86_400.0
     require_approval: bool = False
+    default_visibility: Visibility = Visibility.EVERYBODY
+    """Of what people make who say nothing of it, and whose team does not."""
     checkpoints_keep: int = 10
     """The newest so many of each job stay; artifacts always do."""
     max_object_bytes: int = 200 * 2**30
@@ -73,8 +77,10 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     global_running: int | None = None
     user_running: int | None = None
+    team_running: int | None = None
 
 
+NO_LIMITS = Limits()
 MAX_PRIORITY = 1000
 PRIORITY_NAMES = {"low": -10, "normal": 0, "high": 10, "urgent": 100}
 MAX_LABELS = 64

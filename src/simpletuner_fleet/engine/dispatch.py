@@ -4,11 +4,16 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import EndReason, Job
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.core.placement.place import Placement, place_first_of_class, place_on_worker
+from simpletuner_fleet.core.placement.place import (
+    Placement,
+    place_first_of_class,
+    place_in_order,
+    place_on_worker,
+)
 from simpletuner_fleet.core.training.checkpoint import ResumePoint, beyond_reach, newest_checkpoint
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.orders import offer_message
-from simpletuner_fleet.engine.transaction import ClassHasJob, Transaction, WorkerMayTake
+from simpletuner_fleet.engine.transaction import ClassHasJob, EveryClassMayGo, Transaction, WorkerMayTake
 
 
 def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str]:
@@ -33,6 +38,11 @@ def place_waiting_jobs(transaction: Transaction) -> None:
                 _place_class(transaction, class_id)
             case WorkerMayTake(worker_id):
                 _feed_worker(transaction, worker_id)
+            case EveryClassMayGo():
+                for placement in place_in_order(
+                    transaction.index.roster, transaction.job, transaction.limits
+                ):
+                    _offer(transaction, placement)
 
 
 def _place_class(transaction: Transaction, class_id: str) -> None:

@@ -8,12 +8,14 @@ from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import AttemptState
+from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.people.revocations import Revocation
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.gpu_history import GpuHistory
 from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.organisation import NOBODY_ORGANISED, read_organisation
 from simpletuner_fleet.engine.presence import Presence
 from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
 from simpletuner_fleet.engine.transaction import Effects, Transaction
@@ -56,6 +58,8 @@ class Fleet:
         self.witnesses: dict[str, Witness] = {}
         self.signed_heads: SignedHeads | None = None
         self.commits = 0
+        self.organisation = NOBODY_ORGANISED
+        """Teams as they were last committed: for whoever looks, beside the writer."""
         self.on_first_offer: Callable[[float], None] | None = None
         """Told how long a job waited from its submission to its first offer."""
         self.on_revoked: Callable[[list[Revocation]], None] | None = None
@@ -121,6 +125,15 @@ class Fleet:
         self._index.placing_from = until
         self._index.unplaced = True
 
+    @property
+    def book(self) -> QuotaBook | None:
+        """For whoever tells how quotas stand; it changes while it is looked at."""
+        return self._index.roster.book
+
+    def new_day_begun(self) -> bool:
+        """Tells whether quotas of the day wait to begin anew."""
+        return self._index.new_day_begun(self.clock.now())
+
     def neighbours(self, worker_id: str) -> list[str]:
         """Returns the other workers that report one of this worker's GPUs: mostly none, so nobody has to walk them all."""
         return self._index.roster.neighbours(worker_id)
@@ -149,6 +162,7 @@ class Fleet:
             ],
         )
         self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
+        self.organisation = await self.read(read_organisation)
         await self._cap_retries(now + self.policy.retry_backoff_max_s)
 
     async def _cap_retries(self, latest: float) -> None:
@@ -166,7 +180,8 @@ class Fleet:
         index = self._index
         index.roster.freed.clear()
         transaction = Transaction(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
-        if index.unplaced:
+        freed_by_time = index.begin_step(tx, transaction.now)
+        if index.unplaced or freed_by_time:
             transaction.consider_every_class()
         try:
             value = step(transaction)
@@ -180,6 +195,8 @@ class Fleet:
 
     def _carry_out(self, effects: Effects) -> None:
         self.commits += 1
+        if effects.organisation is not None:
+            self.organisation = effects.organisation
         if self.on_revoked and effects.revoked:
             self.on_revoked(effects.revoked)
         if self.on_first_offer:

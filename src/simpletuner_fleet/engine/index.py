@@ -3,10 +3,14 @@
 import msgspec
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.people.teams import pools_of
 from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.counting import book_of, shares_of
+from simpletuner_fleet.engine.organisation import Organisation, read_organisation
 from simpletuner_fleet.ports import View
 
 LIMITS_SETTING = "limits"
@@ -19,6 +23,10 @@ class FleetIndex:
         self.roster = Roster()
         self.limits: Limits | None = None
         """None: not looked up since the rows were lost."""
+        self.organisation: Organisation | None = None
+        """The same of teams, quotas and shares."""
+        self.usage = UseLedger()
+        """Always counted, since rows are told of once; history is looked up where a quota or a share needs it."""
         self.reachable: set[str] = set()
         self.unplaced = True
         """Rows were told anew: nobody knows any more what was about to be placed."""
@@ -30,7 +38,9 @@ class FleetIndex:
 
     def rows_reset(self) -> None:
         self.roster = Roster()
+        self.usage = UseLedger()
         self.limits = None
+        self.organisation = None
         self.unplaced = True
 
     def worker_changed(self, before: Worker | None, after: Worker | None) -> None:
@@ -43,9 +53,13 @@ class FleetIndex:
 
     def job_changed(self, before: Job | None, after: Job | None) -> None:
         self.roster.see_job(before, after)
+        self.usage.see_job(before, after)
 
-    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
-        self.roster.see_attempt(before, after, owner)
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
+        self.roster.see_attempt(before, after, job.owner if job else "", job.team if job else "")
+        self.usage.see_attempt(before, after, job)
+        if self.roster.shares is not None:
+            self.roster.shares.see_attempt(before, after, job)
 
     def set_reachable(self, worker_id: str, reachable: bool) -> None:
         if reachable:
@@ -58,6 +72,30 @@ class FleetIndex:
         if self.limits is None:
             self.limits = read_limits(view)
         return self.limits
+
+    def organisation_in(self, view: View, now: float) -> Organisation:
+        if self.organisation is None:
+            self.organisation = read_organisation(view)
+            self.usage.advance(now)
+            self.roster.set_pools(pools_of(self.organisation.teams.values()))
+            self.roster.book = book_of(view, self.organisation, self.usage, now)
+            self.roster.shares = shares_of(view, self.organisation, self.usage, now)
+        return self.organisation
+
+    def begin_step(self, view: View, now: float) -> bool:
+        """What is counted by time is told the time; returns whether a quota may be free again by the clock alone."""
+        self.organisation_in(view, now)
+        roster = self.roster
+        new_day = self.usage.advance(now)
+        if roster.shares is not None:
+            roster.shares.advance(now)
+        if roster.book is None:
+            return False
+        roster.book.now = now
+        return new_day
+
+    def new_day_begun(self, now: float) -> bool:
+        return self.roster.book is not None and now >= self.usage.day.ends
 
 
 def read_limits(view: View) -> Limits:
@@ -74,10 +112,11 @@ def held_until(view: View) -> float | None:
 def roster_of(view: View) -> Roster:
     """Returns the workers and what they hold as a snapshot; who waits is not in it."""
     roster = Roster()
+    roster.set_pools(pools_of(read_organisation(view).teams.values()))
     for worker in view.workers():
         roster.put_worker(worker)
     for attempt in view.live_attempts():
         job = view.job(attempt.job_id)
         roster.see_job(None, job)
-        roster.see_attempt(None, attempt, job.owner if job else "")
+        roster.see_attempt(None, attempt, job.owner if job else "", job.team if job else "")
     return roster

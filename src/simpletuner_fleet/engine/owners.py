@@ -1,8 +1,11 @@
 """Owners as the store knows them: how they are called, and what they may."""
 
 from simpletuner_fleet.core.people import ownership
+from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.permissions import allowed, held_within, role_permissions
+from simpletuner_fleet.core.people.teams import LEAD_PERMISSIONS
+from simpletuner_fleet.engine.organisation import NOBODY_ORGANISED, Organisation
 from simpletuner_fleet.ports import ApiToken, View
 
 USER, TOKEN = "u_", "t_"
@@ -32,11 +35,19 @@ def holds_now(view: View, id_: str, permission: str) -> bool:
     )
 
 
-def within_its_owner(view: View, token: ApiToken) -> tuple[str, ...]:
+def permissions_of(user: User, organisation: Organisation) -> tuple[str, ...]:
+    """Returns what the user's role allows, and what it takes to lead a team where they lead one."""
+    more = LEAD_PERMISSIONS if organisation.leads_any(user.id) else ()
+    return (*role_permissions(user.role), *more)
+
+
+def within_its_owner(
+    view: View, token: ApiToken, organisation: Organisation = NOBODY_ORGANISED
+) -> tuple[str, ...]:
     """Returns what the token holds: never more than the user it acts for, and nothing where they may not come in."""
     if not token.owner:
         return token.permissions
     owner = view.user(token.owner)
     if owner is None or owner.disabled_at is not None:
         return ()
-    return held_within(token.permissions, role_permissions(owner.role))
+    return held_within(token.permissions, permissions_of(owner, organisation))

@@ -16,9 +16,10 @@ from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_
 from simpletuner_fleet.core.jobs.progress import fields_of
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.placement.roster import waits
-from simpletuner_fleet.core.policy import Limits, Policy
+from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.organisation import Organisation
 from simpletuner_fleet.ports import Ids, Tx, Vault
 from simpletuner_fleet.protocol.messages import JobSubmit
 
@@ -41,6 +42,8 @@ class Effects(Struct):
     waited_s: list[float] = field(default_factory=list)
     """From submission to the first offer, of each job first offered here."""
     revoked: list[Revocation] = field(default_factory=list)
+    organisation: Organisation | None = None
+    """As it is from now on, where it was changed."""
 
 
 class ClassHasJob(Struct, frozen=True):
@@ -51,7 +54,11 @@ class WorkerMayTake(Struct, frozen=True):
     worker_id: str
 
 
-Cause = ClassHasJob | WorkerMayTake
+class EveryClassMayGo(Struct, frozen=True):
+    """Something changed that concerns all who wait: a limit, a quota, a restart."""
+
+
+Cause = ClassHasJob | WorkerMayTake | EveryClassMayGo
 
 
 class Transaction:
@@ -99,6 +106,10 @@ class Transaction:
     @property
     def limits(self) -> Limits:
         return self.index.limits_in(self.tx)
+
+    @property
+    def organisation(self) -> Organisation:
+        return self.index.organisation_in(self.tx, self.now)
 
     def current_attempt(self, job: Job) -> Attempt | None:
         return self.attempt(job.attempt_id) if job.attempt_id and not job.terminal else None
@@ -174,6 +185,8 @@ class Transaction:
             self.index.set_reachable(worker_id, reachable)
         if self._limits_changed:
             self.index.limits = None
+        if self.effects.organisation is not None:
+            self.index.organisation = None
 
     def wake(self, worker_id: str) -> None:
         self.effects.wake.add(worker_id)
@@ -187,13 +200,25 @@ class Transaction:
     def publish(self, event: str, **data: Any) -> None:
         self.effects.published.append((event, data))
 
+    def publish_job(self, job: Job, **data: Any) -> None:
+        """Says whose job it is, for those alone who pass it on: a watcher hears of what they may see."""
+        self.publish("job", id=job.id, status=job.state, belongs=job.belongs, **data)
+
     def limits_changed(self) -> None:
         self._limits_changed = True
         self.index.limits = None
         self.consider_every_class()
 
+    def organisation_changed(self) -> None:
+        """Reads it anew, and places what may be placed now."""
+        self.index.organisation = None
+        self.effects.organisation = self.organisation
+        self.consider_every_class()
+
     def consider_every_class(self) -> None:
-        self.causes.extend(ClassHasJob(id) for id in self.index.roster.classes_with_jobs())
+        everyone = EveryClassMayGo()
+        if not self.causes or self.causes[-1] != everyone:
+            self.causes.append(everyone)
 
     def finish(self) -> None:
         """Records how statuses changed, then every fact of this transaction, in order."""
@@ -235,9 +260,9 @@ class Transaction:
         if job.worker_id and job.state in TOLD_TO_WORKERS:
             self.wake(job.worker_id)
         if before is None or before.state is not job.state:
-            self.publish("job", id=job.id, status=job.state)
+            self.publish_job(job)
         elif before.progress != job.progress or before.priority != job.priority:
-            self.publish("job", id=job.id, status=job.state, progress=fields_of(job.progress))
+            self.publish_job(job, progress=fields_of(job.progress))
         if job.terminal and before is not None and not before.terminal:
             self._tell_dependents(job)
 
@@ -258,7 +283,7 @@ class Transaction:
         for worker_id in roster.offering(attempt.worker_id, attempt.gpus):
             self._offer_to(worker_id)
         limits = self.limits
-        if limits.global_running is not None or limits.user_running is not None:
+        if roster.book is not None or limits != NO_LIMITS:
             self.consider_every_class()
 
     def _tell_dependents(self, ended: Job) -> None:

@@ -3,11 +3,16 @@
 from collections.abc import Sequence
 
 from simpletuner_fleet.http.access.auth import FailedProof
+from simpletuner_fleet.http.api import queue_looks as queue_looks_api
 from simpletuner_fleet.http.api.admin import accounts as accounts_api
+from simpletuner_fleet.http.api.admin import approvals as approvals_api
 from simpletuner_fleet.http.api.admin import audit as audit_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
+from simpletuner_fleet.http.api.admin import own_tokens as own_tokens_api
+from simpletuner_fleet.http.api.admin import quotas as quotas_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
 from simpletuner_fleet.http.api.admin import sessions as sessions_api
+from simpletuner_fleet.http.api.admin import teams as teams_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
@@ -27,6 +32,7 @@ from simpletuner_fleet.http.api.jobs import logs as logs_api
 from simpletuner_fleet.http.api.jobs import metrics as metrics_api
 from simpletuner_fleet.http.api.jobs import publishing as publishing_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
+from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
 from simpletuner_fleet.http.api.service import metrics_page
@@ -45,6 +51,7 @@ ROUTES: tuple[Route, ...] = (
     *uploads_api.ROUTES,
     *metrics_api.ROUTES,
     *queue_api.ROUTES,
+    *queue_looks_api.ROUTES,
     *concurrency_api.ROUTES,
     *jobs_api.ROUTES,
     *marking_api.ROUTES,
@@ -67,6 +74,10 @@ ROUTES: tuple[Route, ...] = (
     *logins_api.ROUTES,
     *sessions_api.ROUTES,
     *accounts_api.ROUTES,
+    *teams_api.ROUTES,
+    *own_tokens_api.ROUTES,
+    *quotas_api.ROUTES,
+    *approvals_api.ROUTES,
     *audit_api.ROUTES,
     *health_api.ROUTES,
     *metrics_page.ROUTES,
@@ -94,7 +105,7 @@ def build_api(
     table = [*ROUTES, *further]
     deps.fleet.on_first_offer = deps.telemetry.first_offer
     edge = build_app(
-        [*table, *documentation_routes(table), *pages],
+        [guarded(row) for row in (*table, *documentation_routes(table), *pages)],
         deps,
         credentials=deps.credentials,
         settings=settings,

@@ -48,6 +48,9 @@ OF_ENDS = (
     N_("no heartbeat for %(seconds)s s"),
     N_("its worker has not reported it for %(seconds)s s"),
     N_("it depends on %(job)s, which ended as %(state)s"),
+    N_("nobody approved it in time"),
+    N_("rejected by %(who)s"),
+    N_("rejected by %(who)s: %(why)s"),
 )
 """How attempts end, as workers and the orchestrator write it down; what a trainer itself says stays as it is."""
 

@@ -30,6 +30,12 @@ WORKER_STATUS_MEANINGS = {
 WORKER_TYPES = {"ephemeral": N_("Ephemeral"), "persistent": N_("Persistent")}
 TARGETS = {"worker": N_("Worker"), "local": N_("Local"), "auto": N_("Auto")}
 ROLES = {"admin": N_("Administrator"), "member": N_("Member"), "viewer": N_("Viewer")}
+TEAM_ROLES = {"viewer": N_("Viewer"), "member": N_("Member"), "lead": N_("Lead")}
+VISIBILITIES = {
+    "private": N_("Only its owner"),
+    "team": N_("Its team"),
+    "everybody": N_("Everybody"),
+}
 FAILURES = {
     "time_limit": N_("Time limit reached"),
     "model_missing": N_("Model not found"),
@@ -60,11 +66,15 @@ FAILURES = {
 """By class, as `core.failure` finds it."""
 
 EVENTS = {
+    "approval_rule.deleted": N_("Approval rule deleted"),
+    "approval_rule.set": N_("Approval rule set"),
     "config.deleted": N_("Config deleted"),
     "config.saved": N_("Config saved"),
     "dataset.added": N_("Dataset added"),
     "dataset.deleted": N_("Dataset deleted"),
     "job.accepted": N_("Job accepted by its worker"),
+    "job.approval_expired": N_("Approval came too late"),
+    "job.approval_given": N_("One of several approvals given"),
     "job.approved": N_("Job approved"),
     "job.cancel_requested": N_("Cancellation requested"),
     "job.cancelled": N_("Job cancelled"),
@@ -96,6 +106,8 @@ EVENTS = {
     "job.submitted": N_("Job submitted"),
     "job.unblocked": N_("Job unblocked"),
     "limits.set": N_("Limits changed"),
+    "quota.deleted": N_("Quota taken away"),
+    "quota.set": N_("Quota set"),
     "secret.deleted": N_("Secret deleted"),
     "secret.given": N_("Secret given to a job"),
     "secret.saved": N_("Secret saved"),
@@ -103,6 +115,10 @@ EVENTS = {
     "server.admin_token_set": N_("Administrator's token set"),
     "server.started": N_("Server started"),
     "server.restored": N_("Restored from a backup"),
+    "team.changed": N_("Team changed"),
+    "team.created": N_("Team created"),
+    "team.deleted": N_("Team deleted"),
+    "team.member_set": N_("Team member changed"),
     "token.created": N_("API token created"),
     "token.revoked": N_("API token revoked"),
     "user.created": N_("User created"),
@@ -150,6 +166,14 @@ def target_name(words: Words, target: str) -> str:
 
 def role_name(words: Words, role: str) -> str:
     return _named(words, ROLES, role)
+
+
+def team_role_name(words: Words, role: str) -> str:
+    return _named(words, TEAM_ROLES, role)
+
+
+def visibility_name(words: Words, visibility: str) -> str:
+    return _named(words, VISIBILITIES, visibility)
 
 
 def failure_name(words: Words, failure_class: str) -> str:

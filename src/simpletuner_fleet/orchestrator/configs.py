@@ -6,11 +6,13 @@ import msgspec
 
 from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change, diff_bundles
-from simpletuner_fleet.core.errors import NotFound, TooLarge
+from simpletuner_fleet.core.errors import Conflict, NotFound, TooLarge
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
+from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_see
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import refuse_others
+from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import ConfigVersion, View
 
@@ -21,7 +23,19 @@ class Diff(NamedTuple):
     changes: list[Change]
 
 
-async def save_config(fleet: Fleet, name: str, body: Any, writer: Writer) -> tuple[ConfigVersion, bool]:
+class Sharing(NamedTuple):
+    """For whom a config or a dataset is, as asked for; None: as it is, or as the settings say."""
+
+    team: str | None = None
+    visibility: Visibility | None = None
+
+
+AS_IT_IS = Sharing()
+
+
+async def save_config(
+    fleet: Fleet, name: str, body: Any, writer: Writer, sharing: Sharing = AS_IT_IS
+) -> tuple[ConfigVersion, bool]:
     """The stored version, and whether anything changed: saving the same again keeps the version."""
     check_name(name, "$.name", "config's name")
     bundle = msgspec.json.encode(read_bundle(body))
@@ -32,7 +46,8 @@ async def save_config(fleet: Fleet, name: str, body: Any, writer: Writer) -> tup
         known = transaction.tx.config(name)
         if known:
             _refuse_others(transaction, known, writer)
-        if known and msgspec.json.encode(bundle_of(known)) == bundle:
+        its = _belonging(transaction, known, writer, sharing)
+        if known and msgspec.json.encode(bundle_of(known)) == bundle and known.belongs == its:
             return known, False
         versions = transaction.tx.config_versions(name)
         fresh = ConfigVersion(
@@ -41,7 +56,9 @@ async def save_config(fleet: Fleet, name: str, body: Any, writer: Writer) -> tup
             bundle=bundle,
             created_at=transaction.now,
             created_by=writer.actor.id,
-            owner=known.owner if known else writer.owns_as,
+            owner=its.owner,
+            team=its.team,
+            visibility=its.visibility,
         )
         transaction.tx.add_config(fresh)
         transaction.record(
@@ -54,7 +71,7 @@ async def save_config(fleet: Fleet, name: str, body: Any, writer: Writer) -> tup
 
 async def delete_config(fleet: Fleet, name: str, writer: Writer) -> None:
     def step(transaction: Transaction) -> None:
-        known = transaction.tx.config(name)
+        known = seen_through(transaction.tx, writer.onlooker).config(name)
         if known is None:
             raise NotFound(f"There is no config '{name}'.")
         _refuse_others(transaction, known, writer)
@@ -92,8 +109,23 @@ async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None
     return Diff(older.version, newer.version, diff_bundles(bundle_of(older), bundle_of(newer)))
 
 
+def _belonging(
+    transaction: Transaction, known: ConfigVersion | None, writer: Writer, sharing: Sharing
+) -> Belonging:
+    if known and sharing == AS_IT_IS:
+        return known.belongs
+    team = (known.team if known else None) if sharing.team is None else sharing.team
+    default = transaction.policy.default_visibility
+    its = transaction.organisation.belonging(writer, team, sharing.visibility, default)
+    return Belonging(known.owner if known else its.owner, its.team, its.visibility)
+
+
 def _refuse_others(transaction: Transaction, known: ConfigVersion, writer: Writer) -> None:
-    """Whoever submits it by its name trusts its owner, and nobody else."""
+    """Whoever submits it by its name trusts its owner, and nobody else. What cannot be seen is not told whose it is."""
+    if not may_see(writer.onlooker, known.belongs):
+        raise Conflict(
+            f"The name '{known.name}' is taken.", next_step="Save it under another name.", name=known.name
+        )
     refuse_others(transaction.tx, writer, known.owner, f"The config '{known.name}'")
 
 

@@ -10,6 +10,7 @@ from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.organisation import read_organisation
 from simpletuner_fleet.engine.owners import refuse_others
 from simpletuner_fleet.engine.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
 from simpletuner_fleet.engine.transaction import Transaction
@@ -74,15 +75,19 @@ async def delete_secret(fleet: Fleet, name: str, writer: Writer) -> None:
 
 
 def _ids(view: View, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the ids of these users and tokens. Raises Invalid for a name that is nobody's, or several tokens'."""
+    """Returns the ids of these users, tokens and teams. Raises Invalid for a name that is nobody's, or several tokens'."""
     ids = []
+    teams = read_organisation(view).teams.values()
     for name in names:
+        if team := next((one for one in teams if name in (one.id, one.name)), None):
+            ids.append(team.id)
+            continue
         user = view.user_by_name(name)
         tokens = [
             one.id for one in view.api_tokens() if name in (one.id, one.name) and one.revoked_at is None
         ]
         if user is None and len(tokens) != 1:
-            raise Invalid(f"There is no user or API token '{name[:100]}'.", path="$.users")
+            raise Invalid(f"There is no user, team or API token '{name[:100]}'.", path="$.users")
         ids.append(user.id if user else tokens[0])
     return tuple(dict.fromkeys(ids))
 

@@ -204,7 +204,7 @@ async def _record(
         if after.state in kinds:
             transaction.record(_event(kinds[after.state], after, ORCHESTRATOR))
         job = transaction.job(tried.job_id)
-        transaction.publish("job", id=job.id, status=job.state, publication=after.state)
+        transaction.publish_job(job, publication=after.state)
 
     await fleet.act(step)
 

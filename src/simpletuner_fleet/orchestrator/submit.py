@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle
-from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound
+from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import going_on, lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
-from simpletuner_fleet.core.jobs.job import EndReason, Job, JobState, Stopping, Target
+from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Stopping, Target
 from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
 from simpletuner_fleet.core.jobs.submit_request import (
     SUBMIT_LOCAL,
@@ -27,6 +27,9 @@ from simpletuner_fleet.core.jobs.submit_request import (
     read_priority,
     stored_config,
 )
+from simpletuner_fleet.core.people.approvals import Approval, Requirement
+from simpletuner_fleet.core.people.quotas import QuotaAction, quota_params
+from simpletuner_fleet.core.people.teams import Team, priority_ceiling, team_for
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.ordering import behind
 from simpletuner_fleet.core.placement.place import Placement, survey_of, why_waiting, would_start_now
@@ -35,8 +38,10 @@ from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import holds_now, name_of
+from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with_approval
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.artifacts import adopt_checkpoint
 from simpletuner_fleet.storage.datasets import check_datasets
@@ -67,11 +72,12 @@ class Submitted(Struct, frozen=True, kw_only=True):
     """None where the config came with the request."""
     fleet: Survey | None = None
     """Only a dry run fills this: what every worker says to the job."""
+    quotas: list[dict[str, Any]] = []
+    """Those of which so much is used that it is worth a word."""
 
 
 async def submit(fleet: Fleet, by: Submitter, request: SubmitRequest, *, local_enabled: bool) -> Submitted:
-    request = permitted(request, by, local_enabled=local_enabled)
-    submitted = await fleet.act(lambda transaction: _submit(transaction, by, request))
+    submitted = await fleet.act(lambda transaction: _submit(transaction, by, request, local_enabled))
     used = submitted.config
     if used is None or used.saved_by:
         return submitted
@@ -106,37 +112,24 @@ async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Ac
     return await fleet.act(step)
 
 
-async def approve(fleet: Fleet, job_id: str, actor: Actor) -> Job:
-    def step(transaction: Transaction) -> Job:
-        job = transaction.job(job_id)
-        waits = any(not transaction.job(other).terminal for other in job.depends_on)
-        transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits))
-        return transaction.job(job_id)
-
-    return await fleet.act(step)
-
-
-async def reject(fleet: Fleet, job_id: str, why: str, actor: Actor) -> Job:
-    def step(transaction: Transaction) -> Job:
-        transaction.apply(lifecycle.rejected(transaction.job(job_id), why, actor, now=transaction.now))
-        return transaction.job(job_id)
-
-    return await fleet.act(step)
-
-
 async def retry(fleet: Fleet, job_id: str, by: Submitter, resume_from: str | None = None) -> Job:
     """Tries an ended job again, as a new job; from the start, or from what a job has stored."""
     return await fleet.act(lambda transaction: retry_in(transaction, job_id, by, resume_from))
 
 
-def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> Submitted:
+def _submit(
+    transaction: Transaction, by: Submitter, request: SubmitRequest, local_enabled: bool
+) -> Submitted:
+    team = _team(transaction, request.team, by)
+    ceiling = priority_ceiling(team, by.ids)
+    request = permitted(request, by, local_enabled=local_enabled, priority_ceiling=ceiling)
     key, fingerprint = _idempotency_key(request), _fingerprint(request)
     known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
     if known:
         return _repeat(transaction, known, fingerprint, by)
     config = _config(transaction, by, request)
     request = replace(request, target=away_from_home(request.target, config))
-    facts = _facts(transaction, config.bundle, request.depends_on, by.actor.id, by.owns_as)
+    facts = replace(_facts(transaction, by, config.bundle, request.depends_on, team), team=team)
     resume = _resume(transaction, request.resume_from, by, config.bundle)
     job = decide_submission(
         request,
@@ -148,13 +141,15 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         seq=0 if request.dry_run else transaction.tx.next_seq(),
         now=transaction.now,
     )
+    job, approval = _admitted(transaction, job, by, for_approval=request.for_approval)
     job = _behind_those_who_wait(transaction, job)
     used = _config_used(config.name, config.version, config.saved_by, by)
     if request.dry_run:
         return replace(_dry_run_answer(transaction, job), config=used)
     if request.no_wait:
         _must_start_now(transaction, job)
-    _add(transaction, job, msgspec.json.encode(config.bundle), by.actor, resume, config_by=config.saved_by)
+    bundle = msgspec.json.encode(config.bundle)
+    _add(transaction, job, bundle, by.actor, resume, approval, config_by=config.saved_by)
     if key:
         transaction.tx.remember_answer(
             IdempotentAnswer(
@@ -169,7 +164,8 @@ def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: 
     old = transaction.job(job_id)
     stored = transaction.tx.job_bundle(job_id) or b"{}"
     bundle = msgspec.json.decode(stored, type=Bundle)
-    facts = _facts(transaction, bundle, old.depends_on, old.owner, by.actor.id, by.owns_as)
+    team = transaction.organisation.teams.get(old.team) if old.team else None
+    facts = replace(_facts(transaction, by, bundle, old.depends_on, team, old.owner), team=team)
     resume = _resume(transaction, resume_from, by, bundle)
     job = retried(
         old,
@@ -181,10 +177,41 @@ def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: 
         seq=transaction.tx.next_seq(),
         now=transaction.now,
     )
+    job, approval = _admitted(transaction, job, by)
     job = _behind_those_who_wait(transaction, job)
-    _add(transaction, job, stored, by.actor, resume, retry_of=old.id)
+    _add(transaction, job, stored, by.actor, resume, approval, retry_of=old.id)
     place_waiting_jobs(transaction)
     return transaction.job(job.id)
+
+
+def _admitted(
+    transaction: Transaction, job: Job, by: Submitter, *, for_approval: bool = False
+) -> tuple[Job, Approval | None]:
+    """Checked in the transaction that admits the job: however many come at once, none passes a ceiling.
+
+    `for_approval`: what a quota would refuse may ask for an approval instead.
+    """
+    book = transaction.index.roster.book
+    passed = book.passed_by(job, (QuotaAction.REFUSE, QuotaAction.APPROVE)) if book else []
+    for standing in passed:
+        if book and standing.quota.action is QuotaAction.REFUSE and not for_approval:
+            raise _refused(quota_params(book, standing))
+    others = (
+        []
+        if by.may_approve and not for_approval
+        else [Requirement(why=f"quota {one.quota.id}") for one in passed]
+    )
+    if job.hold is Hold.APPROVAL:
+        others.append(BY_SETTING)
+    return with_approval(transaction, job, others, is_approver=by.may_approve)
+
+
+def _refused(params: dict[str, Any]) -> QuotaReached:
+    quota, kind, whose = params["quota"], params["kind"], params["whose"]
+    used, ceiling = params["used"], params["ceiling"]
+    return QuotaReached(
+        f"The quota {quota} ({kind}, {whose}) is reached: {used:g} of {ceiling:g} are used.", **params
+    )
 
 
 def _behind_those_who_wait(transaction: Transaction, job: Job) -> Job:
@@ -226,7 +253,7 @@ def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         return inline_config(request, request.config)
     if not request.config_name:
         raise Invalid("Name a config (config_name) or send one (config).", path="$.config_name")
-    stored = transaction.tx.config(request.config_name)
+    stored = seen_through(transaction.tx, by.onlooker).config(request.config_name)
     if stored is None:
         raise NotFound(
             f"There is no config '{request.config_name}'.",
@@ -270,14 +297,28 @@ def _secret_names(bundle: Bundle) -> list[str]:
     return [*bundle.secrets.values(), *([published_with] if published_with else [])]
 
 
-def _facts(transaction: Transaction, bundle: Bundle, depends_on: Iterable[str], *whose: str) -> Facts:
-    """`whose` are the ids of those for whom the job will run."""
+def _team(transaction: Transaction, called: str | None, by: Submitter) -> Team | None:
+    teams = transaction.organisation.teams
+    return team_for(teams, called, by.ids, above=by.onlooker.above) if teams or called else None
+
+
+def _facts(
+    transaction: Transaction,
+    by: Submitter,
+    bundle: Bundle,
+    depends_on: Iterable[str],
+    team: Team | None,
+    *others: str,
+) -> Facts:
+    """`others` are the ids of those for whom the job will run, beside who submits it and their team."""
+    seen = seen_through(transaction.tx, by.onlooker)
+    whose = (*others, by.actor.id, by.owns_as, team.id if team else "")
     secrets = stored_secrets(transaction.tx, _secret_names(bundle))
-    jobs = {job_id: transaction.tx.job(job_id) for job_id in depends_on}
+    jobs = {job_id: seen.job(job_id) for job_id in depends_on}
     return Facts(
         secrets=frozenset(secrets),
         withheld_secrets=frozenset(name for name, one in secrets.items() if not one.is_for(*whose)),
-        datasets=check_datasets(transaction.tx, bundle),
+        datasets=check_datasets(seen, bundle),
         dependencies={job_id: job for job_id, job in jobs.items() if job},
     )
 
@@ -288,9 +329,8 @@ def _resume(
     if not text:
         return None
     place = going_on.read_place(text)
-    source = going_on.ResumeSource(
-        transaction.tx.job(place.job_id), transaction.tx.manifests_of_job(place.job_id)
-    )
+    seen = seen_through(transaction.tx, by.onlooker)
+    source = going_on.ResumeSource(seen.job(place.job_id), seen.manifests_of_job(place.job_id))
     return going_on.chosen_checkpoint(place, source, by, bundle.trainer)
 
 
@@ -300,9 +340,13 @@ def _add(
     bundle: bytes,
     actor: Actor,
     resume: StoredManifest | None,
+    approval: Approval | None = None,
     **details: Any,
 ) -> None:
     transaction.add_job(job, bundle)
+    if approval:
+        transaction.tx.put_approval(approval)
+        details["approval"] = [one.why for one in approval.requirements]
     if resume:
         adopt_checkpoint(transaction, job, resume)
         details["resume_from"] = job.resume_from
@@ -342,13 +386,21 @@ def _dry_run_answer(transaction: Transaction, job: Job) -> Submitted:
 def _answer(transaction: Transaction, job: Job, would_start_now: bool | None = None) -> Submitted:
     waits = job.state in (JobState.QUEUED, JobState.BLOCKED) and not would_start_now
     index = transaction.index
+    book = index.roster.book
+    warnings = [quota_params(book, one) for one in book.nearly_reached(job)] if book else []
     explanation = (
         why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
         if waits
         else None
     )
     position = index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
-    return Submitted(job=job, position=position, explanation=explanation, would_start_now=would_start_now)
+    return Submitted(
+        job=job,
+        position=position,
+        explanation=explanation,
+        would_start_now=would_start_now,
+        quotas=warnings,
+    )
 
 
 def _submitted_event(job: Job, actor: Actor, **details: Any) -> Event:

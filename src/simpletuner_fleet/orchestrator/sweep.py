@@ -17,6 +17,7 @@ from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.gpu_history import KEPT_S
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.approvals import let_expire
 from simpletuner_fleet.orchestrator.workers.administer import end_drain
 from simpletuner_fleet.orchestrator.workers.losing import give_up
 
@@ -56,6 +57,9 @@ def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
         yield _drain_over(fleet, worker_id)
     for worker_id in fleet.pauses_over():
         yield _try_again(fleet, worker_id)
+    yield let_expire(fleet)
+    if fleet.new_day_begun():
+        yield fleet.act(lambda transaction: None)  # every act looks at the clock, and places what may go on
 
 
 async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
 
 TOKEN_USE_NOTED_EVERY_S = 3_600.0
 
@@ -36,6 +37,13 @@ class ConfigVersion(Struct, frozen=True, kw_only=True):
     created_by: str
     owner: str = ""
     """The same for all versions of a name: who saved the first, and may save others."""
+    team: str = ""
+    visibility: Visibility = Visibility.EVERYBODY
+    """Team and visibility are the same for all versions, too."""
+
+    @property
+    def belongs(self) -> Belonging:
+        return Belonging(self.owner, self.team, self.visibility)
 
 
 class IdempotentAnswer(Struct, frozen=True, kw_only=True):
@@ -70,6 +78,9 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     """No other job tries it again."""
     text: str | None = None
     """Part of its name, its config's name or its id; the case of plain letters does not matter."""
+    team: str | None = None
+    seen_by: Onlooker | None = None
+    """Only what they may see; None: everything."""
 
     @property
     def narrows(self) -> bool:

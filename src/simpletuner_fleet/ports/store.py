@@ -23,8 +23,8 @@ class RowObserver(Protocol):
 
     def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...
     def job_changed(self, before: Job | None, after: Job | None) -> None: ...
-    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
-        """`owner` is the owner of its job."""
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
+        """`job` is the attempt's own, as far as it can be read."""
         ...
 
 

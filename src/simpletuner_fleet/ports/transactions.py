@@ -9,6 +9,9 @@ from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.people.approvals import Approval
+from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
@@ -47,15 +50,20 @@ class View(Protocol):
         """Returns at most so many of those that fit, those with the most jobs first. Looks at every waiting job."""
         ...
 
-    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
-        """Queued jobs (held ones too) in scheduling order (rank, seq) after the cursor."""
+    def queue_page(
+        self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
+    ) -> list[Job]:
+        """Queued jobs (held ones too) in scheduling order (rank, seq) after the cursor, as far as they may be seen."""
         ...
 
     def queued_ahead(self, rank: float, seq: int) -> int:
         """Returns how many queued jobs stand before this place. Walks an index: for single look-ups only."""
         ...
 
-    def job_counts(self) -> dict[str, int]: ...
+    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
+        """Returns how many jobs are in which state. For an onlooker, or of one owner, it counts them one by one."""
+        ...
+
     def due_backoffs(self, now: float, limit: int) -> list[Job]: ...
     def next_backoff_at(self) -> float | None: ...
     def dependents_of(self, job_id: str) -> list[Job]:
@@ -75,6 +83,10 @@ class View(Protocol):
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
         """Ended at or after `at`, or live: the newest `limit` of them, newest first."""
+        ...
+
+    def charges_since(self, at: float) -> list[Charge]:
+        """Returns what every attempt that ended since then has cost. For the start of counting only."""
         ...
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]: ...
@@ -164,6 +176,10 @@ class View(Protocol):
         """Of all that the jobs of this owner have uploaded. Walks all of it."""
         ...
 
+    def stored_bytes_of_team(self, team: str) -> int:
+        """The same of all jobs of a team."""
+        ...
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         """(job id, SHA-256) of uploads that no manifest of the job has named since `before`, longest first."""
         ...
@@ -174,6 +190,15 @@ class View(Protocol):
 
     def object_has_owner(self, sha256: str) -> bool:
         """Tells whether any job still has it, or somebody uploaded it for a dataset."""
+        ...
+
+    def approval(self, job_id: str) -> Approval | None: ...
+    def pending_approvals(self, limit: int) -> list[Approval]:
+        """Those that wait for somebody's word, the oldest first."""
+        ...
+
+    def due_approvals(self, now: float, limit: int) -> list[Approval]:
+        """Those of them whose time is over, the longest due first."""
         ...
 
     def publication(self, job_id: str) -> Publication | None: ...
@@ -311,6 +336,7 @@ class Tx(View, Protocol):
         """Takes pairs of job id and SHA-256."""
         ...
 
+    def put_approval(self, approval: Approval) -> None: ...
     def put_publication(self, publication: Publication) -> None: ...
     def add_notes(self, notes: Sequence[JobNote]) -> int:
         """Returns how many were new: one whose (job, id) is known is left as it is."""

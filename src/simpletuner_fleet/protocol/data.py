@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Name, Whole
+from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.protocol.uploads import ObjectAsked
 
 
@@ -33,3 +34,5 @@ class DatasetSent(Struct, kw_only=True):
     id: Name
     """sha256:… of the manifest, which was uploaded as one of the files."""
     name: Name
+    team: Name | None = None
+    visibility: Visibility | None = None

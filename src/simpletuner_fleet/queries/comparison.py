@@ -32,7 +32,7 @@ async def compared(fleet: Fleet, job_ids: Sequence[str]) -> Comparison:
     def look(view: View) -> Comparison:
         jobs = [_job(view, job_id) for job_id in job_ids]
         bundles = [read_bundle(msgspec.json.decode(view.job_bundle(job.id) or b"{}")) for job in jobs]
-        runs = with_reasons(view, jobs, now)
+        runs = with_reasons(view, jobs, now, fleet.book)
         return Comparison(runs=runs, bundles=bundles, differences=differing_fields(bundles))
 
     return await fleet.read(look)

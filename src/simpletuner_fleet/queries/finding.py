@@ -18,6 +18,7 @@ from simpletuner_fleet.core.jobs.finding import (
     write_place,
 )
 from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.reasons import REASONS, Code
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
@@ -59,14 +60,20 @@ async def find(
     place = read_place(cursor, order) if cursor else None
 
     def look(view: View) -> FoundJobs:
-        where = filter_of(view, search, read_moment, now)
-        return found(view, where, order, place, limit, now)
+        where = filter_of(view, search, read_moment, now, fleet.book)
+        return found(view, where, order, place, limit, now, fleet.book)
 
     return await fleet.read(look)
 
 
 def found(
-    view: View, where: JobFilter, order: JobOrder, place: JobPlace | None, limit: int, now: float
+    view: View,
+    where: JobFilter,
+    order: JobOrder,
+    place: JobPlace | None,
+    limit: int,
+    now: float,
+    book: QuotaBook | None,
 ) -> FoundJobs:
     backwards = place is not None and place.backwards
     read = view.jobs_sorted(where, order.turned if backwards else order, place, limit + 1)
@@ -76,7 +83,7 @@ def found(
     before = _before(place, len(jobs), more=more)
     by_state = view.jobs_matching(replace(where, states=()))
     return FoundJobs(
-        rows=_seen(view, jobs, order, where, now),
+        rows=_seen(view, jobs, order, where, now, book),
         by_state=by_state,
         total=sum(by_state.get(state, 0) for state in where.states or JobState),
         first=before + 1 if jobs else 0,
@@ -100,8 +107,10 @@ def _cursor(order: JobOrder, job: Job, shown: int, *, backwards: bool = False) -
     return write_place(JobPlace(order.text, sort_value(job, order.sort), job.seq, shown, backwards))
 
 
-def _seen(view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float) -> list[SeenJob]:
-    rows = with_reasons(view, jobs, now)
+def _seen(
+    view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float, book: QuotaBook | None
+) -> list[SeenJob]:
+    rows = with_reasons(view, jobs, now, book)
     if order != IN_START_ORDER or where.narrows:
         return rows
     queued = [job for job in jobs if job.state is JobState.QUEUED]
@@ -110,7 +119,9 @@ def _seen(view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: f
     return [replace(row, position=positions.get(row.job.id)) for row in rows]
 
 
-def filter_of(view: View, search: JobSearch, read_moment: ReadMoment, now: float) -> JobFilter:
+def filter_of(
+    view: View, search: JobSearch, read_moment: ReadMoment, now: float, book: QuotaBook | None
+) -> JobFilter:
     """Reads the words of a search; raises Invalid for those that say nothing."""
     where = JobFilter(
         states=tuple(search.status),
@@ -126,7 +137,7 @@ def filter_of(view: View, search: JobSearch, read_moment: ReadMoment, now: float
         finished_until=read_moment(search.ended_until, "$.ended_until"),
         text=(search.q or "").strip() or None,
     )
-    return _with_reason(view, where, search.reason, now) if search.reason else where
+    return _with_reason(view, where, search.reason, now, book) if search.reason else where
 
 
 def _owner(view: View, text: str | None) -> str | None:
@@ -144,18 +155,20 @@ def _worker(view: View, text: str | None) -> str | None:
     return worker.id if worker else text
 
 
-def _with_reason(view: View, where: JobFilter, reason: str, now: float) -> JobFilter:
+def _with_reason(view: View, where: JobFilter, reason: str, now: float, book: QuotaBook | None) -> JobFilter:
     """A code or its kind says why a job waits; all else is why one ended."""
     codes = {code for code, row in REASONS.items() if reason.upper() == code or reason.lower() == row.kind}
     if not codes:
         return replace(where, reason=reason)
-    groups = tuple(group for group, why, _ in reasons_of(view, where, now) if why in codes)
+    groups = tuple(group for group, why, _ in reasons_of(view, where, now, book) if why in codes)
     return replace(where, waiting_groups=groups)
 
 
-def reasons_of(view: View, where: JobFilter, now: float) -> Sequence[tuple[str, Code, int]]:
+def reasons_of(
+    view: View, where: JobFilter, now: float, book: QuotaBook | None
+) -> Sequence[tuple[str, Code, int]]:
     """Returns each group of waiting jobs that fit with its reason and number, the largest first."""
-    explainer = Explainer(view)
+    explainer = Explainer(view, book)
     explained = [(group, view.job(group.first)) for group in view.waiting_groups(where, MOST_GROUPS)]
     return [(group.key, explainer.explain(job, 0, now).code, group.jobs) for group, job in explained if job]
 
@@ -165,7 +178,8 @@ async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: i
     now = fleet.clock.now()
 
     def look(view: View) -> list[Job]:
-        return view.jobs_sorted(filter_of(view, search, read_moment, now), NEWEST_FIRST, None, limit)
+        where = filter_of(view, search, read_moment, now, fleet.book)
+        return view.jobs_sorted(where, NEWEST_FIRST, None, limit)
 
     return await fleet.read(look)
 

@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Hold, JobState
+from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.forecast import (
     OtherWay,
     RunningJob,
@@ -17,10 +19,13 @@ from simpletuner_fleet.core.placement.forecast import (
 )
 from simpletuner_fleet.core.placement.matching import Occupancy, has_refused
 from simpletuner_fleet.core.placement.place import limit_of
+from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import held_until, read_limits, roster_of
+from simpletuner_fleet.engine.index import held_until, read_limits
+from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.ports import View
+from simpletuner_fleet.queries.explainer import Explainer
 
 
 class JobOutlook(Struct, frozen=True, kw_only=True):
@@ -30,27 +35,32 @@ class JobOutlook(Struct, frozen=True, kw_only=True):
 
 
 async def outlook(fleet: Fleet, job_id: str) -> JobOutlook:
-    now = fleet.clock.now()
-    return await fleet.read(lambda view: _outlook(view, job_id, now))
+    now, by_shares = fleet.clock.now(), fleet.organisation.fair_share.enabled
+    explained = await fleet.read(lambda view: _outlook(view, fleet.book, job_id, now))
+    # By shares it is not the first in the queue who starts next: who runs meanwhile decides it.
+    return replace(explained, start=None) if by_shares else explained
 
 
-def _outlook(view: View, job_id: str, now: float) -> JobOutlook:
+def _outlook(view: View, book: QuotaBook | None, job_id: str, now: float) -> JobOutlook:
     job = view.job(job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id}.")
     if job.state is not JobState.QUEUED or job.hold is not Hold.NONE:
         return JobOutlook()
-    held = held_until(view)
+    held = held_until(unrestricted(view))
     if held is not None and now < held:
         return JobOutlook()
-    roster = roster_of(view)
-    if limit_of(roster, job, read_limits(view)) is not None:
+    roster = Explainer(view, book).roster
+    if limit_of(roster, job, read_limits(unrestricted(view))) is not None:
         return JobOutlook()
+    pool = roster.pools.get(job.requires.team)
+    workers = [one for one in roster.workers.values() if pool is None or pool.holds_worker(one)]
+    usable = [_as_far_as_the_team_may(worker, pool) if pool else worker for worker in workers]
 
     def asked() -> Iterable[tuple[Worker, Occupancy]]:
         return (
-            (worker, roster.occupancy(id))
-            for id, worker in roster.workers.items()
+            (worker, roster.occupancy(worker.id))
+            for worker in usable
             if not has_refused(worker, job.refused_by)
         )
 
@@ -65,7 +75,12 @@ def _outlook(view: View, job_id: str, now: float) -> JobOutlook:
     )
 
 
+def _as_far_as_the_team_may(worker: Worker, pool: Pool) -> Worker:
+    return replace(worker, gpus=tuple(gpu for gpu in worker.gpus if pool.holds_gpu(gpu.name)))
+
+
 def _running_on(view: View, worker: Worker, now: float) -> list[RunningJob]:
+    """Nothing is told of a job that the caller may not see: its end counts as unknown."""
     attempts = view.live_attempts_of_worker(worker.id)
     jobs = [(attempt, view.job(attempt.job_id)) for attempt in attempts]
     return [

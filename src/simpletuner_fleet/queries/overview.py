@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements, Results
+from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     Occupancy,
@@ -109,7 +110,7 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
     now, policy = fleet.clock.now(), fleet.policy
 
     def read(view: View) -> Overview:
-        explainer = Explainer(view)
+        explainer = Explainer(view, fleet.book)
         roster = explainer.roster
         workers = [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
         occupancy = {worker.id: roster.occupancy(worker.id) for worker in workers}
@@ -126,9 +127,9 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
                 waiting=sum(view.job_counts().get(state, 0) for state in WAITS),
                 by_reason=dict(Counter(str(why.code) for _, why in explained)),
                 oldest_at=min((job.created_at for job in waiting), default=None),
-                first=tuple(with_reasons(view, waiting[:NEXT_IN_LINE], now, 0)),
+                first=tuple(with_reasons(view, waiting[:NEXT_IN_LINE], now, fleet.book, 0)),
             ),
-            mine=_mine(view, owner, now),
+            mine=_mine(view, owner, now, fleet.book),
             lanes=_lanes(view, workers, roster, now) if lanes else [],
         )
 
@@ -256,9 +257,10 @@ def _of_jobs(kind: str, jobs: Sequence[Job]) -> Need:
     return Need(kind=kind, count=len(jobs), named=named)
 
 
-def _mine(view: View, owner: str | None, now: float) -> Mine:
+def _mine(view: View, owner: str | None, now: float, book: QuotaBook | None) -> Mine:
     def some(states: tuple[JobState, ...], limit: int) -> list[SeenJob]:
-        return with_reasons(view, view.jobs_page(JobFilter(states=states, owner=owner), None, limit), now)
+        jobs = view.jobs_page(JobFilter(states=states, owner=owner), None, limit)
+        return with_reasons(view, jobs, now, book)
 
     return Mine(running=some(AT_WORK, 8), waiting=some(WAITS, 8), ended=some(ENDED, 6))
 

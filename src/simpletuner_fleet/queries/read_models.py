@@ -4,6 +4,7 @@ import base64
 import binascii
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import TypeVar
 
 import msgspec
@@ -12,17 +13,21 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.matching import labels_match
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.ports import View
+from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer
 
 T = TypeVar("T")
 WAITING = (JobState.QUEUED, JobState.BLOCKED)
 REASONS_COUNTED = 1000
+WAITS_OF_S = 86_400.0
+WAITS_COUNTED = 100
+PLACES_LOOKED_AT = 1000
 
 
 class SeenJob(Struct, frozen=True, kw_only=True):
@@ -49,6 +54,31 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     by_reason: dict[str, int]
     reasons_counted: int
     """The number of waiting jobs, from the front of the queue, whose reasons were counted."""
+    mean_wait_s: float | None
+    """Of those that began last, from their submission to their first offer; None where none has begun."""
+
+
+class OwnQueue(Struct, frozen=True, kw_only=True):
+    """What one person has in the queue."""
+
+    by_state: dict[str, int]
+    best_position: int | None
+    """Of those that wait in line; None where none does."""
+
+
+async def jobs_page(
+    fleet: Fleet, where: JobFilter, cursor: str | None, limit: int
+) -> tuple[list[SeenJob], str | None]:
+    """Returns a page of jobs, newest first."""
+    before = read_cursor(cursor, int) if cursor else None
+    now = fleet.clock.now()
+
+    def look(view: View) -> tuple[list[SeenJob], str | None]:
+        jobs = view.jobs_page(where, before, limit + 1)
+        page, more = jobs[:limit], len(jobs) > limit
+        return with_reasons(view, page, now, fleet.book), write_cursor(page[-1].seq) if more else None
+
+    return await fleet.read(look)
 
 
 async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list[SeenJob], str | None]:
@@ -61,14 +91,14 @@ async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list
         page, more = jobs[:limit], len(jobs) > limit
         ahead = view.queued_ahead(page[0].rank, page[0].seq) if page else 0
         cursor = write_cursor((page[-1].rank, page[-1].seq)) if more else None
-        return with_reasons(view, page, now, ahead), cursor
+        return with_reasons(view, page, now, fleet.book, ahead), cursor
 
     return await fleet.read(look)
 
 
 async def one_job(fleet: Fleet, job_id: str) -> SeenJob:
     now = fleet.clock.now()
-    return await fleet.read(lambda view: _one_job(view, job_id, now))
+    return await fleet.read(lambda view: _one_job(view, job_id, now, fleet.book))
 
 
 async def explained(fleet: Fleet, job_id: str) -> Explanation:
@@ -77,7 +107,7 @@ async def explained(fleet: Fleet, job_id: str) -> Explanation:
     def look(view: View) -> Explanation:
         job = _job(view, job_id)
         ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else 0
-        return Explainer(view).explain(job, ahead, now)
+        return Explainer(view, fleet.book).explain(job, ahead, now)
 
     return await fleet.read(look)
 
@@ -96,15 +126,36 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
     def look(view: View) -> QueueStats:
         counts = view.job_counts()
         waiting = view.queue_page(None, REASONS_COUNTED)
-        explainer = Explainer(view)
+        explainer = Explainer(view, fleet.book)
         reasons = Counter(str(explainer.explain(job, 0, now).code) for job in waiting)
         return QueueStats(
             by_state={state: counts.get(state, 0) for state in JobState},
             by_reason=dict(reasons),
             reasons_counted=len(waiting),
+            mean_wait_s=_mean_wait_s(view, now),
         )
 
     return await fleet.read(look)
+
+
+async def own_queue(fleet: Fleet, owner: str) -> OwnQueue:
+    def look(view: View) -> OwnQueue:
+        counts = view.job_counts(owner=owner)
+        waiting = view.jobs_page(JobFilter(owner=owner, states=(JobState.QUEUED,)), None, PLACES_LOOKED_AT)
+        first = min(((job.rank, job.seq) for job in waiting), default=None)
+        return OwnQueue(
+            by_state={state: counts.get(state, 0) for state in JobState},
+            best_position=view.queued_ahead(*first) + 1 if first else None,
+        )
+
+    return await fleet.read(look)
+
+
+def _mean_wait_s(view: View, now: float) -> float | None:
+    begun = [one for one in view.attempts_since(now - WAITS_OF_S, WAITS_COUNTED) if one.number == 1]
+    jobs = ((one, view.job(one.job_id)) for one in begun)
+    waits = [max(0.0, one.offered_at - job.created_at) for one, job in jobs if job]
+    return fmean(waits) if waits else None
 
 
 async def workers(
@@ -178,15 +229,17 @@ def _job(view: View, job_id: str) -> Job:
     return job
 
 
-def _one_job(view: View, job_id: str, now: float) -> SeenJob:
+def _one_job(view: View, job_id: str, now: float, book: QuotaBook | None) -> SeenJob:
     job = _job(view, job_id)
     ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
-    return replace(with_reasons(view, [job], now, ahead)[0], publication=view.publication(job_id))
+    return replace(with_reasons(view, [job], now, book, ahead)[0], publication=view.publication(job_id))
 
 
-def with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:
+def with_reasons(
+    view: View, jobs: list[Job], now: float, book: QuotaBook | None, ahead: int | None = None
+) -> list[SeenJob]:
     """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another."""
-    explainer = Explainer(view) if any(job.state in WAITING for job in jobs) else None
+    explainer = Explainer(view, book) if any(job.state in WAITING for job in jobs) else None
     attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
     return [
         SeenJob(

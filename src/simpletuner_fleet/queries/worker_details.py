@@ -124,7 +124,7 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
             status=worker.status(bool(live)),
             gpu_holders=holders,
             idle_gpus=gpus_left_idle(worker, Occupancy(len(live), frozenset(holders))),
-            running=with_reasons(view, jobs, now),
+            running=with_reasons(view, jobs, now, fleet.book),
             runs=[
                 PastAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
             ],

@@ -169,6 +169,14 @@ POLICY = (
         on_console=False,
     ),
     Setting(
+        "default_visibility",
+        values.visibility,
+        "Who sees a job, config or dataset whose maker says nothing: private, team or everybody",
+        env="SIMPLETUNER_VISIBILITY",
+        default="everybody",
+        on_console=True,
+    ),
+    Setting(
         "require_approval",
         values.boolean,
         "Jobs of tokens without queue.approve wait for an approval",

@@ -211,3 +211,7 @@ def label_patterns(raw: list[str]) -> dict[str, str]:
         compared = COMPARISON.fullmatch(word)
         result |= {compared[1].strip(): compared[2]} if compared else pairs([word])
     return result
+
+
+def visibility(raw: str) -> str:
+    return one_of(raw, ("private", "team", "everybody"))

@@ -12,11 +12,13 @@ from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import AttemptState, Job, JobState, Target
 from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.approvals import Voter
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.workers.worker import AdminState
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import limits, submit
+from simpletuner_fleet.orchestrator.organising import approvals
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.sim.machine import SimulatedMachine
@@ -25,6 +27,7 @@ from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import Violation, World
 
 ADMIN = Actor("t_admin", "admin", "10.9.9.9")
+APPROVER = Voter(ids=frozenset({ADMIN.id}), name=ADMIN.name, above=True)
 SUBMIT_TRIES = 4
 
 
@@ -230,10 +233,12 @@ class People:
                 continue
             if always or self.world.chance.random() < 0.7:
                 self.world.counts["act:approve"] += 1
-                self._ask(partial(submit.approve, job_id=job_id, actor=ADMIN), _ignore)
+                self._ask(partial(approvals.approve, job_id=job_id, voter=APPROVER, actor=ADMIN), _ignore)
             else:
                 self.world.counts["act:reject"] += 1
-                self._ask(partial(submit.reject, job_id=job_id, why="no", actor=ADMIN), _ignore)
+                self._ask(
+                    partial(approvals.reject, job_id=job_id, voter=APPROVER, actor=ADMIN, why="no"), _ignore
+                )
 
     def _some_machine(self) -> SimulatedMachine:
         return self.world.chance.choice(self.machines)

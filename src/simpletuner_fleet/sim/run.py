@@ -193,7 +193,7 @@ class Scenario:
 
     def _untrue_reasons(self) -> list[tuple[str, str]]:
         view = self.orchestrator.store.view
-        explainer = Explainer(view)
+        explainer = Explainer(view, None)
         problems = []
         for job_id in self._every_job():
             job = view.job(job_id)

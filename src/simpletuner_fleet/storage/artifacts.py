@@ -44,7 +44,7 @@ def _accept(transaction: Transaction, claim: Claim, manifest: Manifest) -> Manif
     if manifest.kind == "checkpoint" and (attempt.checkpoint_step or -1) < (manifest.step or 0):
         transaction.apply(Decision(attempt=replace(attempt, checkpoint_step=manifest.step)))
     job = transaction.job(attempt.job_id)
-    transaction.publish("job", id=job.id, status=job.state, manifest=stored.id, step=stored.step)
+    transaction.publish_job(job, manifest=stored.id, step=stored.step)
     return ManifestAnswer(manifest_id=stored.id, checkpoints_keep=transaction.policy.checkpoints_keep)
 
 

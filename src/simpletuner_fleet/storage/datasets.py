@@ -18,9 +18,11 @@ from simpletuner_fleet.core.errors import (
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer, may_change
+from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_see
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import refuse_others
+from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import job_run_by
@@ -31,18 +33,33 @@ MAX_MANIFEST_BYTES = 48 * 1024 * 1024
 READ_BYTES = 1024 * 1024
 
 
-async def accept(storage: Storage, dataset_id: str, name: str, writer: Writer) -> Dataset:
+async def accept(
+    storage: Storage,
+    dataset_id: str,
+    name: str,
+    writer: Writer,
+    team: str | None = None,
+    visibility: Visibility | None = None,
+) -> Dataset:
     """Ends a push: every byte that the manifest names is stored.
 
     The same content again gets the new name if it is its owner's; anybody else's push finds it as it is.
     """
     fleet = storage.fleet
-    if await fleet.read(lambda view: view.dataset(dataset_id)) is None:
-        await _add(storage, dataset_id, name, writer)
+    known = await fleet.read(lambda view: view.dataset(dataset_id))
+    if known is None:
+        default = fleet.policy.default_visibility
+        its = fleet.organisation.belonging(writer, team, visibility, default)
+        await _add(storage, dataset_id, name, writer, its)
+    elif not may_see(writer.onlooker, known.belongs):
+        raise Conflict(
+            "The same content is stored already, and is not for you to see.",
+            next_step="Ask an administrator to share it with you, or add a file and push it again.",
+        )
     return await fleet.act(lambda transaction: _name(transaction, dataset_id, name, writer))
 
 
-async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer) -> None:
+async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer, its: Belonging) -> None:
     """Writes a few files at a time: everybody else waits while they are written."""
     fleet = storage.fleet
     stored = await fleet.read(lambda view: view.dataset_objects([dataset_id], writer.actor.id))
@@ -55,7 +72,7 @@ async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer) -> 
     check_all_stored(claimed, contents.items())
     now = fleet.clock.now()
     described = datasets.dataset_of(dataset_id, name, files, manifest_bytes, by=writer.actor.name, now=now)
-    dataset = replace(described, owner=writer.owns_as)
+    dataset = replace(described, owner=its.owner, team=its.team, visibility=its.visibility)
     await fleet.act(lambda transaction: transaction.tx.begin_dataset(dataset))
     rows = iter(contents.items())
     while batch := dict(islice(rows, ROWS_PER_ROUND)):
@@ -126,7 +143,7 @@ async def delete(fleet: Fleet, dataset_id: str, writer: Writer) -> None:
     """Deletes a dataset. Its files go at a later sweep, unless another dataset or a job has them, too."""
 
     def step(transaction: Transaction) -> None:
-        dataset = _dataset(transaction.tx, dataset_id)
+        dataset = _dataset(seen_through(transaction.tx, writer.onlooker), dataset_id)
         refuse_others(transaction.tx, writer, dataset.owner, f"The dataset '{dataset.name}'")
         job_id = transaction.tx.job_naming(dataset_id)
         if job_id:

@@ -3,6 +3,7 @@
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets
 from simpletuner_fleet.web.pages import (
+    approvals,
     audit,
     compare,
     configs,
@@ -10,9 +11,11 @@ from simpletuner_fleet.web.pages import (
     job,
     jobs,
     overview,
+    quotas,
     samples,
     settings,
     start,
+    teams,
     tokens,
     train,
     users,
@@ -34,6 +37,9 @@ ROUTES: tuple[Route, ...] = (
     *create_worker.ROUTES,
     *worker.ROUTES,
     *users.ROUTES,
+    *teams.ROUTES,
+    *quotas.ROUTES,
+    *approvals.ROUTES,
     *tokens.ROUTES,
     *audit.ROUTES,
     *settings.ROUTES,

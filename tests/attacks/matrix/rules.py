@@ -8,6 +8,7 @@ READING = frozenset({"queue.read", "jobs.read", "configs.read", "data.read"})
 MEMBERS = READING | {
     *(
         "queue.submit",
+        "queue.submit.command",
         "queue.cancel",
         "jobs.cancel",
         "jobs.retry",
@@ -20,6 +21,7 @@ MEMBERS = READING | {
 STEERING = frozenset({"queue.cancel", "queue.priority", "queue.approve", "jobs.cancel", "jobs.retry"})
 ADMINS = frozenset(
     {"admin.workers", "admin.audit", "admin.tokens", "admin.users", "admin.limits", "secrets.write"}
+    | {"admin.teams", "admin.see_all"}
 )
 EVERYTHING = MEMBERS | STEERING | ADMINS
 HOLDS: dict[str, frozenset[str]] = {
@@ -29,7 +31,7 @@ HOLDS: dict[str, frozenset[str]] = {
     "ann, its owner": frozenset(MEMBERS),
     "bob, a colleague": frozenset(MEMBERS),
     "vic, who looks on": READING,
-    "a token that steers": STEERING,
+    "a token that steers": STEERING | {"queue.submit.command"},
     "a token that reads": frozenset({"jobs.read", "queue.read"}),
     "a token with all else": frozenset(EVERYTHING) - STEERING - {"jobs.read", "queue.read"},
 }
@@ -88,6 +90,8 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/queue/me",
         "GET /api/queue/position/{id}",
         "GET /api/queue/concurrency",
+        "GET /api/approvals",
+        "GET /api/approvals/{id}",
     ),
     "queue.cancel": ("POST /api/queue/{id}/cancel",),
     "queue.priority": ("POST /api/queue/{id}/priority", "POST /api/matching/priority"),
@@ -95,7 +99,16 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/queue/{id}/approve",
         "POST /api/queue/{id}/reject",
     ),
-    "admin.limits": ("POST /api/queue/concurrency",),
+    "admin.limits": (
+        "POST /api/queue/concurrency",
+        "GET /api/quotas",
+        "POST /api/quotas",
+        "PATCH /api/quotas/{id}",
+        "DELETE /api/quotas/{id}",
+        "GET /api/approvals/rules",
+        "POST /api/approvals/rules",
+        "DELETE /api/approvals/rules/{rule}",
+    ),
     "jobs.cancel": ("POST /api/jobs/{id}/cancel", "POST /api/matching/cancel"),
     "jobs.edit": (
         "POST /api/jobs/{id}/tags",
@@ -158,6 +171,21 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "DELETE /api/me/views/{name}",
         "GET /api/me/sessions",
         "DELETE /api/me/sessions/{id}",
+        "GET /api/me/tokens",
+        "POST /api/me/tokens",
+        "DELETE /api/me/tokens/{id}",
+        "GET /api/quotas/me",
+        "POST /api/approvals/{id}/approve",
+        "POST /api/approvals/{id}/reject",
+        "GET /api/teams",
+        "GET /api/teams/{id}",
+        "PATCH /api/teams/{id}",
+        "PUT /api/teams/{id}/members/{user}",
+        "DELETE /api/teams/{id}/members/{user}",
+    ),
+    "admin.teams": (
+        "POST /api/teams",
+        "DELETE /api/teams/{id}",
     ),
     "admin.tokens": (
         "GET /api/admin/tokens",
@@ -197,6 +225,8 @@ class Rule(Struct, frozen=True):
     by_state: tuple[int, ...]
     own_only: bool = False
     """A member does it to their own jobs alone."""
+    by_approvers: bool = False
+    """While it waits for an approval, only who may approve every job does it; the route itself asks for no permission."""
     attempt: tuple[int, ...] = ()
     """Empty: an attempt's token does not open it."""
 
@@ -215,6 +245,7 @@ OWN_WHILE_WAITING = Rule((200, 200, 409, 409, 409, 409, 409, 409), own_only=True
 OWN_ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404), own_only=True)
 OWN_AFTER_THE_END = Rule((409, 409, 409, 409, 409, 200, 200, 200), own_only=True)
 OWN_ONCE_COMPLETED = Rule((409, 409, 409, 409, 409, 200, 409, 409), own_only=True)
+DECIDED_BY_APPROVERS = Rule((200, 409, 409, 409, 409, 409, 409, 409), by_approvers=True)
 WHILE_UNAPPROVED = Rule((200, 409, 409, 409, 409, 409, 409, 409))
 # Of workers. A token of an attempt that never was is none; the worker may bring what was left behind at the end.
 ACCEPTS = Rule((409, 409, 200, 200, 200, 409, 409, 409))
@@ -253,6 +284,9 @@ RULES: dict[str, Rule] = {
     "POST /api/queue/{id}/priority": UNTIL_THE_END,
     "POST /api/queue/{id}/approve": WHILE_UNAPPROVED,
     "POST /api/queue/{id}/reject": WHILE_UNAPPROVED,
+    "GET /api/approvals/{id}": ALWAYS,
+    "POST /api/approvals/{id}/approve": DECIDED_BY_APPROVERS,
+    "POST /api/approvals/{id}/reject": DECIDED_BY_APPROVERS,
     "POST /api/workers/job/{id}/accept": ACCEPTS,
     "POST /api/workers/job/{id}/status": REPORTS,
     "POST /api/workers/job/{id}/objects": WRITES,
@@ -283,6 +317,10 @@ NOBODYS = (
     *("POST /api/admin/workers/{id}/drain", "POST /api/admin/workers/{id}/resume"),
     *("POST /api/admin/workers/{id}/token", "PATCH /api/admin/users/{id}", "DELETE /api/admin/users/{id}"),
     "POST /api/admin/users/{id}/link",
+    *("GET /api/teams/{id}", "PATCH /api/teams/{id}", "DELETE /api/teams/{id}"),
+    *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
+    *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),
+    "DELETE /api/approvals/rules/{rule}",
 )
 """Routes with a name in them for which it does not matter whose the thing is: the permission alone decides."""
 
@@ -308,6 +346,8 @@ def expected(route: str, caller: str, state: JobState | None) -> int | None:
     if rule is None or state is None:
         return None
     if rule.own_only and caller == "bob, a colleague":
+        return 403
+    if rule.by_approvers and state is JobState.BLOCKED and "queue.approve" not in HOLDS[caller]:
         return 403
     return rule.answer(state)
 

@@ -15,6 +15,7 @@ from simpletuner_fleet.settings import GROUPS, Setting, values
 
 PIN = "sha256:" + "ab" * 32
 SAMPLES: dict[Any, tuple[str, str, str]] = {
+    values.visibility: ("private", "team", "everybody"),
     values.text: ("one", "two", "three"),
     values.path: ("/one", "/two", "/three"),
     values.port: ("1", "2", "3"),

@@ -479,9 +479,13 @@ def test_an_approved_job_queues_or_waits_for_others() -> None:
 
 def test_a_rejected_job_is_over_and_says_why() -> None:
     job = job_of(lifecycle.rejected(AWAITING, "too dear", ADMIN, now=NOW))
-    assert (job.state, job.reason, job.error) == (JobState.CANCELLED, "rejected", "too dear")
+    assert (job.state, job.reason, job.error) == (
+        JobState.CANCELLED,
+        "rejected",
+        f"rejected by {ADMIN.name}: too dear",
+    )
     assert (job.hold, job.finished_at) == (Hold.NONE, NOW)
-    assert job_of(lifecycle.rejected(AWAITING, "", ADMIN, now=NOW)).error == "rejected"
+    assert job_of(lifecycle.rejected(AWAITING, "", ADMIN, now=NOW)).error == f"rejected by {ADMIN.name}"
 
 
 def test_a_job_cancelled_before_its_approval_says_that_nobody_approved_it() -> None:

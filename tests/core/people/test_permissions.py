@@ -56,7 +56,7 @@ def test_a_viewer_sees_but_no_secrets_and_changes_nothing() -> None:
 def test_a_member_works_with_jobs_configs_and_data_and_never_on_the_servers_own_machine() -> None:
     more = set(role_permissions(Role.MEMBER)) - set(role_permissions(Role.VIEWER))
     assert more == {
-        *("queue.submit", "queue.cancel", "jobs.cancel", "jobs.retry"),
+        *("queue.submit", "queue.submit.command", "queue.cancel", "jobs.cancel", "jobs.retry"),
         *("configs.write", "data.write", "secrets.read"),
     }
 
@@ -98,6 +98,7 @@ def test_what_is_missing_is_named() -> None:
 
 def test_all_but_admins_steer_their_own_jobs_alone() -> None:
     assert [role for role in Role if only_own_jobs(role)] == [Role.MEMBER, Role.VIEWER]
-    assert may_steer_job(only_own=True, caller="u_1", owner="u_1")
-    assert not may_steer_job(only_own=True, caller="u_1", owner="u_2")
-    assert may_steer_job(only_own=False, caller="u_1", owner="u_2")
+    assert may_steer_job(only_own=True, callers=("t_1", "u_1"), owner="u_1", leads_its_team=False)
+    assert not may_steer_job(only_own=True, callers=("u_1",), owner="u_2", leads_its_team=False)
+    assert may_steer_job(only_own=True, callers=("u_1",), owner="u_2", leads_its_team=True)
+    assert may_steer_job(only_own=False, callers=("u_1",), owner="u_2", leads_its_team=False)

@@ -35,6 +35,32 @@ def test_only_what_came_after_the_backup_counts() -> None:
     )
 
 
+def test_who_left_a_team_or_has_another_role_in_it_stays_so() -> None:
+    def member(at: float, user: str, role: str) -> Revocation:
+        return Revocation(at=at, event=EventType.TEAM_MEMBER_SET, id="tm_1", role=role, member=user)
+
+    noted = [
+        BEGUN,
+        member(20.0, "u_before", ""),
+        member(40.0, "u_left", ""),
+        member(41.0, "u_lowered", "viewer"),
+        member(42.0, "u_back", ""),
+        member(43.0, "u_back", "member"),
+        taken(44.0, EventType.TEAM_DELETED, "tm_2"),
+    ]
+    withdrawn = withdrawn_since(BackupMoment(30.0, 300), noted)
+    assert withdrawn.members == {"tm_1": {"u_left": "", "u_lowered": "viewer", "u_back": "member"}}
+    assert withdrawn.teams == {"tm_2"}
+
+
+def test_a_line_about_a_team_names_its_member() -> None:
+    details = {"name": "vision", "user": "u_1", "was": "lead"}
+    entry = AuditEntry(9, 7.0, EventType.TEAM_MEMBER_SET, "t", "t", "", "team", "tm_1", details)
+    assert noted_in(entry) == Revocation(
+        at=7.0, event=EventType.TEAM_MEMBER_SET, id="tm_1", role="", member="u_1", seq=9
+    )
+
+
 def test_who_was_let_in_again_is_not_kept_out() -> None:
     noted = [BEGUN, taken(50.0, EventType.USER_ENABLED, "u_1"), taken(40.0, EventType.USER_DISABLED, "u_1")]
     assert withdrawn_since(BackupMoment(30.0, 300), noted).disabled == frozenset()

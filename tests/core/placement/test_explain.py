@@ -7,13 +7,22 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
-from simpletuner_fleet.core.placement.explain import MAX_WORKERS_TOLD, Survey, explain, has_joined, survey
+from simpletuner_fleet.core.placement.explain import (
+    MAX_WORKERS_TOLD,
+    Ceiling,
+    Survey,
+    explain,
+    has_joined,
+    survey,
+)
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, gpus_left_idle, why_never, why_not_now
+from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind, sentence
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
 
+A_QUOTA = {"quota": "q_1", "kind": "gpus", "whose": "team vision", "used": 8, "ceiling": 8.0}
 BUSY = Occupancy(1, frozenset({"GPU-w_1-0"}))
 REMOTE = Requirements(target=Target.WORKER)
 
@@ -22,7 +31,7 @@ def asked(requires: Requirements, *workers: Worker, held: Occupancy = FREE) -> S
     return survey(requires, [(worker, held) for worker in workers])
 
 
-def code_of(job: Job, fleet: Survey, limit: str | None = None, ahead: int = 0) -> Code:
+def code_of(job: Job, fleet: Survey, limit: Ceiling | None = None, ahead: int = 0) -> Code:
     return explain(job, fleet, limit=limit, ahead=ahead, now=NOW).code
 
 
@@ -36,6 +45,7 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.WRONG_ACCELERATOR, asked(Requirements(accelerator="rocm"), a_worker())),
     (Code.TRAINER_MISSING, asked(Requirements(trainer="command"), a_worker())),
     (Code.DATA_TOO_LARGE, asked(Requirements(datasets=(("d1", 7),)), a_worker())),
+    (Code.NOT_FOR_TEAM, survey(REMOTE, [(a_worker(), FREE)], pool=Pool((("room", "a"),), ()))),
     (Code.PATH_NOT_GRANTED, survey(REMOTE, [(a_worker("w_1"), FREE)], ("w_1 i_w_1",))),
     (Code.ALL_MATCHING_BUSY, asked(REMOTE, a_worker(), held=BUSY)),
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.OFFLINE))),
@@ -81,12 +91,12 @@ def test_who_lost_its_connection_is_named_with_the_seconds() -> None:
         (Code.APPROVAL_REQUIRED, a_job(state=JobState.BLOCKED, hold=Hold.APPROVAL), None),
         (Code.DEPENDENCY, a_job(state=JobState.BLOCKED, hold=Hold.DEPENDENCY, depends_on=("j_0",)), None),
         (Code.RETRY_BACKOFF, a_job(hold=Hold.BACKOFF, not_before=NOW + 9), None),
-        (Code.QUOTA_USER, a_job(), "QUOTA_USER"),
-        (Code.QUOTA_GLOBAL, a_job(), "QUOTA_GLOBAL"),
+        (Code.QUOTA_USER, a_job(), Ceiling(Code.QUOTA_USER, {})),
+        (Code.QUOTA_GLOBAL, a_job(), Ceiling(Code.QUOTA_GLOBAL, {})),
         (Code.NOT_WAITING, a_job(state=JobState.RUNNING), None),
     ],
 )
-def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: str | None) -> None:
+def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: Ceiling | None) -> None:
     explanation = explain(job, asked(REMOTE, a_worker()), limit=limit, ahead=4, now=NOW)
     assert explanation.code is code
     assert explanation.fixes == ()
@@ -97,7 +107,7 @@ def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: 
 def test_together_these_tests_reach_every_code() -> None:
     reached = {code for code, _ in SURVEYS} | {
         *(Code.APPROVAL_REQUIRED, Code.DEPENDENCY, Code.RETRY_BACKOFF, Code.NOT_WAITING),
-        *(Code.QUOTA_USER, Code.QUOTA_GLOBAL, Code.HELD_AFTER_RESTORE),
+        *(Code.QUOTA_USER, Code.QUOTA_GLOBAL, Code.QUOTA_TEAM, Code.QUOTA, Code.HELD_AFTER_RESTORE),
     }
     assert reached == set(Code) == set(REASONS)
 
@@ -113,8 +123,8 @@ def test_the_contracts_codes_all_exist() -> None:
 
 
 @pytest.mark.parametrize("job", [a_job(), a_job(hold=Hold.BACKOFF, not_before=NOW + 60)])
-@pytest.mark.parametrize("limit", [None, "QUOTA_USER"])
-def test_what_can_never_be_is_said_at_once(job: Job, limit: str | None) -> None:
+@pytest.mark.parametrize("limit", [None, Ceiling(Code.QUOTA_USER, {})])
+def test_what_can_never_be_is_said_at_once(job: Job, limit: Ceiling | None) -> None:
     fleet = asked(Requirements(gpus=16), a_worker(gpus=8))
     explanation = explain(job, fleet, limit=limit, ahead=0, now=NOW)
     assert explanation.code is Code.GPU_COUNT_TOO_LARGE
@@ -127,15 +137,17 @@ def test_what_can_never_be_is_said_at_once(job: Job, limit: str | None) -> None:
 def test_a_backoff_is_told_before_a_limit_and_a_limit_before_a_busy_fleet() -> None:
     fleet = asked(REMOTE, a_worker(), held=BUSY)
     held_back = a_job(hold=Hold.BACKOFF, not_before=NOW + 9)
-    assert code_of(held_back, fleet, limit="QUOTA_USER") is Code.RETRY_BACKOFF
-    assert code_of(a_job(), fleet, limit="QUOTA_USER") is Code.QUOTA_USER
+    assert code_of(held_back, fleet, limit=Ceiling(Code.QUOTA_USER, {})) is Code.RETRY_BACKOFF
+    assert code_of(a_job(), fleet, limit=Ceiling(Code.QUOTA_USER, {})) is Code.QUOTA_USER
     assert code_of(a_job(), fleet) is Code.ALL_MATCHING_BUSY
 
 
 def test_after_a_restore_the_hold_is_named_with_its_end_and_before_what_else_keeps_a_job_waiting() -> None:
     fleet = asked(REMOTE, a_worker())
     for job in (a_job(), a_job(hold=Hold.BACKOFF, not_before=NOW + 9)):
-        explanation = explain(job, fleet, limit="QUOTA_USER", ahead=0, now=NOW, held_until=NOW + 20)
+        explanation = explain(
+            job, fleet, limit=Ceiling(Code.QUOTA_USER, {}), ahead=0, now=NOW, held_until=NOW + 20
+        )
         assert explanation.code is Code.HELD_AFTER_RESTORE
         assert explanation.params == {"wait_s": 20.0, "until": NOW + 20}
         assert explanation.sentence.startswith("the server was restored from a backup: nothing is placed for")

@@ -75,10 +75,10 @@ def test_of_two_flaws_the_one_that_is_tried_first_is_named(
 def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
         *("NOT_REMOTE", "NOT_LOCAL", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
-        *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_GRANTED"),
+        *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "NOT_GRANTED"),
         *("OFFLINE", "RECONNECTING", "DRAINING", "SET_ASIDE", "UNUSABLE", "HELD_ELSEWHERE", "BUSY"),
     ]
-    assert STEPS[:9] == tuple(step for step in STEPS if step in NEVER)
+    assert STEPS[:10] == tuple(step for step in STEPS if step in NEVER)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.placement.ordering import (
     behind,
     class_id,
-    first,
     limit_reached,
     may_reserve,
     place_of,
@@ -28,11 +27,6 @@ def test_a_higher_priority_overtakes_by_what_it_is_worth() -> None:
 
 def test_jobs_submitted_in_one_moment_keep_the_order_of_their_numbers() -> None:
     assert place_of(a_job(seq=1)) < place_of(a_job(seq=2))
-
-
-def test_the_class_whose_head_stands_first_is_next() -> None:
-    assert first([((2.0, 1), "late"), ((1.0, 9), "early"), ((1.0, 10), "after")]) == "early"
-    assert first([]) is None
 
 
 @pytest.mark.parametrize(

@@ -297,10 +297,10 @@ def test_the_class_with_the_first_head_is_first() -> None:
     for job in (late, early):
         fleet.see_job(None, job)
     both = [late.class_id, early.class_id]
-    assert fleet.first_class(both) == early.class_id
+    assert [class_id for *_, class_id in sorted(fleet.line_of(both))] == [early.class_id, late.class_id]
     fleet.see_job(early, replace(early, state=JobState.CANCELLED))
-    assert fleet.first_class(both) == late.class_id
-    assert fleet.first_class([]) is None
+    assert [class_id for *_, class_id in fleet.line_of(both)] == [late.class_id]
+    assert fleet.line_of([]) == []
 
 
 def test_classes_nobody_waits_in_are_forgotten_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,9 @@ def test_what_a_job_fetched_from_the_hub_is_there_for_the_next_of_its_owner_and_
         world.becomes(job_id, "completed")
         return str(world.call("GET", f"/api/jobs/{job_id}/logs").text)
 
-    token = world.post("/api/admin/tokens", {"name": "other", "permissions": ["queue.submit"]})["token"]
+    token = world.post(
+        "/api/admin/tokens", {"name": "other", "permissions": ["queue.submit", "queue.submit.command"]}
+    )["token"]
     assert "found []\nread a model" in said()
     assert "found ['blob', 'snapshot']" in said()
     assert "found []" in said(authorization=f"Bearer {token}")

@@ -2,6 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Outcome, Stopping
+from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
 from tests.store.samples import BUNDLE, attempt, job
 
@@ -144,3 +145,29 @@ async def test_live_attempts_are_known_by_worker_and_all_together(store: Store) 
     await store.write(lambda tx: tx.save_attempt(replace(attempt(2), state=ENDED)))
     assert await store.read(lambda view: view.live_attempts_of_worker("w_1")) == []
     assert ids(await store.read(lambda view: view.live_attempts())) == ["a_3"]
+
+
+async def test_what_ended_attempts_have_cost_is_told_with_whose_it_was(store: Store) -> None:
+    owned = job(7, owner="u_ann", team="tm_lab")
+
+    def step(tx: Tx) -> None:
+        tx.add_job(owned, BUNDLE)
+        for at, (accepted, ended) in enumerate(((10.0, 20.0), (30.0, 50.0), (None, 60.0))):
+            tx.add_attempt(
+                replace(
+                    attempt(at + 1, job_id="j_7"),
+                    state=AttemptState.ENDED,
+                    accepted_at=accepted,
+                    ended_at=ended,
+                    gpus=("g1", "g2"),
+                )
+            )
+
+    await store.write(step)
+    charges = await store.read(lambda view: view.charges_since(20.0))
+    assert charges == [
+        Charge("u_ann", "tm_lab", 2, 10.0, 20.0),
+        Charge("u_ann", "tm_lab", 2, 30.0, 50.0),
+    ]
+    assert await store.read(lambda view: view.charges_since(50.5)) == []
+    assert await store.read(lambda view: view.stored_bytes_of_team("tm_lab")) == 0

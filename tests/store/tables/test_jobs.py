@@ -4,6 +4,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.jobs.progress import Progress
+from simpletuner_fleet.core.people.visibility import Onlooker, Visibility
 from simpletuner_fleet.ports import ConcurrentChange, JobFilter, Store, Tx, View
 from tests.store.samples import BUNDLE, job
 
@@ -45,6 +46,8 @@ EVERY_FIELD = job(
     started_at=1.5,
     finished_at=2.5,
     version=4,
+    team="tm_lab",
+    visibility=Visibility.TEAM,
 )
 
 
@@ -76,7 +79,13 @@ async def test_a_job_comes_back_as_it_was_stored(store: Store) -> None:
 
 async def test_every_changing_field_is_saved(store: Store) -> None:
     plain = job(
-        7, requires=EVERY_FIELD.requires, class_id="c_seven", depends_on=("j_1", "j_2"), retry_of="j_0"
+        7,
+        requires=EVERY_FIELD.requires,
+        class_id="c_seven",
+        depends_on=("j_1", "j_2"),
+        retry_of="j_0",
+        team="tm_lab",
+        visibility=Visibility.TEAM,
     )
     await add(store, plain)
     await save(store, replace(EVERY_FIELD, version=0))
@@ -240,3 +249,38 @@ async def test_text_that_a_database_refuses_is_kept_as_far_as_it_can_be(store: S
     assert kept.error is not None
     assert (kept.error[0], kept.error[-1]) == ("a", "b")
     assert await store.read(lambda view: view.config("a\0b")) is None
+
+
+async def test_an_onlooker_gets_what_they_may_see_and_counts_of_it(store: Store) -> None:
+    theirs = {"owner": "u_ann", "team": "tm_lab"}
+    await add(
+        store,
+        job(1, state=JobState.QUEUED, visibility=Visibility.PRIVATE, **theirs),
+        job(2, state=JobState.QUEUED, visibility=Visibility.TEAM, **theirs),
+        job(3, state=JobState.QUEUED, owner="u_ann"),
+        job(4, state=JobState.BLOCKED, visibility=Visibility.TEAM, owner="u_fay", team="tm_art"),
+    )
+    ann = Onlooker(ids=frozenset({"u_ann", "t_1"}), teams=frozenset({"tm_lab"}))
+    tom = Onlooker(ids=frozenset({"u_tom"}), teams=frozenset({"tm_lab", "tm_x"}))
+    nobody = Onlooker()
+    seen = {
+        name: await store.read(
+            lambda view, who=who: (  # type: ignore[misc]
+                ids(view.jobs_page(JobFilter(seen_by=who), None, 9)),
+                ids(view.queue_page(None, 9, who)),
+                view.job_counts(who),
+            )
+        )
+        for name, who in {"ann": ann, "tom": tom, "nobody": nobody, "admin": Onlooker(above=True)}.items()
+    }
+    assert seen == {
+        "ann": (["j_3", "j_2", "j_1"], ["j_1", "j_2", "j_3"], {"queued": 3}),
+        "tom": (["j_3", "j_2"], ["j_2", "j_3"], {"queued": 2}),
+        "nobody": (["j_3"], ["j_3"], {"queued": 1}),
+        "admin": (["j_4", "j_3", "j_2", "j_1"], ["j_1", "j_2", "j_3"], {"queued": 3, "blocked": 1}),
+    }
+    of_one = await store.read(lambda view: (view.job_counts(None, "u_ann"), view.job_counts(tom, "u_ann")))
+    assert of_one == ({"queued": 3}, {"queued": 2})
+    first = (await store.read(lambda view: view.queue_page(None, 1, tom)))[0]
+    assert ids(await store.read(lambda view: view.queue_page((first.rank, first.seq), 9, tom))) == ["j_3"]
+    assert ids(await store.read(lambda view: view.jobs_page(JobFilter(team="tm_art"), None, 9))) == ["j_4"]

@@ -220,7 +220,13 @@ async def test_limits_are_set_and_lifted_and_secrets_stored_without_being_shown(
     await page.get_by_role("button", name="Save limits").click()
     await expect(page.get_by_text("Limits saved.")).to_be_visible()
     limits = own_fleet.world.call("GET", "/api/queue/concurrency").json()
-    assert limits == {"global_running": 7, "user_running": None}
+    assert limits == {
+        **dict.fromkeys(("global_running", "max_concurrent"), 7),
+        **dict.fromkeys(("user_running", "user_max_concurrent")),
+        **dict.fromkeys(("team_running", "team_max_concurrent")),
+        "enable_fair_share": False,
+        "fair_share_half_life_s": 604_800.0,
+    }
     await page.reload()
     await expect(page.get_by_label("Total")).to_have_value("7")
     await page.get_by_label("Total").fill("")

@@ -269,7 +269,7 @@ async def test_where_no_worker_has_joined_the_way_to_one_is_shown() -> None:
         assert checked["ok"] is True
         assert "The job is at position 1 in the queue." in checked["outlook"]
         assert "/admin/workers/create" in checked["outlook"]
-        async with running.as_user(await running.token("queue.submit")) as member:
+        async with running.as_user(await running.token("queue.submit", "queue.submit.command")) as member:
             answer = await member.post("/train/check", json=asked)
         assert "/admin/workers/create" not in answer.json()["outlook"]
 

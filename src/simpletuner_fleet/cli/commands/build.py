@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.cli.commands.approvals import APPROVALS
 from simpletuner_fleet.cli.commands.audit import AUDIT
 from simpletuner_fleet.cli.commands.backup import BACKUP
 from simpletuner_fleet.cli.commands.configs import CONFIGS
@@ -18,9 +19,11 @@ from simpletuner_fleet.cli.commands.programs import (
     Program,
     ServiceVerb,
 )
+from simpletuner_fleet.cli.commands.quotas import LIMITS, QUOTAS
 from simpletuner_fleet.cli.commands.rows import FORMATS, Argument, Arguments, Command, Noun, OneOf, Verb
 from simpletuner_fleet.cli.commands.secrets import SECRETS
 from simpletuner_fleet.cli.commands.shared_options import add_config_file, add_help, add_setting, talk_options
+from simpletuner_fleet.cli.commands.teams import TEAMS
 from simpletuner_fleet.cli.commands.tokens import TOKENS
 from simpletuner_fleet.cli.commands.users import USERS
 from simpletuner_fleet.cli.commands.workers import WORKERS
@@ -28,7 +31,21 @@ from simpletuner_fleet.cli.frame.command_name import command_name
 from simpletuner_fleet.cli.frame.parser import Parser, WideHelp
 
 PACKAGE = "simpletuner_fleet.cli"
-NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS, BACKUP)
+NOUNS = (
+    JOBS,
+    WORKERS,
+    CONFIGS,
+    SECRETS,
+    DATA,
+    AUDIT,
+    TOKENS,
+    USERS,
+    TEAMS,
+    QUOTAS,
+    LIMITS,
+    APPROVALS,
+    BACKUP,
+)
 
 
 def build_parser() -> Parser:

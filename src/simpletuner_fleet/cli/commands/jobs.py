@@ -1,7 +1,7 @@
 """`simpletuner jobs …`"""
 
 from simpletuner_fleet.cli.commands.rows import FORMATS, Noun, OneOf, Verb, argument, repeated, switch
-from simpletuner_fleet.languages.names import JOB_STATUSES, TARGETS
+from simpletuner_fleet.languages.names import JOB_STATUSES, TARGETS, VISIBILITIES
 from simpletuner_fleet.settings import values
 
 JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
@@ -47,8 +47,12 @@ SUBMIT = (
     ),
     argument("--publish-secret", metavar="NAME", help="The stored secret that holds the Hub's token"),
     argument("--name", metavar="NAME", help="A name for people"),
+    argument("--team", metavar="TEAM", help="The team it is for (default: the one you joined first)"),
+    argument("--visibility", choices=tuple(VISIBILITIES), help="Who may see it beside you"),
     switch("-n", "--dry-run", help="Tell what would happen, submit nothing"),
     switch("--no-wait", help="Refuse the job unless it can start now"),
+    switch("--any-gpu", help="Take whichever GPU is free, whatever the config asks for"),
+    switch("--for-approval", help="Ask for an approval where a quota would refuse it"),
     switch("--wait", help="Return when the job has ended"),
     switch("-f", "--follow", help="Show the log until the job has ended"),
     argument("--idempotency-key", metavar="KEY", help="The same key never submits twice"),
@@ -69,7 +73,7 @@ SEARCH = (
     argument(
         "--reason",
         metavar="REASON",
-        help="Only jobs that wait or ended for this reason, as in ALL_MATCHING_BUSY or oom",
+        help="Only jobs that wait or ended for this reason, as in ALL_MATCHING_BUSY or gpu_out_of_memory",
     ),
     argument("--since", metavar="TIME", help="Submitted since: 2h, 7d, or 2026-01-31T12:00:00Z"),
     argument("--until", metavar="TIME", help="Submitted before: 2h, 7d, or 2026-01-31T12:00:00Z"),

@@ -77,7 +77,11 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "watchdog": {key: _value(text) for key, text in pairs_of(args.watchdog, "--watchdog").items()},
         "publish": {"to": args.publish, "secret": args.publish_secret} if args.publish else None,
         "name": args.name,
+        "team": args.team,
+        "visibility": args.visibility,
         "no_wait": args.no_wait,
+        "any_gpu": args.any_gpu,
+        "for_approval": args.for_approval,
         "dry_run": args.dry_run,
     }
     chosen = {key: value for key, value in request.items() if value or (value == 0 and value is not False)}

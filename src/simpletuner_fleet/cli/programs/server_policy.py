@@ -3,6 +3,7 @@
 import argparse
 
 from simpletuner_fleet.cli.frame.errors import usage
+from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.languages import _
 
@@ -36,6 +37,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
         checkpoint_wait_s=args.checkpoint_wait_s,
         token_warn_age_s=args.token_warn_age_s,
         require_approval=args.require_approval,
+        default_visibility=Visibility(args.default_visibility),
         checkpoints_keep=args.checkpoints_keep,
         job_storage_bytes=args.job_storage_gb * GIB,
         data_storage_bytes=args.data_storage_gb * GIB,

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, TooLarge
+from simpletuner_fleet.core.people.visibility import Belonging, Visibility
 from simpletuner_fleet.core.policy import MAX_NAME_CHARS, Policy
 from simpletuner_fleet.core.training.checkpoint import (
     SHA256,
@@ -44,6 +45,12 @@ class Dataset(Struct, frozen=True, kw_only=True):
     created_by: str
     owner: str = ""
     """The id of whoever pushed it first."""
+    team: str = ""
+    visibility: Visibility = Visibility.EVERYBODY
+
+    @property
+    def belongs(self) -> Belonging:
+        return Belonging(self.owner, self.team, self.visibility)
 
 
 class DatasetManifest(Struct, frozen=True, kw_only=True):

@@ -177,7 +177,7 @@ class JobSearch(Struct, kw_only=True):
     """May be repeated: it has all of them."""
     reason: SearchWord | None = None
     """Why it waits (a code such as ALL_MATCHING_BUSY, or what it takes: wait, change or admin) or why it ended (such as
-    oom, poison or results_missing)."""
+    gpu_out_of_memory, poison or results_missing)."""
     since: SearchWord | None = None
     """Submitted since: RFC 3339, seconds since 1970, or counted back from now as in 24h or 7d."""
     until: SearchWord | None = None

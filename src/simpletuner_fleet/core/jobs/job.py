@@ -39,6 +39,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.core.jobs.progress import Progress
+from simpletuner_fleet.core.people.visibility import Belonging, Visibility
 
 
 class JobState(StrEnum):
@@ -151,6 +152,10 @@ class Requirements(Struct, frozen=True, kw_only=True):
     """Id and size in bytes of each dataset the job names."""
     secrets: tuple[str, ...] = ()
     """The names of the secrets that each of its attempts is given."""
+    team: str = ""
+    """The id of the job's team, whose rules say which workers it may use."""
+    avoids: tuple[str, ...] = ()
+    """Globs of GPU names that it would need an approval for, and does without."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -197,6 +202,13 @@ class Job(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     note: str = ""
     """What somebody wrote on it, for people."""
+    team: str = ""
+    """The id of the team that it belongs to; empty where it belongs to its owner alone."""
+    visibility: Visibility = Visibility.EVERYBODY
+
+    @property
+    def belongs(self) -> Belonging:
+        return Belonging(self.owner, self.team, self.visibility)
 
     @property
     def line(self) -> str:

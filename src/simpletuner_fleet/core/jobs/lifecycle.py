@@ -310,10 +310,10 @@ def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decis
     return Decision(job=moved, events=(event,))
 
 
-def approved(job: Job, actor: Actor, *, waits_for_others: bool) -> Decision:
+def approved(job: Job, actor: Actor, *, waits_for_others: bool, note: str = "") -> Decision:
     if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
         raise WrongJobState("The job is not waiting for approval.", state=job.state)
-    event = job_event(EventType.JOB_APPROVED, job, actor)
+    event = job_event(EventType.JOB_APPROVED, job, actor, **({"note": note} if note else {}))
     if waits_for_others:
         return Decision(job=replace(job, hold=Hold.DEPENDENCY), events=(event,))
     return Decision(job=_unblocked(job), events=(event,))
@@ -328,9 +328,22 @@ def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
         hold=Hold.NONE,
         finished_at=now,
         reason=REJECTED,
-        error=why or "rejected",
+        error=f"rejected by {actor.name}: {why}" if why else f"rejected by {actor.name}",
     )
     return Decision(job=ended, events=(job_event(EventType.JOB_REJECTED, job, actor, why=why),))
+
+
+def approval_expired(job: Job, now: float) -> Decision:
+    """Nobody has approved it in time."""
+    ended = replace(
+        job,
+        state=next_state(job.state, JobInput.CANCEL),
+        hold=Hold.NONE,
+        finished_at=now,
+        reason=REJECTED,
+        error="nobody approved it in time",
+    )
+    return Decision(job=ended, events=(job_event(EventType.JOB_APPROVAL_EXPIRED, job),))
 
 
 def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: float) -> Decision:

@@ -13,9 +13,11 @@ from simpletuner_fleet.core.jobs.submit_request import (
     ChosenConfig,
     SubmitRequest,
     Submitter,
+    check_trainer,
     permitted_target,
     read_priority,
 )
+from simpletuner_fleet.core.people.teams import Team, check_use, visibility_of
 from simpletuner_fleet.core.placement.ordering import class_id, rank
 from simpletuner_fleet.core.policy import (
     MAX_DEPENDENCIES,
@@ -45,7 +47,11 @@ def check_labels(labels: dict[str, str], path: str) -> dict[str, str]:
 
 
 def requirements(
-    request: SubmitRequest, bundle: Bundle, owner: str, datasets: tuple[tuple[str, int], ...] = ()
+    request: SubmitRequest,
+    bundle: Bundle,
+    owner: str,
+    datasets: tuple[tuple[str, int], ...] = (),
+    team: str = "",
 ) -> Requirements:
     vram = request.min_vram_gb if request.min_vram_gb is not None else bundle.resources.min_vram_gb
     if vram is not None and vram < 0:
@@ -56,12 +62,15 @@ def requirements(
         target=request.target,
         gpus=gpus,
         min_vram_gb=float(vram or 0),
-        accelerator=(request.accelerator or bundle.resources.accelerator or "").lower(),
+        accelerator=""
+        if request.any_gpu
+        else (request.accelerator or bundle.resources.accelerator or "").lower(),
         trainer=bundle.trainer,
         labels=tuple(sorted(labels.items())),
         owner=owner,
         datasets=datasets,
         secrets=tuple(sorted(set(bundle.secrets.values()))),
+        team=team,
     )
 
 
@@ -80,6 +89,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """The checkpoint of another job that it goes on from."""
     never_approved: bool = False
     """It tries a job again that was cancelled while it waited for an approval."""
+    team: Team | None = None
+    """The team that it is for."""
 
 
 def decide_submission(
@@ -95,6 +106,9 @@ def decide_submission(
 ) -> Job:
     """Returns the job that a permitted request makes, or raises what is wrong with it."""
     check_secrets(config.bundle, facts)
+    check_trainer(config.bundle, by)
+    if facts.team:
+        check_use(facts.team, trainer=config.bundle.trainer, target=request.target)
     dependencies = _dependencies(request.depends_on, facts)
     return new_job(
         request,
@@ -104,11 +118,12 @@ def decide_submission(
         seq=seq,
         config_name=config.name,
         config_version=config.version,
-        owner=by.actor.id,
+        owner=by.owns_as or by.actor.id,
         hold=_hold(dependencies, approval_needed=policy.require_approval and not by.may_approve),
         now=now,
         datasets=facts.datasets,
         resume_from=going_on.described(facts.resume) if facts.resume else None,
+        team=facts.team,
     )
 
 
@@ -182,9 +197,10 @@ def new_job(
     now: float,
     datasets: tuple[tuple[str, int], ...] = (),
     resume_from: str | None = None,
+    team: Team | None = None,
 ) -> Job:
     """Builds the job. `hold` says what it waits for before it may queue, if anything; `datasets` are ids and sizes."""
-    requires = requirements(request, bundle, owner, datasets)
+    requires = requirements(request, bundle, owner, datasets, team.id if team else "")
     priority = read_priority(request.priority)
     retries = policy.max_retries if request.max_retries is None else request.max_retries
     if not 0 <= retries <= MAX_RETRIES:
@@ -218,6 +234,8 @@ def new_job(
         depends_on=tuple(dict.fromkeys(request.depends_on)),
         resume_from=resume_from,
         name=request.name,
+        team=requires.team,
+        visibility=visibility_of(request.visibility, team, policy.default_visibility),
     )
 
 
@@ -240,6 +258,9 @@ def retried(
     if not old.terminal:
         raise WrongJobState(f"The job is {old.state}; only an ended job can be retried.", state=old.state)
     check_secrets(bundle, facts)
+    check_trainer(bundle, by)
+    if facts.team:
+        check_use(facts.team, trainer=bundle.trainer, target=old.requires.target)
     requires = replace(old.requires, target=permitted_target(old.requires.target, by))
     priority = old.priority if by.may_raise_priority else min(old.priority, 0)
     unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved
@@ -266,6 +287,8 @@ def retried(
         retry_of=old.id,
         resume_from=going_on.described(facts.resume) if facts.resume else None,
         name=old.name,
+        team=old.team,
+        visibility=old.visibility,
     )
 
 

@@ -16,12 +16,15 @@ from simpletuner_fleet.core.configs.datasets import check_mounts
 from simpletuner_fleet.core.errors import Forbidden, Invalid
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker, Visibility
 from simpletuner_fleet.core.policy import MAX_PRIORITY, PRIORITY_NAMES
 from simpletuner_fleet.core.publishing import Publish, check_publish
 from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog, merged
 
 INLINE_NAME = "inline"
 SUBMIT_LOCAL = "queue.submit.local"
+SUBMIT_COMMAND = "queue.submit.command"
+COMMAND = "command"
 APPROVE = "queue.approve"
 SET_PRIORITY = "queue.priority"
 
@@ -38,6 +41,14 @@ class Submitter(Struct, frozen=True, kw_only=True):
     """The id under which secrets may be theirs: a token's user."""
     may_read_jobs: bool = False
     """And with them their checkpoints."""
+    may_run_commands: bool = True
+    """Whether their jobs may be whatever code they write."""
+    onlooker: Onlooker = EVERYBODYS_EYES
+    """What they may see: nothing else can be named in a job."""
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset(one for one in (self.actor.id, self.owns_as) if one)
 
 
 class SubmitRequest(Struct, frozen=True, kw_only=True):
@@ -67,7 +78,14 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     publish: Publish | None = None
     """It takes the place of what the config says of the same."""
     name: FreeText | None = None
+    team: Name | None = None
+    """Name or id of the team that it is for; the one joined first where it is left out, none where it is empty."""
+    visibility: Visibility | None = None
     no_wait: bool = False
+    any_gpu: bool = False
+    """Takes whichever GPU is free: labels, memory and accelerator that are asked for are not looked at."""
+    for_approval: bool = False
+    """Asks for an approval where a quota would refuse the job."""
     dry_run: bool = False
     idempotency_key: FreeText | UnsetType | None = UNSET
 
@@ -85,9 +103,14 @@ def read_priority(requested: int | str) -> int:
     return requested
 
 
-def permitted(request: SubmitRequest, by: Submitter, *, local_enabled: bool) -> SubmitRequest:
+def permitted(
+    request: SubmitRequest, by: Submitter, *, local_enabled: bool, priority_ceiling: int = 0
+) -> SubmitRequest:
     """Refuses what the submitter may not ask for; `auto` leaves the orchestrator's machine out where they may not use it."""
-    _check_priority(read_priority(request.priority), by)
+    if read_priority(request.priority) > max(0, priority_ceiling) and not by.may_raise_priority:
+        raise Forbidden(SET_PRIORITY)
+    if request.any_gpu:
+        request = replace(request, worker_labels={}, min_vram_gb=0.0, accelerator="")
     target = permitted_target(request.target, by)
     if target is Target.LOCAL and not local_enabled:
         raise Invalid(
@@ -106,10 +129,9 @@ def permitted_target(target: Target, by: Submitter) -> Target:
     return Target.WORKER
 
 
-def _check_priority(priority: int, by: Submitter) -> None:
-    """Everybody may stand back for others; to overtake them takes a permission."""
-    if priority > 0 and not by.may_raise_priority:
-        raise Forbidden(SET_PRIORITY)
+def check_trainer(bundle: Bundle, by: Submitter) -> None:
+    if bundle.trainer == COMMAND and not by.may_run_commands:
+        raise Forbidden(SUBMIT_COMMAND)
 
 
 class ChosenConfig(Struct, frozen=True, kw_only=True):

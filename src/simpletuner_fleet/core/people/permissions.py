@@ -10,8 +10,11 @@ LEAST_ROLE = {
     "admin.tokens": Role.ADMIN,
     "admin.users": Role.ADMIN,
     "admin.limits": Role.ADMIN,
+    "admin.teams": Role.ADMIN,
+    "admin.see_all": Role.ADMIN,  # what is private to others, or another team's
     "queue.submit": Role.MEMBER,
     "queue.submit.local": Role.ADMIN,  # such a job is arbitrary code on the orchestrator's own machine
+    "queue.submit.command": Role.MEMBER,  # such a job is whatever code its owner writes
     "queue.read": Role.VIEWER,
     "queue.cancel": Role.MEMBER,
     "queue.priority": Role.ADMIN,
@@ -84,6 +87,6 @@ def only_own_jobs(role: Role) -> bool:
     return role is not Role.ADMIN
 
 
-def may_steer_job(*, only_own: bool, caller: str, owner: str) -> bool:
-    """Tells whether the caller may cancel and retry a job of this owner, given that they may do so at all."""
-    return not only_own or caller == owner
+def may_steer_job(*, only_own: bool, callers: Collection[str], owner: str, leads_its_team: bool) -> bool:
+    """Tells whether the caller, who has these ids, may steer a job of this owner, given that they may do so at all."""
+    return not only_own or owner in callers or leads_its_team

@@ -18,6 +18,8 @@ TAKES_AWAY = frozenset(
         EventType.USER_ROLE_CHANGED,
         EventType.USER_DISABLED,
         EventType.USER_ENABLED,
+        EventType.TEAM_MEMBER_SET,
+        EventType.TEAM_DELETED,
     }
 )
 
@@ -38,7 +40,9 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     event: str = ""
     id: str = ""
     role: str = ""
-    """The role that a user has had since."""
+    """The role that a user has had since; of a team's member '' where they have left."""
+    member: str = ""
+    """The user whose place in the team `id` this is about."""
     seq: int | None = None
     """Of the entry in the audit log; of a first line, of the newest entry then."""
 
@@ -67,12 +71,22 @@ class Withdrawn(Struct, frozen=True, kw_only=True):
     passwords: frozenset[str] = frozenset()
     disabled: frozenset[str] = frozenset()
     roles: dict[str, str] = {}
+    members: dict[str, dict[str, str]] = {}
+    """By the id of the team: the role that each user has had in it since, '' where they have left."""
+    teams: frozenset[str] = frozenset()
+    """Those that are gone."""
 
 
 def noted_in(entry: AuditEntry) -> Revocation:
     """What the journal says of an entry of the audit log, of a kind that takes something away."""
-    role = entry.details.get("now", "") if entry.event_type == EventType.USER_ROLE_CHANGED else ""
-    return Revocation(at=entry.at, event=entry.event_type, id=entry.target_id, role=str(role), seq=entry.seq)
+    role, member = "", ""
+    if entry.event_type == EventType.USER_ROLE_CHANGED:
+        role = str(entry.details.get("now", ""))
+    if entry.event_type == EventType.TEAM_MEMBER_SET:
+        role, member = str(entry.details.get("role", "")), str(entry.details.get("user", ""))
+    return Revocation(
+        at=entry.at, event=entry.event_type, id=entry.target_id, role=role, member=member, seq=entry.seq
+    )
 
 
 def journal_lines(noted: Iterable[Revocation]) -> bytes:
@@ -114,8 +128,8 @@ def withdrawn_since(backup: BackupMoment, journal: Iterable[Revocation]) -> With
         return Withdrawn(everything=True)
     tokens, workers, passwords, disabled = set[str](), set[str](), set[str](), set[str]()
     roles: dict[str, str] = {}
-    later = [one for one in noted if one.is_after(backup)]
-    for one in sorted(later, key=lambda one: (one.seq or 0, one.at)):
+    later = sorted((one for one in noted if one.is_after(backup)), key=lambda one: (one.seq or 0, one.at))
+    for one in later:
         match one.event:
             case EventType.TOKEN_REVOKED:
                 tokens.add(one.id)
@@ -135,4 +149,14 @@ def withdrawn_since(backup: BackupMoment, journal: Iterable[Revocation]) -> With
         passwords=frozenset(passwords),
         disabled=frozenset(disabled),
         roles=roles,
+        members=_members_since(later),
+        teams=frozenset(one.id for one in later if one.event == EventType.TEAM_DELETED),
     )
+
+
+def _members_since(later: Iterable[Revocation]) -> dict[str, dict[str, str]]:
+    members: dict[str, dict[str, str]] = {}
+    for one in later:
+        if one.event == EventType.TEAM_MEMBER_SET:
+            members.setdefault(one.id, {})[one.member] = one.role
+    return members

@@ -17,6 +17,7 @@ from simpletuner_fleet.core.placement.matching import (
     labels_match,
     why_not_now,
 )
+from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reasons import (
     CODE_OF_REFUSAL,
     IMPOSSIBLE,
@@ -77,17 +78,27 @@ class Explanation(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...] = ()
 
 
+class Ceiling(Struct, frozen=True):
+    """A limit or a quota that is reached."""
+
+    code: Code
+    params: dict[str, Any]
+
+
 def has_joined(worker: Worker) -> bool:
     """Nothing is known yet of a worker that was created and has never registered."""
     return worker.registered_at is not None or worker.connection is not Connection.CONNECTING
 
 
 def survey(
-    requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]], refused_by: tuple[str, ...] = ()
+    requires: Requirements,
+    workers: Iterable[tuple[Worker, Occupancy]],
+    refused_by: tuple[str, ...] = (),
+    pool: Pool | None = None,
 ) -> Survey:
     asked = [(worker, occupancy) for worker, occupancy in workers if has_joined(worker)]
     verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires, refused_by)) for worker, occupancy in asked
+        (worker, why_not_now(worker, occupancy, requires, refused_by, pool)) for worker, occupancy in asked
     ]
     through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
     refused = Counter(refusal for _, refusal in verdicts)
@@ -182,9 +193,9 @@ def _vram_of_nth(worker: Worker, gpus: int) -> float:
 
 
 def explain(
-    job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: float, held_until: float | None = None
+    job: Job, fleet: Survey, *, limit: Ceiling | None, ahead: int, now: float, held_until: float | None = None
 ) -> Explanation:
-    """`limit` is the code of a running-jobs limit that is reached, if one is.
+    """`limit` is one that is reached, if one is.
 
     `held_until`: after a restore nothing is placed before, whatever is free.
     """
@@ -205,7 +216,7 @@ def explain(
 
 
 def _why(
-    job: Job, fleet: Survey, limit: str | None, now: float, held_until: float | None
+    job: Job, fleet: Survey, limit: Ceiling | None, now: float, held_until: float | None
 ) -> tuple[Code, dict[str, Any]]:
     if job.hold is Hold.APPROVAL:
         return Code.APPROVAL_REQUIRED, {}
@@ -220,7 +231,7 @@ def _why(
     if job.hold is Hold.BACKOFF:
         return Code.RETRY_BACKOFF, {"wait_s": max(0.0, (job.not_before or now) - now)}
     if limit:
-        return Code(limit), {}
+        return limit.code, limit.params
     if fleet.code is Code.ALL_MATCHING_RECONNECTING:
         return fleet.code, {**fleet.params, "ago_s": max(0.0, now - fleet.params["since"])}
     return fleet.code, fleet.params

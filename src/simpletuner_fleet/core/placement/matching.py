@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.training.trainer_release import version_fits
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, Worker
 
@@ -22,6 +23,7 @@ class Refusal(StrEnum):
     TRAINER_MISSING = N_("cannot run this trainer")
     LABELS_DIFFER = N_("does not have the required labels")
     NO_ROOM_FOR_DATA = N_("has no data cache large enough for the job's datasets")
+    NOT_FOR_TEAM = N_("is not for the job's team")
     NOT_GRANTED = N_("does not grant a path that the job names")
     OFFLINE = N_("is not connected")
     RECONNECTING = N_("lost its connection and is expected back")
@@ -67,13 +69,20 @@ def _value_fits(value: str, pattern: str) -> bool:
 
 
 def _gpu_fits(gpu: Gpu, requires: Requirements) -> bool:
-    return gpu.vram_gb >= requires.min_vram_gb and (
-        not requires.accelerator or gpu.accelerator_type.lower() == requires.accelerator
+    return (
+        gpu.vram_gb >= requires.min_vram_gb
+        and (not requires.accelerator or gpu.accelerator_type.lower() == requires.accelerator)
+        and not (requires.avoids and _avoided(gpu, requires.avoids))
     )
 
 
-def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
-    """Returns what no waiting will change."""
+def _avoided(gpu: Gpu, globs: tuple[str, ...]) -> bool:
+    name = gpu.name.casefold()
+    return any(fnmatchcase(name, glob.casefold()) for glob in globs)
+
+
+def why_never(worker: Worker, requires: Requirements, pool: Pool | None = None) -> Refusal | None:
+    """Returns what no waiting will change. `pool` is what the job's team may use; None: everything."""
     if worker.local and requires.target is Target.WORKER:
         return Refusal.NOT_REMOTE
     if not worker.local and requires.target is Target.LOCAL:
@@ -90,7 +99,15 @@ def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
         return Refusal.LABELS_DIFFER
     if requires.datasets and sum(size for _, size in requires.datasets) > worker.data_limit_bytes:
         return Refusal.NO_ROOM_FOR_DATA
+    if pool is not None and not _in_pool(worker, requires, pool):
+        return Refusal.NOT_FOR_TEAM
     return None
+
+
+def _in_pool(worker: Worker, requires: Requirements, pool: Pool) -> bool:
+    """Tells whether the worker is the team's to use, with enough GPUs of the kinds that it may use."""
+    fitting = (gpu for gpu in worker.gpus if _gpu_fits(gpu, requires) and pool.holds_gpu(gpu.name))
+    return pool.holds_worker(worker) and sum(1 for _ in fitting) >= requires.gpus
 
 
 def refusal_of(worker: Worker) -> str:
@@ -124,20 +141,27 @@ def gpus_left_idle(worker: Worker, occupancy: Occupancy) -> int:
     return sum(not gpu.unusable and gpu.uuid not in occupancy.gpus for gpu in worker.gpus)
 
 
-def allocate(worker: Worker, occupancy: Occupancy, requires: Requirements) -> tuple[Gpu, ...] | None:
+def allocate(
+    worker: Worker, occupancy: Occupancy, requires: Requirements, pool: Pool | None = None
+) -> tuple[Gpu, ...] | None:
     """The GPUs a fitting, open worker would give, or None when too few are free."""
-    free = [gpu for gpu in _usable(worker, requires) if gpu.uuid not in occupancy.gpus]
+    free = [gpu for gpu in _usable(worker, requires, pool) if gpu.uuid not in occupancy.gpus]
     return tuple(free[: requires.gpus]) if len(free) >= requires.gpus else None
 
 
-def _usable(worker: Worker, requires: Requirements) -> list[Gpu]:
-    return [gpu for gpu in worker.gpus if not gpu.unusable and _gpu_fits(gpu, requires)]
+def _usable(worker: Worker, requires: Requirements, pool: Pool | None) -> list[Gpu]:
+    fitting = [gpu for gpu in worker.gpus if not gpu.unusable and _gpu_fits(gpu, requires)]
+    return fitting if pool is None else [gpu for gpu in fitting if pool.holds_gpu(gpu.name)]
 
 
 def why_not_now(
-    worker: Worker, occupancy: Occupancy, requires: Requirements, refused_by: tuple[str, ...] = ()
+    worker: Worker,
+    occupancy: Occupancy,
+    requires: Requirements,
+    refused_by: tuple[str, ...] = (),
+    pool: Pool | None = None,
 ) -> Refusal | None:
-    never = why_never(worker, requires)
+    never = why_never(worker, requires, pool)
     if never:
         return never
     if has_refused(worker, refused_by):
@@ -150,14 +174,14 @@ def why_not_now(
         return Refusal.DRAINING
     if worker.takes_a_pause:
         return Refusal.SET_ASIDE
-    if len(_usable(worker, requires)) < requires.gpus:
+    if len(_usable(worker, requires, pool)) < requires.gpus:
         return Refusal.UNUSABLE
     if not is_open(worker, occupancy):
         return Refusal.BUSY
-    if allocate(worker, occupancy, requires) is not None:
+    if allocate(worker, occupancy, requires, pool) is not None:
         return None
     own = Occupancy(occupancy.live, occupancy.gpus - occupancy.elsewhere)
-    return Refusal.BUSY if allocate(worker, own, requires) is None else Refusal.HELD_ELSEWHERE
+    return Refusal.BUSY if allocate(worker, own, requires, pool) is None else Refusal.HELD_ELSEWHERE
 
 
 Preference = tuple[bool, int, int, float]

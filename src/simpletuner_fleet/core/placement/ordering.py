@@ -5,7 +5,6 @@ passes, so an index keeps the order, and a low priority is late but never starve
 """
 
 import hashlib
-from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -37,19 +36,17 @@ def class_id(requires: Requirements) -> str:
     return hashlib.sha256(msgspec.json.encode(requires)).hexdigest()[:16]
 
 
-def first(places: Iterable[tuple[Place, str]]) -> str | None:
-    """The class whose head stands first in the queue."""
-    best = min(places, default=None)
-    return best[1] if best else None
-
-
-def limit_reached(limits: Limits, running: int, running_of_owner: int) -> Code | None:
+def limit_reached(
+    limits: Limits, running: int, running_of_owner: int, running_of_team: int | None = None
+) -> Code | None:
     """The code of the limit that keeps one more attempt from starting."""
     if limits.global_running is not None and running >= limits.global_running:
         return Code.QUOTA_GLOBAL
     if limits.user_running is not None and running_of_owner >= limits.user_running:
         return Code.QUOTA_USER
-    return None
+    if limits.team_running is None or running_of_team is None:
+        return None
+    return Code.QUOTA_TEAM if running_of_team >= limits.team_running else None
 
 
 def may_reserve(job: Job, policy: Policy, now: float) -> bool:

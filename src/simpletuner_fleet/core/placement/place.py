@@ -6,11 +6,13 @@ asked of that.
 """
 
 from collections.abc import Callable, Iterator
+from heapq import heappop, heapreplace
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Job, Target
-from simpletuner_fleet.core.placement.explain import Explanation, Survey, explain, survey
+from simpletuner_fleet.core.people.quotas import quota_params
+from simpletuner_fleet.core.placement.explain import Ceiling, Explanation, Survey, explain, survey
 from simpletuner_fleet.core.placement.matching import has_refused, in_service
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
@@ -66,7 +68,7 @@ def place(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
     """Returns where this job would go if it were the first of its class."""
     limit = limit_of(roster, job, limits)
     if limit is not None:
-        return Limited(limit)
+        return Limited(limit.code)
     picked = roster.pick_worker(job)
     return NoRoom() if picked is None else Placement(job=job, shares=(Share(*picked),))
 
@@ -85,6 +87,24 @@ def place_first_of_class(roster: Roster, class_id: str, job_of: JobOf, limits: L
     return placement if isinstance(placement, Placement) else None
 
 
+def place_in_order(roster: Roster, job_of: JobOf, limits: Limits) -> Iterator[Placement]:
+    """Returns where every job goes for which there is room, in the order of all who wait.
+
+    Each must be offered before the next is asked for: that moves its class back in the line. Nobody moves ahead by what
+    others are given, so a class that no longer stands where it stood belongs further back.
+    """
+    line = roster.line_of(roster.classes_with_jobs())
+    while line:
+        *_, class_id = line[0]
+        present = roster.precedence(class_id)
+        if present is not None and present != line[0]:
+            heapreplace(line, present)
+        elif placement := place_first_of_class(roster, class_id, job_of, limits):
+            yield placement
+        else:
+            heappop(line)
+
+
 def place_on_worker(
     roster: Roster, worker_id: str, job_of: JobOf, limits: Limits, policy: Policy, now: float
 ) -> Iterator[Placement | Reservation]:
@@ -93,13 +113,12 @@ def place_on_worker(
     A job that has waited long for more GPUs than are free may keep the worker for itself. The first placement is the
     last thing said: everything after it depends on it.
     """
-    passed_over: set[str] = set()
-    while roster.is_open(worker_id):
-        classes = [one for one in roster.classes_for(worker_id) if one not in passed_over]
-        class_id = roster.first_class(classes)
-        head = roster.head(class_id) if class_id is not None else None
-        if class_id is None or head is None:
-            return
+    line = roster.line_of(roster.classes_for(worker_id)) if roster.is_open(worker_id) else []
+    while line:
+        *_, class_id = heappop(line)
+        head = roster.head(class_id)
+        if head is None:
+            continue
         job = job_of(head)
         picked = roster.try_worker(job, worker_id)
         if picked is not None and limit_of(roster, job, limits) is None:
@@ -108,12 +127,17 @@ def place_on_worker(
         refused = has_refused(roster.workers[worker_id], job.refused_by)
         if picked is None and not refused and may_reserve(job, policy, now):
             yield Reservation(worker_id, job)
-        passed_over.add(class_id)
 
 
-def limit_of(roster: Roster, job: Job, limits: Limits) -> str | None:
-    """The code of a limit that keeps this job from starting, if one does."""
-    return limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0))
+def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
+    """The limit or quota that keeps this job from starting, if one does."""
+    of_team = roster.running_by_team.get(job.team, 0) if job.team else None
+    code = limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0), of_team)
+    if code is not None:
+        return Ceiling(code, {})
+    book = roster.book
+    standing = book.keeps_waiting(job) if book else None
+    return Ceiling(Code.QUOTA, quota_params(book, standing)) if book and standing else None
 
 
 def why_waiting(
@@ -142,7 +166,7 @@ def why_waiting_given(
 def survey_of(roster: Roster, job: Job) -> Survey:
     """Returns what every worker says to this job."""
     workers = ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
-    return survey(job.requires, workers, job.refused_by)
+    return survey(job.requires, workers, job.refused_by, roster.pools.get(job.requires.team))
 
 
 def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:

@@ -20,6 +20,7 @@ class Code(StrEnum):
     WRONG_ACCELERATOR = "WRONG_ACCELERATOR"
     TRAINER_MISSING = "TRAINER_MISSING"
     DATA_TOO_LARGE = "DATA_TOO_LARGE"
+    NOT_FOR_TEAM = "NOT_FOR_TEAM"
     PATH_NOT_GRANTED = "PATH_NOT_GRANTED"
     ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
@@ -33,7 +34,9 @@ class Code(StrEnum):
     APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
     DEPENDENCY = "DEPENDENCY"
     QUOTA_USER = "QUOTA_USER"
+    QUOTA_TEAM = "QUOTA_TEAM"
     QUOTA_GLOBAL = "QUOTA_GLOBAL"
+    QUOTA = "QUOTA"
     LOCAL_GPU_BUSY = "LOCAL_GPU_BUSY"
     LOCAL_NO_GPU = "LOCAL_NO_GPU"
     NOT_WAITING = "NOT_WAITING"
@@ -159,6 +162,16 @@ REASONS: dict[str, Reason] = {
             advice=(N_("start a worker with a larger data cache:  simpletuner worker --data-cache-gb GB"),),
         ),
         Reason(
+            code=Code.NOT_FOR_TEAM,
+            kind=Kind.ADMIN,
+            sentence=N_("the rules of the job's team allow none of the workers that fit"),
+            label=N_("no fitting worker is for the team"),
+            refusals=(Refusal.NOT_FOR_TEAM,),
+            impossible=True,
+            fixes=(N_("Ask a lead or an administrator to change the rules: simpletuner teams list"),),
+            advice=(N_("see what the team may use:  simpletuner teams list"),),
+        ),
+        Reason(
             code=Code.PATH_NOT_GRANTED,
             kind=Kind.ADMIN,
             sentence=N_("no fitting worker grants the paths that the job names"),
@@ -281,6 +294,22 @@ REASONS: dict[str, Reason] = {
             label=N_("the user's job limit is reached"),
         ),
         Reason(
+            code=Code.QUOTA_TEAM,
+            kind=Kind.WAIT,
+            sentence=N_("the team's limit of running jobs is reached"),
+            label=N_("the team's limit is reached"),
+        ),
+        Reason(
+            code=Code.QUOTA,
+            kind=Kind.WAIT,
+            sentence=N_(
+                "the quota %(quota)s is reached (%(kind)s, %(whose)s): %(used)s of %(ceiling)s until a job of it ends"
+            ),
+            label=N_("a quota is reached"),
+            fixes=(N_("See what is used and what is left: simpletuner quotas mine"),),
+            advice=(N_("see what is used and what is left:  simpletuner quotas mine"),),
+        ),
+        Reason(
             code=Code.QUOTA_GLOBAL,
             kind=Kind.WAIT,
             sentence=N_("the limit of running jobs is reached"),
@@ -313,6 +342,9 @@ REASONS: dict[str, Reason] = {
 IMPOSSIBLE = frozenset(reason.code for reason in REASONS.values() if reason.impossible)
 CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refusal in reason.refusals}
 
+QUOTA_UNTIL = N_(
+    "the quota %(quota)s is reached (%(kind)s, %(whose)s): %(used)s of %(ceiling)s until %(frees)s"
+)
 LABELS_TOGETHER = N_("no worker has the required combination of labels")
 JOINED = N_("workers have joined")
 MORE_AT_ONCE = N_(
@@ -336,6 +368,8 @@ def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
     """The reason before its blanks are filled. Raises KeyError for a code of another version."""
     if code == Code.LABELS_MATCH_NONE and not params["unmatched"]:
         return LABELS_TOGETHER, {}
+    if code == Code.QUOTA and "frees" in params:
+        return QUOTA_UNTIL, _blanks(params)
     return REASONS[code].sentence, _blanks(params)
 
 

@@ -5,12 +5,13 @@ the same whatever the number of workers and jobs that are not concerned.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from math import inf
 
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, is_finishing
+from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     Occupancy,
@@ -22,13 +23,17 @@ from simpletuner_fleet.core.placement.matching import (
     preference,
     why_never,
 )
-from simpletuner_fleet.core.placement.ordering import Place, first, place_of
+from simpletuner_fleet.core.placement.ordering import Place, place_of
+from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.ranks import Ranks
+from simpletuner_fleet.core.placement.shares import NO_SHARE, ShareKey, Shares
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
 
 MAX_IDLE_CLASSES = 1024
 CANDIDATES_COMPARED = 32
 SLACK_IN_LINE = 64
+Precedence = tuple[ShareKey, Place, str]
+"""Of a class: what its team and owner have used where that counts, the place of its first job, and the class itself."""
 
 
 class Waiting:
@@ -52,6 +57,13 @@ class Roster:
         self.workers: dict[str, Worker] = {}
         self.running = 0
         self.running_by_owner: dict[str, int] = {}
+        self.running_by_team: dict[str, int] = {}
+        self.book: QuotaBook | None = None
+        """None where there are no quotas."""
+        self.shares: Shares | None = None
+        """None where nobody's share counts: first come, first served."""
+        self.pools: Mapping[str, Pool] = {}
+        """By team, what its jobs may use; a team that is not here may use everything."""
         self.freed: list[str] = []
         """Workers that a job kept others off and no longer does; whoever looks takes them out."""
         self._live: dict[str, int] = {}
@@ -144,8 +156,8 @@ class Roster:
         self._reserved.pop(worker_id, None)
         self._unreachable.discard(worker_id)
 
-    def see_attempt(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
-        """Follows an attempt's beginning and end."""
+    def see_attempt(self, before: Attempt | None, after: Attempt | None, owner: str, team: str = "") -> None:
+        """Follows an attempt's beginning and end; `owner` and `team` are its job's."""
         was_live, is_live = before is not None and before.live, after is not None and after.live
         if was_live is is_live:
             return
@@ -154,6 +166,8 @@ class Roster:
         step = 1 if is_live else -1
         self.running += step
         _add(self.running_by_owner, owner, step)
+        if team:
+            _add(self.running_by_team, team, step)
         _add(self._attempts_of, attempt.worker_id, step)
         if is_live:
             self._attempts[attempt.job_id] = attempt
@@ -291,9 +305,19 @@ class Roster:
     def fitting(self, class_id: str) -> set[str]:
         return self._classes[class_id].fitting
 
-    def first_class(self, class_ids: Iterable[str]) -> str | None:
-        heads = ((self.head(class_id), class_id) for class_id in class_ids)
-        return first((self._places[job_id], class_id) for job_id, class_id in heads if job_id is not None)
+    def precedence(self, class_id: str) -> Precedence | None:
+        """Returns where this class stands as against others: the smallest goes first."""
+        job_id = self.head(class_id)
+        if job_id is None:
+            return None
+        share = self.shares.key(self._classes[class_id].requires) if self.shares else NO_SHARE
+        return share, self._places[job_id], class_id
+
+    def line_of(self, class_ids: Iterable[str]) -> list[Precedence]:
+        """Returns those of these classes in which somebody waits, as a heap."""
+        line = [one for class_id in class_ids if (one := self.precedence(class_id))]
+        heapify(line)
+        return line
 
     def pick_worker(self, job: Job) -> tuple[Worker, tuple[Gpu, ...]] | None:
         """The best open worker for this job and the GPUs it would give."""
@@ -304,7 +328,7 @@ class Roster:
             worker, held = self.workers[worker_id], self.occupancy(worker_id)
             if self._kept_from(worker_id, job):
                 continue
-            gpus = allocate(worker, held, waiting.requires)
+            gpus = allocate(worker, held, waiting.requires, self.pools.get(waiting.requires.team))
             if gpus is None:
                 continue
             key = preference(worker, held, waiting.requires)
@@ -340,7 +364,8 @@ class Roster:
         worker = self.workers[worker_id]
         if self._kept_from(worker_id, job):
             return None
-        gpus = allocate(worker, self.occupancy(worker_id), self._classes[job.line].requires)
+        requires = self._classes[job.line].requires
+        gpus = allocate(worker, self.occupancy(worker_id), requires, self.pools.get(requires.team))
         return (worker, gpus) if gpus is not None else None
 
     def reserve(self, worker_id: str, job: Job) -> None:
@@ -369,7 +394,7 @@ class Roster:
         fits = {
             class_id
             for class_id, waiting in self._classes.items()
-            if why_never(worker, waiting.requires) is None
+            if why_never(worker, waiting.requires, self.pools.get(waiting.requires.team)) is None
         }
         for class_id in self._fits.get(worker.id, set()) - fits:
             self._classes[class_id].fitting.discard(worker.id)
@@ -378,9 +403,19 @@ class Roster:
             self._classes[class_id].fitting.add(worker.id)
         self._fits[worker.id] = fits
 
-    def _match_class(self, class_id: str, waiting: Waiting) -> None:
+    def set_pools(self, pools: Mapping[str, Pool]) -> None:
+        """What teams may use has changed: every worker is matched anew."""
+        if pools == self.pools:
+            return
+        self.pools = pools
         for worker in self.workers.values():
-            if why_never(worker, waiting.requires) is None:
+            self._match_worker(worker)
+            self._place_worker(worker)
+
+    def _match_class(self, class_id: str, waiting: Waiting) -> None:
+        pool = self.pools.get(waiting.requires.team)
+        for worker in self.workers.values():
+            if why_never(worker, waiting.requires, pool) is None:
                 waiting.fitting.add(worker.id)
                 self._fits[worker.id].add(class_id)
                 if self._takes_offers(worker):

@@ -17,7 +17,7 @@ from simpletuner_fleet.core.errors import (
 from simpletuner_fleet.core.jobs.fencing import OWN_ENDS
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.core.people.permissions import EVERYTHING, allowed, only_own_jobs, role_permissions
+from simpletuner_fleet.core.people.permissions import EVERYTHING, allowed, only_own_jobs
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials, CredentialSource
 from simpletuner_fleet.ports import ApiToken
@@ -155,7 +155,7 @@ class Authenticator:
             kind="user",
             id=user.id,
             name=user.name,
-            permissions=role_permissions(user.role),
+            permissions=signed_in.permissions,
             token_hash=token_hash,
             only_own=only_own_jobs(user.role),
             logged_in_at=signed_in.session.created_at,

@@ -16,6 +16,8 @@ CACHE_SIZE = 20_000
 class SignedIn(Struct, frozen=True):
     session: Session
     user: User
+    permissions: tuple[str, ...]
+    """What the user may do now."""
 
 
 class CredentialSource(Protocol):

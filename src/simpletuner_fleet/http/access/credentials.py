@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import within_its_owner
+from simpletuner_fleet.engine.owners import permissions_of, within_its_owner
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials, SignedIn
 from simpletuner_fleet.ports import ApiToken, View
@@ -18,7 +18,9 @@ class StoredCredentials:
     async def api_token(self, token_hash: str) -> ApiToken | None:
         def look(view: View) -> ApiToken | None:
             token = view.api_token_by_hash(token_hash)
-            return replace(token, permissions=within_its_owner(view, token)) if token else None
+            if token is None:
+                return None
+            return replace(token, permissions=within_its_owner(view, token, self._fleet.organisation))
 
         return await self._fleet.read(look)
 
@@ -32,7 +34,9 @@ class StoredCredentials:
         def look(view: View) -> SignedIn | None:
             session = view.session(token_hash)
             user = view.user(session.user_id) if session else None
-            return SignedIn(session, user) if session and user else None
+            if session is None or user is None:
+                return None
+            return SignedIn(session, user, permissions_of(user, self._fleet.organisation))
 
         return await self._fleet.read(look)
 

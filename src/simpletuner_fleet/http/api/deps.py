@@ -1,16 +1,19 @@
 """What the composition root hands to every handler."""
 
 import asyncio
+import copy
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.core.workers.reach import HowSure, reach_of
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.sight import SeenFleet
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
@@ -25,6 +28,7 @@ from simpletuner_fleet.storage.audit.heads import AuditHeads
 from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.storage import Storage
 
+SEE_ALL = "admin.see_all"
 PATTERN_SEARCHES = 2
 REFUSALS_NOTED = Rate(1 / 60, 5)
 LOGINS_PER_ADDRESS = Rate(20 / 60, 20)
@@ -194,9 +198,48 @@ class Deps(Struct, kw_only=True):
         return JoinAddress(url=urls[0], sure=reach.sure, others=tuple(urls[1:]), to_change=to_change)
 
 
-def deps_of(call: Call[Any]) -> Deps:
+class SeenDeps:
+    """Everything a handler is given, with the fleet as its caller may see it."""
+
+    __slots__ = ("_whole", "fleet")
+    _whole: Deps
+    fleet: SeenFleet
+
+    def __init__(self, whole: Deps, fleet: SeenFleet) -> None:
+        object.__setattr__(self, "_whole", whole)
+        object.__setattr__(self, "fleet", fleet)
+
+    @property
+    def storage(self) -> Storage:
+        """The same files and locks, beside the fleet as the caller may see it."""
+        seen = copy.copy(self._whole.storage)
+        seen.fleet = self.fleet
+        return seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._whole, name, value)
+
+
+def whole_deps(call: Call[Any]) -> Deps:
+    """For what concerns the server and not its caller: figures without names, health."""
     deps: Deps = call.app
     return deps
+
+
+def deps_of(call: Call[Any]) -> Deps:
+    """Every handler looks through this: a person or a token without `admin.see_all` sees their part of the fleet alone."""
+    deps, caller = whole_deps(call), call.principal
+    if caller.kind not in ("token", "user") or caller.can(SEE_ALL):
+        return deps
+    return cast(Deps, SeenDeps(deps, SeenFleet(deps.fleet, lambda: onlooker_of(call))))
+
+
+def onlooker_of(call: Call[Any]) -> Onlooker:
+    caller, organisation = call.principal, whole_deps(call).fleet.organisation
+    return organisation.onlooker((caller.id, caller.owner_id), above=caller.can(SEE_ALL))
 
 
 deps = deps_of

@@ -1,12 +1,25 @@
 """Whose thing it is: a worker speaks for itself alone, and most users act on their own jobs alone."""
 
+from functools import wraps
 from typing import Any
 
-from simpletuner_fleet.core.errors import FleetError, Forbidden
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import FleetError, Forbidden, NotFound
+from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people.ownership import Writer, stands_above
-from simpletuner_fleet.core.people.permissions import may_steer_job
-from simpletuner_fleet.http.api.deps import deps_of
-from simpletuner_fleet.http.edge.routes import Call
+from simpletuner_fleet.core.people.permissions import may_steer_job, only_own_jobs
+from simpletuner_fleet.engine.sight import SeenFleet
+from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.edge.routes import Access, Answer, Call, Route
+
+ABOUT_ONE_JOB = (
+    "/api/jobs/{id}",
+    "/api/queue/{id}",
+    "/api/queue/position/{id}",
+    "/api/approvals/{id}",
+    "/jobs/{id}",
+)
 
 
 class OtherWorker(Forbidden):
@@ -37,15 +50,58 @@ class NotYourJob(Forbidden):
 
 def writer_of(call: Call[Any]) -> Writer:
     caller = call.principal
-    return Writer(actor=call.actor, owns_as=caller.owns_as, above=stands_above(caller.permissions))
+    return Writer(
+        actor=call.actor,
+        owns_as=caller.owns_as,
+        above=stands_above(caller.permissions),
+        onlooker=onlooker_of(call),
+    )
 
 
-async def refuse_job_of_another(call: Call[Any]) -> None:
-    """A job keeps its owner, so it is enough to look before the act."""
-    if not call.principal.only_own:
+def acts_for_itself_alone(call: Call[Any]) -> bool:
+    """Tells whether the caller, or the user that a token acts for, steers their own jobs alone."""
+    caller = call.principal
+    if not caller.owner_id:
+        return caller.only_own
+    role = deps_of(call).fleet.organisation.roles.get(caller.owner_id)
+    return role is None or only_own_jobs(role)
+
+
+async def refuse_job_of_another(call: Call[Any], *, even_own: bool = False) -> None:
+    """A job keeps its owner and its team, so it is enough to look before the act.
+
+    `even_own`: it is not for who owns the job to do, but for who leads its team.
+    """
+    if not acts_for_itself_alone(call):
         return
     job = await deps_of(call).fleet.read_now(lambda view: view.job(call.path["id"]))
-    if job is not None and not may_steer_job(
-        only_own=call.principal.only_own, caller=call.principal.id, owner=job.owner
-    ):
+    if job is not None and not may_steer(call, job, even_own=even_own):
         raise NotYourJob
+
+
+def may_steer(call: Call[Any], job: Job, *, even_own: bool = False) -> bool:
+    ids = frozenset({call.principal.id, call.principal.owns_as})
+    return may_steer_job(
+        only_own=acts_for_itself_alone(call),
+        callers=() if even_own else ids,
+        owner=job.owner,
+        leads_its_team=bool(job.team) and job.team in deps_of(call).fleet.organisation.led_by(ids),
+    )
+
+
+def guarded(row: Route) -> Route:
+    """Who may not see a job is told that there is none, whatever they would do to it: one rule for every such row."""
+    if not row.path.startswith(ABOUT_ONE_JOB) or row.permission in (Access.WORKER, Access.UPLOAD):
+        return row
+    handler = row.handler
+
+    @wraps(handler)
+    async def look_first(call: Call[Any]) -> Answer:
+        deps = deps_of(call)
+        if isinstance(deps.fleet, SeenFleet):
+            job_id = call.path["id"]
+            if await deps.fleet.read_now(lambda view: view.job(job_id)) is None:
+                raise NotFound(f"There is no job {job_id}.")
+        return await handler(call)
+
+    return replace(row, handler=look_first)

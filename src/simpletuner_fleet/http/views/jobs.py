@@ -68,6 +68,10 @@ class JobView(Struct, kw_only=True):
     target: str
     priority: int
     owner: str
+    team: str
+    """The id of the team that it belongs to; empty where it belongs to none."""
+    visibility: str
+    """Who may see it beside its owner: private, team or everybody."""
     requires: RequiresView
     attempt: int
     """Number of the newest try; 0 before the first offer."""

@@ -35,6 +35,8 @@ class ConfigView(Struct, kw_only=True):
     created_by: str
     owner: str
     """The id of who may save further versions; empty: administrators alone."""
+    team: str = ""
+    visibility: str = "everybody"
     changed: bool | UnsetType = UNSET
 
 

@@ -124,6 +124,7 @@ def add_user(
         created_at=transaction.now,
     )
     transaction.tx.add_user(user)
+    transaction.organisation_changed()
     by = actor or Actor(user.id, user.name, ip)
     transaction.record(user_event(EventType.USER_CREATED, user.id, by, name=name, role=role.value))
     return user
@@ -140,6 +141,7 @@ async def change_user(
             return Changed(user=user, sessions=[])
         transaction.tx.save_user(after)
         if after.role is not user.role:
+            transaction.organisation_changed()
             transaction.record(
                 user_event(
                     EventType.USER_ROLE_CHANGED, user.id, actor, name=user.name, was=user.role, now=after.role

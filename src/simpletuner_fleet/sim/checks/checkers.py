@@ -246,7 +246,7 @@ def follow_everything(index: FleetIndex, view: View) -> None:
     for attempt in view.live_attempts():
         its_job = view.job(attempt.job_id)
         index.job_changed(None, its_job)
-        index.attempt_changed(None, attempt, its_job.owner if its_job else "")
+        index.attempt_changed(None, attempt, its_job)
 
 
 def that_train(view: View, live: Iterable[Attempt]) -> list[Attempt]:

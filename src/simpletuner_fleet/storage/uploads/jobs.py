@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
 from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.core.people.quotas import QuotaKind, QuotaScope
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
@@ -33,8 +34,8 @@ class JobUploads:
 
     async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
         self._check_quota(stored, more_bytes)
-        if self._fleet.policy.user_storage_bytes is not None:
-            self._check_person(await self._fleet.read(self._stored_by_owner), more_bytes)
+        if self._is_counted:
+            await self._fleet.read(lambda view: self._check_owners(view, more_bytes))
 
     async def check_turn(self) -> None:
         await self._fleet.read_now(lambda view: newest_attempt(view, self._claim))
@@ -42,8 +43,8 @@ class JobUploads:
     async def own(self, sha256: str, size: int) -> None:
         def step(transaction: Transaction) -> None:
             self._check_quota(self._stored(transaction.tx), size)
-            if self._fleet.policy.user_storage_bytes is not None:
-                self._check_person(self._stored_by_owner(transaction.tx), size)
+            if self._is_counted:
+                self._check_owners(transaction.tx, size)
             transaction.tx.own_object(self._claim.job_id, sha256, size, transaction.now)
 
         await self._fleet.act(step)
@@ -52,18 +53,36 @@ class JobUploads:
         newest_attempt(view, self._claim)
         return view.objects_of_job(self._claim.job_id)
 
-    def _stored_by_owner(self, view: View) -> int:
-        job = view.job(self._claim.job_id)
-        return view.stored_bytes_of(job.owner) if job else 0
+    @property
+    def _is_counted(self) -> bool:
+        """Whether what others have stored counts, which takes a walk through it."""
+        quotas = self._fleet.organisation.quotas
+        return self._fleet.policy.user_storage_bytes is not None or any(
+            quota.kind is QuotaKind.STORED_BYTES for quota in quotas
+        )
 
-    def _check_person(self, stored_bytes: int, more_bytes: int) -> None:
-        allowed = self._fleet.policy.user_storage_bytes
+    def _check_owners(self, view: View, more_bytes: int) -> None:
+        job = view.job(self._claim.job_id)
+        if job is None:
+            return
+        stored_bytes, allowed = view.stored_bytes_of(job.owner), self._fleet.policy.user_storage_bytes
         if allowed is not None and stored_bytes + more_bytes > allowed:
             raise QuotaExceeded(
                 f"One user's jobs can store at most {allowed} bytes; {stored_bytes} are in use.",
                 next_step="Delete files of old jobs, or ask for a higher SIMPLETUNER_USER_STORAGE_GB.",
                 quota_bytes=allowed,
             )
+        book = self._fleet.book
+        for quota, _ in book.concerning(job.owner, job.team) if book else ():
+            if quota.kind is not QuotaKind.STORED_BYTES:
+                continue
+            taken = view.stored_bytes_of_team(job.team) if quota.scope is QuotaScope.TEAM else stored_bytes
+            if taken + more_bytes > quota.ceiling:
+                raise QuotaExceeded(
+                    f"The quota {quota.id} allows {quota.ceiling:.0f} stored bytes; {taken} are taken.",
+                    next_step="Delete what old jobs stored, or ask an administrator for a higher quota.",
+                    quota_bytes=int(quota.ceiling),
+                )
 
     def _check_quota(self, stored: Mapping[str, int], more_bytes: int) -> None:
         allowed = self._fleet.policy.job_storage_bytes

@@ -1,16 +1,20 @@
 """What is changed in a restored database before anybody uses it, so that the past does not come back to life."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from simpletuner_fleet.core.people.revocations import Withdrawn
+from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Membership, Team, TeamRole
 from simpletuner_fleet.core.restoring import LEAP, RESTORED, least_epoch
 
 UNUSABLE = "restored:"
 """Begins what stands in place of a hash: no secret has it."""
 
-Run = Callable[[str, Mapping[str, Any]], object]
+Run = Callable[[str, Mapping[str, Any]], Iterable[tuple[Any, ...]]]
 
 
 def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: str) -> None:
@@ -49,5 +53,22 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
             "UPDATE workers SET token_hash = :hash WHERE id = :id",
             {"hash": f"{UNUSABLE}{secrets.token_hex(16)}", "id": worker_id},
         )
+    for team_id in withdrawn.teams:
+        run("DELETE FROM settings WHERE key = :key", {"key": TEAM_PREFIX + team_id})
+    for team_id, since in withdrawn.members.items():
+        _amend_team(run, TEAM_PREFIX + team_id, since)
     run("DELETE FROM settings WHERE key = :key", {"key": RESTORED})
     run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": RESTORED, "value": note})
+
+
+def _amend_team(run: Run, key: str, since: Mapping[str, str]) -> None:
+    """Who joined after the backup is not in it; who has left, or has another role by now, stays as they are now."""
+    for (document,) in list(run("SELECT value FROM settings WHERE key = :key", {"key": key})):
+        team = msgspec.json.decode(document, type=Team)
+        members = {
+            user_id: Membership(TeamRole(since.get(user_id, membership.role)), membership.since)
+            for user_id, membership in team.members.items()
+            if since.get(user_id, membership.role)
+        }
+        amended = msgspec.json.encode(replace(team, members=members)).decode()
+        run("UPDATE settings SET value = :value WHERE key = :key", {"value": amended, "key": key})

@@ -97,8 +97,9 @@ def put_back(
         for table, column in connection.execute(IDENTITIES).fetchall():
             _continue_counting(connection, table, column)
 
-        def run(text: str, params: Any) -> None:
-            connection.execute(translated_for_psycopg(text), params)
+        def run(text: str, params: Any) -> list[tuple[Any, ...]]:
+            cursor = connection.execute(translated_for_psycopg(text), params)
+            return cursor.fetchall() if cursor.description else []
 
         amend(run, withdrawn, link_prefix, now, note)
     return kept

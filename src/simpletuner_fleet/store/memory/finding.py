@@ -4,6 +4,7 @@ from collections import Counter
 
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace, in_order, sort_value
 from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.people.visibility import may_see
 from simpletuner_fleet.ports import JobFilter, SavedView, WaitingGroup
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.codec import json_list
@@ -54,8 +55,9 @@ class MemoryFindingView:
             (not where.states or job.state in where.states)
             and all(
                 getattr(where, field) in (None, getattr(job, field))
-                for field in ("owner", "worker_id", "config_name", "hold")
+                for field in ("owner", "worker_id", "config_name", "team", "hold")
             )
+            and (where.seen_by is None or may_see(where.seen_by, job.belongs))
             and _in_range(job.created_at, where.created_since, where.created_until)
             and _in_range(job.finished_at, where.finished_since, where.finished_until)
             and where.trainer in (None, job.requires.trainer)

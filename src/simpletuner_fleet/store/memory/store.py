@@ -10,6 +10,7 @@ from simpletuner_fleet.core.errors import IllegalTransition, NameTaken, StoreUna
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import (
@@ -234,6 +235,9 @@ class MemoryTx(MemoryView, MemoryDatasetsTx):
         for job_id, sha256 in rows:
             if sha256 in self._tables.objects[job_id]:
                 self._tables.set_object((job_id, sha256), None)
+
+    def put_approval(self, approval: Approval) -> None:
+        self._tables.set_approval(approval.job_id, approval)
 
     def put_publication(self, publication: Publication) -> None:
         self._tables.set_publication(publication.job_id, publication)

@@ -8,6 +8,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.ports import (
     ApiToken,
@@ -52,6 +53,7 @@ class Tables(LiveRows):
         self.owners: defaultdict[str, set[str]] = defaultdict(set)
         self.publications: dict[str, Publication] = {}
         self.saved_views: dict[tuple[str, str], SavedView] = {}
+        self.approvals: dict[str, Approval] = {}
         self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
         self.datasets: dict[str, tuple[Dataset, bool]] = {}
         """And whether all of its files are there."""
@@ -77,7 +79,7 @@ class Tables(LiveRows):
                 self.observer.job_changed(None, job)
         for held in self.live_by_worker.values():
             for attempt in held.values():
-                self.observer.attempt_changed(None, attempt, self.jobs[attempt.job_id].owner)
+                self.observer.attempt_changed(None, attempt, self.jobs[attempt.job_id])
 
     def set_job(self, job_id: str, job: Job | None) -> None:
         old = self.jobs.get(job_id)
@@ -176,6 +178,10 @@ class Tables(LiveRows):
             self.owners[sha256].discard(job_id)
         else:
             self.owners[sha256].add(job_id)
+
+    def set_approval(self, job_id: str, approval: Approval | None) -> None:
+        self.journal.append((self.set_approval, job_id, self.approvals.get(job_id)))
+        _put(self.approvals, job_id, approval)
 
     def set_publication(self, job_id: str, publication: Publication | None) -> None:
         self.journal.append((self.set_publication, job_id, self.publications.get(job_id)))

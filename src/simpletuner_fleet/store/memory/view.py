@@ -1,13 +1,17 @@
 """Reading the memory store."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
+from simpletuner_fleet.core.people.visibility import Onlooker, may_see
+from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication, PublicationState
 from simpletuner_fleet.core.training.checkpoint import newest_checkpoint
 from simpletuner_fleet.core.workers.worker import Connection, Worker
@@ -53,15 +57,21 @@ class MemoryView(MemoryDatasetsView, MemoryFindingView):
         for index in range(end - 1, -1, -1):
             yield tables.jobs[tables.job_ids_by_seq[tables.seqs[index]]]
 
-    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
+    def queue_page(
+        self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
+    ) -> list[Job]:
         queue = self._tables.queue
         start = 0 if after is None else bisect_right(queue, (*after, AFTER_EVERY_ID))
-        return [self._tables.jobs[job_id] for _, _, job_id in queue[start : start + limit]]
+        jobs = (self._tables.jobs[job_id] for _, _, job_id in islice(queue, start, None))
+        return list(islice((job for job in jobs if _seen(job, seen_by)), limit))
 
     def queued_ahead(self, rank: float, seq: int) -> int:
         return bisect_left(self._tables.queue, (rank, seq, BEFORE_EVERY_ID))
 
-    def job_counts(self) -> dict[str, int]:
+    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
+        if owner is not None or (seen_by is not None and not seen_by.above):
+            jobs = (one for one in self._tables.jobs.values() if owner is None or one.owner == owner)
+            return dict(Counter(str(job.state) for job in jobs if seen_by is None or _seen(job, seen_by)))
         return {str(state): count for state, count in self._tables.state_counts.items() if count}
 
     def due_backoffs(self, now: float, limit: int) -> list[Job]:
@@ -104,6 +114,17 @@ class MemoryView(MemoryDatasetsView, MemoryFindingView):
             if attempt.live or (attempt.ended_at is not None and attempt.ended_at >= at)
         ]
         return sorted(recent, key=by_epoch, reverse=True)[:limit]
+
+    def charges_since(self, at: float) -> list[Charge]:
+        ended = [
+            Charge(job.owner, job.team, len(one.gpus), one.accepted_at, one.ended_at)
+            for one in self._tables.attempts.values()
+            if one.accepted_at is not None
+            and one.ended_at is not None
+            and one.ended_at >= at
+            and (job := self._tables.jobs.get(one.job_id))
+        ]
+        return sorted(ended, key=lambda charge: charge.ended_at)
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._tables.live_of_worker(worker_id)
@@ -223,8 +244,14 @@ class MemoryView(MemoryDatasetsView, MemoryFindingView):
         return {sha256: size for sha256, (size, _) in self._tables.objects.get(job_id, {}).items()}
 
     def stored_bytes_of(self, owner: str) -> int:
+        return self._stored_bytes(lambda job: job.owner == owner)
+
+    def stored_bytes_of_team(self, team: str) -> int:
+        return self._stored_bytes(lambda job: job.team == team)
+
+    def _stored_bytes(self, counts: Callable[[Job], bool]) -> int:
         jobs = (self._tables.jobs.get(job_id) for job_id in self._tables.objects)
-        owned = (job.id for job in jobs if job and job.owner == owner)
+        owned = (job.id for job in jobs if job and counts(job))
         return sum(size for job_id in owned for size in self.objects_of_job(job_id).values())
 
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
@@ -247,6 +274,18 @@ class MemoryView(MemoryDatasetsView, MemoryFindingView):
     def object_has_owner(self, sha256: str) -> bool:
         return bool(self._tables.owners.get(sha256)) or sha256 in self._tables.dataset_objects
 
+    def approval(self, job_id: str) -> Approval | None:
+        return self._tables.approvals.get(job_id)
+
+    def pending_approvals(self, limit: int) -> list[Approval]:
+        pending = [one for one in self._tables.approvals.values() if one.state is ApprovalState.PENDING]
+        return sorted(pending, key=lambda one: (one.asked_at, one.job_id))[:limit]
+
+    def due_approvals(self, now: float, limit: int) -> list[Approval]:
+        pending = self.pending_approvals(len(self._tables.approvals))
+        due = [(one.expires_at, one.job_id, one) for one in pending if one.expires_at is not None]
+        return [one for ends, _, one in sorted(due, key=lambda row: row[:2]) if ends <= now][:limit]
+
     def publication(self, job_id: str) -> Publication | None:
         return self._tables.publications.get(job_id)
 
@@ -260,3 +299,7 @@ class MemoryView(MemoryDatasetsView, MemoryFindingView):
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
         return list(self._tables.notes.get(job_id, {}).values())
+
+
+def _seen(job: Job, onlooker: Onlooker | None) -> bool:
+    return onlooker is None or may_see(onlooker, job.belongs)

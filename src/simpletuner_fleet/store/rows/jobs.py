@@ -21,6 +21,7 @@ from simpletuner_fleet.core.jobs.job import (
     Stopping,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, read_progress
+from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.store.rows.batches import Table
 from simpletuner_fleet.store.rows.codec import (
     JSON_LIST,
@@ -60,7 +61,7 @@ def progress_of(text: str) -> Progress:
 
 FIXED_IN_JOBS = frozenset(
     {"seq", "config_name", "config_version", "requires", "class_id", "owner", "created_at"}
-    | {"depends_on", "retry_of", "resume_from"}
+    | {"depends_on", "retry_of", "resume_from", "team", "visibility"}
 )
 """What is fixed is set when the row is added; a save leaves it alone, and with it the indexes over it."""
 FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at"})
@@ -76,6 +77,7 @@ JOB_CODECS = {
     "results": enum_codec(Results),
     "hold": enum_codec(Hold),
     "retry_on_failure": TRUTH,
+    "visibility": enum_codec(Visibility),
     "depends_on": JSON_LIST,
     "lost_workers": JSON_LIST,
     "refused_by": JSON_LIST,

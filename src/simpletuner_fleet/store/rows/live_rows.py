@@ -32,7 +32,7 @@ class NobodyWatches:
     def rows_reset(self) -> None: ...
     def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...
     def job_changed(self, before: Job | None, after: Job | None) -> None: ...
-    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None: ...
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None: ...
 
 
 class LiveRows:
@@ -72,7 +72,7 @@ class LiveRows:
             self.set_attempt(attempt.id, attempt)
         for job in self.jobs.values():
             if job.attempt_id and job.worker_id and job.attempt_id not in self.attempts:
-                self.observer.attempt_changed(None, _unreadable_attempt(job), job.owner)
+                self.observer.attempt_changed(None, _unreadable_attempt(job), job)
         self.journal.clear()
 
     def take_back(self) -> None:
@@ -118,8 +118,8 @@ class LiveRows:
         else:
             self.attempts[attempt_id] = attempt
             self._index_attempt(attempt)
-        owner = self.jobs.get((attempt or old).job_id) if attempt or old else None  # type: ignore[union-attr]
-        self.observer.attempt_changed(old, attempt, owner.owner if owner else "")
+        job = self.jobs.get((attempt or old).job_id) if attempt or old else None  # type: ignore[union-attr]
+        self.observer.attempt_changed(old, attempt, job)
 
     def _index_attempt(self, attempt: Attempt) -> None:
         self.attempt_ids[Turn(attempt.job_id, attempt.epoch)] = attempt.id

@@ -3,11 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from simpletuner_fleet.core.configs.datasets import Dataset
+from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.store.rows.text import storable
 from simpletuner_fleet.store.sql.database import Database, Row
 from simpletuner_fleet.store.sql.jobs import NOTHING
 
-_COLUMNS = ("id", "name", "files", "total_bytes", "manifest_bytes", "created_at", "created_by", "owner")
+_COLUMNS = (
+    *("id", "name", "files", "total_bytes", "manifest_bytes", "created_at", "created_by", "owner"),
+    *("team", "visibility"),
+)
 _DATASET = f"SELECT {', '.join(_COLUMNS)} FROM datasets"
 
 DATASET = f"{_DATASET} WHERE id = :id AND ready = 1"
@@ -144,8 +148,11 @@ def _params(dataset: Dataset) -> dict[str, object]:
         "created_at": dataset.created_at,
         "created_by": storable(dataset.created_by),
         "owner": dataset.owner,
+        "team": dataset.team,
+        "visibility": dataset.visibility.value,
     }
 
 
 def _dataset_of(row: Row) -> Dataset:
-    return Dataset(**dict(zip(_COLUMNS, row, strict=True)))
+    fields = dict(zip(_COLUMNS, row, strict=True))
+    return Dataset(**{**fields, "visibility": Visibility(fields["visibility"])})

@@ -11,6 +11,7 @@ import msgspec
 
 from simpletuner_fleet.core.jobs.finding import NOT_YET, JobOrder, JobPlace, JobSort, in_order
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.ports import JobFilter, WaitingGroup
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.sql import statements as sql
@@ -27,7 +28,7 @@ ORDERED_BY = {
     JobSort.QUEUE: "rank",
 }
 FLOATS = frozenset({JobSort.STARTED, JobSort.FINISHED, JobSort.QUEUE})
-EQUAL = ("owner", "worker_id", "config_name", "hold")
+EQUAL = ("owner", "worker_id", "config_name", "team", "hold")
 RANGES = (
     ("created_since", "created_at >= :created_since"),
     ("created_until", "created_at < :created_until"),
@@ -103,7 +104,28 @@ def job_conditions(where: JobFilter, state: str | None) -> Conditions:
     for some in (_texts(where), _asked(where), _written(where), _reasons(where)):
         conditions += some[0]
         params |= some[1]
+    seen, onlooker = seen_condition(where.seen_by)
+    if seen:
+        conditions.append(seen)
+        params |= onlooker
     return conditions, params
+
+
+def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
+    """What `core.people.visibility.may_see` says, for rows; empty where everything may be seen."""
+    if onlooker is None or onlooker.above:
+        return "", {}
+    params: dict[str, Any] = {}
+    allowed = ["visibility = 'everybody'"]
+    for column, values, also in (
+        ("owner", onlooker.ids, ""),
+        ("team", onlooker.teams, " AND visibility = 'team'"),
+    ):
+        names = {f"seen_{column}_{at}": value for at, value in enumerate(sorted(values)) if value}
+        if names:
+            allowed.append(f"({column} IN ({', '.join(f':{name}' for name in names)}){also})")
+            params |= names
+    return f"({' OR '.join(allowed)})", params
 
 
 def _texts(where: JobFilter) -> Conditions:

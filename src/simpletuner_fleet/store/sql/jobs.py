@@ -3,13 +3,16 @@
 from itertools import chain
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
+from simpletuner_fleet.store.rows.codec import strings
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.workers import WORKERS
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Params
-from simpletuner_fleet.store.sql.job_finding import FindingView, job_conditions
+from simpletuner_fleet.store.sql.job_finding import FindingView, job_conditions, seen_condition
 from simpletuner_fleet.store.sql.tallies import JOBS
 
 NOTHING: Params = {}
@@ -49,21 +52,32 @@ class JobsView(FindingView):
             {**params, "limit": limit},
         )
 
-    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
+    def queue_page(
+        self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
+    ) -> list[Job]:
+        condition, params = seen_condition(seen_by)
+        seen = f" AND {condition}" if condition else ""
         if after is None:
-            return self._jobs(sql.QUEUE_START, {"limit": limit})
-        rank, seq = float(after[0]), after[1]
-        page = self._jobs(sql.QUEUE_REST_OF_RANK, {"rank": rank, "seq": seq, "limit": limit})
+            return self._jobs(sql.QUEUE_START.format(seen=seen), {**params, "limit": limit})
+        place = {**params, "rank": float(after[0])}
+        rest = {**place, "seq": after[1], "limit": limit}
+        page = self._jobs(sql.QUEUE_REST_OF_RANK.format(seen=seen), rest)
         if len(page) < limit:
-            page += self._jobs(sql.QUEUE_LATER_RANKS, {"rank": rank, "limit": limit - len(page)})
+            later = {**place, "limit": limit - len(page)}
+            page += self._jobs(sql.QUEUE_LATER_RANKS.format(seen=seen), later)
         return page
 
     def queued_ahead(self, rank: float, seq: int) -> int:
         row = self._db.row(sql.QUEUED_AHEAD, {"rank": float(rank), "seq": seq})
         return 0 if row is None else int(row[0])
 
-    def job_counts(self) -> dict[str, int]:
-        return self._tally(JOBS)
+    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
+        condition, params = seen_condition(seen_by)
+        if not condition and owner is None:
+            return self._tally(JOBS)
+        conditions = [one for one in (condition, "owner = :owner" if owner is not None else "") if one]
+        where = {**params, "owner": owner} if owner is not None else params
+        return dict(self._db.rows(sql.JOBS_MATCHING.format(conditions=" AND ".join(conditions)), where))
 
     def live_jobs(self) -> list[Job]:
         """Returns every job that is not over: for the start only."""
@@ -105,6 +119,12 @@ class JobsView(FindingView):
         ended = self._attempts(sql.ATTEMPTS_ENDED_SINCE, {"at": float(at), "limit": limit})
         by_id = {attempt.id: attempt for attempt in (*ended, *self.live_attempts())}
         return sorted(by_id.values(), key=lambda one: (one.epoch, one.id), reverse=True)[:limit]
+
+    def charges_since(self, at: float) -> list[Charge]:
+        rows = self._db.rows(sql.CHARGES_SINCE, {"at": float(at)})
+        return [
+            Charge(owner, team, len(strings(gpus)), begun, ended) for owner, team, gpus, begun, ended in rows
+        ]
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._attempts(sql.LIVE_ATTEMPTS_OF_WORKER, {"worker_id": worker_id})

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.ports import ApiToken, ConcurrentChange, ConfigVersion, IdempotentAnswer
 from simpletuner_fleet.store.rows.codec import json_list, strings
 from simpletuner_fleet.store.rows.text import storable
@@ -64,6 +65,8 @@ class PeopleTx(PeopleView):
             "created_at": config.created_at,
             "created_by": storable(config.created_by),
             "owner": config.owner,
+            "team": config.team,
+            "visibility": config.visibility.value,
         }
         if not self._db.run(sql.ADD_CONFIG, params):
             raise ConcurrentChange(f"config '{config.name}' has a version {config.version} already")
@@ -97,6 +100,8 @@ def _config_of(row: Row) -> ConfigVersion:
         created_at=row[3],
         created_by=row[4],
         owner=row[5],
+        team=row[6],
+        visibility=Visibility(row[7]),
     )
 
 

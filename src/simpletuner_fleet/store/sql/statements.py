@@ -19,7 +19,17 @@ def _set(columns: tuple[str, ...]) -> str:
 _JOB = f"SELECT {', '.join(JOB_ROWS.columns)} FROM jobs"
 _ATTEMPT = f"SELECT {', '.join(ATTEMPT_ROWS.columns)} FROM attempts"
 _WORKER = f"SELECT {', '.join(WORKER_ROWS.columns)} FROM workers"
-_CONFIG = "SELECT name, version, bundle, created_at, created_by, owner FROM configs"
+_CONFIG_COLUMNS = (
+    "name",
+    "version",
+    "bundle",
+    "created_at",
+    "created_by",
+    "owner",
+    "team",
+    "visibility",
+)
+_CONFIG = f"SELECT {', '.join(_CONFIG_COLUMNS)} FROM configs"
 _TOKEN_COLUMNS = (
     "name",
     "token_hash",
@@ -61,12 +71,12 @@ WAITING_GROUPS = (
     f" WHERE state IN ('queued', 'blocked') AND state <> '' AND {{conditions}} GROUP BY {WAITING_GROUP}"
     " ORDER BY count(*) DESC, min(id) LIMIT :limit"
 )
-QUEUE_START = f"{_JOB} WHERE state = 'queued' ORDER BY rank, seq LIMIT :limit"
+QUEUE_START = f"{_JOB} WHERE state = 'queued'{{seen}} ORDER BY rank, seq LIMIT :limit"
 # Two looks, since SQLite would walk all of one rank to find the place of a (rank, seq) pair in it.
 QUEUE_REST_OF_RANK = (
-    f"{_JOB} WHERE state = 'queued' AND rank = :rank AND seq > :seq ORDER BY seq LIMIT :limit"
+    f"{_JOB} WHERE state = 'queued' AND rank = :rank AND seq > :seq{{seen}} ORDER BY seq LIMIT :limit"
 )
-QUEUE_LATER_RANKS = f"{_JOB} WHERE state = 'queued' AND rank > :rank ORDER BY rank, seq LIMIT :limit"
+QUEUE_LATER_RANKS = f"{_JOB} WHERE state = 'queued' AND rank > :rank{{seen}} ORDER BY rank, seq LIMIT :limit"
 QUEUED_AHEAD = (
     "SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank < :rank)"
     " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :rank AND seq < :seq)"
@@ -90,6 +100,11 @@ ATTEMPTS_OF_WORKER = (
 ATTEMPTS_ENDED_SINCE = (
     f"{_ATTEMPT} WHERE ended_at >= :at AND ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT :limit"
 )
+CHARGES_SINCE = (
+    "SELECT jobs.owner, jobs.team, attempts.gpus, attempts.accepted_at, attempts.ended_at FROM attempts"
+    " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.ended_at >= :at AND attempts.ended_at IS NOT NULL"
+    " AND attempts.accepted_at IS NOT NULL ORDER BY attempts.ended_at"
+)
 LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
 LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
 
@@ -109,9 +124,10 @@ CONFIGS = (
 CONFIG_VERSIONS = f"{_CONFIG} WHERE name = :name AND deleted_at IS NULL ORDER BY version"
 # A deleted version may be written anew; a living one may not.
 ADD_CONFIG = (
-    f"{_insert('configs', ('name', 'version', 'bundle', 'created_at', 'created_by', 'owner'))}"
+    f"{_insert('configs', _CONFIG_COLUMNS)}"
     " ON CONFLICT (name, version) DO UPDATE SET bundle = excluded.bundle, created_at = excluded.created_at,"
-    " created_by = excluded.created_by, owner = excluded.owner, deleted_at = NULL WHERE configs.deleted_at IS NOT NULL"
+    " created_by = excluded.created_by, owner = excluded.owner, team = excluded.team,"
+    " visibility = excluded.visibility, deleted_at = NULL WHERE configs.deleted_at IS NOT NULL"
 )
 DELETE_CONFIG = "UPDATE configs SET deleted_at = :at WHERE name = :name AND deleted_at IS NULL"
 
@@ -165,6 +181,7 @@ STORED_BYTES_OF = (
     "SELECT coalesce(sum(job_objects.size), 0) FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id"
     " WHERE jobs.owner = :owner"
 )
+STORED_BYTES_OF_TEAM = STORED_BYTES_OF.replace("jobs.owner = :owner", "jobs.team = :team")
 UNUSED_OBJECTS = (
     "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
     " ORDER BY unused_since, job_id, sha256 LIMIT :limit"

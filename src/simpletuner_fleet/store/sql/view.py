@@ -1,6 +1,7 @@
 """Reading any SQL database: the promise of ports.View."""
 
 from simpletuner_fleet.store.sql.accounts import AccountsView
+from simpletuner_fleet.store.sql.approvals import ApprovalsView
 from simpletuner_fleet.store.sql.audit import AuditView
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.datasets import DatasetsView
@@ -22,6 +23,7 @@ class SqlView(
     DatasetsView,
     PublicationsView,
     SavedViewsView,
+    ApprovalsView,
 ):
     """Reading through whatever transaction the database is in."""
 

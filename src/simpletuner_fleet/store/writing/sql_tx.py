@@ -10,6 +10,7 @@ from simpletuner_fleet.store.rows.live_rows import LiveRows
 from simpletuner_fleet.store.rows.unsaved import Unsaved
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.accounts import AccountsTx
+from simpletuner_fleet.store.sql.approvals import ApprovalsTx
 from simpletuner_fleet.store.sql.database import Database, Params, Row, SqlSession
 from simpletuner_fleet.store.sql.datasets import DatasetsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
@@ -70,7 +71,7 @@ class Batch:
             session.run(sql.SAVE_COUNTERS, {"seq": self.counters[0], "epoch": self.counters[1]})
 
 
-class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx, SavedViewsTx):
+class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx, ApprovalsTx, SavedViewsTx):
     """The promise of ports.Tx. The pipeline tells it when a step is kept or undone, and when a batch is stored or lost.
 
     A step runs in memory as long as it can, while an earlier batch may be on its way to the disk. What memory does not

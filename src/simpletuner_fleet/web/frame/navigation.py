@@ -14,6 +14,8 @@ class Place(Struct, frozen=True):
     group: str = ""
     key: str = ""
     """With `g` before it, the keyboard's way here."""
+    needs_teams: bool = False
+    """Of use to people only where there are teams."""
 
 
 ADMINISTRATION = N_("Administration")
@@ -26,6 +28,9 @@ PLACES = (
     Place("/fleet", N_("Fleet"), "cpu", "jobs.read", key="f"),
     Place("/admin/workers", N_("Workers"), "server", "admin.workers", ADMINISTRATION, key="w"),
     Place("/admin/users", N_("Users"), "users", "admin.users", ADMINISTRATION, key="u"),
+    Place("/teams", N_("Teams"), "users", "jobs.read", ADMINISTRATION, needs_teams=True),
+    Place("/approvals", N_("Approvals"), "check", "jobs.read", ADMINISTRATION, needs_teams=True),
+    Place("/quotas", N_("Quotas"), "activity", "jobs.read", ADMINISTRATION, needs_teams=True),
     Place("/admin/tokens", N_("API tokens"), "key", "admin.tokens", ADMINISTRATION, key="k"),
     Place("/admin/audit", N_("Audit"), "scroll-text", "admin.audit", ADMINISTRATION, key="a"),
     Place("/admin/settings", N_("Settings"), "settings", "admin.limits", ADMINISTRATION, key="s"),
@@ -37,11 +42,13 @@ class NavigationLink(Struct, frozen=True):
     current: bool
 
 
-def navigation(principal: Principal, path: str) -> list[NavigationLink]:
+def navigation(principal: Principal, path: str, *, in_teams: bool = False) -> list[NavigationLink]:
+    """`in_teams`: the principal belongs to one. Who administers them finds the way to make the first."""
+    organises = in_teams or principal.can("admin.teams")
     return [
         NavigationLink(place, current=_holds(place.path, path))
         for place in PLACES
-        if principal.can(place.permission)
+        if principal.can(place.permission) and (organises or not place.needs_teams)
     ]
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from simpletuner_fleet import __version__
 from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.api.deps import onlooker_of
 from simpletuner_fleet.http.edge.problem_words import language_for
 from simpletuner_fleet.http.edge.routes import Call, Reply, rfc3339
 from simpletuner_fleet.languages import LANGUAGES, Words, spoken_in, translator
@@ -51,7 +52,9 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
                 theme=theme_of(call),
                 principal=call.principal,
                 caller=call.principal.id,
-                navigation=navigation(call.principal, call.route.path),
+                navigation=navigation(
+                    call.principal, call.route.path, in_teams=bool(onlooker_of(call).teams)
+                ),
                 here=here(call),
                 now=rfc3339(deps.fleet.clock.now()),
                 insecure=deps.beyond_loopback and not call.secure and not is_loopback(call.ip),

@@ -29,6 +29,9 @@ EVENT_GROUPS = {
     "secret": N_("Secrets"),
     "token": N_("API tokens"),
     "user": N_("Users"),
+    "team": N_("Teams"),
+    "quota": N_("Quotas"),
+    "approval_rule": N_("Approvals"),
     "limits": N_("Limits"),
     "server": N_("Server"),
 }

@@ -9,10 +9,10 @@ from msgspec import Struct
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.jobs.failure import advice_for
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
-from simpletuner_fleet.core.people.permissions import may_steer_job
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.engine.owners import name_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.api.ownership import may_steer
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
@@ -171,7 +171,7 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
     owner, saved_by = await fleet.read(
         lambda view: (name_of(view, info.job.owner), _saved_by(view, info.job))
     )
-    own = may_steer_job(only_own=call.principal.only_own, caller=call.principal.id, owner=info.job.owner)
+    steers, own = may_steer(call, info.job, even_own=True), may_steer(call, info.job)
     with spoken(call):
         row: JobRow = job_row(info)
         return page(
@@ -196,8 +196,8 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             if info.job.state in (JobState.FAILED, JobState.CANCELLED)
             else None,
             may_edit=own and call.principal.can("jobs.edit"),
-            may_order=call.principal.can("queue.priority") and not info.job.terminal,
-            may_approve=call.principal.can("queue.approve") and info.job.hold == "approval",
+            may_order=steers and call.principal.can("queue.priority") and not info.job.terminal,
+            may_approve=steers and call.principal.can("queue.approve") and info.job.hold == "approval",
             runs=info.job.state in (JobState.RUNNING, JobState.CANCELLING),
             **context,
         )

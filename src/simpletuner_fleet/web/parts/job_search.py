@@ -12,7 +12,7 @@ FIELDS: tuple[tuple[str, str, str], ...] = (
     ("trainer", N_("Trainer"), "simpletuner"),
     ("label", N_("Label"), "gpu_type=a100"),
     ("tag", N_("Tag"), ""),
-    ("reason", N_("Reason"), "oom, ALL_MATCHING_BUSY"),
+    ("reason", N_("Reason"), "gpu_out_of_memory"),
     ("since", N_("Submitted since"), "24h, 7d, 2026-01-31"),
     ("until", N_("Submitted before"), "24h, 7d, 2026-01-31"),
     ("ended_since", N_("Ended since"), "24h, 7d, 2026-01-31"),

@@ -28,7 +28,13 @@ async def test_a_waiting_job_is_edited_and_starts_where_it_fits_now() -> None:
 async def test_an_edit_obeys_the_rules_of_a_submission() -> None:
     async with orchestrator() as running:
         job = (await running.submit(worker_labels={"rack": "r1"}))["job_id"]
-        for wrong in ({"gpus": -1}, {"max_retries": 10**6}, {"name": ""}, {"priority": 10**6}, {"colour": "red"}):
+        for wrong in (
+            {"gpus": -1},
+            {"max_retries": 10**6},
+            {"name": ""},
+            {"priority": 10**6},
+            {"colour": "red"},
+        ):
             answer = await running.http.patch(f"/api/jobs/{job}", json=wrong)
             assert answer.status_code == 422, wrong
         same = await running.http.patch(f"/api/jobs/{job}", json={"worker_labels": {"rack": "r1"}})
@@ -80,7 +86,9 @@ async def test_a_pinned_checkpoint_outlives_its_job() -> None:
 
 async def test_views_are_kept_by_name_for_whoever_saved_them() -> None:
     async with orchestrator() as running:
-        saved = await running.http.put("/api/me/views/My%20failures", json={"query": "show=failed&tag=a&cursor=x"})
+        saved = await running.http.put(
+            "/api/me/views/My%20failures", json={"query": "show=failed&tag=a&cursor=x"}
+        )
         assert saved.status_code == 200, saved.text
         views = (await running.get("/api/me/views"))["views"]
         assert [(one["name"], one["query"]) for one in views] == [("My failures", "show=failed&tag=a")]

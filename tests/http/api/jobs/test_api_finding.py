@@ -32,7 +32,7 @@ async def test_jobs_are_found_by_each_part_of_a_search() -> None:
         assert await ids(running, trainer="demo") == [three]
         assert await ids(running, worker="gpu-1") == await ids(running, worker_id=agent.id) == [one]
         assert await ids(running, owner="admin") == await ids(running, owner=me) == [three, two, one]
-        assert await ids(running, reason="oom") == [one]
+        assert await ids(running, reason="gpu_out_of_memory") == [one]
         assert await ids(running, reason="TRAINER_MISSING") == [three]
         assert await ids(running, reason="change") == [three, two]
         assert await ids(running, since="30m") == [three, two]
@@ -88,9 +88,9 @@ async def test_what_is_written_on_a_job_is_kept_and_in_its_history() -> None:
 
 async def test_an_act_on_all_that_match_needs_their_exact_number() -> None:
     async with orchestrator() as running:
-        made = [(await running.submit(name=f"x{n}"))["job_id"] for n in range(4)]
+        made = [(await running.submit(name=f"night-{n}"))["job_id"] for n in range(4)]
         other = (await running.submit(name="other"))["job_id"]
-        search = {"q": "x"}
+        search = {"q": "night-"}
         body = {"search": search, "act": "cancel"}
         assert await running.post("/api/matching/count", body) == {"count": 4}
         wrong = await running.http.post("/api/matching/cancel", json={"search": search, "expected": 3})
@@ -113,7 +113,7 @@ async def test_an_act_on_all_that_match_needs_their_exact_number() -> None:
         moved = {"search": {"tag": ["batch"]}, "expected": 4, "priority": "high"}
         assert (await running.post("/api/matching/priority", moved))["done"] == 4
         assert {
-            job["priority"] for job in (await running.get("/api/jobs", status="queued", q="x"))["jobs"]
+            job["priority"] for job in (await running.get("/api/jobs", status="queued", q="night-"))["jobs"]
         } != {0}
         entries = (await running.get("/api/audit", event_type="job.chosen_by_filter"))["entries"]
         assert [one["details"]["act"] for one in entries] == ["priority", "tags", "retry", "cancel"]

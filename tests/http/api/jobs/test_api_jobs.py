@@ -123,7 +123,15 @@ async def test_a_retry_is_a_new_job_with_the_same_copy_of_everything() -> None:
         assert (again["retry_of"], again["priority"], again["status"]) == (job["job_id"], 7, "queued")
 
 
-MEMBER = ("queue.submit", "queue.read", "queue.cancel", "jobs.read", "jobs.cancel", "jobs.retry")
+MEMBER = (
+    "queue.submit",
+    "queue.submit.command",
+    "queue.read",
+    "queue.cancel",
+    "jobs.read",
+    "jobs.cancel",
+    "jobs.retry",
+)
 
 
 async def test_trying_again_does_not_get_round_an_approval_that_was_refused_or_never_given() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.policy import Policy
 from tests.http.api_kit import CPU_CONFIG, GPU_CONFIG, Agent, orchestrator
 
@@ -193,7 +194,14 @@ async def test_the_queue_is_in_scheduling_order_and_comes_in_pages() -> None:
         assert seen == expected
         assert positions == [1, 2, 3, 4]
         where = await running.get(f"/api/queue/position/{ids[1]}")
-        assert where == {"job_id": ids[1], "status": "queued", "queue_position": 3}
+        assert where == {
+            "job_id": ids[1],
+            "status": "queued",
+            "queue_position": 3,
+            "position": 3,
+            "priority": 0,
+            "queued_at": (await running.get(f"/api/jobs/{ids[1]}"))["created_at"],
+        }
         assert (await running.http.get("/api/queue?cursor=pwned")).status_code == 422
         assert (await running.http.get("/api/queue?limit=0")).status_code == 422
 
@@ -225,12 +233,31 @@ async def test_stats_count_by_state_and_by_reason() -> None:
 async def test_me_shows_the_callers_own_jobs_alone() -> None:
     async with orchestrator() as running:
         await running.submit()
-        token = await running.token("queue.submit", "queue.read")
+        token = await running.token("queue.submit", "queue.submit.command", "queue.read")
         async with running.as_user(token) as user:
             mine = (await user.post("/api/queue/submit", json={"config": CPU_CONFIG})).json()
             page = (await user.get("/api/queue/me")).json()
             assert [job["id"] for job in page["jobs"]] == [mine["job_id"]]
             assert (await user.get("/api/queue/me?status=running")).json()["jobs"] == []
+
+
+async def test_ones_own_queue_is_counted_and_the_wait_of_those_that_began_is_told() -> None:
+    async with orchestrator() as running:
+        assert (await running.get("/api/queue/stats"))["avg_wait_seconds"] is None
+        await running.submit()
+        token = await running.token("queue.submit", "queue.submit.command", "queue.read")
+        async with running.as_user(token) as user:
+            for _ in range(2):
+                await user.post("/api/queue/submit", json={"config": CPU_CONFIG})
+            own = (await user.get("/api/queue/me")).json()
+            assert (own["pending_count"], own["running_count"], own["best_position"]) == (2, 0, 2)
+            assert own["counts"] == {**{str(state): 0 for state in JobState}, "queued": 2}
+            running.clock.at += 30
+            await running.worker(max_jobs=2)
+            own = (await user.get("/api/queue/me?status=queued")).json()
+            assert (own["pending_count"], own["running_count"], own["best_position"]) == (1, 1, 1)
+            assert len(own["jobs"]) == 1
+        assert (await running.get("/api/queue/stats"))["avg_wait_seconds"] == 30.0
 
 
 async def test_a_cancel_ends_a_waiting_job_and_is_refused_for_an_ended_one() -> None:
@@ -245,7 +272,7 @@ async def test_a_cancel_ends_a_waiting_job_and_is_refused_for_an_ended_one() -> 
 async def test_an_approval_lets_a_job_run_and_a_rejection_ends_it() -> None:
     async with orchestrator(policy=Policy(require_approval=True)) as running:
         agent = await running.worker()
-        token = await running.token("queue.submit", "queue.read", "jobs.read")
+        token = await running.token("queue.submit", "queue.submit.command", "queue.read", "jobs.read")
         async with running.as_user(token) as user:
             jobs = [
                 (await user.post("/api/queue/submit", json={"config": CPU_CONFIG})).json() for _ in range(2)
@@ -261,7 +288,7 @@ async def test_an_approval_lets_a_job_run_and_a_rejection_ends_it() -> None:
         assert (rejected["status"], rejected["reason"], rejected["error"]) == (
             "cancelled",
             "rejected",
-            "too dear",
+            "rejected by admin: too dear",
         )
         again = await running.http.post(f"/api/queue/{jobs[0]['job_id']}/approve")
         assert again.status_code == 409
@@ -282,9 +309,13 @@ async def test_a_job_waits_for_those_it_depends_on() -> None:
 async def test_limits_hold_jobs_back_and_raising_them_lets_them_go() -> None:
     async with orchestrator() as running:
         one, two = await running.worker("one"), await running.worker("two")
-        assert await running.get("/api/queue/concurrency") == {"global_running": None, "user_running": None}
+        unset = await running.get("/api/queue/concurrency")
+        share = {"enable_fair_share": False, "fair_share_half_life_s": 604_800.0}
+        limits = ("global_running", "user_running", "team_running")
+        documented = ("max_concurrent", "user_max_concurrent", "team_max_concurrent")
+        assert unset == {**dict.fromkeys((*limits, *documented)), **share}
         set_to = await running.post("/api/queue/concurrency", {"global_running": 1})
-        assert set_to == {"global_running": 1, "user_running": None}
+        assert set_to == {**unset, "global_running": 1, "max_concurrent": 1}
         await running.submit()
         waiting = await running.submit()
         assert waiting["explain"]["code"] == "QUOTA_GLOBAL"
@@ -305,7 +336,7 @@ async def test_target_local_needs_a_permission_and_a_server_that_runs_jobs() -> 
     async with orchestrator(local_enabled=True) as running:
         on = await running.submit(target="local")
         assert on["explain"]["code"] == "LOCAL_NO_GPU"
-        token = await running.token("queue.submit")
+        token = await running.token("queue.submit", "queue.submit.command")
         async with running.as_user(token) as user:
             refused = await user.post("/api/queue/submit", json={"config": CPU_CONFIG, "target": "local"})
             assert refused.status_code == 403

@@ -115,10 +115,10 @@ async def test_what_cannot_be_gone_on_from_is_refused_with_what_there_is() -> No
 async def test_whoever_may_not_read_jobs_may_not_go_on_from_one() -> None:
     async with orchestrator() as running:
         up = await failed_job(running, 10)
-        token = await running.token("queue.submit")
+        token = await running.token("queue.submit", "queue.submit.command")
         reported = await refused(running, 403, token, resume_from=up.offer["job_id"])
         assert "jobs.read" in reported["detail"] + str(reported.get("permission"))
-        reader = await running.token("queue.submit", "jobs.read", name="reader")
+        reader = await running.token("queue.submit", "queue.submit.command", "jobs.read", name="reader")
         await refused(running, 200, reader, resume_from=up.offer["job_id"])
 
 

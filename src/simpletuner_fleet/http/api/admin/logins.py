@@ -9,7 +9,7 @@ from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
-from simpletuner_fleet.core.people.permissions import role_permissions
+from simpletuner_fleet.engine.owners import permissions_of
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie, session_secret
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
@@ -127,7 +127,7 @@ async def me(call: Call[Any]) -> MeView:
     caller = call.principal
     if caller.kind == "user":
         return me_view(
-            await deps_of(call).fleet.read_now(lambda view: accounts.existing_user(view, caller.id))
+            call, await deps_of(call).fleet.read_now(lambda view: accounts.existing_user(view, caller.id))
         )
     return MeView(id=caller.id, name=caller.name, kind=caller.kind, permissions=list(caller.permissions))
 
@@ -159,12 +159,12 @@ async def _new_password(call: Call[MeBody], wanted: str) -> LoggedIn:
     return login
 
 
-def me_view(user: User) -> MeView:
+def me_view(call: Call[Any], user: User) -> MeView:
     return MeView(
         id=user.id,
         name=user.name,
         kind="user",
-        permissions=list(role_permissions(user.role)),
+        permissions=list(permissions_of(user, deps_of(call).fleet.organisation)),
         role=user.role,
         language=user.language,
     )
@@ -176,7 +176,7 @@ def _session_before(call: Call[Any]) -> str | None:
 
 def _welcome(call: Call[Any], done: LoggedIn, who: MeView | None = None) -> Reply:
     deps_of(call).revoke(done.ended)
-    return Reply(body=who or me_view(done.user), cookies=(session_cookie(done.secret, call.secure),))
+    return Reply(body=who or me_view(call, done.user), cookies=(session_cookie(done.secret, call.secure),))
 
 
 _OPEN = Route("POST", "", login, PUBLIC, answer=MeView, tags=TAGS, max_body_bytes=MAX_BODY_BYTES)

@@ -14,6 +14,7 @@ from simpletuner_fleet.core.jobs.submit_request import read_priority
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import submitter
+from simpletuner_fleet.http.api.ownership import NotYourJob, acts_for_itself_alone, may_steer
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
@@ -102,11 +103,17 @@ async def change_tags(call: Call[MassTagsBody]) -> ActedOn:
 
 async def _acted(call: Call[Any], act: MassAct, step: JobStep) -> ActedOn:
     body: MassBody = call.body
+
+    def permitted_step(transaction: Transaction, job: Job) -> None:
+        if not may_steer(call, job, even_own=act is MassAct.PRIORITY):
+            raise NotYourJob
+        step(transaction, job)
+
     return await matching.act_on_all(
         deps_of(call).fleet,
         _filter(call, body.search),
         act,
-        step,
+        permitted_step,
         search=body.search,
         actor=call.actor,
         expected=body.expected,
@@ -116,12 +123,13 @@ async def _acted(call: Call[Any], act: MassAct, step: JobStep) -> ActedOn:
 
 def _filter(call: Call[Any], search: JobSearch) -> FilterOf:
     """Most users act on their own jobs alone: others' do not match."""
-    now, caller = deps_of(call).fleet.clock.now(), call.principal
+    fleet, caller = deps_of(call).fleet, call.principal
+    now, alone = fleet.clock.now(), acts_for_itself_alone(call)
     moment = partial(read_moment, now=now)
 
     def read(view: View) -> JobFilter:
-        where = filter_of(view, search, moment, now)
-        if not caller.only_own:
+        where = filter_of(view, search, moment, now, fleet.book)
+        if not alone:
             return where
         others = where.owner not in (None, caller.id)
         return replace(where, owner=caller.id, waiting_groups=() if others else where.waiting_groups)

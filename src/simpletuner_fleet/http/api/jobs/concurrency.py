@@ -1,14 +1,25 @@
-"""How many jobs may run at once, in all and for each user."""
+"""How many jobs may run at once, in all, for each user and each team; and whether shares count."""
+
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from simpletuner_fleet.core.bounds import Whole
+from simpletuner_fleet.core.bounds import Seconds, Whole
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.placement.shares import FairShare
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.orchestrator import limits
+from simpletuner_fleet.orchestrator.organising.quotas import set_fair_share
 
 TAGS = ("queue",)
+OTHER_NAMES = {
+    "global_running": "max_concurrent",
+    "user_running": "user_max_concurrent",
+    "team_running": "team_max_concurrent",
+}
+"""Each limit, and what the guides of the trainer itself call it: both are understood, and both are told."""
 
 
 class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -16,20 +27,59 @@ class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
     global_running: Whole | UnsetType | None = UNSET
     user_running: Whole | UnsetType | None = UNSET
+    team_running: Whole | UnsetType | None = UNSET
+    max_concurrent: Whole | UnsetType | None = UNSET
+    """Another name of `global_running`."""
+    user_max_concurrent: Whole | UnsetType | None = UNSET
+    team_max_concurrent: Whole | UnsetType | None = UNSET
+    enable_fair_share: bool | UnsetType = UNSET
+    fair_share_half_life_s: Seconds | UnsetType = UNSET
 
 
-async def get_concurrency(call: Call[None]) -> Limits:
-    return await limits.get_limits(deps_of(call).fleet)
+class ConcurrencyView(Limits, frozen=True, kw_only=True):
+    max_concurrent: int | None = None
+    user_max_concurrent: int | None = None
+    team_max_concurrent: int | None = None
+    enable_fair_share: bool = False
+    fair_share_half_life_s: float = 0.0
 
 
-async def set_concurrency(call: Call[ConcurrencyBody]) -> Limits:
+async def get_concurrency(call: Call[None]) -> ConcurrencyView:
+    fleet = deps_of(call).fleet
+    return _view(await limits.get_limits(fleet), fleet.organisation.fair_share)
+
+
+async def set_concurrency(call: Call[ConcurrencyBody]) -> ConcurrencyView:
     fleet, changes = deps_of(call).fleet, call.body
     present = await limits.get_limits(fleet)
-    new_limits = Limits(
-        global_running=present.global_running if changes.global_running is UNSET else changes.global_running,
-        user_running=present.user_running if changes.user_running is UNSET else changes.user_running,
+    new_limits = Limits(**{name: _chosen(changes, present, name) for name in OTHER_NAMES})
+    share = fleet.organisation.fair_share
+    enabled = share.enabled if changes.enable_fair_share is UNSET else changes.enable_fair_share
+    half_life_s = (
+        share.half_life_s if changes.fair_share_half_life_s is UNSET else changes.fair_share_half_life_s
     )
-    return await limits.set_limits(fleet, new_limits, call.actor)
+    saved = await limits.set_limits(fleet, new_limits, call.actor)
+    return _view(
+        saved, await set_fair_share(fleet, FairShare(enabled=enabled, half_life_s=half_life_s), call.actor)
+    )
+
+
+def _chosen(changes: ConcurrencyBody, present: Limits, name: str) -> Any:
+    """What was asked for under either name; asked for under both, it must be the same."""
+    asked = [value for one in (name, OTHER_NAMES[name]) if (value := getattr(changes, one)) is not UNSET]
+    if len(set(asked)) > 1:
+        raise Invalid(f"{name} and {OTHER_NAMES[name]} are one limit, and differ.", path=f"$.{name}")
+    return asked[0] if asked else getattr(present, name)
+
+
+def _view(chosen: Limits, share: FairShare) -> ConcurrencyView:
+    values = {name: getattr(chosen, name) for name in OTHER_NAMES}
+    return ConcurrencyView(
+        **values,
+        **{other: values[name] for name, other in OTHER_NAMES.items()},
+        enable_fair_share=share.enabled,
+        fair_share_half_life_s=share.half_life_s,
+    )
 
 
 ROUTES = [
@@ -38,7 +88,7 @@ ROUTES = [
         "/api/queue/concurrency",
         get_concurrency,
         "queue.read",
-        answer=Limits,
+        answer=ConcurrencyView,
         summary="Concurrent job limits",
         tags=TAGS,
     ),
@@ -48,8 +98,8 @@ ROUTES = [
         set_concurrency,
         "admin.limits",
         ConcurrencyBody,
-        Limits,
-        "Set how many jobs may run at once",
+        ConcurrencyView,
+        "Set how many jobs may run at once, and whether shares count",
         tags=TAGS,
     ),
 ]

@@ -10,6 +10,7 @@ from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change
 from simpletuner_fleet.core.configs.options import OptionFinding
 from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import writer_of
@@ -35,6 +36,8 @@ class StoredConfig(Struct, kw_only=True):
     created_by: str
     owner: str
     """The id of who may save further versions; empty: administrators alone."""
+    team: str
+    visibility: str
     trainer: str
     settings: dict[str, Any]
     dataloader: Any
@@ -62,6 +65,12 @@ class DiffView(Struct, kw_only=True):
     changes: list[Change]
 
 
+class SharingQuery(Struct, kw_only=True):
+    team: Name | None = None
+    """Name or id of the team it is for; as it was, or the one joined first, where it is left out."""
+    visibility: Visibility | None = None
+
+
 async def list_configs(call: Call[None]) -> ConfigsView:
     newest = await deps_of(call).fleet.read(lambda view: view.configs())
     return ConfigsView([config_view(config) for config in newest])
@@ -76,6 +85,8 @@ async def get_config(call: Call[None]) -> StoredConfig:
         created_at=rfc3339(config.created_at),
         created_by=config.created_by,
         owner=config.owner,
+        team=config.team,
+        visibility=config.visibility,
         trainer=bundle.trainer,
         settings=bundle.settings,
         dataloader=bundle.dataloader,
@@ -104,8 +115,9 @@ async def diff_config(call: Call[None]) -> DiffView:
 
 
 async def save_config(call: Call[dict[str, Any]]) -> ConfigView:
+    sharing = configs.Sharing(call.query.team, call.query.visibility)
     saved, changed = await configs.save_config(
-        deps_of(call).fleet, call.path["name"], call.body, writer_of(call)
+        deps_of(call).fleet, call.path["name"], call.body, writer_of(call), sharing
     )
     return config_view(saved, changed)
 
@@ -192,6 +204,7 @@ ROUTES = [
         ConfigView,
         "Save a config bundle, or a bare config.json, as a new version",
         max_body_bytes=MAX_CONFIG_BYTES,
+        query=SharingQuery,
         tags=TAGS,
     ),
     Route(

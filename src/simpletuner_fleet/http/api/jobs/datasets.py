@@ -49,6 +49,8 @@ class DatasetView(Struct, kw_only=True):
     created_by: str
     owner: str
     """The id of who may rename and delete it; empty: administrators alone."""
+    team: str = ""
+    visibility: str = "everybody"
 
 
 class DatasetListView(Struct):
@@ -87,7 +89,10 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 async def add_dataset(call: Call[DatasetSent]) -> DatasetView:
     name = check_name(call.body.name, "$.name", "dataset's name")
     dataset_id = read_id(call.body.id, "$.id")
-    return _view(await datasets.accept(deps_of(call).storage, dataset_id, name, writer_of(call)))
+    accepted = await datasets.accept(
+        deps_of(call).storage, dataset_id, name, writer_of(call), call.body.team, call.body.visibility
+    )
+    return _view(accepted)
 
 
 async def list_datasets(call: Call[None]) -> DatasetListView:

@@ -7,23 +7,24 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
-from simpletuner_fleet.core.jobs.finding import NEWEST_FIRST, JobOrder, JobSearch
+from simpletuner_fleet.core.jobs.finding import JobOrder, JobSearch
 from simpletuner_fleet.core.jobs.going_on import READ_JOBS
-from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.submit_request import (
     APPROVE,
     SET_PRIORITY,
+    SUBMIT_COMMAND,
     SUBMIT_LOCAL,
     SubmitRequest,
     Submitter,
 )
-from simpletuner_fleet.http.api.deps import deps_of
-from simpletuner_fleet.http.api.ownership import refuse_job_of_another
+from simpletuner_fleet.http.api.admin.approvals import NoteBody, voter_for
+from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import (
     ExplainView,
     FoundJobsPage,
-    JobsPage,
     JobView,
     WholeJobView,
     explain_view,
@@ -32,6 +33,7 @@ from simpletuner_fleet.http.views.jobs import (
 )
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
+from simpletuner_fleet.orchestrator.organising import approvals
 from simpletuner_fleet.queries import finding, read_models
 
 TAGS = ("queue",)
@@ -61,30 +63,8 @@ class SubmitAnswer(Struct, kw_only=True):
     """In a dry run, how many workers could ever take the job."""
     idle_workers: int | UnsetType = UNSET
     """In a dry run, how many of them have room for it now."""
-
-
-class PageQuery(Struct, kw_only=True):
-    cursor: str | None = None
-    limit: PageSize = 100
-
-
-class MineQuery(PageQuery, kw_only=True):
-    status: list[JobState] = []
-
-
-class StatsView(Struct, kw_only=True):
-    total: int
-    by_state: dict[str, int]
-    by_reason: dict[str, int]
-    """Why the jobs at the front of the queue wait."""
-    reasons_counted: int
-
-
-class PositionView(Struct, kw_only=True):
-    job_id: str
-    status: str
-    queue_position: int | None
-    """1 for the next in line; null when the job is not queued."""
+    quotas: list[dict[str, Any]] = []
+    """Quotas that are nearly or wholly used: which, whose, how much of it, and when some comes back."""
 
 
 class PriorityBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -106,10 +86,12 @@ def submitter(call: Call[Any]) -> Submitter:
     return Submitter(
         actor=call.actor,
         may_run_locally=call.principal.can(SUBMIT_LOCAL),
-        may_approve=call.principal.can(APPROVE),
+        may_approve=call.principal.can(APPROVE) and not acts_for_itself_alone(call),
         may_raise_priority=call.principal.can(SET_PRIORITY),
         owns_as=call.principal.owns_as,
         may_read_jobs=call.principal.can(READ_JOBS),
+        may_run_commands=call.principal.can(SUBMIT_COMMAND),
+        onlooker=onlooker_of(call),
     )
 
 
@@ -134,17 +116,8 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         would_start_now=UNSET if submitted.would_start_now is None else submitted.would_start_now,
         matching_workers=submitted.fleet.possible if submitted.fleet else UNSET,
         idle_workers=submitted.fleet.free if submitted.fleet else UNSET,
+        quotas=submitted.quotas,
     )
-
-
-async def list_queue(call: Call[None]) -> JobsPage:
-    page, following = await read_models.queue_page(deps_of(call).fleet, call.query.cursor, call.query.limit)
-    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
-
-
-async def list_mine(call: Call[None]) -> FoundJobsPage:
-    search = JobSearch(owner=call.principal.id, status=call.query.status)
-    return await listed(call, search, NEWEST_FIRST, call.query.cursor, call.query.limit)
 
 
 async def listed(
@@ -163,21 +136,6 @@ async def listed(
     )
 
 
-async def stats(call: Call[None]) -> StatsView:
-    stats = await read_models.queue_stats(deps_of(call).fleet)
-    return StatsView(
-        total=sum(stats.by_state.values()),
-        by_state=stats.by_state,
-        by_reason=stats.by_reason,
-        reasons_counted=stats.reasons_counted,
-    )
-
-
-async def position(call: Call[None]) -> PositionView:
-    seen = await read_models.one_job(deps_of(call).fleet, call.path["id"])
-    return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
-
-
 async def cancel(call: Call[CancelBody | None]) -> WholeJobView:
     await refuse_job_of_another(call)
     options = call.body or CancelBody()
@@ -192,18 +150,23 @@ async def cancel(call: Call[CancelBody | None]) -> WholeJobView:
 
 
 async def set_priority(call: Call[PriorityBody]) -> WholeJobView:
+    await refuse_job_of_another(call, even_own=True)
     await submit.set_priority(deps_of(call).fleet, call.path["id"], call.body.priority, call.actor)
     return await current(call)
 
 
-async def approve(call: Call[None]) -> WholeJobView:
-    await submit.approve(deps_of(call).fleet, call.path["id"], call.actor)
+async def approve(call: Call[NoteBody | None]) -> WholeJobView:
+    await refuse_job_of_another(call, even_own=True)
+    note, voter = call.body.note if call.body else "", await voter_for(call)
+    await approvals.approve(deps_of(call).fleet, call.path["id"], voter, call.actor, note)
     return await current(call)
 
 
 async def reject(call: Call[RejectBody | None]) -> WholeJobView:
+    await refuse_job_of_another(call, even_own=True)
     why = call.body.reason if call.body else ""
-    await submit.reject(deps_of(call).fleet, call.path["id"], why, call.actor)
+    voter = await voter_for(call)
+    await approvals.reject(deps_of(call).fleet, call.path["id"], voter, call.actor, why)
     return await current(call)
 
 
@@ -231,44 +194,6 @@ ROUTES = [
         prompt=True,
     ),
     Route(
-        "GET",
-        "/api/queue",
-        list_queue,
-        "queue.read",
-        answer=JobsPage,
-        summary="The queue in scheduling order, each waiting job with its reason",
-        query=PageQuery,
-        tags=TAGS,
-    ),
-    Route(
-        "GET",
-        "/api/queue/stats",
-        stats,
-        "queue.read",
-        answer=StatsView,
-        summary="How many jobs are in which state, and why they wait",
-        tags=TAGS,
-    ),
-    Route(
-        "GET",
-        "/api/queue/me",
-        list_mine,
-        "queue.read",
-        answer=FoundJobsPage,
-        summary="The caller's own jobs, newest first",
-        query=MineQuery,
-        tags=TAGS,
-    ),
-    Route(
-        "GET",
-        "/api/queue/position/{id}",
-        position,
-        "queue.read",
-        answer=PositionView,
-        summary="Where a job stands in line",
-        tags=TAGS,
-    ),
-    Route(
         "POST",
         "/api/queue/{id}/cancel",
         cancel,
@@ -294,8 +219,10 @@ ROUTES = [
         "/api/queue/{id}/approve",
         approve,
         "queue.approve",
-        answer=WholeJobView,
-        summary="Let a job that waits for an approval queue",
+        NoteBody,
+        WholeJobView,
+        "Let a job that waits for an approval queue",
+        body_required=False,
         tags=TAGS,
     ),
     Route(

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.http.api.deps import Deps, deps_of
+from simpletuner_fleet.core.people.visibility import Belonging, may_see
+from simpletuner_fleet.http.api.deps import Deps, deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.protocol.sse import encode_raw
@@ -12,16 +13,20 @@ from simpletuner_fleet.protocol.sse import encode_raw
 MAX_BUFFER_BYTES = 256 * 1024
 NEEDED_FOR = {"worker": "admin.workers", "audit": "admin.workers"}
 """Events that not every reader of jobs may see."""
+JOB = "job"
 
 
 class EventWatch:
     """One watcher. Whoever does not keep up is dropped and comes again."""
 
-    __slots__ = ("_caller", "_deps", "_hidden", "_ip", "events")
+    __slots__ = ("_call", "_caller", "_deps", "_hidden", "_ip", "_onlooker", "_organisation", "events")
 
     def __init__(self, deps: Deps, call: Call[None]) -> None:
         self._deps = deps
         self._caller, self._ip = call.principal.id, call.ip
+        self._call = call
+        self._organisation = deps.fleet.organisation
+        self._onlooker = onlooker_of(call)
         self._hidden = frozenset(
             event for event, permission in NEEDED_FOR.items() if not call.principal.can(permission)
         )
@@ -35,8 +40,19 @@ class EventWatch:
         self._tell(deps.hub.event_id, "ready", {"at": rfc3339(deps.fleet.clock.now())})
 
     def _tell(self, event_id: int, event: str, data: dict[str, Any]) -> None:
-        if event not in self._hidden:
-            self.events.push(encode_raw(event, event_id, msgspec.json.encode({"type": event, **data})))
+        if event in self._hidden:
+            return
+        shown = {"type": event, **data}
+        if event == JOB and not self._sees(shown.pop("belongs", None)):
+            return
+        self.events.push(encode_raw(event, event_id, msgspec.json.encode(shown)))
+
+    def _sees(self, thing: Belonging | None) -> bool:
+        """Who has left a team since they began to watch hears no more of it."""
+        if self._organisation is not self._deps.fleet.organisation:
+            self._organisation = self._deps.fleet.organisation
+            self._onlooker = onlooker_of(self._call)
+        return self._onlooker.above if thing is None else may_see(self._onlooker, thing)
 
     def _ping(self) -> bytes:
         now = rfc3339(self._deps.fleet.clock.now())

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.http.api.deps import Deps, deps_of
+from simpletuner_fleet.http.api.deps import Deps, whole_deps
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Route
 from simpletuner_fleet.storage.probe import prove_storage
 
@@ -36,8 +36,8 @@ async def live(call: Call[None]) -> LiveAnswer:
 
 async def ready(call: Call[None]) -> ReadyAnswer:
     """Store and storage can be read and written; otherwise the answer is 503, and says which cannot."""
-    await _proof(deps_of(call))
-    return ReadyAnswer(storage="low" if deps_of(call).space.is_low() else "ok")
+    await _proof(whole_deps(call))
+    return ReadyAnswer(storage="low" if whole_deps(call).space.is_low() else "ok")
 
 
 async def _proof(deps: Deps) -> None:

@@ -2,14 +2,14 @@
 
 from simpletuner_fleet.http.access.auth import Authenticator
 from simpletuner_fleet.http.api import telemetry
-from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.deps import whole_deps
 from simpletuner_fleet.http.edge.admission import is_local_call
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Reply, Route
 from simpletuner_fleet.queries import read_models
 
 
 async def metrics(call: Call[None]) -> Reply:
-    deps = deps_of(call)
+    deps = whole_deps(call)
     if not deps.metrics_public and not is_local_call(call.ip, call.headers):
         await Authenticator(deps.credentials, deps.fleet.clock.now).user(call.headers)
     page = deps.telemetry.page(

@@ -1,0 +1,37 @@
+"""`simpletuner approvals …`"""
+
+from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
+from simpletuner_fleet.settings import values
+
+JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
+NOTE = argument("--note", default="", metavar="TEXT", help="Why, for its owner to read")
+RULE = (
+    argument("name", metavar="NAME"),
+    argument("--gpus-over", read=values.count, metavar="N", help="Jobs of more GPUs"),
+    argument("--hours-over", type=float, metavar="H", help="Jobs with a longer time limit, or none"),
+    argument("--gpu", metavar="GLOB", help="Jobs that can run on such GPUs alone; others are kept off them"),
+    switch("--first-job", help="Jobs of people who have completed none yet"),
+    argument("--config-glob", metavar="GLOB", help="Jobs of configs with such names"),
+    argument("--trainer", metavar="NAME", help="Jobs of this trainer"),
+    argument("--team", metavar="TEAM", help="Jobs of this team"),
+    argument("--by", choices=("leads", "admins", "people"), help="Who must approve (default: leads)"),
+    repeated("--person", "USER", "One of those who must, with --by people; may be repeated"),
+    argument("--count", read=values.positive_count, metavar="N", help="How many of them (default: 1)"),
+    argument("--expires", read=values.seconds, metavar="TIME", help="How long it waits (default: 1d)"),
+    switch("--for-approvers-too", help="Also for those who may approve every job"),
+)
+
+APPROVALS = Noun(
+    "approvals",
+    "Jobs that need somebody's approval",
+    "nouns.approvals",
+    (
+        Verb("list", "List what waits for you, and what your own jobs wait for"),
+        Verb("get", "Show whose word a job waits for, or had", (JOB,)),
+        Verb("approve", "Approve a job", (JOB, NOTE)),
+        Verb("reject", "Reject a job", (JOB, NOTE)),
+        Verb("rules", "List the rules about which jobs need an approval"),
+        Verb("add-rule", "Set a rule: a job needs an approval where all that is named is so", RULE),
+        Verb("delete-rule", "Delete a rule", (argument("rule", metavar="ID"),)),
+    ),
+)

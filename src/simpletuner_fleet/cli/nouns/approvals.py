@@ -1,0 +1,100 @@
+"""`simpletuner approvals …`"""
+
+import argparse
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago
+from simpletuner_fleet.cli.remote import lookup
+from simpletuner_fleet.cli.remote.api import connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.languages import _
+
+APPROVALS = "/api/approvals"
+RULES = f"{APPROVALS}/rules"
+OPTIONS = {"config": "config_glob"}
+"""Where the option has another name than the field."""
+CONDITIONS = ("gpus_over", "hours_over", "gpu", "first_job", "config", "trainer", "team")
+
+
+def _votes(approval: dict[str, Any]) -> str:
+    said = (f"{vote['name']}: {vote['note']}" if vote["note"] else vote["name"] for vote in approval["votes"])
+    return "; ".join(said)
+
+
+def _conditions(rule: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={rule[name]}" for name in CONDITIONS if rule.get(name) not in (None, "", False))
+
+
+LIST = (
+    *(field("job_id", "JOB"), field("job_name", "NAME"), field("owner_name", "OWNER"), field("gpus")),
+    Column("WAITS FOR", lambda approval: ", ".join(approval["missing"]), shrinks=True),
+    Column("ASKED", lambda approval: ago(approval.get("asked_at")), goes=1),
+    Column("YOURS", lambda approval: approval["yours_to_decide"]),
+)
+DETAIL = (
+    *(field("job_id", "JOB"), field("job_name", "NAME"), field("owner_name", "OWNER"), field("state")),
+    Column("WAITS FOR", lambda approval: ", ".join(approval["missing"])),
+    Column("APPROVED BY", _votes),
+    *(field("decided_by", "DECIDED BY"), field("note"), field("expires_at", "EXPIRES")),
+)
+RULE = (
+    *(field("id"), field("name"), Column("WHERE", _conditions)),
+    *(field("by"), field("count"), field("expires_s", "EXPIRES AFTER (S)", goes=1)),
+)
+
+
+def list_(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).items("approvals", api.items(APPROVALS, "approvals"), LIST)
+    return ExitCode.OK
+
+
+def get(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        job_id = lookup.job(api, args.job)["id"]
+        Output(args).item(api.get(f"{APPROVALS}/{segment(job_id)}"), DETAIL, id_field="job_id")
+    return ExitCode.OK
+
+
+def approve(args: argparse.Namespace) -> int:
+    return _decide(args, "approve")
+
+
+def reject(args: argparse.Namespace) -> int:
+    return _decide(args, "reject")
+
+
+def _decide(args: argparse.Namespace, verb: str) -> int:
+    with connected(args) as api:
+        job_id = lookup.job(api, args.job)["id"]
+        answer = api.post(f"{APPROVALS}/{segment(job_id)}/{verb}", {"note": args.note})
+        Output(args).item(answer, DETAIL, id_field="job_id")
+    return ExitCode.OK
+
+
+def rules(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).items("rules", api.items(RULES, "rules"), RULE)
+    return ExitCode.OK
+
+
+def add_rule(args: argparse.Namespace) -> int:
+    asked = {
+        **{name: getattr(args, OPTIONS.get(name, name)) for name in ("name", *CONDITIONS, "by", "count")},
+        "people": args.person,
+        "expires_s": args.expires,
+        "exempts_approvers": False if args.for_approvers_too else None,
+    }
+    body = {name: value for name, value in asked.items() if value not in (None, "", [])}
+    with connected(args) as api:
+        Output(args).item(api.post(RULES, body), RULE)
+    return ExitCode.OK
+
+
+def delete_rule(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.delete(f"{RULES}/{segment(args.rule)}")
+        Output(args).say(_("the rule %(id)s is deleted", id=args.rule))
+    return ExitCode.OK

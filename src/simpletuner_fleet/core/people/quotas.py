@@ -1,0 +1,220 @@
+"""Quotas: how much of the fleet a person, a team or everybody may use, and what happens at the ceiling."""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from math import isfinite
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.bounds import MAX_AMOUNT
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.placement.usage import EVERYBODY, HOUR_S, UseLedger, person, team
+
+
+class QuotaKind(StrEnum):
+    RUNNING_JOBS = "running_jobs"
+    GPUS = "gpus"
+    GPU_HOURS_DAY = "gpu_hours_day"
+    GPU_HOURS_MONTH = "gpu_hours_month"
+    JOBS_PER_HOUR = "jobs_per_hour"
+    STORED_BYTES = "stored_bytes"
+
+
+class QuotaScope(StrEnum):
+    PERSON = "person"
+    TEAM = "team"
+    ROLE = "role"
+    """Of each person who has the role."""
+    EACH = "each"
+    """Of each person there is."""
+    ALL = "all"
+    """Of all of them together."""
+
+
+class QuotaAction(StrEnum):
+    WARN = "warn"
+    """Says so to who submits, and lets the job go on."""
+    WAIT = "wait"
+    """The job stands in line until there is room."""
+    REFUSE = "refuse"
+    APPROVE = "approve"
+    """The job waits for somebody's approval, and is exempt once it has it."""
+
+
+KIND_NAMES = {
+    QuotaKind.RUNNING_JOBS: N_("running jobs"),
+    QuotaKind.GPUS: N_("GPUs at once"),
+    QuotaKind.GPU_HOURS_DAY: N_("GPU-hours a day"),
+    QuotaKind.GPU_HOURS_MONTH: N_("GPU-hours a month"),
+    QuotaKind.JOBS_PER_HOUR: N_("jobs an hour"),
+    QuotaKind.STORED_BYTES: N_("stored bytes"),
+}
+ACTIONS: dict[QuotaKind, frozenset[QuotaAction]] = {
+    QuotaKind.JOBS_PER_HOUR: frozenset(QuotaAction) - {QuotaAction.WAIT},
+    QuotaKind.STORED_BYTES: frozenset({QuotaAction.REFUSE}),
+}
+"""What can be done at the ceiling of a kind; everything where a kind is not named."""
+OF_ONE = (QuotaScope.PERSON, QuotaScope.TEAM, QuotaScope.ROLE)
+"""Scopes that name whose quota it is."""
+
+
+class Quota(Struct, frozen=True, kw_only=True):
+    id: str
+    kind: QuotaKind
+    scope: QuotaScope
+    subject: str = ""
+    """The id of the person or team, or the role; empty for each person and for all."""
+    ceiling: float
+    action: QuotaAction = QuotaAction.WAIT
+    warn_at: float = 0.8
+    """From this share of the ceiling on, whoever submits is told."""
+    created_at: float = 0.0
+
+
+class QuotaStanding(Struct, frozen=True, kw_only=True):
+    """How one quota stands for one account."""
+
+    quota: Quota
+    account: str
+    used: float
+    frees_at: float | None = None
+    """When some of it comes back by itself; None: when a job ends."""
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.quota.ceiling - self.used)
+
+
+def checked_quota(quota: Quota) -> Quota:
+    if not isfinite(quota.ceiling) or not 0 <= quota.ceiling <= MAX_AMOUNT:
+        raise Invalid("A ceiling is 0 or more.", path="$.ceiling")
+    if not 0 < quota.warn_at <= 1:
+        raise Invalid("warn_at is a share of the ceiling: more than 0 and at most 1.", path="$.warn_at")
+    if (quota.scope in OF_ONE) != bool(quota.subject):
+        raise Invalid(
+            "A quota of a person, a team or a role names which; one of each or of all names none.",
+            path="$.subject",
+        )
+    if quota.kind is QuotaKind.STORED_BYTES and quota.scope is QuotaScope.ALL:
+        raise Invalid("Stored bytes have a quota of a person, a team or a role, or of each.", path="$.scope")
+    possible = ACTIONS.get(quota.kind, frozenset(QuotaAction))
+    if quota.action not in possible:
+        raise Invalid(
+            f"At the ceiling of {quota.kind} there can be {', '.join(sorted(possible))}.", path="$.action"
+        )
+    return quota
+
+
+class QuotaBook:
+    """All quotas, beside what is used of them: asked for every job that is admitted or placed."""
+
+    def __init__(
+        self, quotas: Iterable[Quota], roles: Mapping[str, str], names: Mapping[str, str], usage: UseLedger
+    ) -> None:
+        self.quotas = tuple(quotas)
+        self.names = names
+        """Of people and teams, by id."""
+        self.usage = usage
+        self.now = 0.0
+        """When the running step began; whoever begins one sets it."""
+        self._roles = roles
+        self._named: dict[tuple[QuotaScope, str], list[Quota]] = {}
+        for quota in self.quotas:
+            self._named.setdefault((quota.scope, quota.subject), []).append(quota)
+
+    def concerning(self, owner: str, team_id: str) -> Iterable[tuple[Quota, str]]:
+        """Returns each quota that such a job is counted in, with the account it is counted by."""
+        role = self._roles.get(owner, "")
+        for key, account in (
+            ((QuotaScope.PERSON, owner), person(owner)),
+            ((QuotaScope.TEAM, team_id), team(team_id)),
+            ((QuotaScope.ROLE, role), person(owner)),
+            ((QuotaScope.EACH, ""), person(owner)),
+            ((QuotaScope.ALL, ""), EVERYBODY),
+        ):
+            for quota in self._named.get(key, ()) if key[1] or key[0] not in OF_ONE else ():
+                yield quota, account
+
+    def keeps_waiting(self, job: Job) -> QuotaStanding | None:
+        """Returns the quota for which this job has to wait, if there is one."""
+        for quota, account in self.concerning(job.owner, job.team):
+            if quota.action is QuotaAction.WAIT:
+                standing = self.standing(quota, account, self.now)
+                if standing.used + _needs(quota.kind, job) > quota.ceiling:
+                    return standing
+        return None
+
+    def passed_by(self, job: Job, actions: Collection[QuotaAction]) -> list[QuotaStanding]:
+        """Returns the quotas that this job, once admitted, would be above; those that wait before it count as well."""
+        passed = []
+        for quota, account in self.concerning(job.owner, job.team):
+            if quota.action in actions and quota.kind is not QuotaKind.STORED_BYTES:
+                standing = self.standing(quota, account, self.now, with_waiting=True)
+                if standing.used + _needs(quota.kind, job) > quota.ceiling:
+                    passed.append(standing)
+        return passed
+
+    def nearly_reached(self, job: Job) -> list[QuotaStanding]:
+        """Returns those of which so much is used, by such jobs, that their owner is told."""
+        standings = [
+            self.standing(quota, account, self.now, with_waiting=True)
+            for quota, account in self.concerning(job.owner, job.team)
+            if quota.kind is not QuotaKind.STORED_BYTES
+        ]
+        return [one for one in standings if one.used >= one.quota.warn_at * one.quota.ceiling]
+
+    def standing(
+        self, quota: Quota, account: str, now: float, *, with_waiting: bool = False
+    ) -> QuotaStanding:
+        """What is stored is not counted here: it takes a walk through the storage's rows."""
+        usage = self.usage
+        used, frees_at = 0.0, None
+        match quota.kind:
+            case QuotaKind.RUNNING_JOBS:
+                used = usage.running[account] + (usage.waiting[account] if with_waiting else 0)
+            case QuotaKind.GPUS:
+                used = usage.gpus[account] + (usage.waiting_gpus[account] if with_waiting else 0)
+            case QuotaKind.GPU_HOURS_DAY:
+                used, frees_at = usage.gpu_hours(usage.day, account, now), usage.day.ends
+            case QuotaKind.GPU_HOURS_MONTH:
+                used, frees_at = usage.gpu_hours(usage.month, account, now), usage.month.ends
+            case QuotaKind.JOBS_PER_HOUR:
+                moments = usage.submitted_since(account, now - HOUR_S)
+                used, frees_at = len(moments), moments[0] + HOUR_S if moments else None
+        return QuotaStanding(quota=quota, account=account, used=used, frees_at=frees_at)
+
+
+def _needs(kind: QuotaKind, job: Job) -> float:
+    """Returns what one more such job takes of it. Hours are not known before: any that are left suffice."""
+    match kind:
+        case QuotaKind.GPUS:
+            return job.requires.gpus
+        case QuotaKind.RUNNING_JOBS | QuotaKind.JOBS_PER_HOUR:
+            return 1
+        case _:
+            return 1e-9 if job.requires.gpus else 0.0
+
+
+def quota_params(book: QuotaBook, standing: QuotaStanding) -> dict[str, Any]:
+    """Says which quota it is, whose, how much of it is used, and when some of it comes back."""
+    quota = standing.quota
+    params: dict[str, Any] = {
+        "quota": quota.id,
+        "kind": quota.kind.value,
+        "whose": whose(quota, book.names),
+        "used": round(standing.used, 2),
+        "ceiling": quota.ceiling,
+    }
+    if standing.frees_at is not None:
+        at = datetime.fromtimestamp(standing.frees_at, UTC)
+        params |= {"frees": at.strftime("%Y-%m-%d %H:%M UTC"), "frees_at": standing.frees_at}
+    return params
+
+
+def whose(quota: Quota, names: Mapping[str, str]) -> str:
+    """Names its owner as the command line does."""
+    return f"{quota.scope} {names.get(quota.subject, quota.subject)}" if quota.subject else quota.scope.value

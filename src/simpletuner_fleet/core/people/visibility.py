@@ -1,0 +1,45 @@
+"""Who may see what: the one rule behind every list, page, stream and error of what belongs to somebody.
+
+A thing belongs to a person, and perhaps to a team. Its owner sees it, and whoever stands above; others see it as far as
+its visibility says. Whoever may not see a thing is told that there is none.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Visibility(StrEnum):
+    PRIVATE = "private"
+    TEAM = "team"
+    EVERYBODY = "everybody"
+
+
+class Belonging(Struct, frozen=True):
+    """Whose a thing is, and who else may see it."""
+
+    owner: str
+    team: str = ""
+    """The id of its team; empty where it belongs to none."""
+    visibility: Visibility = Visibility.EVERYBODY
+
+
+class Onlooker(Struct, frozen=True, kw_only=True):
+    """Whoever looks."""
+
+    ids: frozenset[str] = frozenset()
+    """The ids under which things are theirs: a token's own, and that of the user it acts for."""
+    teams: frozenset[str] = frozenset()
+    """The ids of the teams they belong to, in whichever role."""
+    above: bool = False
+    """Sees everything, as an administrator does."""
+
+
+EVERYBODYS_EYES = Onlooker(above=True)
+"""For the server itself, which looks at everything."""
+
+
+def may_see(onlooker: Onlooker, thing: Belonging) -> bool:
+    if onlooker.above or thing.visibility is Visibility.EVERYBODY or thing.owner in onlooker.ids:
+        return True
+    return thing.visibility is Visibility.TEAM and bool(thing.team) and thing.team in onlooker.teams

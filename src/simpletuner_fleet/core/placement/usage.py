@@ -1,0 +1,197 @@
+"""What people and teams use of the fleet now, and have used of late: counted as attempts begin and end, never recounted.
+
+Hours are those between an attempt's acceptance and its end, times its GPUs. Of what still runs no list is walked: with G
+GPUs in all that began at times whose GPU-weighted sum is S, they have used G·now - S.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+
+HOUR_S = 3600.0
+EVERYBODY = "all"
+WAITING_STATES = frozenset({JobState.BLOCKED, JobState.QUEUED})
+
+
+def person(user_id: str) -> str:
+    return f"person:{user_id}"
+
+
+def team(team_id: str) -> str:
+    return f"team:{team_id}"
+
+
+def counted_for(owner: str, team_id: str) -> tuple[str, ...]:
+    """Returns the accounts that a job of this owner and team is counted in."""
+    return (person(owner), EVERYBODY, team(team_id)) if team_id else (person(owner), EVERYBODY)
+
+
+class Charge(Struct, frozen=True):
+    """What one attempt has cost, or costs while it has not ended."""
+
+    owner: str
+    team: str
+    gpus: int
+    begun_at: float
+    ended_at: float
+
+
+class Window(Struct):
+    """The present day or month: when it began, when it ends, and what was used of it."""
+
+    begins: float = 0.0
+    ends: float = 0.0
+    ended: dict[str, float] = {}
+    """GPU-seconds of attempts that are over, by account."""
+    starts: dict[str, float] = {}
+    """Of attempts that go on: the GPU-weighted sum of when they began, but not before the window."""
+
+
+def day_of(now: float) -> tuple[float, float]:
+    """Returns when the day of this moment begins and ends, in UTC."""
+    midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight.timestamp(), (midnight + timedelta(days=1)).timestamp()
+
+
+def month_of(now: float) -> tuple[float, float]:
+    first = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return first.timestamp(), (first + timedelta(days=32)).replace(day=1).timestamp()
+
+
+class Going(Struct, frozen=True):
+    """An attempt that goes on."""
+
+    owner: str
+    team: str
+    gpus: int
+    begun_at: float | None
+    """None while it is an offer."""
+    offered_at: float
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        return counted_for(self.owner, self.team)
+
+
+class UseLedger:
+    def __init__(self) -> None:
+        self.running: dict[str, int] = defaultdict(int)
+        self.gpus: dict[str, int] = defaultdict(int)
+        self.waiting: dict[str, int] = defaultdict(int)
+        self.waiting_gpus: dict[str, int] = defaultdict(int)
+        self.day = Window(ended=defaultdict(float), starts=defaultdict(float))
+        self.month = Window(ended=defaultdict(float), starts=defaultdict(float))
+        self._timed: dict[str, int] = defaultdict(int)
+        """GPUs whose time runs, by account."""
+        self.going: dict[str, Going] = {}
+        """By the attempt's id."""
+        self._submitted: dict[str, deque[float]] = defaultdict(deque)
+
+    def advance(self, now: float) -> bool:
+        """Begins a new day or month where one has begun; returns whether it has."""
+        new = False
+        for window, bounds in ((self.day, day_of), (self.month, month_of)):
+            if window.begins <= now < window.ends:
+                continue
+            new = True
+            window.begins, window.ends = bounds(now)
+            window.ended.clear()
+            window.starts.clear()
+            for one in self.going.values():
+                if one.begun_at is not None:
+                    for account in one.accounts:
+                        window.starts[account] += one.gpus * max(one.begun_at, window.begins)
+        return new
+
+    def see_attempt(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
+        if before is not None and after is not None and _as_before(before, after):
+            return
+        owner, team_id = (job.owner, job.team) if job else ("", "")
+        accounts = counted_for(owner, team_id)
+        for attempt, sign in ((before, -1), (after, 1)):
+            if attempt is None:
+                continue
+            if attempt.live:
+                self._count(accounts, attempt, sign)
+                going = Going(owner, team_id, len(attempt.gpus), attempt.accepted_at, attempt.offered_at)
+                if sign > 0:
+                    self.going[attempt.id] = going
+                else:
+                    self.going.pop(attempt.id, None)
+            elif attempt.accepted_at is not None and attempt.ended_at is not None and attempt.gpus:
+                gpus, begun, ended = len(attempt.gpus), attempt.accepted_at, attempt.ended_at
+                self._charge(accounts, gpus, begun, ended, sign)
+
+    def _count(self, accounts: tuple[str, ...], attempt: Attempt, sign: int) -> None:
+        gpus, since = len(attempt.gpus), attempt.accepted_at
+        for account in accounts:
+            self.running[account] += sign
+            self.gpus[account] += sign * gpus
+        if since is None or not gpus:
+            return
+        for account in accounts:
+            self._timed[account] += sign * gpus
+            for window in (self.day, self.month):
+                window.starts[account] += sign * gpus * max(since, window.begins)
+
+    def take_charges(self, charges: Iterable[Charge]) -> None:
+        """Counts attempts that ended before anybody counted."""
+        for one in charges:
+            self._charge(counted_for(one.owner, one.team), one.gpus, one.begun_at, one.ended_at, 1)
+
+    def _charge(
+        self, accounts: tuple[str, ...], gpus: int, begun_at: float, ended_at: float, sign: int
+    ) -> None:
+        for window in (self.day, self.month):
+            seconds = ended_at - max(begun_at, window.begins)
+            if seconds > 0:
+                for account in accounts:
+                    window.ended[account] += sign * gpus * seconds
+
+    def see_job(self, before: Job | None, after: Job | None) -> None:
+        if before is not None and after is not None and before.state is after.state:
+            return
+        for job, sign in ((before, -1), (after, 1)):
+            if job is not None and job.state in WAITING_STATES:
+                for account in counted_for(job.owner, job.team):
+                    self.waiting[account] += sign
+                    self.waiting_gpus[account] += sign * job.requires.gpus
+        if before is None and after is not None:
+            self.note_submission(after)
+        elif after is None and before is not None:
+            for account in counted_for(before.owner, before.team):
+                if self._submitted[account] and self._submitted[account][-1] == before.created_at:
+                    self._submitted[account].pop()
+
+    def note_submission(self, job: Job) -> None:
+        for account in counted_for(job.owner, job.team):
+            self.submitted_since(account, job.created_at - HOUR_S).append(job.created_at)
+
+    def take_submissions(self, jobs: Iterable[Job]) -> None:
+        """Counts those of the last hour anew, in the order in which they came."""
+        self._submitted.clear()
+        for job in jobs:
+            self.note_submission(job)
+
+    def submitted_since(self, account: str, at: float) -> deque[float]:
+        """Returns when jobs were submitted since then, the oldest first."""
+        moments = self._submitted[account]
+        while moments and moments[0] <= at:
+            moments.popleft()
+        return moments
+
+    def gpu_hours(self, window: Window, account: str, now: float) -> float:
+        going = self._timed[account] * now - window.starts[account]
+        return max(0.0, window.ended[account] + going) / HOUR_S
+
+
+def _as_before(before: Attempt, after: Attempt) -> bool:
+    return (
+        before.state is after.state
+        and before.accepted_at == after.accepted_at
+        and before.ended_at == after.ended_at
+    )

@@ -1,0 +1,41 @@
+"""What was used before anybody counted: looked up once, where a quota or a share needs it."""
+
+from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind
+from simpletuner_fleet.core.placement.shares import HALF_LIVES_KEPT, Shares
+from simpletuner_fleet.core.placement.usage import HOUR_S, UseLedger
+from simpletuner_fleet.engine.organisation import Organisation
+from simpletuner_fleet.ports import JobFilter, View
+
+MOST_JOBS_AN_HOUR = 1_000_000
+OF_HOURS = (QuotaKind.GPU_HOURS_DAY, QuotaKind.GPU_HOURS_MONTH)
+
+
+def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> QuotaBook | None:
+    """None where there are no quotas."""
+    quotas = organisation.quotas
+    if not quotas:
+        return None
+    if _any_of(quotas, *OF_HOURS):
+        usage.day.ended.clear()
+        usage.month.ended.clear()
+        usage.take_charges(view.charges_since(usage.month.begins))
+    if _any_of(quotas, QuotaKind.JOBS_PER_HOUR):
+        recent = view.jobs_page(JobFilter(created_since=now - HOUR_S), None, MOST_JOBS_AN_HOUR)
+        usage.take_submissions(reversed(recent))
+    return QuotaBook(quotas, dict(organisation.roles), organisation.names, usage)
+
+
+def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:
+    """None where shares do not count."""
+    chosen = organisation.fair_share
+    if not chosen.enabled:
+        return None
+    weights = {team.id: team.weight for team in organisation.teams.values()}
+    shares = Shares(chosen.half_life_s, weights, now)
+    shares.take_charges(view.charges_since(now - HALF_LIVES_KEPT * chosen.half_life_s))
+    shares.take_going(usage.going.values())
+    return shares
+
+
+def _any_of(quotas: tuple[Quota, ...], *kinds: QuotaKind) -> bool:
+    return any(quota.kind in kinds for quota in quotas)

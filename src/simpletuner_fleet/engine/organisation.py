@@ -1,0 +1,77 @@
+"""Teams, quotas and shares as the store keeps them: each is one document, and all together are held in memory."""
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.people.accounts import Role
+from simpletuner_fleet.core.people.approvals import ApprovalRule
+from simpletuner_fleet.core.people.ownership import Writer
+from simpletuner_fleet.core.people.quotas import Quota
+from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in, team_for, visibility_of
+from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
+from simpletuner_fleet.core.placement.shares import FairShare
+from simpletuner_fleet.ports import View
+
+QUOTA_PREFIX = "quota:"
+RULE_PREFIX = "approval_rule:"
+FAIR_SHARE_SETTING = "fair_share"
+
+
+class Organisation(Struct, frozen=True, kw_only=True):
+    """Everything that is said of teams. It is replaced as a whole and never changed."""
+
+    teams: dict[str, Team] = {}
+    """By id."""
+    roles: dict[str, Role] = {}
+    """Of every user, by id."""
+    names: dict[str, str] = {}
+    """Of every user and team, by id."""
+    quotas: tuple[Quota, ...] = ()
+    rules: tuple[ApprovalRule, ...] = ()
+    """Which jobs need an approval."""
+    fair_share: FairShare = FairShare()
+
+    def onlooker(self, ids: Iterable[str], *, above: bool) -> Onlooker:
+        whose = frozenset(one for one in ids if one)
+        teams = frozenset(team.id for team in self.teams.values() if not whose.isdisjoint(team.members))
+        return Onlooker(ids=whose, teams=teams, above=above)
+
+    def leads_any(self, user_id: str) -> bool:
+        return bool(self.led_by(frozenset({user_id})))
+
+    def led_by(self, ids: frozenset[str]) -> frozenset[str]:
+        """Returns the ids of the teams that one of these leads."""
+        return frozenset(team.id for team in self.teams.values() if role_in(team, ids) is TeamRole.LEAD)
+
+    def belonging(
+        self, writer: Writer, team: str | None, visibility: Visibility | None, default: Visibility
+    ) -> Belonging:
+        """Whose a new thing is, and who sees it."""
+        ids = [one for one in (writer.actor.id, writer.owns_as) if one]
+        its_team = team_for(self.teams, team, ids, above=writer.above) if self.teams or team else None
+        seen = visibility_of(visibility, its_team, default)
+        return Belonging(writer.owns_as, its_team.id if its_team else "", seen)
+
+
+NOBODY_ORGANISED = Organisation()
+
+
+def read_organisation(view: View) -> Organisation:
+    documents = view.settings_with_prefix(TEAM_PREFIX)
+    teams = [msgspec.json.decode(text, type=Team) for text in documents.values()]
+    users = view.users()
+    quotas = view.settings_with_prefix(QUOTA_PREFIX).values()
+    share = view.setting(FAIR_SHARE_SETTING)
+    return Organisation(
+        teams={team.id: team for team in teams},
+        roles={user.id: user.role for user in users},
+        names={**{user.id: user.name for user in users}, **{team.id: team.name for team in teams}},
+        rules=tuple(
+            msgspec.json.decode(text, type=ApprovalRule)
+            for text in view.settings_with_prefix(RULE_PREFIX).values()
+        ),
+        quotas=tuple(msgspec.json.decode(text, type=Quota) for text in quotas),
+        fair_share=msgspec.json.decode(share, type=FairShare) if share else FairShare(),
+    )

@@ -1,0 +1,182 @@
+"""What one onlooker sees of the store. Every look of a person or a program goes through here, and through nothing else.
+
+The rule is `core.people.visibility.may_see`; this is where it is put between whoever looks and the rows. What may not be
+seen is not there: no list counts it, and a look for it finds nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.configs.datasets import Dataset
+from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.people.approvals import Approval
+from simpletuner_fleet.core.people.visibility import Onlooker, may_see
+from simpletuner_fleet.core.publishing import Publication
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredManifest, View, WaitingGroup
+
+T = TypeVar("T")
+NOBODYS = frozenset(
+    {
+        *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since"),
+        *("worker", "worker_by_token_hash", "worker_by_name", "workers", "offline_workers_before"),
+        *("api_token", "api_token_by_hash", "api_tokens", "session", "sessions_of_user"),
+        *("user", "user_by_name", "users", "setting", "settings_with_prefix"),
+        *("audit_page", "audit_count", "audit_stats", "audit_range", "audit_hashes", "audit_head"),
+        *("stored_bytes_of", "stored_bytes_of_team", "unused_objects", "object_has_owner", "endings"),
+        *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
+        *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
+    }
+)
+"""What of a view is as it is for every onlooker: it belongs to nobody, is asked for by routes with a permission of their
+own, or only by the server itself. What is named neither here nor below cannot be asked for at all."""
+
+
+class SightView:
+    """A view that leaves out what the onlooker may not see; all else is as the view behind it says."""
+
+    def __init__(self, whole: View, onlooker: Onlooker) -> None:
+        self.whole = whole
+        self._onlooker = onlooker
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in NOBODYS:
+            raise AttributeError(f"nobody has said who may see what {name} finds (engine/sight.py)")
+        return getattr(self.whole, name)
+
+    def job(self, job_id: str) -> Job | None:
+        job = self.whole.job(job_id)
+        return job if job and may_see(self._onlooker, job.belongs) else None
+
+    def job_bundle(self, job_id: str) -> bytes | None:
+        return self.whole.job_bundle(job_id) if self.job(job_id) else None
+
+    def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
+        return self.whole.jobs_page(replace(where, seen_by=self._onlooker), before_seq, limit)
+
+    def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
+        return self.whole.jobs_sorted(replace(where, seen_by=self._onlooker), order, after, limit)
+
+    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
+        return self.whole.jobs_matching(replace(where, seen_by=self._onlooker))
+
+    def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
+        return self.whole.waiting_groups(replace(where, seen_by=self._onlooker), limit)
+
+    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
+        return self.whole.queue_page(after, limit, self._onlooker)
+
+    def job_counts(self, *, owner: str | None = None) -> dict[str, int]:
+        return self.whole.job_counts(self._onlooker, owner)
+
+    def dependents_of(self, job_id: str) -> list[Job]:
+        return [one for one in self.whole.dependents_of(job_id) if may_see(self._onlooker, one.belongs)]
+
+    def job_naming(self, dataset_id: str) -> str | None:
+        named_by = self.whole.job_naming(dataset_id)
+        return named_by if named_by and self.job(named_by) else None
+
+    def attempt(self, attempt_id: str) -> Attempt | None:
+        attempt = self.whole.attempt(attempt_id)
+        return attempt if attempt and self.job(attempt.job_id) else None
+
+    def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
+        return self.whole.attempt_by_epoch(job_id, epoch) if self.job(job_id) else None
+
+    def live_attempts(self) -> list[Attempt]:
+        return self._without_names(self.whole.live_attempts())
+
+    def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
+        return self._without_names(self.whole.live_attempts_of_worker(worker_id))
+
+    def _without_names(self, attempts: list[Attempt]) -> list[Attempt]:
+        """That a GPU is held is nobody's secret; by which job may be: such an attempt is of no job."""
+        return [one if self.job(one.job_id) else replace(one, id="", job_id="") for one in attempts]
+
+    def attempts_of_job(self, job_id: str) -> list[Attempt]:
+        return self.whole.attempts_of_job(job_id) if self.job(job_id) else []
+
+    def attempts_of_worker(self, worker_id: str, limit: int) -> list[Attempt]:
+        return [one for one in self.whole.attempts_of_worker(worker_id, limit) if self.job(one.job_id)]
+
+    def attempts_since(self, at: float, limit: int) -> list[Attempt]:
+        return [one for one in self.whole.attempts_since(at, limit) if self.job(one.job_id)]
+
+    def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
+        return self.whole.job_events(job_id, limit) if self.job(job_id) else []
+
+    def notes_of_job(self, job_id: str) -> list[JobNote]:
+        return self.whole.notes_of_job(job_id) if self.job(job_id) else []
+
+    def objects_of_job(self, job_id: str) -> dict[str, int]:
+        return self.whole.objects_of_job(job_id) if self.job(job_id) else {}
+
+    def approval(self, job_id: str) -> Approval | None:
+        return self.whole.approval(job_id) if self.job(job_id) else None
+
+    def pending_approvals(self, limit: int) -> list[Approval]:
+        return [one for one in self.whole.pending_approvals(limit) if self.job(one.job_id)]
+
+    def manifest(self, manifest_id: str) -> StoredManifest | None:
+        manifest = self.whole.manifest(manifest_id)
+        return manifest if manifest and self.job(manifest.job_id) else None
+
+    def manifests_of_job(self, job_id: str) -> list[StoredManifest]:
+        return self.whole.manifests_of_job(job_id) if self.job(job_id) else []
+
+    def newest_checkpoint(self, job_id: str) -> StoredManifest | None:
+        return self.whole.newest_checkpoint(job_id) if self.job(job_id) else None
+
+    def publication(self, job_id: str) -> Publication | None:
+        return self.whole.publication(job_id) if self.job(job_id) else None
+
+    def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
+        config = self.whole.config(name, version)
+        return config if config and may_see(self._onlooker, config.belongs) else None
+
+    def configs(self) -> list[ConfigVersion]:
+        return [one for one in self.whole.configs() if may_see(self._onlooker, one.belongs)]
+
+    def config_versions(self, name: str) -> list[ConfigVersion]:
+        return [one for one in self.whole.config_versions(name) if may_see(self._onlooker, one.belongs)]
+
+    def dataset(self, dataset_id: str) -> Dataset | None:
+        dataset = self.whole.dataset(dataset_id)
+        return dataset if dataset and may_see(self._onlooker, dataset.belongs) else None
+
+    def datasets(self) -> list[Dataset]:
+        return [one for one in self.whole.datasets() if may_see(self._onlooker, one.belongs)]
+
+    def dataset_file_size(self, dataset_ids: Sequence[str], sha256: str) -> int | None:
+        return self.whole.dataset_file_size([one for one in dataset_ids if self.dataset(one)], sha256)
+
+
+def seen_through(view: View, onlooker: Onlooker) -> View:
+    return view if onlooker.above else cast(View, SightView(view, onlooker))
+
+
+def unrestricted(view: View) -> View:
+    """The view behind an onlooker's: for counting who holds which GPU, never for showing whose job it is."""
+    return view.whole if isinstance(view, SightView) else view
+
+
+class SeenFleet(Fleet):
+    """The fleet as one onlooker sees it. It shares everything with the fleet itself, but for what it shows."""
+
+    __slots__ = ("_onlooker_of",)
+
+    def __init__(self, fleet: Fleet, onlooker_of: Callable[[], Onlooker]) -> None:
+        self.__dict__ = fleet.__dict__
+        self._onlooker_of = onlooker_of
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        onlooker = self._onlooker_of()
+        return await super().read(lambda view: look(seen_through(view, onlooker)))
+
+    async def read_now(self, look: Callable[[View], T]) -> T:
+        onlooker = self._onlooker_of()
+        return await super().read_now(lambda view: look(seen_through(view, onlooker)))

@@ -1,0 +1,276 @@
+"""Approvals: what waits for one's word, what one's own jobs wait for, and the rules that ask for it."""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from simpletuner_fleet.core.bounds import Count, Name, Remark, Seconds
+from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
+from simpletuner_fleet.core.jobs.submit_request import APPROVE
+from simpletuner_fleet.core.people.approvals import (
+    Approval,
+    ApprovalRule,
+    Approvers,
+    Voter,
+    asked_for,
+    may_decide,
+    missing,
+)
+from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.ownership import acts_for_itself_alone
+from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.orchestrator.organising import approvals
+from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING
+from simpletuner_fleet.ports import View
+
+TAGS = ("approvals",)
+READ = "queue.read"
+PERMISSION = "admin.limits"
+APPROVALS = "/api/approvals"
+MOST_TOLD = 500
+
+
+class RequirementView(Struct, kw_only=True):
+    why: str
+    by: str
+    people: list[str]
+    count: int
+
+
+class VoteView(Struct, kw_only=True):
+    name: str
+    at: str | None
+    note: str
+
+
+class ApprovalView(Struct, kw_only=True):
+    job_id: str
+    job_name: str
+    owner: str
+    owner_name: str
+    team: str
+    gpus: int
+    state: str
+    requirements: list[RequirementView]
+    missing: list[str]
+    """Whose word it still waits for, by the name of the rule."""
+    votes: list[VoteView]
+    asked_at: str | None
+    expires_at: str | None
+    """Null: it waits for ever."""
+    decided_at: str | None
+    decided_by: str
+    note: str
+    yours_to_decide: bool
+
+
+class PendingView(Struct):
+    approvals: list[ApprovalView]
+
+
+class NoteBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    note: Remark = ""
+
+
+class RuleBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A job needs an approval where everything that is named is so."""
+
+    name: Name
+    gpus_over: Count | None = None
+    hours_over: Seconds | None = None
+    gpu: Name = ""
+    first_job: bool = False
+    config: Name = ""
+    trainer: Name = ""
+    team: Name = ""
+    """Name or id."""
+    by: Approvers = Approvers.LEADS
+    people: list[Name] = []
+    """Names or ids."""
+    count: Count = 1
+    expires_s: Seconds = 86_400.0
+    exempts_approvers: bool = True
+
+
+class RulesView(Struct):
+    rules: list[ApprovalRule]
+
+
+def voter_of(call: Call[Any], job: Job) -> Voter:
+    caller, organisation = call.principal, deps_of(call).fleet.organisation
+    ids = frozenset(one for one in (caller.id, caller.owner_id) if one)
+    return Voter(
+        ids=ids,
+        name=caller.name,
+        leads_its_team=bool(job.team) and job.team in organisation.led_by(ids),
+        above=caller.can(APPROVE) and not acts_for_itself_alone(call),
+    )
+
+
+async def voter_for(call: Call[Any]) -> Voter:
+    job_id = call.path["id"]
+    job = await deps_of(call).fleet.read_now(lambda view: view.job(job_id))
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return voter_of(call, job)
+
+
+async def pending(call: Call[Any]) -> list[ApprovalView]:
+    """Returns what the caller may decide on, and what jobs of their own wait for; the oldest first."""
+
+    def look(view: View) -> list[tuple[Job, Approval, str]]:
+        known = ((one, view.job(one.job_id)) for one in view.pending_approvals(MOST_TOLD))
+        return [
+            (job, one, name_of(view, job.owner))
+            for one, job in known
+            if job is not None and job.hold is Hold.APPROVAL and job.state is JobState.BLOCKED
+        ]
+
+    shown = [_view(call, job, one, owner) for job, one, owner in await deps_of(call).fleet.read(look)]
+    own = {call.principal.id, call.principal.owns_as}
+    return [one for one in shown if one.yours_to_decide or one.owner in own]
+
+
+async def list_approvals(call: Call[None]) -> PendingView:
+    return PendingView(await pending(call))
+
+
+async def get_approval(call: Call[Any]) -> ApprovalView:
+    job_id = call.path["id"]
+
+    def look(view: View) -> tuple[Job | None, Approval | None, str]:
+        job = view.job(job_id)
+        return job, view.approval(job_id), name_of(view, job.owner) if job else ""
+
+    job, approval, owner = await deps_of(call).fleet.read(look)
+    if job is not None and approval is None and job.hold is Hold.APPROVAL:
+        approval = asked_for(job, [BY_SETTING], (), job.created_at)
+    if job is None or approval is None:
+        raise NotFound(f"No approval was ever asked for {job_id}.")
+    return _view(call, job, approval, owner)
+
+
+async def approve(call: Call[NoteBody | None]) -> ApprovalView:
+    note = call.body.note if call.body else ""
+    await approvals.approve(deps_of(call).fleet, call.path["id"], await voter_for(call), call.actor, note)
+    return await get_approval(call)
+
+
+async def reject(call: Call[NoteBody | None]) -> ApprovalView:
+    note = call.body.note if call.body else ""
+    await approvals.reject(deps_of(call).fleet, call.path["id"], await voter_for(call), call.actor, note)
+    return await get_approval(call)
+
+
+async def list_rules(call: Call[None]) -> RulesView:
+    return RulesView(list(deps_of(call).fleet.organisation.rules))
+
+
+async def create_rule(call: Call[RuleBody]) -> ApprovalRule:
+    asked = {**asdict(call.body), "people": tuple(call.body.people)}
+    return await approvals.create_rule(deps_of(call).fleet, ApprovalRule(id="", **asked), call.actor)
+
+
+async def delete_rule(call: Call[None]) -> Done:
+    await approvals.delete_rule(deps_of(call).fleet, call.path["rule"], call.actor)
+    return Done(id=call.path["rule"])
+
+
+def _view(call: Call[Any], job: Job, approval: Approval, owner_name: str) -> ApprovalView:
+    voter = voter_of(call, job)
+    undecided = approval.decided_at is None and approval.owner not in voter.ids
+    voted = any(vote.by in voter.ids for vote in approval.votes)
+    return ApprovalView(
+        job_id=job.id,
+        job_name=job.name or job.config_name,
+        owner=job.owner,
+        owner_name=owner_name,
+        team=job.team,
+        gpus=job.requires.gpus,
+        state=approval.state,
+        requirements=[
+            RequirementView(why=one.why, by=one.by, people=list(one.people), count=one.count)
+            for one in approval.requirements
+        ],
+        missing=[one.why for one in missing(approval)],
+        votes=[VoteView(name=vote.name, at=rfc3339(vote.at), note=vote.note) for vote in approval.votes],
+        asked_at=rfc3339(approval.asked_at),
+        expires_at=rfc3339(approval.expires_at),
+        decided_at=rfc3339(approval.decided_at),
+        decided_by=approval.decided_by,
+        note=approval.note,
+        yours_to_decide=undecided
+        and not voted
+        and any(may_decide(one, voter) for one in approval.requirements),
+    )
+
+
+ROUTES = [
+    Route(
+        "GET",
+        APPROVALS,
+        list_approvals,
+        READ,
+        answer=PendingView,
+        summary="What waits for the caller's approval, and what their own jobs wait for",
+        tags=TAGS,
+    ),
+    Route(
+        "GET", f"{APPROVALS}/rules", list_rules, PERMISSION, answer=RulesView, summary="The rules", tags=TAGS
+    ),
+    Route(
+        "POST",
+        f"{APPROVALS}/rules",
+        create_rule,
+        PERMISSION,
+        RuleBody,
+        ApprovalRule,
+        "Set a rule about which jobs need an approval",
+        status=201,
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        f"{APPROVALS}/rules/{{rule}}",
+        delete_rule,
+        PERMISSION,
+        answer=Done,
+        summary="Delete a rule; jobs that wait by it still need a decision",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        f"{APPROVALS}/{{id}}",
+        get_approval,
+        READ,
+        answer=ApprovalView,
+        summary="Whose word a job waits for, or had",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        f"{APPROVALS}/{{id}}/approve",
+        approve,
+        ANY_USER,
+        NoteBody,
+        ApprovalView,
+        "Approve a job of somebody else, with a note",
+        body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        f"{APPROVALS}/{{id}}/reject",
+        reject,
+        ANY_USER,
+        NoteBody,
+        ApprovalView,
+        "Reject a job of somebody else, with a note",
+        body_required=False,
+        tags=TAGS,
+    ),
+]

@@ -1,0 +1,172 @@
+"""Quotas: set by administrators, and seen with what is used of them by whomever they concern."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.bounds import Name
+from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind, QuotaStanding, whose
+from simpletuner_fleet.core.placement.usage import UseLedger, person, team
+from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.orchestrator.organising import quotas
+from simpletuner_fleet.orchestrator.organising.quotas import NewQuota, QuotaChange
+from simpletuner_fleet.ports import View
+
+TAGS = ("quotas",)
+PERMISSION = "admin.limits"
+QUOTAS = "/api/quotas"
+
+
+class QuotaView(Struct, kw_only=True):
+    id: str
+    kind: str
+    scope: str
+    subject: str
+    whose: str
+    """The owner by name."""
+    ceiling: float
+    action: str
+    warn_at: float
+
+
+class QuotasView(Struct):
+    quotas: list[QuotaView]
+
+
+class StandingView(QuotaView, kw_only=True):
+    used: float
+    left: float
+    frees_at: str | None
+    """When some of it comes back by itself; null: when a job ends, or something stored is deleted."""
+
+
+class OwnQuotasView(Struct):
+    quotas: list[StandingView]
+
+
+class NewQuotaBody(NewQuota, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    subject: Name = ""
+
+
+class QuotaChangeBody(QuotaChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+
+async def list_quotas(call: Call[None]) -> QuotasView:
+    organisation = deps_of(call).fleet.organisation
+    return QuotasView([QuotaView(**_fields(quota, organisation.names)) for quota in organisation.quotas])
+
+
+async def own_quotas(call: Call[None]) -> OwnQuotasView:
+    return OwnQuotasView(await standings(call))
+
+
+async def create_quota(call: Call[NewQuotaBody]) -> QuotaView:
+    return _view(call, await quotas.create_quota(deps_of(call).fleet, call.body, call.actor))
+
+
+async def change_quota(call: Call[QuotaChangeBody]) -> QuotaView:
+    changed = await quotas.change_quota(deps_of(call).fleet, call.path["id"], call.body, call.actor)
+    return _view(call, changed)
+
+
+async def delete_quota(call: Call[None]) -> Done:
+    await quotas.delete_quota(deps_of(call).fleet, call.path["id"], call.actor)
+    return Done(id=call.path["id"])
+
+
+async def standings(call: Call[Any]) -> list[StandingView]:
+    """Returns every quota that the caller's own jobs are counted in; of their teams, those of the teams."""
+    fleet, onlooker = deps_of(call).fleet, onlooker_of(call)
+    organisation, book = fleet.organisation, fleet.book or QuotaBook((), {}, {}, UseLedger())
+    owner, now = call.principal.owns_as, fleet.clock.now()
+    stored = await fleet.read(lambda view: _stored(view, organisation.quotas, owner, onlooker.teams))
+    seen: dict[tuple[str, str], QuotaStanding] = {}
+    for team_id in ("", *sorted(onlooker.teams)):
+        for quota, account in book.concerning(owner, team_id):
+            seen[quota.id, account] = book.standing(quota, account, now)
+    return [
+        StandingView(
+            **_fields(one.quota, organisation.names),
+            used=stored.get(account, 0.0) if one.quota.kind is QuotaKind.STORED_BYTES else one.used,
+            left=max(0.0, one.quota.ceiling - stored.get(account, 0.0))
+            if one.quota.kind is QuotaKind.STORED_BYTES
+            else one.left,
+            frees_at=rfc3339(one.frees_at),
+        )
+        for (_, account), one in seen.items()
+    ]
+
+
+def _stored(view: View, known: Iterable[Quota], owner: str, teams: Iterable[str]) -> dict[str, float]:
+    """Walks what is stored, so only where a quota of it says how much that may be."""
+    if all(quota.kind is not QuotaKind.STORED_BYTES for quota in known):
+        return {}
+    return {
+        person(owner): view.stored_bytes_of(owner),
+        **{team(one): view.stored_bytes_of_team(one) for one in teams},
+    }
+
+
+def _view(call: Call[Any], quota: Quota) -> QuotaView:
+    return QuotaView(**_fields(quota, deps_of(call).fleet.organisation.names))
+
+
+def _fields(quota: Quota, names: dict[str, str]) -> dict[str, Any]:
+    return {
+        "id": quota.id,
+        "kind": quota.kind,
+        "scope": quota.scope,
+        "subject": quota.subject,
+        "whose": whose(quota, names),
+        "ceiling": quota.ceiling,
+        "action": quota.action,
+        "warn_at": quota.warn_at,
+    }
+
+
+ROUTES = [
+    Route("GET", QUOTAS, list_quotas, PERMISSION, answer=QuotasView, summary="All quotas", tags=TAGS),
+    Route(
+        "GET",
+        f"{QUOTAS}/me",
+        own_quotas,
+        ANY_USER,
+        answer=OwnQuotasView,
+        summary="The quotas that concern the caller, with what is used and what is left",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        QUOTAS,
+        create_quota,
+        PERMISSION,
+        NewQuotaBody,
+        QuotaView,
+        "Set a quota",
+        status=201,
+        tags=TAGS,
+    ),
+    Route(
+        "PATCH",
+        f"{QUOTAS}/{{id}}",
+        change_quota,
+        PERMISSION,
+        QuotaChangeBody,
+        QuotaView,
+        "Change a quota's ceiling, or what happens there",
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        f"{QUOTAS}/{{id}}",
+        delete_quota,
+        PERMISSION,
+        answer=Done,
+        summary="Take a quota away",
+        tags=TAGS,
+    ),
+]

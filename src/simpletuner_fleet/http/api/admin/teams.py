@@ -1,0 +1,213 @@
+"""Teams: for administrators all of them, for others those they belong to."""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from simpletuner_fleet.core.bounds import Name
+from simpletuner_fleet.core.errors import Forbidden
+from simpletuner_fleet.core.people.teams import Team, TeamRole, TeamRules, named_team, role_in
+from simpletuner_fleet.core.people.visibility import Visibility
+from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.orchestrator.organising import teams
+from simpletuner_fleet.orchestrator.organising.teams import TeamChange
+
+TAGS = ("teams",)
+PERMISSION = "admin.teams"
+TEAMS = "/api/teams"
+
+
+class MemberView(Struct, kw_only=True):
+    id: str
+    name: str
+    role: str
+    since: str | None
+
+
+class TeamView(Struct, kw_only=True):
+    id: str
+    name: str
+    created_at: str | None
+    your_role: str | None
+    """Null for an administrator who does not belong to it."""
+    weight: float
+    visibility: str | None
+    """Of what its members make; null: as the server's setting says."""
+    rules: TeamRules
+    members: list[MemberView]
+
+
+class TeamsView(Struct):
+    teams: list[TeamView]
+
+
+class CreateTeamBody(TeamChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Name
+
+
+class ChangeTeamBody(TeamChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    name: Name | UnsetType = UNSET
+    visibility: Visibility | UnsetType | None = UNSET
+
+
+class MemberBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    role: TeamRole
+
+
+async def list_teams(call: Call[None]) -> TeamsView:
+    return TeamsView([await team_view(call, team) for team in known_teams(call)])
+
+
+async def get_team(call: Call[None]) -> TeamView:
+    return await team_view(call, _team(call))
+
+
+async def create_team(call: Call[CreateTeamBody]) -> TeamView:
+    team = await teams.create_team(deps_of(call).fleet, call.body.name, call.body, call.actor)
+    return await team_view(call, team)
+
+
+async def change_team(call: Call[ChangeTeamBody]) -> TeamView:
+    """A lead sets the visibility; name, share and rules are for administrators."""
+    team = _team(call)
+    if call.body != ChangeTeamBody(visibility=call.body.visibility):
+        call.require(PERMISSION)
+    _require_lead(call, team)
+    return await team_view(call, await teams.change_team(deps_of(call).fleet, team.id, call.body, call.actor))
+
+
+async def delete_team(call: Call[None]) -> Done:
+    team = await teams.delete_team(deps_of(call).fleet, _team(call).id, call.actor)
+    await _forget(call, team.members)
+    return Done(id=team.id)
+
+
+async def set_member(call: Call[MemberBody]) -> TeamView:
+    return await _set_member(call, call.body.role)
+
+
+async def remove_member(call: Call[None]) -> TeamView:
+    return await _set_member(call, None)
+
+
+async def _set_member(call: Call[Any], role: TeamRole | None) -> TeamView:
+    team = _team(call)
+    _require_lead(call, team)
+    after = await teams.set_member(deps_of(call).fleet, team.id, call.path["user"], role, call.actor)
+    await _forget(call, team.members.keys() ^ after.members.keys() or after.members)
+    return await team_view(call, after)
+
+
+async def _forget(call: Call[Any], user_ids: Any) -> None:
+    """What they may do has changed: what is open with their sessions and tokens ends, and begins anew."""
+    deps = deps_of(call)
+    hashes = await deps.fleet.read(
+        lambda view: [
+            *(one.token_hash for user_id in user_ids for one in view.sessions_of_user(user_id)),
+            *(one.token_hash for one in view.api_tokens() if one.owner in user_ids),
+        ]
+    )
+    deps.revoke(hashes)
+
+
+def known_teams(call: Call[Any]) -> list[Team]:
+    """Returns those that the caller may know of, by name."""
+    onlooker, everything = onlooker_of(call), call.principal.can(PERMISSION)
+    known = (
+        team
+        for team in deps_of(call).fleet.organisation.teams.values()
+        if everything or onlooker.above or team.id in onlooker.teams
+    )
+    return sorted(known, key=lambda team: team.name.casefold())
+
+
+def _team(call: Call[Any]) -> Team:
+    return named_team({team.id: team for team in known_teams(call)}, call.path["id"], (), above=True)
+
+
+def _require_lead(call: Call[Any], team: Team) -> None:
+    leads = role_in(team, onlooker_of(call).ids) is TeamRole.LEAD
+    if not leads and not call.principal.can(PERMISSION):
+        raise Forbidden(PERMISSION)
+
+
+async def team_view(call: Call[Any], team: Team) -> TeamView:
+    fleet = deps_of(call).fleet
+    names = await fleet.read_now(lambda view: {one: name_of(view, one) for one in team.members})
+    role = role_in(team, onlooker_of(call).ids)
+    members = [
+        MemberView(id=one, name=names[one], role=membership.role, since=rfc3339(membership.since))
+        for one, membership in team.members.items()
+    ]
+    return TeamView(
+        id=team.id,
+        name=team.name,
+        created_at=rfc3339(team.created_at),
+        your_role=role,
+        weight=team.weight,
+        visibility=team.visibility,
+        rules=team.rules,
+        members=sorted(members, key=lambda member: member.name.casefold()),
+    )
+
+
+ROUTES = [
+    Route(
+        "GET", TEAMS, list_teams, ANY_USER, answer=TeamsView, summary="The teams one belongs to", tags=TAGS
+    ),
+    Route(
+        "POST",
+        TEAMS,
+        create_team,
+        PERMISSION,
+        CreateTeamBody,
+        TeamView,
+        "Make a team",
+        status=201,
+        tags=TAGS,
+    ),
+    Route("GET", f"{TEAMS}/{{id}}", get_team, ANY_USER, answer=TeamView, summary="One team", tags=TAGS),
+    Route(
+        "PATCH",
+        f"{TEAMS}/{{id}}",
+        change_team,
+        ANY_USER,
+        ChangeTeamBody,
+        TeamView,
+        "Change a team's name, share, rules, and who sees what it makes",
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        f"{TEAMS}/{{id}}",
+        delete_team,
+        PERMISSION,
+        answer=Done,
+        summary="Delete a team; what was its stays with its owners",
+        tags=TAGS,
+    ),
+    Route(
+        "PUT",
+        f"{TEAMS}/{{id}}/members/{{user}}",
+        set_member,
+        ANY_USER,
+        MemberBody,
+        TeamView,
+        "Give a user a role in a team",
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        f"{TEAMS}/{{id}}/members/{{user}}",
+        remove_member,
+        ANY_USER,
+        answer=TeamView,
+        summary="Take a user out of a team",
+        tags=TAGS,
+    ),
+]

@@ -1,0 +1,1 @@
+"""Teams, and what is allowed to whom: made, changed, and written down."""

@@ -1,0 +1,204 @@
+"""Jobs that need somebody's word: asked for when they are submitted, given, refused, or too late."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound, WrongJobState
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.jobs import lifecycle
+from simpletuner_fleet.core.jobs.decision import job_event
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements
+from simpletuner_fleet.core.people.approvals import (
+    Approval,
+    ApprovalRule,
+    ApprovalState,
+    JobFacts,
+    Requirement,
+    Voter,
+    applies,
+    asked_for,
+    check_voter,
+    checked_rule,
+    decided,
+    requirement_of,
+    with_vote,
+)
+from simpletuner_fleet.core.placement.matching import why_never
+from simpletuner_fleet.core.placement.ordering import class_id
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.organisation import RULE_PREFIX
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.ports import JobFilter, View
+
+MAX_RULES = 200
+EXPIRIES_PER_ROUND = 500
+BY_SETTING = Requirement(why="SIMPLETUNER_REQUIRE_APPROVAL")
+
+
+def with_approval(
+    transaction: Transaction, job: Job, others: Sequence[Requirement], *, is_approver: bool
+) -> tuple[Job, Approval | None]:
+    """Returns the job as it may go on, and the approval that it waits for, if it does.
+
+    `others` are what needs an approval beside the rules: the server's setting, a quota.
+    """
+    rules = [rule for rule in transaction.organisation.rules if not (is_approver and rule.exempts_approvers)]
+    job, only_on = _kept_off(transaction, job, rules)
+    facts = JobFacts(is_first=_is_first(transaction, job, rules), only_on=only_on)
+    holding = [rule for rule in rules if applies(rule, job, facts)]
+    requirements = [*others, *map(requirement_of, holding)]
+    if job.hold is Hold.APPROVAL and not requirements:
+        requirements = [BY_SETTING]
+    if not requirements:
+        return job, None
+    held = replace(job, state=JobState.BLOCKED, hold=Hold.APPROVAL)
+    return held, asked_for(held, requirements, (rule.expires_s for rule in holding), transaction.now)
+
+
+def _kept_off(
+    transaction: Transaction, job: Job, rules: Sequence[ApprovalRule]
+) -> tuple[Job, frozenset[str]]:
+    """Keeps the job off GPUs that need an approval, where it can run without; returns those where it cannot."""
+    only_on: set[str] = set()
+    for glob in {rule.gpu for rule in rules if rule.gpu and (not rule.team or rule.team == job.team)}:
+        avoiding = replace(job.requires, avoids=tuple(sorted({*job.requires.avoids, glob})))
+        if _somebody_fits(transaction, avoiding) or not _somebody_fits(transaction, job.requires):
+            job = replace(job, requires=avoiding, class_id=class_id(avoiding))
+        else:
+            only_on.add(glob)
+    return job, frozenset(only_on)
+
+
+def _somebody_fits(transaction: Transaction, requires: Requirements) -> bool:
+    roster = transaction.index.roster
+    pool = roster.pools.get(requires.team)
+    return any(why_never(worker, requires, pool) is None for worker in roster.workers.values())
+
+
+def _is_first(transaction: Transaction, job: Job, rules: Sequence[ApprovalRule]) -> bool:
+    if not any(rule.first_job for rule in rules):
+        return False
+    completed = JobFilter(states=(JobState.COMPLETED,), owner=job.owner)
+    return not transaction.tx.jobs_page(completed, None, 1)
+
+
+async def approve(fleet: Fleet, job_id: str, voter: Voter, actor: Actor, note: str = "") -> Job:
+    def step(transaction: Transaction) -> Job:
+        job, approval = _pending(transaction, job_id)
+        after = with_vote(approval, voter, _votes_as(voter, actor), note, transaction.now)
+        transaction.tx.put_approval(after)
+        if after.state is ApprovalState.PENDING:
+            transaction.record(job_event(EventType.JOB_APPROVAL_GIVEN, job, actor, note=note))
+            return job
+        waits = any(not transaction.job(other).terminal for other in job.depends_on)
+        transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits, note=note))
+        return transaction.job(job_id)
+
+    return await fleet.act(step)
+
+
+async def reject(fleet: Fleet, job_id: str, voter: Voter, actor: Actor, why: str = "") -> Job:
+    def step(transaction: Transaction) -> Job:
+        job, approval = _pending(transaction, job_id)
+        check_voter(replace(approval, votes=()), voter)
+        now = transaction.now
+        transaction.tx.put_approval(decided(approval, ApprovalState.REJECTED, now, by=voter.name, note=why))
+        transaction.apply(lifecycle.rejected(job, why, actor, now=now))
+        return transaction.job(job_id)
+
+    return await fleet.act(step)
+
+
+async def let_expire(fleet: Fleet) -> None:
+    """Ends jobs that nobody has approved in time."""
+    now = fleet.clock.now()
+    due = await fleet.read(lambda view: view.due_approvals(now, EXPIRIES_PER_ROUND))
+
+    def step(transaction: Transaction) -> None:
+        for one in due:
+            job = transaction.tx.job(one.job_id)
+            waits = job is not None and job.hold is Hold.APPROVAL and job.state is JobState.BLOCKED
+            state = ApprovalState.EXPIRED if waits else ApprovalState.WITHDRAWN
+            transaction.tx.put_approval(decided(one, state, transaction.now))
+            if waits:
+                transaction.apply(lifecycle.approval_expired(transaction.job(one.job_id), transaction.now))
+
+    if due:
+        await fleet.act(step)
+
+
+async def create_rule(fleet: Fleet, rule: ApprovalRule, actor: Actor) -> ApprovalRule:
+    def step(transaction: Transaction) -> ApprovalRule:
+        organisation = transaction.organisation
+        if len(organisation.rules) >= MAX_RULES:
+            raise Conflict(f"There are {MAX_RULES} rules already, and no more are kept.")
+        named = replace(
+            rule,
+            id=transaction.ids.new("ar"),
+            team=_team_id(transaction, rule.team) if rule.team else "",
+            people=tuple(_user_id(transaction.tx, one) for one in rule.people),
+        )
+        made = checked_rule(named)
+        transaction.tx.put_setting(RULE_PREFIX + made.id, msgspec.json.encode(made).decode())
+        transaction.organisation_changed()
+        transaction.record(_event(EventType.APPROVAL_RULE_SET, made, actor))
+        return made
+
+    return await fleet.act(step)
+
+
+async def delete_rule(fleet: Fleet, rule_id: str, actor: Actor) -> None:
+    """Jobs that wait by it go on waiting: somebody still has to decide on them."""
+
+    def step(transaction: Transaction) -> None:
+        known = next((one for one in transaction.organisation.rules if one.id == rule_id), None)
+        if known is None:
+            raise NotFound(
+                f"There is no rule {rule_id}.", next_step="See them with 'simpletuner approvals rules'."
+            )
+        transaction.tx.delete_setting(RULE_PREFIX + rule_id)
+        transaction.organisation_changed()
+        transaction.record(_event(EventType.APPROVAL_RULE_DELETED, known, actor))
+
+    await fleet.act(step)
+
+
+def _pending(transaction: Transaction, job_id: str) -> tuple[Job, Approval]:
+    job = transaction.job(job_id)
+    if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
+        raise WrongJobState("The job does not wait for an approval.", state=job.state)
+    known = transaction.tx.approval(job_id)
+    return job, known or asked_for(job, [BY_SETTING], (), job.created_at)
+
+
+def _votes_as(voter: Voter, actor: Actor) -> str:
+    """A person's vote counts once, also where their token gives it."""
+    return next((one for one in sorted(voter.ids) if one.startswith("u_")), actor.id)
+
+
+def _team_id(transaction: Transaction, called: str) -> str:
+    for team in transaction.organisation.teams.values():
+        if called in (team.id, team.name):
+            return team.id
+    raise Invalid(f"There is no team '{called[:100]}'.", path="$.team")
+
+
+def _user_id(view: View, called: str) -> str:
+    user = view.user(called) or view.user_by_name(called)
+    if user is None:
+        raise Invalid(f"There is no user '{called[:100]}'.", path="$.people")
+    return user.id
+
+
+def _event(kind: EventType, rule: ApprovalRule, actor: Actor) -> Event:
+    details: dict[str, Any] = msgspec.to_builtins(rule)
+    return Event(
+        type=kind,
+        actor=actor,
+        target_type="approval_rule",
+        target_id=rule.id,
+        details=details,
+    )

@@ -1,0 +1,52 @@
+"""Approvals, over any SQL database."""
+
+import msgspec
+
+from simpletuner_fleet.core.people.approvals import Approval
+from simpletuner_fleet.store.rows.text import storable_json
+from simpletuner_fleet.store.sql.database import Database
+
+_ONE = "SELECT document FROM approvals WHERE job_id = :job_id"
+_PENDING = "SELECT document FROM approvals WHERE state = 'pending' ORDER BY asked_at, job_id LIMIT :limit"
+_DUE = (
+    "SELECT document FROM approvals WHERE state = 'pending' AND expires_at <= :now"
+    " ORDER BY expires_at, job_id LIMIT :limit"
+)
+_PUT = (
+    "INSERT INTO approvals (job_id, state, asked_at, expires_at, document)"
+    " VALUES (:job_id, :state, :asked_at, :expires_at, :document) ON CONFLICT (job_id) DO UPDATE SET"
+    " state = excluded.state, expires_at = excluded.expires_at, document = excluded.document"
+)
+
+
+class ApprovalsView:
+    _db: Database
+
+    def approval(self, job_id: str) -> Approval | None:
+        row = self._db.row(_ONE, {"job_id": job_id})
+        return None if row is None else _read(row[0])
+
+    def pending_approvals(self, limit: int) -> list[Approval]:
+        return [_read(row[0]) for row in self._db.rows(_PENDING, {"limit": limit})]
+
+    def due_approvals(self, now: float, limit: int) -> list[Approval]:
+        return [_read(row[0]) for row in self._db.rows(_DUE, {"now": float(now), "limit": limit})]
+
+
+class ApprovalsTx(ApprovalsView):
+    def put_approval(self, approval: Approval) -> None:
+        document = msgspec.json.encode(storable_json(msgspec.to_builtins(approval))).decode()
+        self._db.run(
+            _PUT,
+            {
+                "job_id": approval.job_id,
+                "state": approval.state.value,
+                "asked_at": float(approval.asked_at),
+                "expires_at": approval.expires_at,
+                "document": document,
+            },
+        )
+
+
+def _read(document: str) -> Approval:
+    return msgspec.json.decode(document, type=Approval)

@@ -1,0 +1,117 @@
+import pytest
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Invalid, NotForTeam, NotFound, NotInTeam
+from simpletuner_fleet.core.jobs.job import Requirements
+from simpletuner_fleet.core.people.teams import (
+    Membership,
+    Team,
+    TeamRole,
+    TeamRules,
+    check_use,
+    checked_rules,
+    pool_of,
+    priority_ceiling,
+    team_for,
+    visibility_of,
+)
+from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility, may_see
+from simpletuner_fleet.core.placement.matching import FREE, Refusal, allocate, why_never
+from tests.core.builders import a_gpu, a_worker
+
+LAB = Team(
+    id="tm_lab",
+    name="Lab",
+    created_at=1.0,
+    members={
+        "u_ann": Membership(TeamRole.MEMBER, 5.0),
+        "u_lea": Membership(TeamRole.LEAD, 1.0),
+        "u_vic": Membership(TeamRole.VIEWER, 1.0),
+    },
+    rules=TeamRules(max_priority=10, lead_max_priority=100),
+)
+ART = Team(id="tm_art", name="Art", created_at=2.0, members={"u_ann": Membership(TeamRole.LEAD, 3.0)})
+TEAMS = {team.id: team for team in (LAB, ART)}
+
+
+@pytest.mark.parametrize(
+    ("visibility", "seen_by"),
+    [
+        (Visibility.PRIVATE, {"owner", "admin"}),
+        (Visibility.TEAM, {"owner", "admin", "teammate"}),
+        (Visibility.EVERYBODY, {"owner", "admin", "teammate", "stranger"}),
+    ],
+)
+def test_who_sees_what(visibility: Visibility, seen_by: set[str]) -> None:
+    thing = Belonging("u_ann", "tm_lab", visibility)
+    onlookers = {
+        "owner": Onlooker(ids=frozenset({"t_1", "u_ann"})),
+        "admin": Onlooker(above=True),
+        "teammate": Onlooker(ids=frozenset({"u_vic"}), teams=frozenset({"tm_lab"})),
+        "stranger": Onlooker(ids=frozenset({"u_fay"}), teams=frozenset({"tm_art"})),
+    }
+    assert {name for name, onlooker in onlookers.items() if may_see(onlooker, thing)} == seen_by
+
+
+def test_what_is_for_a_team_without_one_is_for_nobody_else() -> None:
+    everybody_without_a_team = Onlooker(ids=frozenset({"u_fay"}), teams=frozenset({""}))
+    assert not may_see(everybody_without_a_team, Belonging("u_ann", "", Visibility.TEAM))
+    assert visibility_of(Visibility.TEAM, None, Visibility.EVERYBODY) is Visibility.PRIVATE
+    assert visibility_of(None, None, Visibility.EVERYBODY) is Visibility.EVERYBODY
+    assert (
+        visibility_of(None, replace(LAB, visibility=Visibility.TEAM), Visibility.PRIVATE) is Visibility.TEAM
+    )
+
+
+def test_a_job_is_for_the_team_named_or_the_one_joined_first() -> None:
+    assert team_for(TEAMS, None, ["t_1", "u_ann"], above=False) is ART
+    assert team_for(TEAMS, "lab", ["u_ann"], above=False) is LAB
+    assert team_for(TEAMS, "", ["u_ann"], above=False) is None
+    assert team_for(TEAMS, None, ["u_vic"], above=False) is None
+    assert team_for(TEAMS, "Art", ["u_admin"], above=True) is ART
+    with pytest.raises(NotInTeam):
+        team_for(TEAMS, "Lab", ["u_vic"], above=False)
+    with pytest.raises(NotFound, match="no team 'Lab'"):
+        team_for(TEAMS, "Lab", ["u_fay"], above=False)
+
+
+def test_priority_has_a_ceiling_by_role() -> None:
+    assert [priority_ceiling(LAB, [one]) for one in ("u_ann", "u_lea", "u_vic", "u_fay")] == [10, 100, 0, 0]
+    assert priority_ceiling(None, ["u_ann"]) == 0
+
+
+def test_a_team_uses_the_trainers_and_targets_of_its_rules() -> None:
+    team = replace(LAB, rules=TeamRules(trainers=("simpletuner",), targets=("worker",)))
+    check_use(team, trainer="simpletuner", target="worker")
+    check_use(LAB, trainer="command", target="local")
+    with pytest.raises(NotForTeam, match="may not use the trainer 'command'; it may use simpletuner"):
+        check_use(team, trainer="command", target="worker")
+    with pytest.raises(NotForTeam, match="may not use the target 'local'"):
+        check_use(team, trainer="simpletuner", target="local")
+
+
+def test_a_team_uses_the_workers_and_gpus_of_its_rules() -> None:
+    pool = pool_of(replace(LAB, rules=TeamRules(workers=("Room=a*",), gpus=("*a100*",))))
+    mixed = (a_gpu(0), replace(a_gpu(1), name="NVIDIA H100"))
+    ours = a_worker(gpus=mixed, labels={"room": "A7"})
+    assert why_never(ours, Requirements(), pool) is None
+    assert allocate(ours, FREE, Requirements(), pool) == (mixed[0],)
+    assert why_never(ours, Requirements(gpus=2), pool) is Refusal.NOT_FOR_TEAM
+    assert why_never(ours, Requirements(gpus=2)) is None
+    assert why_never(a_worker(gpus=mixed, labels={"room": "B"}), Requirements(), pool) is Refusal.NOT_FOR_TEAM
+    assert why_never(a_worker(gpus=0), Requirements(gpus=0), pool) is Refusal.NOT_FOR_TEAM
+    assert pool_of(LAB) is None
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        TeamRules(workers=("no label",)),
+        TeamRules(gpus=("",)),
+        TeamRules(max_priority=1001),
+        TeamRules(trainers=tuple("t" * 65)),
+    ],
+)
+def test_rules_that_say_nothing_are_refused(rules: TeamRules) -> None:
+    with pytest.raises(Invalid):
+        checked_rules(rules)

@@ -1,0 +1,68 @@
+"""Approvals from the rule to the verdict, over a real store and real routes."""
+
+import json
+from pathlib import Path
+
+from devtools.fuzz.house import House
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.orchestrator.sweep import sweep_once
+
+COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
+
+
+async def test_a_rule_holds_a_job_until_enough_others_have_approved_it(tmp_path: Path) -> None:
+    house = await House(tmp_path / "house", 1, Policy()).open()
+    try:
+        people = {name: await house.user(name, "member") for name in ("ann", "lea", "max", "tom")}
+        await house.good("POST", "/api/teams", {"name": "lab"})
+        for name, role in (("ann", "member"), ("lea", "lead"), ("max", "lead"), ("tom", "member")):
+            await house.good("PUT", f"/api/teams/lab/members/{name}", {"role": role})
+        people = {name: await house.log_in(name) for name in people}
+        rule = {"name": "two leads", "trainer": "command", "team": "lab", "count": 2, "expires_s": 600}
+        made = await house.good("POST", "/api/approvals/rules", rule)
+
+        async def submit(who: str) -> str:
+            body = {"config": COMMAND, "target": "worker"}
+            answer = await house.good("POST", "/api/queue/submit", body, people[who])
+            assert answer["status"] == "blocked", answer
+            return str(answer["job_id"])
+
+        async def says(who: str, job: str, verdict: str, note: str = "") -> int:
+            target = f"/api/approvals/{job}/{verdict}"
+            return (await house.ask("POST", target, {"note": note}, people[who])).status
+
+        job = await submit("ann")
+        assert await says("ann", job, "approve") == 403, "never oneself"
+        assert await says("tom", job, "approve") == 403, "nor who does not lead"
+        assert await says("lea", job, "approve", "looks good") == 200
+        assert await says("lea", job, "approve") == 403, "each of them once"
+        waits = await house.good("GET", f"/api/approvals/{job}", None, people["ann"])
+        assert (waits["state"], waits["missing"]) == ("pending", ["two leads"])
+        assert [vote["note"] for vote in waits["votes"]] == ["looks good"]
+        listed = await house.good("GET", "/api/approvals", None, people["max"])
+        assert [(one["job_id"], one["yours_to_decide"]) for one in listed["approvals"]] == [(job, True)]
+        assert (await house.good("GET", "/api/approvals", None, people["tom"]))["approvals"] == []
+        assert await says("max", job, "approve") == 200
+        assert (await house.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
+
+        own = await submit("lea")
+        assert await says("lea", own, "approve") == 403, "a lead needs others for their own, too"
+        assert await says("max", own, "reject", "use fewer GPUs") == 200
+        ended = await house.good("GET", f"/api/jobs/{own}", None, people["lea"])
+        assert (ended["status"], ended["error"]) == ("cancelled", "rejected by max: use fewer GPUs")
+
+        late = await submit("ann")
+        house.clock.at += 601
+        await sweep_once(house.fleet)
+        over = await house.good("GET", f"/api/jobs/{late}", None, people["ann"])
+        assert (over["status"], over["error"]) == ("cancelled", "nobody approved it in time")
+        assert (await house.good("GET", f"/api/approvals/{late}"))["state"] == "expired"
+
+        assert (await house.good("POST", "/api/queue/submit", {"config": COMMAND, "team": "lab"}))[
+            "status"
+        ] != "blocked"
+        await house.good("DELETE", f"/api/approvals/rules/{made['id']}")
+        free = await house.ask("POST", "/api/queue/submit", {"config": COMMAND}, people["ann"])
+        assert json.loads(free.body)["status"] == "queued"
+    finally:
+        await house.close()
