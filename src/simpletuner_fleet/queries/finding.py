@@ -1,6 +1,6 @@
 """Jobs that somebody looks for: one filter says which, whether they are listed, counted or acted on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,17 +18,15 @@ from simpletuner_fleet.core.jobs.finding import (
     write_place,
 )
 from simpletuner_fleet.core.jobs.job import Job, JobState
-from simpletuner_fleet.core.people.quotas import QuotaBook
-from simpletuner_fleet.core.placement.reasons import REASONS, Code
+from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import TOKEN, USER, name_of
+from simpletuner_fleet.engine.standing import Standing
 from simpletuner_fleet.ports import JobFilter, View
-from simpletuner_fleet.queries.explainer import Explainer
+from simpletuner_fleet.queries.explainer import reasons_of
 from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
 
-MOST_GROUPS = 500
-"""The largest of them are told apart by reason; more kinds of waiting jobs than this nobody can take in anyway."""
 WORKER = "w_"
 
 ReadMoment = Callable[[str | None, str], float | None]
@@ -56,12 +54,12 @@ async def find(
     cursor: str | None = None,
     limit: int,
 ) -> FoundJobs:
-    now = fleet.clock.now()
+    now, standing = fleet.clock.now(), fleet.standing()
     place = read_place(cursor, order) if cursor else None
 
     def look(view: View) -> FoundJobs:
-        where = filter_of(view, search, read_moment, now, fleet.book)
-        return found(view, where, order, place, limit, now, fleet.book)
+        where = filter_of(view, search, read_moment, now, standing)
+        return found(view, where, order, place, limit, now, standing)
 
     return await fleet.read(look)
 
@@ -73,7 +71,7 @@ def found(
     place: JobPlace | None,
     limit: int,
     now: float,
-    book: QuotaBook | None,
+    standing: Standing,
 ) -> FoundJobs:
     backwards = place is not None and place.backwards
     read = view.jobs_sorted(where, order.turned if backwards else order, place, limit + 1)
@@ -83,7 +81,7 @@ def found(
     before = _before(place, len(jobs), more=more)
     by_state = view.jobs_matching(replace(where, states=()))
     return FoundJobs(
-        rows=_seen(view, jobs, order, where, now, book),
+        rows=_seen(view, jobs, order, where, now, standing),
         by_state=by_state,
         total=sum(by_state.get(state, 0) for state in where.states or JobState),
         first=before + 1 if jobs else 0,
@@ -108,9 +106,9 @@ def _cursor(order: JobOrder, job: Job, shown: int, *, backwards: bool = False) -
 
 
 def _seen(
-    view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float, book: QuotaBook | None
+    view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float, standing: Standing
 ) -> list[SeenJob]:
-    rows = with_reasons(view, jobs, now, book)
+    rows = with_reasons(view, jobs, now, standing)
     if order != IN_START_ORDER or where.narrows:
         return rows
     queued = [job for job in jobs if job.state is JobState.QUEUED]
@@ -120,7 +118,7 @@ def _seen(
 
 
 def filter_of(
-    view: View, search: JobSearch, read_moment: ReadMoment, now: float, book: QuotaBook | None
+    view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: Standing
 ) -> JobFilter:
     """Reads the words of a search; raises Invalid for those that say nothing."""
     where = JobFilter(
@@ -137,7 +135,7 @@ def filter_of(
         finished_until=read_moment(search.ended_until, "$.ended_until"),
         text=(search.q or "").strip() or None,
     )
-    return _with_reason(view, where, search.reason, now, book) if search.reason else where
+    return _with_reason(view, where, search.reason, now, standing) if search.reason else where
 
 
 def _owner(view: View, text: str | None) -> str | None:
@@ -155,30 +153,22 @@ def _worker(view: View, text: str | None) -> str | None:
     return worker.id if worker else text
 
 
-def _with_reason(view: View, where: JobFilter, reason: str, now: float, book: QuotaBook | None) -> JobFilter:
-    """A code or its kind says why a job waits; all else is why one ended."""
+def _with_reason(view: View, where: JobFilter, reason: str, now: float, standing: Standing) -> JobFilter:
+    """A code, its kind or `impossible` says why a job waits; all else is why one ended."""
     codes = {code for code, row in REASONS.items() if reason.upper() == code or reason.lower() == row.kind}
+    codes |= IMPOSSIBLE if reason.lower() == "impossible" else set()
     if not codes:
         return replace(where, reason=reason)
-    groups = tuple(group for group, why, _ in reasons_of(view, where, now, book) if why in codes)
+    groups = tuple(group.key for group, why, _ in reasons_of(view, where, now, standing) if why in codes)
     return replace(where, waiting_groups=groups)
-
-
-def reasons_of(
-    view: View, where: JobFilter, now: float, book: QuotaBook | None
-) -> Sequence[tuple[str, Code, int]]:
-    """Returns each group of waiting jobs that fit with its reason and number, the largest first."""
-    explainer = Explainer(view, book)
-    explained = [(group, view.job(group.first)) for group in view.waiting_groups(where, MOST_GROUPS)]
-    return [(group.key, explainer.explain(job, 0, now).code, group.jobs) for group, job in explained if job]
 
 
 async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: int) -> list[Job]:
     """Returns the newest that fit, uncounted: for whoever is still typing."""
-    now = fleet.clock.now()
+    now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> list[Job]:
-        where = filter_of(view, search, read_moment, now, fleet.book)
+        where = filter_of(view, search, read_moment, now, standing)
         return view.jobs_sorted(where, NEWEST_FIRST, None, limit)
 
     return await fleet.read(look)

@@ -176,7 +176,8 @@ class JobSearch(Struct, kw_only=True):
     tag: list[SearchWord] = []
     """May be repeated: it has all of them."""
     reason: SearchWord | None = None
-    """Why it waits (a code such as ALL_MATCHING_BUSY, or what it takes: wait, change or admin) or why it ended (such as
+    """Why it waits (a code such as ALL_MATCHING_BUSY, what it takes: wait, change or admin, or
+    impossible) or why it ended (such as
     gpu_out_of_memory, poison or results_missing)."""
     since: SearchWord | None = None
     """Submitted since: RFC 3339, seconds since 1970, or counted back from now as in 24h or 7d."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from simpletuner_fleet.core.jobs.finding import NOT_YET, JobOrder, JobPlace, JobSort, in_order
-from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.job import Job, Results
 from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.ports import JobFilter, WaitingGroup
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
@@ -173,9 +173,9 @@ def _reasons(where: JobFilter) -> Conditions:
         )
         params["reason"] = where.reason
     if where.results:
-        names = {f"results_{at}": str(one) for at, one in enumerate(where.results)}
-        conditions.append(f"results IN ({', '.join(f':{name}' for name in names)})")
-        params |= names
+        # Written out, since an index serves one of them alone.
+        alike = " OR ".join(f"results = '{Results(one)}'" for one in where.results)
+        conditions.append(alike if len(where.results) == 1 else f"({alike})")
     if where.not_retried:
         conditions.append(
             "NOT EXISTS (SELECT 1 FROM jobs AS again WHERE again.retry_of = jobs.id AND again.retry_of IS NOT NULL)"

@@ -124,11 +124,11 @@ async def _acted(call: Call[Any], act: MassAct, step: JobStep) -> ActedOn:
 def _filter(call: Call[Any], search: JobSearch) -> FilterOf:
     """Most users act on their own jobs alone: others' do not match."""
     fleet, caller = deps_of(call).fleet, call.principal
-    now, alone = fleet.clock.now(), acts_for_itself_alone(call)
+    now, alone, standing = fleet.clock.now(), acts_for_itself_alone(call), fleet.standing()
     moment = partial(read_moment, now=now)
 
     def read(view: View) -> JobFilter:
-        where = filter_of(view, search, moment, now, fleet.book)
+        where = filter_of(view, search, moment, now, standing)
         if not alone:
             return where
         others = where.owner not in (None, caller.id)

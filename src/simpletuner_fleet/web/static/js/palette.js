@@ -53,7 +53,7 @@ function draw(items) {
   list.replaceChildren(...items.map((item, number) => {
     const row = Object.assign(document.createElement("li"), { id: `palette-${number}`, role: "option" });
     const title = Object.assign(document.createElement("span"), { textContent: item.title, className: "grow" });
-    const kind = Object.assign(document.createElement("span"), { textContent: [item.status, names[item.kind]].filter(Boolean).join(" · "), className: "muted" });
+    const kind = Object.assign(document.createElement("span"), { textContent: names[item.kind], className: "muted" });
     row.append(title, kind);
     return row;
   }));
