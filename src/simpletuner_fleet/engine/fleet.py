@@ -18,7 +18,7 @@ from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.organisation import NOBODY_ORGANISED, read_organisation
 from simpletuner_fleet.engine.presence import Presence
 from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
-from simpletuner_fleet.engine.standing import UNKNOWN_STANDING, Standing
+from simpletuner_fleet.engine.standing import UNKNOWN_STANDING, FleetStanding
 from simpletuner_fleet.engine.transaction import Effects, Transaction
 from simpletuner_fleet.ports import Clock, Ids, SignedHeads, Store, Streams, Tx, Vault, View
 from simpletuner_fleet.protocol.messages import AuditHead
@@ -140,7 +140,7 @@ class Fleet:
         """Returns the other workers that report one of this worker's GPUs: mostly none, so nobody has to walk them all."""
         return self._index.roster.neighbours(worker_id)
 
-    def standing(self) -> Standing:
+    def standing(self) -> FleetStanding:
         """To be asked before a look, in the event loop, and handed to it."""
         index = self._index
         version = index.version
@@ -150,7 +150,7 @@ class Fleet:
                 roster = index.roster.seen_from_outside() if index.settled else None
             except RuntimeError:  # a step runs in the writer's thread just now
                 roster = None
-            self._standing = Standing(version=version if roster else -1, book=self.book, roster=roster)
+            self._standing = FleetStanding(version=version if roster else -1, book=self.book, roster=roster)
         return self._standing
 
     async def read(self, look: Callable[[View], T]) -> T:

@@ -41,9 +41,9 @@ class FleetIndex:
         return self.placing_from is not None and now < self.placing_from
 
     def rows_reset(self) -> None:
+        self.roster = Roster()
         self.version += 1
         self.settled = False
-        self.roster = Roster()
         self.usage = UseLedger()
         self.limits = None
         self.organisation = None

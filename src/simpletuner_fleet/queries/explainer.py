@@ -8,7 +8,7 @@ from simpletuner_fleet.core.placement.place import survey_of, why_waiting_given
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.engine.index import held_until, read_limits, roster_of
 from simpletuner_fleet.engine.sight import unrestricted
-from simpletuner_fleet.engine.standing import Standing
+from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View, WaitingGroup
 
 MOST_GROUPS = 500
@@ -18,7 +18,7 @@ MOST_GROUPS = 500
 class Explainer:
     """Explains many jobs against one snapshot; each class of jobs is surveyed once."""
 
-    def __init__(self, view: View, standing: Standing) -> None:
+    def __init__(self, view: View, standing: FleetStanding) -> None:
         everything = unrestricted(view)
         if standing.roster is None:
             self.roster = roster_of(everything)
@@ -39,7 +39,7 @@ class Explainer:
 
 
 def reasons_of(
-    view: View, where: JobFilter, now: float, standing: Standing
+    view: View, where: JobFilter, now: float, standing: FleetStanding
 ) -> Sequence[tuple[WaitingGroup, Code, int]]:
     """Returns each group of waiting jobs that fit with its reason and number, the largest first."""
     explainer = Explainer(view, standing)

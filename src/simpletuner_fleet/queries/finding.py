@@ -22,7 +22,7 @@ from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import TOKEN, USER, name_of
-from simpletuner_fleet.engine.standing import Standing
+from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import reasons_of
 from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
@@ -71,7 +71,7 @@ def found(
     place: JobPlace | None,
     limit: int,
     now: float,
-    standing: Standing,
+    standing: FleetStanding,
 ) -> FoundJobs:
     backwards = place is not None and place.backwards
     read = view.jobs_sorted(where, order.turned if backwards else order, place, limit + 1)
@@ -106,7 +106,7 @@ def _cursor(order: JobOrder, job: Job, shown: int, *, backwards: bool = False) -
 
 
 def _seen(
-    view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float, standing: Standing
+    view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float, standing: FleetStanding
 ) -> list[SeenJob]:
     rows = with_reasons(view, jobs, now, standing)
     if order != IN_START_ORDER or where.narrows:
@@ -118,7 +118,7 @@ def _seen(
 
 
 def filter_of(
-    view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: Standing
+    view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: FleetStanding
 ) -> JobFilter:
     """Reads the words of a search; raises Invalid for those that say nothing."""
     where = JobFilter(
@@ -153,7 +153,7 @@ def _worker(view: View, text: str | None) -> str | None:
     return worker.id if worker else text
 
 
-def _with_reason(view: View, where: JobFilter, reason: str, now: float, standing: Standing) -> JobFilter:
+def _with_reason(view: View, where: JobFilter, reason: str, now: float, standing: FleetStanding) -> JobFilter:
     """A code, its kind or `impossible` says why a job waits; all else is why one ended."""
     codes = {code for code, row in REASONS.items() if reason.upper() == code or reason.lower() == row.kind}
     codes |= IMPOSSIBLE if reason.lower() == "impossible" else set()

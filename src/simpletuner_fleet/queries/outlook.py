@@ -23,7 +23,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.index import held_until, read_limits
 from simpletuner_fleet.engine.sight import unrestricted
-from simpletuner_fleet.engine.standing import Standing
+from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 
@@ -45,7 +45,7 @@ async def outlook(fleet: Fleet, job_id: str) -> JobOutlook:
     return replace(explained, start=None) if by_shares else explained
 
 
-def _outlook(view: View, standing: Standing, job_id: str, now: float) -> JobOutlook:
+def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> JobOutlook:
     job = view.job(job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id}.")

@@ -20,7 +20,7 @@ from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, WorkerType
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.standing import Standing
+from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer, reasons_of
 from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
@@ -126,6 +126,11 @@ async def look(fleet: Fleet, owner: str | None) -> Overview:
         roster = explainer.roster
         workers = [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
         occupancy = {worker.id: roster.occupancy(worker.id) for worker in workers}
+        figures = standing.figures if standing.roster is not None else {}
+        if "gpus" not in figures:
+            room = any(is_open(worker, occupancy.get(worker.id, FREE)) for worker in workers)
+            figures["gpus"] = gpu_kinds(workers, occupancy), largest_start(workers, occupancy), room
+        gpus, starts_now, room = figures["gpus"]
         explained = reasons_of(view, JobFilter(), now, standing)
         by_reason: Counter[str] = Counter()
         for _, code, jobs in explained:
@@ -133,9 +138,9 @@ async def look(fleet: Fleet, owner: str | None) -> Overview:
         hopeless = tuple(group.key for group, code, _ in explained if code in IMPOSSIBLE)
         return Overview(
             workers=len(workers),
-            gpus=gpu_kinds(workers, occupancy),
-            starts_now=largest_start(workers, occupancy),
-            room=any(is_open(worker, occupancy.get(worker.id, FREE)) for worker in workers),
+            gpus=gpus,
+            starts_now=starts_now,
+            room=room,
             needs=_needs(view, workers, occupancy, hopeless, policy, now),
             line=QueueSummary(
                 waiting=sum(view.job_counts().get(state, 0) for state in WAITS),
@@ -272,7 +277,7 @@ def _without_results(view: View) -> Need:
     return Need(kind=missing.kind, count=missing.count + len(late), named=named)
 
 
-def _mine(view: View, owner: str | None, now: float, standing: Standing) -> Mine:
+def _mine(view: View, owner: str | None, now: float, standing: FleetStanding) -> Mine:
     def some(states: tuple[JobState, ...], limit: int) -> list[SeenJob]:
         jobs = view.jobs_page(JobFilter(states=states, owner=owner), None, limit)
         return with_reasons(view, jobs, now, standing)

@@ -18,7 +18,7 @@ from simpletuner_fleet.core.placement.matching import labels_match
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.standing import Standing
+from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer, reasons_of
 
@@ -228,14 +228,14 @@ def _job(view: View, job_id: str) -> Job:
     return job
 
 
-def _one_job(view: View, job_id: str, now: float, standing: Standing) -> SeenJob:
+def _one_job(view: View, job_id: str, now: float, standing: FleetStanding) -> SeenJob:
     job = _job(view, job_id)
     ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
     return replace(with_reasons(view, [job], now, standing, ahead)[0], publication=view.publication(job_id))
 
 
 def with_reasons(
-    view: View, jobs: list[Job], now: float, standing: Standing, ahead: int | None = None
+    view: View, jobs: list[Job], now: float, standing: FleetStanding, ahead: int | None = None
 ) -> list[SeenJob]:
     """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another."""
     explainer = Explainer(view, standing) if any(job.state in WAITING for job in jobs) else None

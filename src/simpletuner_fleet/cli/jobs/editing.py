@@ -43,14 +43,14 @@ def pin(args: argparse.Namespace) -> int:
         job_id = lookup.job_id(api, args.job)
         manifest = _checkpoint(api, job_id, args.step)
         path = f"/api/jobs/{segment(job_id)}/artifacts/{segment(manifest['id'])}/pin"
-        told = api.delete(path) if args.remove else api.put(path, None)
+        answer = api.delete(path) if args.remove else api.put(path, None)
         place = {"step": manifest["step"], "id": job_id}
         if args.remove:
             out.say(_("the checkpoint of step %(step)s of %(id)s is no longer pinned", **place))
         else:
             out.say(_("the checkpoint of step %(step)s of %(id)s is pinned", **place))
         if out.for_programs:
-            out.json(told)
+            out.json(answer)
     return ExitCode.OK
 
 

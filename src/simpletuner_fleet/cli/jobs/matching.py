@@ -20,10 +20,10 @@ def act(args: argparse.Namespace) -> int:
         body = {"search": search, "expected": args.expected, **_wished(args)}
         done, refused, cursor = 0, [], None
         while True:
-            told = api.post(f"/api/matching/{args.act}", {**body, "cursor": cursor})
-            done += told["done"]
-            refused += told["refusals"]
-            cursor = told["next"]
+            answer = api.post(f"/api/matching/{args.act}", {**body, "cursor": cursor})
+            done += answer["done"]
+            refused += answer["refusals"]
+            cursor = answer["next"]
             if not cursor:
                 break
         for one in refused:

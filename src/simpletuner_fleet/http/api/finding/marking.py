@@ -19,7 +19,7 @@ class TagsBody(Struct, kw_only=True, forbid_unknown_fields=True):
     remove: list[FreeText] = []
 
 
-class NoteBody(Struct, kw_only=True, forbid_unknown_fields=True):
+class JobNoteBody(Struct, kw_only=True, forbid_unknown_fields=True):
     note: FreeText
     """Empty: no note any more."""
 
@@ -30,7 +30,7 @@ async def change_tags(call: Call[TagsBody]) -> WholeJobView:
     return await current(call)
 
 
-async def set_note(call: Call[NoteBody]) -> WholeJobView:
+async def set_note(call: Call[JobNoteBody]) -> WholeJobView:
     await refuse_job_of_another(call)
     await marking.set_note(deps_of(call).fleet, call.path["id"], call.body.note, call.actor)
     return await current(call)
@@ -52,7 +52,7 @@ ROUTES = [
         "/api/jobs/{id}/note",
         set_note,
         EDIT,
-        NoteBody,
+        JobNoteBody,
         WholeJobView,
         "Write a note on a job",
         tags=TAGS,
