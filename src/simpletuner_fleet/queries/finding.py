@@ -59,12 +59,12 @@ async def find(
 
     def look(view: View) -> FoundJobs:
         where = filter_of(view, search, read_moment, now, standing)
-        return found(view, where, order, place, limit, now, standing)
+        return page_of_jobs(view, where, order, place, limit, now, standing)
 
     return await fleet.read(look)
 
 
-def found(
+def page_of_jobs(
     view: View,
     where: JobFilter,
     order: JobOrder,

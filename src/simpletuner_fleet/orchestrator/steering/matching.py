@@ -88,9 +88,11 @@ async def act_on_all(
     """Acts on the next few hundred, the newest first: whatever the act itself brings forth is not among them."""
     place = read_place(cursor, NEWEST_FIRST) if cursor else None
     if place is None:
-        found = await count(fleet, filter_of, act)
-        if found != expected:
-            raise CountChanged(f"{found} jobs match now, not {expected}; nothing was changed.", count=found)
+        matching_now = await count(fleet, filter_of, act)
+        if matching_now != expected:
+            raise CountChanged(
+                f"{matching_now} jobs match now, not {expected}; nothing was changed.", count=matching_now
+            )
 
     def look(view: View) -> list[Job]:
         return view.jobs_sorted(narrowed(filter_of(view), act), NEWEST_FIRST, place, JOBS_PER_CALL + 1)

@@ -89,7 +89,7 @@ async def jobs(call: Call[None]) -> Reply:
     order = _order(query)
     plain = not is_narrowed(query) and not query.show and not query.sort and not query.cursor
     with spoken(call):
-        found, sections = await (_all(call, query) if plain else _some(call, query, search, order))
+        listing, sections = await (_all(call, query) if plain else _some(call, query, search, order))
     views = await saved_views.saved_views(deps_of(call).fleet, call.principal.owns_as)
     own_query = address(query).partition("?")[2]
     shown = sum(len(section.rows) for section in sections)
@@ -100,7 +100,7 @@ async def jobs(call: Call[None]) -> Reply:
         fields=FIELDS,
         chips=chips(query),
         filtered=is_narrowed(query),
-        groups=[(name, title, _count(found, states)) for name, (title, states) in GROUPS.items()],
+        groups=[(name, title, _count(listing, states)) for name, (title, states) in GROUPS.items()],
         sections=[section for section in sections if section.rows],
         found=found,
         last=found.first + shown - 1,
@@ -163,25 +163,25 @@ async def _all(call: Call[None], query: JobsPageQuery) -> tuple[FoundJobs, list[
     return working, sections
 
 
-def _section(id: str, title: str, found: FoundJobs, whole: str) -> JobSection:
+def _section(id: str, title: str, listing: FoundJobs, whole: str) -> JobSection:
     return JobSection(
         id=id,
         title=title,
-        rows=_rows(found),
+        rows=_rows(listing),
         total=found.total,
         in_line=id == "in-line",
-        all=whole if found.next else None,
+        all=whole if listing.next else None,
     )
 
 
 async def _some(
     call: Call[None], query: JobsPageQuery, search: JobSearch, order: JobOrder
 ) -> tuple[FoundJobs, list[JobSection]]:
-    found = await _found(call, search, order, query.cursor, PAGE_SIZE)
+    listing = await _found(call, search, order, query.cursor, PAGE_SIZE)
     in_line = order.sort is JobSort.QUEUE
     title = N_("Waiting, in start order") if in_line else GROUPS[query.show][0]
-    section = JobSection(id="found", title=title, rows=_rows(found), total=found.total, in_line=in_line)
-    return found, [section]
+    section = JobSection(id="found", title=title, rows=_rows(listing), total=found.total, in_line=in_line)
+    return listing, [section]
 
 
 async def _found(
@@ -192,12 +192,12 @@ async def _found(
     return await finding.find(fleet, search, moment, order=order, cursor=cursor, limit=limit)
 
 
-def _rows(found: FoundJobs) -> list[JobRow]:
-    return [job_row(info, found.owners) for info in found.rows]
+def _rows(listing: FoundJobs) -> list[JobRow]:
+    return [job_row(info, listing.owners) for info in listing.rows]
 
 
-def _count(found: FoundJobs, states: list[JobState]) -> int:
-    return sum(found.by_state.get(state, 0) for state in states or JobState)
+def _count(listing: FoundJobs, states: list[JobState]) -> int:
+    return sum(listing.by_state.get(state, 0) for state in states or JobState)
 
 
 ROUTES = (Route("GET", "/jobs", jobs, "jobs.read", summary="All jobs", query=JobsPageQuery),)

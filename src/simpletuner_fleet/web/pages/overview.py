@@ -115,14 +115,14 @@ async def fleet_page(call: Call[None]) -> Reply:
     fleet = deps_of(call).fleet
     query = call.query
     state = await overview.look(fleet, call.principal.id)
-    found = await machines(fleet, lambda *_: True, lambda *_: False, query.page - 1, MACHINES_SHOWN)
+    listing = await machines(fleet, lambda *_: True, lambda *_: False, query.page - 1, MACHINES_SHOWN)
     with spoken(call):
         return page(
             call,
             "workers/fleet.html",
             state=state,
             sentence=start_sentence(state),
-            found=found,
+            found=listing,
             first=(query.page - 1) * MACHINES_SHOWN + 1,
             page_number=query.page,
             total=total_of,

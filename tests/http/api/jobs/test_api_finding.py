@@ -72,10 +72,10 @@ async def test_pages_go_both_ways_and_say_where_they_are() -> None:
 async def test_what_is_written_on_a_job_is_kept_and_in_its_history() -> None:
     async with orchestrator() as running:
         job = (await running.submit())["job_id"]
-        told = await running.post(f"/api/jobs/{job}/tags", {"add": ["b", "a"], "remove": ["x"]})
-        assert told["tags"] == ["a", "b"]
-        told = await running.post(f"/api/jobs/{job}/tags", {"remove": ["b"]})
-        assert told["tags"] == ["a"]
+        answer = await running.post(f"/api/jobs/{job}/tags", {"add": ["b", "a"], "remove": ["x"]})
+        assert answer["tags"] == ["a", "b"]
+        answer = await running.post(f"/api/jobs/{job}/tags", {"remove": ["b"]})
+        assert answer["tags"] == ["a"]
         noted = await running.http.put(f"/api/jobs/{job}/note", json={"note": " why it\r\nmatters "})
         assert noted.json()["note"] == "why it\nmatters"
         await running.post(f"/api/jobs/{job}/tags", {"add": ["a"]})
@@ -135,10 +135,10 @@ async def test_an_act_on_very_many_goes_on_where_the_call_before_ended(
         body: dict[str, Any] = {"search": {}, "expected": 7}
         done = []
         while True:
-            told = await running.post("/api/matching/cancel", body)
-            done.append(told["done"])
-            if not told["next"]:
+            answer = await running.post("/api/matching/cancel", body)
+            done.append(answer["done"])
+            if not answer["next"]:
                 break
-            body["cursor"] = told["next"]
+            body["cursor"] = answer["next"]
         assert done == [3, 3, 1]
         assert await ids(running, status="queued") == []

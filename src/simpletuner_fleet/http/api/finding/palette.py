@@ -38,7 +38,7 @@ async def look_up(call: Call[None]) -> PaletteAnswer:
     if not text:
         return PaletteAnswer([])
     moment = partial(read_moment, now=fleet.clock.now())
-    found = await finding.few(fleet, JobSearch(q=text), moment, MOST_OF_EACH)
+    newest = await finding.few(fleet, JobSearch(q=text), moment, MOST_OF_EACH)
     jobs = [
         PaletteItem(
             kind="job",
@@ -47,7 +47,7 @@ async def look_up(call: Call[None]) -> PaletteAnswer:
             status=job.state,
             href=f"/jobs/{job.id}",
         )
-        for job in found
+        for job in newest
     ]
     workers = (
         await finding.workers_named(fleet, text, MOST_OF_EACH) if call.principal.can(SEES_WORKERS) else []
