@@ -102,8 +102,8 @@ async def jobs(call: Call[None]) -> Reply:
         filtered=is_narrowed(query),
         groups=[(name, title, _count(listing, states)) for name, (title, states) in GROUPS.items()],
         sections=[section for section in sections if section.rows],
-        found=found,
-        last=found.first + shown - 1,
+        found=listing,
+        last=listing.first + shown - 1,
         plain=plain,
         order=order,
         sorts=SORTS,
@@ -168,7 +168,7 @@ def _section(id: str, title: str, listing: FoundJobs, whole: str) -> JobSection:
         id=id,
         title=title,
         rows=_rows(listing),
-        total=found.total,
+        total=listing.total,
         in_line=id == "in-line",
         all=whole if listing.next else None,
     )
@@ -180,7 +180,7 @@ async def _some(
     listing = await _found(call, search, order, query.cursor, PAGE_SIZE)
     in_line = order.sort is JobSort.QUEUE
     title = N_("Waiting, in start order") if in_line else GROUPS[query.show][0]
-    section = JobSection(id="found", title=title, rows=_rows(listing), total=found.total, in_line=in_line)
+    section = JobSection(id="found", title=title, rows=_rows(listing), total=listing.total, in_line=in_line)
     return listing, [section]
 
 
