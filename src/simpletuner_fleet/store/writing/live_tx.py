@@ -267,8 +267,8 @@ def _storable_job(job: Job) -> Job:
     """As it will be read back: texts that a database cannot hold are mended on the way in."""
     name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
     config_name, note = storable(job.config_name), storable(job.note)
-    told = (job.name, job.error, job.reason, job.config_name, job.note)
-    if (name, error, reason, config_name, note) == told:
+    texts = (job.name, job.error, job.reason, job.config_name, job.note)
+    if (name, error, reason, config_name, note) == texts:
         return job if job.progress is None else replace(job, progress=storable_progress(job.progress))
     progress = None if job.progress is None else storable_progress(job.progress)
     return replace(
