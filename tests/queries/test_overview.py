@@ -84,7 +84,7 @@ async def test_what_does_not_mend_itself_is_named_and_the_rest_is_not() -> None:
         lambda tx: tx.add_job(job(3, requires=Requirements(gpus=64), class_id="c_big"), BUNDLE),
         lambda tx: tx.add_job(job(4, state=JobState.BLOCKED, hold=Hold.APPROVAL), BUNDLE),
     )
-    seen = await overview.look(fleet, None, lanes=False)
+    seen = await overview.look(fleet, None)
     needs = {need.kind: (need.count, [name for _, name in need.named]) for need in seen.needs}
     assert needs == {
         "workers_away": (1, ["gpu-2"]),
@@ -103,7 +103,7 @@ async def test_the_line_is_counted_by_reason_and_its_first_are_shown() -> None:
             for number in range(1, 6)
         ),
     )
-    line = (await overview.look(fleet, None, lanes=False)).line
+    line = (await overview.look(fleet, None)).line
     assert (line.waiting, line.by_reason, line.oldest_at) == (5, {"GPU_COUNT_TOO_LARGE": 5}, 101.0)
     assert [one.job.id for one in line.first] == ["j_1", "j_2", "j_3"]
 
@@ -115,8 +115,8 @@ async def test_mine_are_the_jobs_of_one_owner() -> None:
         lambda tx: tx.add_job(job(3, owner="u_anna"), BUNDLE),
         lambda tx: tx.add_job(job(4, state=JobState.COMPLETED, owner="u_anna"), BUNDLE),
     )
-    mine = (await overview.look(fleet, "u_anna", lanes=False)).mine
-    everybody = (await overview.look(fleet, None, lanes=False)).mine
+    mine = (await overview.look(fleet, "u_anna")).mine
+    everybody = (await overview.look(fleet, None)).mine
     shown = [[one.job.id for one in part] for part in (mine.running, mine.waiting, mine.ended)]
     assert shown == [["j_1"], ["j_3"], ["j_4"]]
     assert [one.job.id for one in everybody.running] == ["j_2", "j_1"]
@@ -142,7 +142,7 @@ async def test_a_lane_has_runs_and_spans_of_absence_within_the_last_day() -> Non
         changed(NOW - 10 * HOUR_S, "idle", "offline"),
         changed(NOW - 9 * HOUR_S, "offline", "idle"),
     )
-    (lane,) = (await overview.look(fleet, None, lanes=True)).lanes
+    (lane,) = await overview.lanes_of(fleet)
     assert [(bar.start, bar.end, bar.outcome) for bar in lane.bars] == [
         (NOW - DAY_S, NOW - 20 * HOUR_S, "lost"),
         (NOW - HOUR_S, NOW, ""),
@@ -153,7 +153,7 @@ async def test_a_lane_has_runs_and_spans_of_absence_within_the_last_day() -> Non
 async def test_a_worker_that_is_away_now_has_been_so_since_it_left() -> None:
     gone = {"connection": Connection.OFFLINE, "offline_since": NOW - 2 * HOUR_S}
     fleet = await fleet_of(lambda tx: tx.add_worker(connected(1, **gone)))
-    (lane,) = (await overview.look(fleet, None, lanes=True)).lanes
+    (lane,) = await overview.lanes_of(fleet)
     assert lane.away == ((NOW - 2 * HOUR_S, NOW),)
 
 
@@ -182,7 +182,7 @@ async def test_gpu_hours_are_summed_by_owner_for_a_week() -> None:
 
 async def test_a_machine_without_gpus_has_room_for_a_job_that_needs_none() -> None:
     fleet = await fleet_of(lambda tx: tx.add_worker(connected(1)))
-    seen = await overview.look(fleet, None, lanes=False)
+    seen = await overview.look(fleet, None)
     assert (seen.starts_now, seen.room, seen.workers) == (0, True, 1)
 
 
@@ -202,6 +202,6 @@ async def test_a_worker_whose_results_are_still_on_their_way_is_busy_though_its_
             attempt(1, state=AttemptState.RUNNING, accepted_at=NOW - HOUR_S, gpus=("GPU-A100-0",))
         ),
     )
-    seen = await overview.look(fleet, None, lanes=True)
-    assert [lane.status for lane in seen.lanes] == ["busy"]
+    seen = await overview.look(fleet, None)
+    assert [lane.status for lane in await overview.lanes_of(fleet)] == ["busy"]
     assert seen.starts_now == 1

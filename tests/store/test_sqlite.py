@@ -13,7 +13,7 @@ from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store import sqlite_file
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.sql import statements
-from simpletuner_fleet.store.sql.jobs import seen_condition
+from simpletuner_fleet.store.sql.job_finding import seen_condition
 from simpletuner_fleet.store.sqlite import CHECKPOINT_AT_BYTES, SqliteStore, by_position
 from simpletuner_fleet.store.sqlite_file import network_type_of, sqlite_warning
 from tests.store.observing import Recorder
@@ -180,7 +180,9 @@ async def test_no_look_walks_a_table_that_has_an_index_for_it(tmp_path: Path) ->
             )
             assert index in plan, (whole, plan)
             assert "TEMP B-TREE" not in plan or name in SORTED_AFTERWARDS, (whole, plan)
-    page, _ = by_position(statements.JOBS_WHERE.format(conditions="state = :state AND state <> ''"))
+    page, _ = by_position(
+        statements.JOBS_SORTED.format(conditions="state = :state AND state <> ''", order="seq DESC")
+    )
     assert "jobs_by_state" in str(connection.execute(f"EXPLAIN QUERY PLAN {page}", [1, 1]).fetchall())
     connection.close()
 

@@ -19,6 +19,7 @@ from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.organisation import NOBODY_ORGANISED, read_organisation
 from simpletuner_fleet.engine.presence import Presence
 from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
+from simpletuner_fleet.engine.standing import UNKNOWN_STANDING, FleetStanding
 from simpletuner_fleet.engine.transaction import Effects, Transaction
 from simpletuner_fleet.ports import Clock, Ids, SignedHeads, Store, Streams, Tx, Vault, View
 from simpletuner_fleet.protocol.messages import AuditHead
@@ -73,6 +74,7 @@ class Fleet:
         self.leads: Callable[[], bool] = lambda: True
         """Whether this orchestrator leads for sure at this very moment; one that is alone always does."""
         self._index = index
+        self._standing = UNKNOWN_STANDING
         store.observe(index)
         self._reads_now = store if isinstance(store, ReadsNow) else None
         self.quiet_heartbeats = QuietHeartbeats(index, store)
@@ -145,6 +147,19 @@ class Fleet:
         """Returns the other workers that report one of this worker's GPUs: mostly none, so nobody has to walk them all."""
         return self._index.roster.neighbours(worker_id)
 
+    def standing(self) -> FleetStanding:
+        """To be asked before a look, in the event loop, and handed to it."""
+        index = self._index
+        version = index.version
+        known = self._standing.roster
+        if known is None or self._standing.version != version or known.pools is not index.roster.pools:
+            try:
+                roster = index.roster.seen_from_outside() if index.settled else None
+            except RuntimeError:  # a step runs in the writer's thread just now
+                roster = None
+            self._standing = FleetStanding(version=version if roster else -1, book=self.book, roster=roster)
+        return self._standing
+
     async def read(self, look: Callable[[View], T]) -> T:
         return await self.store.read(look)
 
@@ -198,6 +213,7 @@ class Fleet:
             transaction.undo()
             raise
         index.unplaced = index.holds_placements(transaction.now)
+        index.settled = True
         return value, transaction.effects
 
     def _carry_out(self, effects: Effects) -> None:

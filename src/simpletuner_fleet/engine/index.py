@@ -28,6 +28,10 @@ class FleetIndex:
         self.usage = UseLedger()
         """Always counted, since rows are told of once; history is looked up where a quota or a share needs it."""
         self.reachable: set[str] = set()
+        self.version = 0
+        """Rises with every change that figures and reasons depend on."""
+        self.settled = False
+        """Whether a step has run since all rows were told."""
         self.unplaced = True
         """Rows were told anew: nobody knows any more what was about to be placed."""
         self.placing_from: float | None = None
@@ -38,6 +42,8 @@ class FleetIndex:
 
     def rows_reset(self) -> None:
         self.roster = Roster()
+        self.version += 1
+        self.settled = False
         self.usage = UseLedger()
         self.limits = None
         self.organisation = None
@@ -50,16 +56,20 @@ class FleetIndex:
                 self.roster.set_reachable(after.id, after.id in self.reachable)
         elif before is not None:
             self.roster.drop_worker(before.id)
+        self.version += 1
 
     def job_changed(self, before: Job | None, after: Job | None) -> None:
         self.roster.see_job(before, after)
         self.usage.see_job(before, after)
+        if before is None or after is None or before.state is not after.state:
+            self.version += 1
 
     def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
         self.roster.see_attempt(before, after, job.owner if job else "", job.team if job else "")
         self.usage.see_attempt(before, after, job)
         if self.roster.shares is not None:
             self.roster.shares.see_attempt(before, after, job)
+        self.version += 1
 
     def set_reachable(self, worker_id: str, reachable: bool) -> None:
         if reachable:
@@ -67,6 +77,7 @@ class FleetIndex:
         else:
             self.reachable.discard(worker_id)
         self.roster.set_reachable(worker_id, reachable)
+        self.version += 1
 
     def limits_in(self, view: View) -> Limits:
         if self.limits is None:

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
+from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import Onlooker, may_see
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredManifest, View
+from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredManifest, View, WaitingGroup
 
 T = TypeVar("T")
 NOBODYS = frozenset(
@@ -61,6 +62,15 @@ class SightView:
 
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
         return self.whole.jobs_page(replace(where, seen_by=self._onlooker), before_seq, limit)
+
+    def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
+        return self.whole.jobs_sorted(replace(where, seen_by=self._onlooker), order, after, limit)
+
+    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
+        return self.whole.jobs_matching(replace(where, seen_by=self._onlooker))
+
+    def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
+        return self.whole.waiting_groups(replace(where, seen_by=self._onlooker), limit)
 
     def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
         return self.whole.queue_page(after, limit, self._onlooker)

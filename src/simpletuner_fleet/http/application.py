@@ -18,6 +18,11 @@ from simpletuner_fleet.http.api.admin import terminals as terminals_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.api.finding import editing as editing_api
+from simpletuner_fleet.http.api.finding import marking as marking_api
+from simpletuner_fleet.http.api.finding import matching as matching_api
+from simpletuner_fleet.http.api.finding import palette as palette_api
+from simpletuner_fleet.http.api.finding import saved_views as saved_views_api
 from simpletuner_fleet.http.api.jobs import artifacts as artifacts_api
 from simpletuner_fleet.http.api.jobs import comparing as comparing_api
 from simpletuner_fleet.http.api.jobs import concurrency as concurrency_api
@@ -52,6 +57,11 @@ ROUTES: tuple[Route, ...] = (
     *queue_looks_api.ROUTES,
     *concurrency_api.ROUTES,
     *jobs_api.ROUTES,
+    *marking_api.ROUTES,
+    *matching_api.ROUTES,
+    *editing_api.ROUTES,
+    *saved_views_api.ROUTES,
+    *palette_api.ROUTES,
     *comparing_api.ROUTES,
     *logs_api.ROUTES,
     *log_search_api.ROUTES,

@@ -97,7 +97,9 @@ async def cancel(
     """Cancels a job. A second call without `checkpoint_first` hurries one that still waits for a checkpoint."""
     if grace_s is not None and not 0 <= grace_s <= MAX_GRACE_S:
         raise Invalid(f"grace_s must be between 0 and {MAX_GRACE_S:g}.", path="$.grace_s")
-    return await fleet.act(lambda transaction: _cancel(transaction, job_id, actor, checkpoint_first, grace_s))
+    return await fleet.act(
+        lambda transaction: cancel_in(transaction, job_id, actor, checkpoint_first, grace_s)
+    )
 
 
 async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Actor) -> Job:
@@ -124,7 +126,7 @@ async def retry(
         known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
         if known:
             return _same_job(transaction, known, asked)
-        job = _retry(transaction, job_id, by, resume_from)
+        job = retry_in(transaction, job_id, by, resume_from)
         if key:
             _remember(transaction, key, by, asked, job)
         return job
@@ -171,7 +173,7 @@ def _submit(
     return replace(_answer(transaction, transaction.job(job.id)), config=used)
 
 
-def _retry(transaction: Transaction, job_id: str, by: Submitter, resume_from: str | None) -> Job:
+def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: str | None) -> Job:
     old = transaction.job(job_id)
     stored = transaction.tx.job_bundle(job_id) or b"{}"
     bundle = msgspec.json.decode(stored, type=Bundle)
@@ -445,7 +447,7 @@ def _submitted_event(job: Job, actor: Actor, **details: Any) -> Event:
     )
 
 
-def _cancel(
+def cancel_in(
     transaction: Transaction, job_id: str, actor: Actor, checkpoint_first: bool, grace_s: float | None
 ) -> Job:
     job = transaction.job(job_id)

@@ -26,7 +26,13 @@ from simpletuner_fleet.ports.records import (
     JobNote as JobNote,
 )
 from simpletuner_fleet.ports.records import (
+    SavedView as SavedView,
+)
+from simpletuner_fleet.ports.records import (
     SetAsideRow as SetAsideRow,
+)
+from simpletuner_fleet.ports.records import (
+    WaitingGroup as WaitingGroup,
 )
 from simpletuner_fleet.ports.shell import (
     MARK as MARK,

@@ -59,12 +59,52 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     owner: str | None = None
     worker_id: str | None = None
     config_name: str | None = None
+    trainer: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    """Each is asked for by the job, key and pattern as they were submitted."""
+    tags: tuple[str, ...] = ()
+    """It has all of them."""
+    reason: str | None = None
+    """Why it ended: its own reason, or the class of the failure of its newest try."""
+    waiting_groups: tuple[str, ...] | None = None
+    """It waits in one of these; see `WaitingGroup`."""
     created_since: float | None = None
+    created_until: float | None = None
+    finished_since: float | None = None
+    finished_until: float | None = None
+    results: tuple[str, ...] = ()
+    hold: str | None = None
+    not_retried: bool = False
+    """No other job tries it again."""
     text: str | None = None
     """Part of its name, its config's name or its id; the case of plain letters does not matter."""
     team: str | None = None
     seen_by: Onlooker | None = None
     """Only what they may see; None: everything."""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves anything out but by state."""
+        return self != JobFilter(states=self.states)
+
+
+class SavedView(Struct, frozen=True, kw_only=True):
+    """A list of jobs that somebody gave a name; the query is that of the page's address."""
+
+    owner: str
+    name: str
+    query: str
+    created_at: float
+
+
+class WaitingGroup(Struct, frozen=True, kw_only=True):
+    """Waiting jobs that all wait for the same reason: of one class, held alike, refused by the same workers."""
+
+    key: str
+    jobs: int
+    first: str
+    """The id of one of them."""
+    oldest_at: float
 
 
 class AuditFilter(Struct, frozen=True, kw_only=True):

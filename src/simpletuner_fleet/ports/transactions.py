@@ -6,6 +6,7 @@ from typing import Protocol
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
+from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
@@ -23,7 +24,9 @@ from simpletuner_fleet.ports.records import (
     IdempotentAnswer,
     JobFilter,
     JobNote,
+    SavedView,
     SetAsideRow,
+    WaitingGroup,
 )
 
 
@@ -34,6 +37,18 @@ class View(Protocol):
     def job_bundle(self, job_id: str) -> bytes | None: ...
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
         """Newest first; `before_seq` is the cursor."""
+        ...
+
+    def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
+        """In this order, those after the place; all orders but by number may look at every job that fits."""
+        ...
+
+    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
+        """Returns how many jobs fit, by state. Looks at every job that the best index leaves."""
+        ...
+
+    def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
+        """Returns at most so many of those that fit, those with the most jobs first. Looks at every waiting job."""
         ...
 
     def queue_page(
@@ -217,6 +232,10 @@ class View(Protocol):
         """Oldest first."""
         ...
 
+    def saved_views(self, owner: str) -> list[SavedView]:
+        """By name."""
+        ...
+
     def dataset(self, dataset_id: str) -> Dataset | None: ...
     def datasets(self) -> list[Dataset]:
         """All of them, newest first."""
@@ -317,7 +336,16 @@ class Tx(View, Protocol):
     def delete_setting(self, key: str) -> None: ...
     def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]: ...
     def add_manifest(self, manifest: StoredManifest) -> None: ...
+    def pin_manifest(self, manifest_id: str, by: str) -> None:
+        """Notes who keeps it from being deleted; with an empty id nobody does."""
+        ...
+
     def delete_manifest(self, manifest_id: str) -> None: ...
+    def put_saved_view(self, view: SavedView) -> None:
+        """In place of the one that the same owner has under the same name."""
+        ...
+
+    def delete_saved_view(self, owner: str, name: str) -> None: ...
     def own_object(self, job_id: str, sha256: str, size: int, at: float) -> None:
         """The job has uploaded it whole. Unless a manifest names it, it counts as unused since `at`."""
         ...

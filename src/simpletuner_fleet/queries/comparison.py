@@ -27,12 +27,12 @@ async def compared(fleet: Fleet, job_ids: Sequence[str]) -> Comparison:
     job_ids = list(dict.fromkeys(job_ids))
     if len(job_ids) > MOST_RUNS:
         raise Invalid(f"At most {MOST_RUNS} runs can be compared at once.", path="$.job")
-    now = fleet.clock.now()
+    now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> Comparison:
         jobs = [_job(view, job_id) for job_id in job_ids]
         bundles = [read_bundle(msgspec.json.decode(view.job_bundle(job.id) or b"{}")) for job in jobs]
-        runs = with_reasons(view, jobs, now, fleet.book)
+        runs = with_reasons(view, jobs, now, standing)
         return Comparison(runs=runs, bundles=bundles, differences=differing_fields(bundles))
 
     return await fleet.read(look)

@@ -45,10 +45,10 @@ class StoredFigures(Struct, frozen=True, kw_only=True):
 
 
 async def fleet_figures(fleet: Fleet) -> FleetFigures:
-    now = fleet.clock.now()
+    now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> FleetFigures:
-        explainer = Explainer(view, fleet.book)
+        explainer = Explainer(view, standing)
         waits: dict[tuple[str, str], list[float]] = {}
         for ahead, job in enumerate(view.queue_page(None, MOST_WAITING)):
             why = explainer.explain(job, ahead, now)

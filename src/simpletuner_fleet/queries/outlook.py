@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Hold, JobState
-from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.forecast import (
     OtherWay,
     RunningJob,
@@ -24,6 +23,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.index import held_until, read_limits
 from simpletuner_fleet.engine.sight import unrestricted
+from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 
@@ -35,13 +35,17 @@ class JobOutlook(Struct, frozen=True, kw_only=True):
 
 
 async def outlook(fleet: Fleet, job_id: str) -> JobOutlook:
-    now, by_shares = fleet.clock.now(), fleet.organisation.fair_share.enabled
-    explained = await fleet.read(lambda view: _outlook(view, fleet.book, job_id, now))
+    now, by_shares, standing = (
+        fleet.clock.now(),
+        fleet.organisation.fair_share.enabled,
+        fleet.standing(),
+    )
+    explained = await fleet.read(lambda view: _outlook(view, standing, job_id, now))
     # By shares it is not the first in the queue who starts next: who runs meanwhile decides it.
     return replace(explained, start=None) if by_shares else explained
 
 
-def _outlook(view: View, book: QuotaBook | None, job_id: str, now: float) -> JobOutlook:
+def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> JobOutlook:
     job = view.job(job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id}.")
@@ -50,7 +54,7 @@ def _outlook(view: View, book: QuotaBook | None, job_id: str, now: float) -> Job
     held = held_until(unrestricted(view))
     if held is not None and now < held:
         return JobOutlook()
-    roster = Explainer(view, book).roster
+    roster = Explainer(view, standing).roster
     if limit_of(roster, job, read_limits(unrestricted(view))) is not None:
         return JobOutlook()
     pool = roster.pools.get(job.requires.team)

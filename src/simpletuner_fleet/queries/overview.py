@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements, Results
+from simpletuner_fleet.core.jobs.finding import NEWEST_FIRST
+from simpletuner_fleet.core.jobs.job import Attempt, Hold, JobState, Requirements, Results
 from simpletuner_fleet.core.notices.timing import in_trouble
-from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     Occupancy,
@@ -21,15 +21,16 @@ from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, WorkerType
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
-from simpletuner_fleet.queries.explainer import Explainer
+from simpletuner_fleet.queries.explainer import Explainer, reasons_of
 from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
 
 DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
 MOST_BARS = 2_000
 MOST_ATTEMPTS = 3_000
-MOST_WAITING = 500
+MOST_FINISHING = 500
 MOST_CHANGES = 2_000
 MOST_GPUS_ASKED = 64
 SHOWN_OF_EACH = 5
@@ -103,35 +104,52 @@ class Overview(Struct, frozen=True, kw_only=True):
     needs: list[Need]
     line: QueueSummary
     mine: Mine
-    lanes: list[WorkerLane]
 
 
-async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
+async def lanes_of(fleet: Fleet) -> list[WorkerLane]:
+    """Returns every worker's last day. It reads as many jobs as there were attempts: not for every look."""
+    now, standing = fleet.clock.now(), fleet.standing()
+
+    def read(view: View) -> list[WorkerLane]:
+        roster = Explainer(view, standing).roster
+        workers = [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
+        return _lanes(view, workers, roster, now)
+
+    return await fleet.read(read)
+
+
+async def look(fleet: Fleet, owner: str | None) -> Overview:
     """Reads everything the front page shows; `owner` narrows what is called mine, None means everybody's."""
-    now, policy = fleet.clock.now(), fleet.policy
+    now, policy, standing = fleet.clock.now(), fleet.policy, fleet.standing()
 
     def read(view: View) -> Overview:
-        explainer = Explainer(view, fleet.book)
+        explainer = Explainer(view, standing)
         roster = explainer.roster
         workers = [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
         occupancy = {worker.id: roster.occupancy(worker.id) for worker in workers}
-        waiting = view.queue_page(None, MOST_WAITING)
-        explained = [(job, explainer.explain(job, ahead, now)) for ahead, job in enumerate(waiting)]
-        hopeless = [job for job, why in explained if why.code in IMPOSSIBLE]
+        figures = standing.figures if standing.roster is not None else {}
+        if "gpus" not in figures:
+            room = any(is_open(worker, occupancy.get(worker.id, FREE)) for worker in workers)
+            figures["gpus"] = gpu_kinds(workers, occupancy), largest_start(workers, occupancy), room
+        gpus, starts_now, room = figures["gpus"]
+        explained = reasons_of(view, JobFilter(), now, standing)
+        by_reason: Counter[str] = Counter()
+        for _, code, jobs in explained:
+            by_reason[str(code)] += jobs
+        hopeless = tuple(group.key for group, code, _ in explained if code in IMPOSSIBLE)
         return Overview(
             workers=len(workers),
-            gpus=gpu_kinds(workers, occupancy),
-            starts_now=largest_start(workers, occupancy),
-            room=any(is_open(worker, occupancy.get(worker.id, FREE)) for worker in workers),
+            gpus=gpus,
+            starts_now=starts_now,
+            room=room,
             needs=[*_needs(view, workers, occupancy, hopeless, policy, now), *_untold(view, owner, now)],
             line=QueueSummary(
                 waiting=sum(view.job_counts().get(state, 0) for state in WAITS),
-                by_reason=dict(Counter(str(why.code) for _, why in explained)),
-                oldest_at=min((job.created_at for job in waiting), default=None),
-                first=tuple(with_reasons(view, waiting[:NEXT_IN_LINE], now, fleet.book, 0)),
+                by_reason=dict(by_reason),
+                oldest_at=min((group.oldest_at for group, _, _ in explained), default=None),
+                first=tuple(with_reasons(view, view.queue_page(None, NEXT_IN_LINE), now, standing, 0)),
             ),
-            mine=_mine(view, owner, now, fleet.book),
-            lanes=_lanes(view, workers, roster, now) if lanes else [],
+            mine=_mine(view, owner, now, standing),
         )
 
     return await fleet.read(read)
@@ -194,7 +212,7 @@ def _needs(
     view: View,
     workers: Sequence[Worker],
     occupancy: Mapping[str, Occupancy],
-    hopeless: Sequence[Job],
+    hopeless: tuple[str, ...],
     policy: Policy,
     now: float,
 ) -> list[Need]:
@@ -212,20 +230,7 @@ def _needs(
         if worker.worker_type is WorkerType.PERSISTENT
         and gpus_left_idle(worker, occupancy.get(worker.id, FREE))
     ]
-    failed = [
-        job
-        for job in view.jobs_page(JobFilter(states=(JobState.FAILED,)), None, MOST_WAITING)
-        if (job.finished_at or 0) >= now - DAY_S
-    ]
-    unstored = [
-        job
-        for state in (JobState.COMPLETED, JobState.RUNNING)
-        for job in view.jobs_page(JobFilter(states=(state,)), None, MOST_WAITING)
-        if job.results is Results.MISSING or "waiting_for" in (job.progress.more if job.progress else {})
-    ]
     refused = view.audit_count(AuditFilter(event_type="worker.registration_failed", since=now - DAY_S))
-    blocked = view.jobs_page(JobFilter(states=(JobState.BLOCKED,)), None, MOST_WAITING)
-    unapproved = [job for job in blocked if job.hold == "approval"]
     old = [worker for worker in workers if now - worker.token_created_at > policy.token_warn_age_s]
     set_aside = view.rows_set_aside()
     needs = (
@@ -236,10 +241,10 @@ def _needs(
         ),
         _of_workers("workers_set_aside", [one for one in workers if one.takes_a_pause]),
         _of_workers("workers_away", away),
-        _of_jobs("jobs_failed", failed),
-        _of_jobs("jobs_without_results", unstored),
-        _of_jobs("jobs_hopeless", hopeless),
-        _of_jobs("jobs_unapproved", unapproved),
+        _of_jobs(view, "jobs_failed", JobFilter(states=(JobState.FAILED,), finished_since=now - DAY_S)),
+        _without_results(view),
+        _of_jobs(view, "jobs_hopeless", JobFilter(waiting_groups=hopeless)),
+        _of_jobs(view, "jobs_unapproved", JobFilter(states=(JobState.BLOCKED,), hold=Hold.APPROVAL)),
         _of_workers("gpus_unusable", unusable),
         _of_workers("gpus_idle", idle),
         Need(kind="registrations_refused", count=refused),
@@ -260,15 +265,30 @@ def _of_workers(kind: str, workers: Sequence[Worker]) -> Need:
     return Need(kind=kind, count=len(workers), named=named)
 
 
-def _of_jobs(kind: str, jobs: Sequence[Job]) -> Need:
-    named = tuple((job.id, job.name or job.config_name) for job in jobs[:SHOWN_OF_EACH])
-    return Need(kind=kind, count=len(jobs), named=named)
+def _of_jobs(view: View, kind: str, where: JobFilter) -> Need:
+    """Counts all of them, and names the newest."""
+    count = sum(view.jobs_matching(where).values())
+    jobs = view.jobs_sorted(where, NEWEST_FIRST, None, SHOWN_OF_EACH) if count else []
+    return Need(kind=kind, count=count, named=tuple((job.id, job.name or job.config_name) for job in jobs))
 
 
-def _mine(view: View, owner: str | None, now: float, book: QuotaBook | None) -> Mine:
+def _without_results(view: View) -> Need:
+    """Of jobs that have ended, and of those whose results cannot be stored just now."""
+    missing = _of_jobs(view, "jobs_without_results", JobFilter(results=(Results.MISSING,)))
+    finishing = JobFilter(states=(JobState.RUNNING,), results=(Results.PENDING,))
+    late = [
+        (job.id, job.name or job.config_name)
+        for job in view.jobs_page(finishing, None, MOST_FINISHING)
+        if job.progress and "waiting_for" in job.progress.more
+    ]
+    named = (*missing.named, *late)[:SHOWN_OF_EACH]
+    return Need(kind=missing.kind, count=missing.count + len(late), named=named)
+
+
+def _mine(view: View, owner: str | None, now: float, standing: FleetStanding) -> Mine:
     def some(states: tuple[JobState, ...], limit: int) -> list[SeenJob]:
         jobs = view.jobs_page(JobFilter(states=states, owner=owner), None, limit)
-        return with_reasons(view, jobs, now, book)
+        return with_reasons(view, jobs, now, standing)
 
     return Mine(running=some(AT_WORK, 8), waiting=some(WAITS, 8), ended=some(ENDED, 6))
 

@@ -13,18 +13,17 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
-from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.matching import labels_match
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
-from simpletuner_fleet.queries.explainer import Explainer
+from simpletuner_fleet.queries.explainer import Explainer, reasons_of
 
 T = TypeVar("T")
 WAITING = (JobState.QUEUED, JobState.BLOCKED)
-REASONS_COUNTED = 1000
 WAITS_OF_S = 86_400.0
 WAITS_COUNTED = 100
 PLACES_LOOKED_AT = 1000
@@ -53,7 +52,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     by_state: dict[str, int]
     by_reason: dict[str, int]
     reasons_counted: int
-    """The number of waiting jobs, from the front of the queue, whose reasons were counted."""
+    """The number of waiting jobs whose reasons were counted: all, unless there are very many kinds of them."""
     mean_wait_s: float | None
     """Of those that began last, from their submission to their first offer; None where none has begun."""
 
@@ -71,12 +70,12 @@ async def jobs_page(
 ) -> tuple[list[SeenJob], str | None]:
     """Returns a page of jobs, newest first."""
     before = read_cursor(cursor, int) if cursor else None
-    now = fleet.clock.now()
+    now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> tuple[list[SeenJob], str | None]:
         jobs = view.jobs_page(where, before, limit + 1)
         page, more = jobs[:limit], len(jobs) > limit
-        return with_reasons(view, page, now, fleet.book), write_cursor(page[-1].seq) if more else None
+        return with_reasons(view, page, now, standing), write_cursor(page[-1].seq) if more else None
 
     return await fleet.read(look)
 
@@ -84,30 +83,30 @@ async def jobs_page(
 async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list[SeenJob], str | None]:
     """Returns the queue in scheduling order, each job with its place and its reason."""
     after = read_cursor(cursor, tuple[float, int]) if cursor else None
-    now = fleet.clock.now()
+    now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> tuple[list[SeenJob], str | None]:
         jobs = view.queue_page(after, limit + 1)
         page, more = jobs[:limit], len(jobs) > limit
         ahead = view.queued_ahead(page[0].rank, page[0].seq) if page else 0
         cursor = write_cursor((page[-1].rank, page[-1].seq)) if more else None
-        return with_reasons(view, page, now, fleet.book, ahead), cursor
+        return with_reasons(view, page, now, standing, ahead), cursor
 
     return await fleet.read(look)
 
 
 async def one_job(fleet: Fleet, job_id: str) -> SeenJob:
-    now = fleet.clock.now()
-    return await fleet.read(lambda view: _one_job(view, job_id, now, fleet.book))
+    now, standing = fleet.clock.now(), fleet.standing()
+    return await fleet.read(lambda view: _one_job(view, job_id, now, standing))
 
 
 async def explained(fleet: Fleet, job_id: str) -> Explanation:
-    now = fleet.clock.now()
+    now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> Explanation:
         job = _job(view, job_id)
         ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else 0
-        return Explainer(view, fleet.book).explain(job, ahead, now)
+        return Explainer(view, standing).explain(job, ahead, now)
 
     return await fleet.read(look)
 
@@ -121,17 +120,17 @@ async def attempts_of(fleet: Fleet, job_id: str) -> list[Attempt]:
 
 
 async def queue_stats(fleet: Fleet) -> QueueStats:
-    now = fleet.clock.now()
+    now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> QueueStats:
         counts = view.job_counts()
-        waiting = view.queue_page(None, REASONS_COUNTED)
-        explainer = Explainer(view, fleet.book)
-        reasons = Counter(str(explainer.explain(job, 0, now).code) for job in waiting)
+        reasons: Counter[str] = Counter()
+        for _, code, jobs in reasons_of(view, JobFilter(), now, standing):
+            reasons[str(code)] += jobs
         return QueueStats(
             by_state={state: counts.get(state, 0) for state in JobState},
             by_reason=dict(reasons),
-            reasons_counted=len(waiting),
+            reasons_counted=reasons.total(),
             mean_wait_s=_mean_wait_s(view, now),
         )
 
@@ -221,17 +220,17 @@ def _job(view: View, job_id: str) -> Job:
     return job
 
 
-def _one_job(view: View, job_id: str, now: float, book: QuotaBook | None) -> SeenJob:
+def _one_job(view: View, job_id: str, now: float, standing: FleetStanding) -> SeenJob:
     job = _job(view, job_id)
     ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
-    return replace(with_reasons(view, [job], now, book, ahead)[0], publication=view.publication(job_id))
+    return replace(with_reasons(view, [job], now, standing, ahead)[0], publication=view.publication(job_id))
 
 
 def with_reasons(
-    view: View, jobs: list[Job], now: float, book: QuotaBook | None, ahead: int | None = None
+    view: View, jobs: list[Job], now: float, standing: FleetStanding, ahead: int | None = None
 ) -> list[SeenJob]:
     """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another."""
-    explainer = Explainer(view, book) if any(job.state in WAITING for job in jobs) else None
+    explainer = Explainer(view, standing) if any(job.state in WAITING for job in jobs) else None
     attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
     return [
         SeenJob(

@@ -13,6 +13,8 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.placement.matching import Occupancy, gpus_left_idle
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.index import roster_of
+from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.ports import AuditFilter, View
 from simpletuner_fleet.queries.read_models import SeenJob, gpu_holders_near, with_reasons
 
@@ -37,6 +39,8 @@ class WorkerList(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     """The number of workers by status, of all there are."""
     shown: list[ListedWorker]
+    fitting: int
+    """How many fit, on all pages."""
     more: bool
     folded: list[ListedWorker]
     """Those of the fitting workers that nobody needs to look at."""
@@ -77,13 +81,12 @@ async def machines(
     size: int,
 ) -> WorkerList:
     """Lists a page of workers; `fits` and `folds` get the worker and its status."""
+    standing = fleet.standing()
 
     def look(view: View) -> WorkerList:
-        held: dict[str, list[Attempt]] = {}
-        for attempt in view.live_attempts():
-            held.setdefault(attempt.worker_id, []).append(attempt)
-        known = [worker for worker in view.workers() if not worker.local or worker.gpus]
-        statuses = {worker.id: str(worker.status(worker.id in held)) for worker in known}
+        roster = standing.roster or roster_of(unrestricted(view))
+        known = [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
+        statuses = {worker.id: str(worker.status(roster.has_attempts(worker.id))) for worker in known}
         fitting = [worker for worker in known if fits(worker, statuses[worker.id])]
         fitting.sort(key=lambda worker: (worker.name.casefold(), worker.id))
         open_ones = [worker for worker in fitting if not folds(worker, statuses[worker.id])]
@@ -91,7 +94,7 @@ async def machines(
         rows = open_ones[page * size : (page + 1) * size]
 
         def seen(worker: Worker) -> ListedWorker:
-            attempts = held.get(worker.id, [])
+            attempts = view.live_attempts_of_worker(worker.id) if roster.has_attempts(worker.id) else []
             return ListedWorker(
                 worker=with_newest_heartbeat(fleet, worker),
                 status=statuses[worker.id],
@@ -103,6 +106,7 @@ async def machines(
         return WorkerList(
             counts=dict(Counter(statuses.values())),
             shown=[seen(worker) for worker in rows],
+            fitting=len(open_ones),
             more=len(open_ones) > (page + 1) * size,
             folded=[seen(worker) for worker in folded],
         )
@@ -111,7 +115,7 @@ async def machines(
 
 
 async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
-    now, neighbours = fleet.clock.now(), fleet.neighbours(worker_id)
+    now, neighbours, standing = fleet.clock.now(), fleet.neighbours(worker_id), fleet.standing()
 
     def look(view: View) -> WorkerDetails:
         worker = _worker(fleet, view, worker_id)
@@ -124,7 +128,7 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
             status=worker.status(bool(live)),
             gpu_holders=holders,
             idle_gpus=gpus_left_idle(worker, Occupancy(len(live), frozenset(holders))),
-            running=with_reasons(view, jobs, now, fleet.book),
+            running=with_reasons(view, jobs, now, standing),
             runs=[
                 PastAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
             ],

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.restoring import least_epoch
 from simpletuner_fleet.core.workers.worker import Connection, WorkerType
 from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.standing import UNKNOWN_STANDING
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.orchestrator.workers.administer import CreateWorker
 from simpletuner_fleet.queries.explainer import Explainer
@@ -193,7 +194,7 @@ class Scenario:
 
     def _untrue_reasons(self) -> list[tuple[str, str]]:
         view = self.orchestrator.store.view
-        explainer = Explainer(view, None)
+        explainer = Explainer(view, UNKNOWN_STANDING)
         problems = []
         for job_id in self._every_job():
             job = view.job(job_id)

@@ -24,6 +24,8 @@ from simpletuner_fleet.protocol.uploads import ManifestAnswer
 from simpletuner_fleet.storage.fenced import job_run_by, newest_attempt
 from simpletuner_fleet.storage.uploads.content import check_all_stored
 
+DAY_S = 86_400.0
+
 
 async def accept_manifest(fleet: Fleet, claim: Claim, manifest: Manifest) -> ManifestAnswer:
     """Ends an upload: in one transaction, fenced by the epoch, the checkpoint is there and older ones are let go."""
@@ -137,6 +139,51 @@ def _drop(
     freed = {file.sha256 for one in dropped for file in one.files} - still_named
     if freed:
         transaction.tx.mark_objects(job_id, freed, transaction.now)
+
+
+async def pin(fleet: Fleet, job_id: str, manifest_id: str, actor: Actor) -> StoredManifest:
+    """Keeps a checkpoint or an artifact: nothing is deleted of it because of its age, or because newer ones came."""
+
+    def step(transaction: Transaction) -> StoredManifest:
+        manifest = _manifest_in(transaction, job_id, manifest_id)
+        if not manifest.pinned_by:
+            transaction.tx.pin_manifest(manifest.id, actor.id)
+            transaction.record(_pin_event(EventType.JOB_PINNED, manifest, actor))
+        return replace(manifest, pinned_by=manifest.pinned_by or actor.id)
+
+    return await fleet.act(step)
+
+
+async def unpin(fleet: Fleet, job_id: str, manifest_id: str, actor: Actor) -> StoredManifest:
+    """Lets retention have it again; where the rest of an old job is gone already, it goes as well."""
+
+    def step(transaction: Transaction) -> StoredManifest:
+        manifest = _manifest_in(transaction, job_id, manifest_id)
+        if manifest.pinned_by:
+            transaction.tx.pin_manifest(manifest.id, "")
+            transaction.record(_pin_event(EventType.JOB_UNPINNED, manifest, actor))
+            if _is_past_keeping(transaction, transaction.job(job_id)):
+                _drop(transaction, job_id, transaction.tx.manifests_of_job(job_id), [manifest])
+        return replace(manifest, pinned_by="")
+
+    return await fleet.act(step)
+
+
+def _manifest_in(transaction: Transaction, job_id: str, manifest_id: str) -> StoredManifest:
+    manifest = transaction.tx.manifest(manifest_id)
+    if manifest is None or manifest.job_id != job_id:
+        raise NotFound(f"Job {job_id} has no checkpoint or artifact {manifest_id}.")
+    return manifest
+
+
+def _pin_event(type_: EventType, manifest: StoredManifest, actor: Actor) -> Event:
+    details = {"manifest": manifest.id, "name": manifest.name, "step": manifest.step}
+    return Event(type=type_, actor=actor, target_type="job", target_id=manifest.job_id, details=details)
+
+
+def _is_past_keeping(transaction: Transaction, job: Job) -> bool:
+    days = transaction.policy.jobs_keep_days
+    return days is not None and (job.finished_at or transaction.now) < transaction.now - days * DAY_S
 
 
 def adopt_checkpoint(transaction: Transaction, job: Job, checkpoint: StoredManifest) -> None:

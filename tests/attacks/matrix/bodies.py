@@ -27,6 +27,8 @@ BODIES: dict[str, Json] = {
     "POST /api/workers/job/{id}/gpu-metrics": {"first": 0, "points": []},
     "POST /api/workers/job/{id}/logs": {"offset": 0, "data": "Zm9yZ2VkCg=="},
     "POST /api/queue/{id}/priority": {"priority": 5},
+    "POST /api/jobs/{id}/tags": {"add": ["cats"]},
+    "PUT /api/jobs/{id}/note": {"note": "mine"},
     "POST /api/jobs/{id}/publish": {"to": "folder://cats"},
 }
 QUERIES: dict[str, dict[str, Any]] = {

@@ -12,6 +12,7 @@ MEMBERS = READING | {
         "queue.cancel",
         "jobs.cancel",
         "jobs.retry",
+        "jobs.edit",
         "configs.write",
         "secrets.read",
         "data.write",
@@ -67,6 +68,8 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/jobs/{id}/metrics",
         "GET /api/jobs",
         "GET /api/compare",
+        "GET /api/palette",
+        "POST /api/matching/count",
         "GET /api/jobs/{id}",
         "GET /api/jobs/{id}/explain",
         "GET /api/jobs/{id}/outlook",
@@ -91,7 +94,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/approvals/{id}",
     ),
     "queue.cancel": ("POST /api/queue/{id}/cancel",),
-    "queue.priority": ("POST /api/queue/{id}/priority",),
+    "queue.priority": ("POST /api/queue/{id}/priority", "POST /api/matching/priority"),
     "queue.approve": (
         "POST /api/queue/{id}/approve",
         "POST /api/queue/{id}/reject",
@@ -106,8 +109,17 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/approvals/rules",
         "DELETE /api/approvals/rules/{rule}",
     ),
-    "jobs.cancel": ("POST /api/jobs/{id}/cancel",),
+    "jobs.cancel": ("POST /api/jobs/{id}/cancel", "POST /api/matching/cancel"),
+    "jobs.edit": (
+        "POST /api/jobs/{id}/tags",
+        "PUT /api/jobs/{id}/note",
+        "PATCH /api/jobs/{id}",
+        "PUT /api/jobs/{id}/artifacts/{manifest_id}/pin",
+        "DELETE /api/jobs/{id}/artifacts/{manifest_id}/pin",
+        "POST /api/matching/tags",
+    ),
     "jobs.retry": (
+        "POST /api/matching/retry",
         "POST /api/jobs/{id}/retry",
         "POST /api/jobs/{id}/publish",
     ),
@@ -164,6 +176,9 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/me",
         "PATCH /api/me",
         "POST /api/login/terminals/answer",
+        "GET /api/me/views",
+        "PUT /api/me/views/{name}",
+        "DELETE /api/me/views/{name}",
         "GET /api/me/sessions",
         "DELETE /api/me/sessions/{id}",
         "GET /api/me/tokens",
@@ -239,6 +254,9 @@ NEVER_MADE = Rule((404, 404, 404, 404, 404, 404, 404, 404))
 ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404))
 UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409))
 OWN_UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409), own_only=True)
+OWN_ALWAYS = Rule((200, 200, 200, 200, 200, 200, 200, 200), own_only=True)
+OWN_WHILE_WAITING = Rule((200, 200, 409, 409, 409, 409, 409, 409), own_only=True)
+OWN_ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404), own_only=True)
 OWN_AFTER_THE_END = Rule((409, 409, 409, 409, 409, 200, 200, 200), own_only=True)
 OWN_ONCE_COMPLETED = Rule((409, 409, 409, 409, 409, 200, 409, 409), own_only=True)
 DECIDED_BY_APPROVERS = Rule((200, 409, 409, 409, 409, 409, 409, 409), by_approvers=True)
@@ -271,6 +289,11 @@ RULES: dict[str, Rule] = {
     "POST /api/jobs/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/queue/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
+    "POST /api/jobs/{id}/tags": OWN_ALWAYS,
+    "PUT /api/jobs/{id}/note": OWN_ALWAYS,
+    "PATCH /api/jobs/{id}": OWN_WHILE_WAITING,
+    "PUT /api/jobs/{id}/artifacts/{manifest_id}/pin": OWN_ONCE_STORED,
+    "DELETE /api/jobs/{id}/artifacts/{manifest_id}/pin": OWN_ONCE_STORED,
     "POST /api/jobs/{id}/publish": OWN_ONCE_COMPLETED,
     "POST /api/queue/{id}/priority": UNTIL_THE_END,
     "POST /api/queue/{id}/approve": WHILE_UNAPPROVED,
@@ -303,6 +326,7 @@ ENDPOINTS = tuple(route for route in GUARDS["notifications.own"] if "{" in route
 """Another's endpoint is as unknown as one that is not there: `tests/http/api/test_notifications_api.py`."""
 NOBODYS = (
     *("GET /api/configs/{name}", "GET /api/configs/{name}/versions", "GET /api/configs/{name}/diff"),
+    *("PUT /api/me/views/{name}", "DELETE /api/me/views/{name}"),
     *("GET /api/data/{id}", "GET /api/data/{id}/objects/{sha256}", "PUT /api/data/objects/{sha256}"),
     *("PUT /api/secrets/{name}", "DELETE /api/secrets/{name}", "DELETE /api/admin/tokens/{id}"),
     *("GET /api/admin/workers/{id}", "PATCH /api/admin/workers/{id}", "DELETE /api/admin/workers/{id}"),

@@ -57,14 +57,39 @@ SUBMIT = (
     switch("-f", "--follow", help="Show the log until the job has ended"),
     argument("--idempotency-key", metavar="KEY", help="The same key never submits twice"),
 )
-LIST = (
+SEARCH = (
     repeated(
         "--status",
         "STATUS",
         "Only jobs of this status; may be repeated",
         choices=tuple(JOB_STATUSES),
     ),
+    argument("--owner", metavar="NAME", help="Only jobs of this user or token"),
     argument("--worker", metavar="WORKER", help="Only jobs of this worker"),
+    argument("--config-name", metavar="NAME", help="Only jobs of this config"),
+    argument("--trainer", metavar="NAME", help="Only jobs of this trainer"),
+    repeated("--label", "KEY=GLOB", "Only jobs submitted with this label; may be repeated"),
+    repeated("--tag", "TAG", "Only jobs that have this tag; may be repeated"),
+    argument(
+        "--reason",
+        metavar="REASON",
+        help="Only jobs that wait or ended for this reason, as in ALL_MATCHING_BUSY or gpu_out_of_memory",
+    ),
+    argument("--since", metavar="TIME", help="Submitted since: 2h, 7d, or 2026-01-31T12:00:00Z"),
+    argument("--until", metavar="TIME", help="Submitted before: 2h, 7d, or 2026-01-31T12:00:00Z"),
+    argument("--ended-since", metavar="TIME", help="Ended since: 2h, 7d, or 2026-01-31T12:00:00Z"),
+    argument("--ended-until", metavar="TIME", help="Ended before: 2h, 7d, or 2026-01-31T12:00:00Z"),
+    argument("--find", metavar="TEXT", help="Only jobs with this in their name, config or id"),
+)
+LIST = (
+    *SEARCH,
+    argument(
+        "--sort",
+        metavar="KEY",
+        default="created",
+        help="created, started, finished, priority, name, config, attempts or queue; with a minus "
+        "before it the other way round, as in --sort=-name (default: created)",
+    ),
     argument(
         "--limit", read=values.positive_count, default=50, metavar="N", help="At most so many (default: 50)"
     ),
@@ -154,6 +179,45 @@ RETRY = (
     ),
 )
 
+TAG = (
+    JOB,
+    argument("tags", nargs="*", metavar="TAG", help="Tags to add"),
+    repeated("--remove", "TAG", "A tag to remove; may be repeated"),
+)
+EDIT = (
+    JOB,
+    argument("--name", metavar="NAME", help="A name for people; empty for none"),
+    argument("--target", choices=tuple(TARGETS), help="Where to run"),
+    repeated("--label", "KEY=GLOB", "These labels instead of all it has; may be repeated"),
+    switch("--no-labels", help="Any worker, whatever its labels"),
+    argument("--gpus", read=values.count, metavar="N", help="GPUs"),
+    argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
+    argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
+    argument("--max-retries", read=values.count, metavar="N", help="Retries"),
+    argument("--time-limit", read=values.seconds, metavar="TIME", help="For example 2h"),
+)
+PIN = (
+    JOB,
+    argument("step", nargs="?", read=values.count, metavar="STEP", help="Of this step (default: newest)"),
+    switch("--remove", help="Let it be deleted again"),
+)
+NOTE = (JOB, argument("text", metavar="TEXT", help="The note; empty for none"))
+ACT = (
+    argument("act", choices=("cancel", "retry", "priority", "tags"), help="What to do"),
+    *SEARCH,
+    argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
+    repeated("--add-tag", "TAG", "A tag to add; may be repeated"),
+    repeated("--remove-tag", "TAG", "A tag to remove; may be repeated"),
+    switch("--checkpoint-first", help="Before a cancel, save and store a checkpoint"),
+    argument(
+        "--yes",
+        dest="expected",
+        read=values.count,
+        metavar="N",
+        help="Do it, if so many jobs match; without it only their number is told",
+    ),
+)
+
 JOBS = Noun(
     "jobs",
     "Submit jobs, see and steer them",
@@ -193,6 +257,22 @@ JOBS = Noun(
         Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),
         Verb("cancel", "Cancel jobs", CANCEL),
         Verb("retry", "Submit an ended job again", RETRY),
+        Verb("tag", "Add tags to a job, or remove them", TAG, run="jobs.marking:tag"),
+        Verb("edit", "Change a waiting job's request in place", EDIT, run="jobs.editing:edit"),
+        Verb(
+            "pin",
+            "Keep a job's checkpoint from being deleted",
+            PIN,
+            run="jobs.editing:pin",
+        ),
+        Verb("note", "Write a note on a job", NOTE, run="jobs.marking:note"),
+        Verb(
+            "act",
+            "Cancel, retry, tag or reorder all matching jobs",
+            ACT,
+            run="jobs.matching:act",
+            formats=("json",),
+        ),
         Verb(
             "publish",
             "Bring a completed job's model to the Hugging Face Hub or a folder",

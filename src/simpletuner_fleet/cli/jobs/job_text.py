@@ -113,6 +113,7 @@ LIST = (
     Column("WORKER", worker, goes=1),
     Column("PROGRESS", progress, goes=2),
     Column("AGE", lambda job: age(job.get("created_at")), goes=4),
+    Column("TAGS", lambda job: ", ".join(job.get("tags") or ()), goes=5),
     Column("REASON", reason, shrinks=True),
 )
 
@@ -124,6 +125,9 @@ DETAIL = (
     field("target"),
     field("priority"),
     Column("GPUS", lambda job: job.get("gpus") or dig(job, "requires.gpus")),
+    Column("OWNER", lambda job: job.get("owner")),
+    Column("TAGS", lambda job: ", ".join(job.get("tags") or ())),
+    Column("NOTE", lambda job: job.get("note")),
     Column("LABELS", lambda job: dig(job, "requires.worker_labels")),
     Column("POSITION", lambda job: job.get("queue_position")),
     Column("WORKER", worker),

@@ -23,21 +23,46 @@ from simpletuner_fleet.languages.details import detail_text
 def list_(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        query = {
-            "status": args.status or None,
-            "worker_id": lookup.worker_id(api, args.worker) if args.worker else None,
-        }
+        query = {**searched(args), "sort": args.sort}
         if args.watch:
             watch_items(api, out, lambda: lookup.pages(api, query, args.limit), job_text.LIST)
             return ExitCode.OK
-        jobs = lookup.pages(api, query, args.limit, lookup=False)
+        jobs, total = lookup.counted_pages(api, query, args.limit, lookup=False)
         if not jobs and not out.for_programs:
-            out.hint(_("No jobs yet. Submit one:  simpletuner jobs submit CONFIG"))
+            out.hint(_nothing_found(args))
         out.items("jobs", jobs, job_text.LIST)
+        if total is not None and total > len(jobs) and not out.for_programs:
+            out.hint(_("%(n)s of %(total)s jobs are shown. For more: --limit N", n=len(jobs), total=total))
         stuck = next((job for job in jobs if job["status"] in WAITING and job_text.reason(job)), None)
         if stuck and not out.for_programs:
             out.hint(_("Why is it waiting?  simpletuner jobs explain %(id)s", id=stuck["id"]))
     return ExitCode.OK
+
+
+def searched(args: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for, in the words of the API."""
+    asked = {
+        "status": args.status,
+        "owner": args.owner,
+        "worker": args.worker,
+        "config": args.config_name,
+        "trainer": args.trainer,
+        "label": args.label,
+        "tag": args.tag,
+        "reason": args.reason,
+        "since": args.since,
+        "until": args.until,
+        "ended_since": args.ended_since,
+        "ended_until": args.ended_until,
+        "q": args.find,
+    }
+    return {name: value for name, value in asked.items() if value}
+
+
+def _nothing_found(args: argparse.Namespace) -> str:
+    if searched(args):
+        return _("No job matches.")
+    return _("No jobs yet. Submit one:  simpletuner jobs submit CONFIG")
 
 
 def get(args: argparse.Namespace) -> int:

@@ -70,17 +70,26 @@ def job_id(api: Api, id_or_beginning: str) -> str:
 
 
 def pages(api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True) -> list[dict[str, Any]]:
-    """Returns jobs, newest first, read page by page until there are enough."""
+    """Returns jobs, newest first unless the query says otherwise, read page by page until there are enough."""
+    return counted_pages(api, query, limit, lookup=lookup)[0]
+
+
+def counted_pages(
+    api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True
+) -> tuple[list[dict[str, Any]], int | None]:
+    """The same with how many there are altogether; None where the server is older and does not say."""
     jobs: list[dict[str, Any]] = []
     cursor: str | None = None
+    total: int | None = None
     while len(jobs) < limit:
         page_query = {**query, "limit": min(PAGE, limit - len(jobs)), "cursor": cursor}
         page = api.page("/api/jobs", "jobs", page_query, lookup=lookup)
         jobs += page["jobs"]
+        total = page.get("total", total)
         cursor = page.get("next")
         if not cursor or not page["jobs"]:
             break
-    return jobs[:limit]
+    return jobs[:limit], total
 
 
 def _as_job(answer: Json) -> dict[str, Any]:

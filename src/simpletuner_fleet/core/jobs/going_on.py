@@ -89,6 +89,7 @@ def adopted(checkpoint: StoredManifest, manifest_id: str, job_id: str, now: floa
         attempt_number=NOT_OF_AN_ATTEMPT,
         epoch=NOT_OF_AN_ATTEMPT,
         created_at=now,
+        pinned_by="",
     )
 
 

@@ -199,6 +199,9 @@ class Job(Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     finished_at: float | None = None
     version: int = 0
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    """What somebody wrote on it, for people."""
     team: str = ""
     """The id of the team that it belongs to; empty where it belongs to its owner alone."""
     visibility: Visibility = Visibility.EVERYBODY

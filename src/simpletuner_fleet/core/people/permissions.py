@@ -23,6 +23,7 @@ LEAST_ROLE = {
     "jobs.read": Role.VIEWER,
     "jobs.cancel": Role.MEMBER,
     "jobs.retry": Role.MEMBER,
+    "jobs.edit": Role.MEMBER,
     "configs.read": Role.VIEWER,
     "configs.write": Role.MEMBER,
     "secrets.read": Role.MEMBER,

@@ -90,6 +90,19 @@ class Roster:
         self._holders: dict[str, dict[str, None]] = {}
         """By dataset, the workers that have it."""
 
+    def seen_from_outside(self) -> "Roster":
+        """Returns a copy that tells who is there, what they hold and how many run; who waits is not in it."""
+        seen = Roster()
+        seen.workers = dict(self.workers)
+        seen.running = self.running
+        seen.running_by_owner = dict(self.running_by_owner)
+        seen.running_by_team = dict(self.running_by_team)
+        seen.book, seen.pools = self.book, self.pools
+        known = self._occupancy
+        seen._occupancy = {id: known.get(id) or self._count_occupancy(id) for id in seen.workers}
+        seen._attempts_of = dict(self._attempts_of)
+        return seen
+
     def occupancy(self, worker_id: str) -> Occupancy:
         known = self._occupancy.get(worker_id)
         if known is None:
@@ -253,7 +266,7 @@ class Roster:
         if (
             before is not None
             and was_waiting
-            and (after is None or not is_waiting or after.rank != before.rank)
+            and (after is None or not is_waiting or (after.rank, after.line) != (before.rank, before.line))
         ):
             self._leave_line(before)
             was_waiting = False

@@ -56,6 +56,8 @@ class StoredManifest(Struct, frozen=True, kw_only=True):
     created_at: float
     worker_name: str
     step: int | None = None
+    pinned_by: str = ""
+    """The id of who keeps it from being deleted by age or number; empty: nobody."""
 
 
 class ResumePoint(Struct, frozen=True, kw_only=True):
@@ -220,8 +222,8 @@ def to_drop(
     """Returns what retention lets go of: all but the newest checkpoints of each kind, and what a newer one of its name
     replaced.
 
-    The newest checkpoint always stays; so does one that a living attempt may still be fetching. What nobody could go on
-    from counts for nothing: it must not push out the checkpoints made instead.
+    The newest checkpoint always stays; so does one that is pinned, or that a living attempt may still be fetching. What
+    nobody could go on from counts for nothing: it must not push out the checkpoints made instead.
     """
     newest: dict[tuple[str, str], StoredManifest] = {}
     for one in manifests:
@@ -237,4 +239,8 @@ def to_drop(
     plain = [one for one in checkpoints if not one.name.endswith(ROLLING)]
     beyond = (*plain[: -max(1, limits.plain)], *rolling[: -max(1, limits.rolling)])
     too_old = {one.id for one in beyond}
-    return [one for one in manifests if one.id not in in_use and (one.id not in current or one.id in too_old)]
+    return [
+        one
+        for one in manifests
+        if one.id not in in_use and not one.pinned_by and (one.id not in current or one.id in too_old)
+    ]

@@ -67,10 +67,13 @@ async def _delete_logs(blobs: Blobs, attempt: Attempt) -> None:
 
 
 def _drop_manifests(transaction: Transaction, ending: Ending) -> None:
-    manifests = transaction.tx.manifests_of_job(ending.job_id)
+    stored = transaction.tx.manifests_of_job(ending.job_id)
+    pinned = {file.sha256 for manifest in stored if manifest.pinned_by for file in manifest.files}
+    manifests = [manifest for manifest in stored if not manifest.pinned_by]
     for manifest in manifests:
         transaction.tx.delete_manifest(manifest.id)
-    transaction.tx.mark_objects(ending.job_id, transaction.tx.objects_of_job(ending.job_id), transaction.now)
+    unused = transaction.tx.objects_of_job(ending.job_id).keys() - pinned
+    transaction.tx.mark_objects(ending.job_id, unused, transaction.now)
     transaction.tx.put_setting(EMPTIED_UNTIL, msgspec.json.encode(ending).decode())
     transaction.record(
         Event(

@@ -20,6 +20,7 @@ from simpletuner_fleet.ports import (
     IdempotentAnswer,
     JobNote,
     RowObserver,
+    SavedView,
     StoredManifest,
     Tx,
     View,
@@ -202,6 +203,17 @@ class MemoryTx(MemoryView, MemoryDatasetsTx, MemoryEndpointsTx):
         if manifest.id in self._tables.manifests or manifest.job_id not in self._tables.jobs:
             raise ConcurrentChange(f"there is a manifest {manifest.id} already, or no job {manifest.job_id}")
         self._tables.set_manifest(manifest.id, manifest)
+
+    def pin_manifest(self, manifest_id: str, by: str) -> None:
+        manifest = self._tables.manifests.get(manifest_id)
+        if manifest is not None:
+            self._tables.set_manifest(manifest_id, replace(manifest, pinned_by=by))
+
+    def put_saved_view(self, view: SavedView) -> None:
+        self._tables.set_saved_view((view.owner, view.name), view)
+
+    def delete_saved_view(self, owner: str, name: str) -> None:
+        self._tables.set_saved_view((owner, name), None)
 
     def delete_manifest(self, manifest_id: str) -> None:
         if manifest_id in self._tables.manifests:

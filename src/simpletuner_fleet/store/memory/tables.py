@@ -11,7 +11,14 @@ from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.publishing import Publication
-from simpletuner_fleet.ports import ApiToken, ConfigVersion, IdempotentAnswer, JobNote, StoredManifest
+from simpletuner_fleet.ports import (
+    ApiToken,
+    ConfigVersion,
+    IdempotentAnswer,
+    JobNote,
+    SavedView,
+    StoredManifest,
+)
 from simpletuner_fleet.store.rows.live_rows import LiveRows
 from simpletuner_fleet.store.rows.text import name_key
 
@@ -48,6 +55,7 @@ class Tables(LiveRows):
         self.publications: dict[str, Publication] = {}
         self.endpoints: dict[str, Endpoint] = {}
         self.deliveries: dict[str, tuple[DeliveryTry, ...]] = {}
+        self.saved_views: dict[tuple[str, str], SavedView] = {}
         self.approvals: dict[str, Approval] = {}
         self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
         self.datasets: dict[str, tuple[Dataset, bool]] = {}
@@ -189,6 +197,10 @@ class Tables(LiveRows):
     def set_deliveries(self, endpoint_id: str, rows: tuple[DeliveryTry, ...] | None) -> None:
         self.journal.append((self.set_deliveries, endpoint_id, self.deliveries.get(endpoint_id)))
         _put(self.deliveries, endpoint_id, rows)
+
+    def set_saved_view(self, place: tuple[str, str], view: SavedView | None) -> None:
+        self.journal.append((self.set_saved_view, place, self.saved_views.get(place)))
+        _put(self.saved_views, place, view)
 
     def set_note(self, place: tuple[str, str], note: JobNote | None) -> None:
         job_id, note_id = place

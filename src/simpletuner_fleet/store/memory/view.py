@@ -28,6 +28,7 @@ from simpletuner_fleet.ports import (
 )
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsView
 from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsView
+from simpletuner_fleet.store.memory.finding import MemoryFindingView
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.live_rows import by_epoch
 from simpletuner_fleet.store.rows.text import name_key
@@ -36,7 +37,7 @@ AFTER_EVERY_ID = "\U0010ffff"
 BEFORE_EVERY_ID = ""
 
 
-class MemoryView(MemoryDatasetsView, MemoryEndpointsView):
+class MemoryView(MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView):
     """The promise of ports.View, over dictionaries and sorted lists."""
 
     def __init__(self, tables: Tables) -> None:
@@ -49,7 +50,7 @@ class MemoryView(MemoryDatasetsView, MemoryEndpointsView):
         return self._tables.bundles.get(job_id)
 
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
-        return list(islice((job for job in self._newest_first(before_seq) if _job_fits(job, where)), limit))
+        return list(islice((job for job in self._newest_first(before_seq) if self._fits(job, where)), limit))
 
     def _newest_first(self, before_seq: int | None) -> Iterator[Job]:
         tables = self._tables
@@ -319,16 +320,3 @@ class MemoryView(MemoryDatasetsView, MemoryEndpointsView):
 
 def _seen(job: Job, onlooker: Onlooker | None) -> bool:
     return onlooker is None or may_see(onlooker, job.belongs)
-
-
-def _job_fits(job: Job, where: JobFilter) -> bool:
-    return (
-        (not where.states or job.state in where.states)
-        and (where.owner is None or job.owner == where.owner)
-        and (where.worker_id is None or job.worker_id == where.worker_id)
-        and (where.config_name is None or job.config_name == where.config_name)
-        and (where.team is None or job.team == where.team)
-        and _seen(job, where.seen_by)
-        and (where.created_since is None or job.created_at >= where.created_since)
-        and (not where.text or where.text.lower() in f"{job.name or ''} {job.config_name} {job.id}".lower())
-    )

@@ -27,6 +27,7 @@ from simpletuner_fleet.store.rows.codec import (
     JSON_LIST,
     TRUTH,
     Codec,
+    Selection,
     enum_codec,
     json_codec,
     optional,
@@ -70,24 +71,21 @@ OFTEN_IN_ATTEMPTS = frozenset(
     | {"state", "accepted_at", "started_at", "ended_at", "outcome", "exit_code", "checkpoint_step"}
 )
 """What one attempt after another changes while all goes well."""
-JOBS = RowCodec(
-    Job,
-    {
-        "requires": Codec(requirements_text, requirements_of),
-        "state": enum_codec(JobState),
-        "results": enum_codec(Results),
-        "hold": enum_codec(Hold),
-        "retry_on_failure": TRUTH,
-        "visibility": enum_codec(Visibility),
-        "depends_on": JSON_LIST,
-        "lost_workers": JSON_LIST,
-        "refused_by": JSON_LIST,
-        "gpus": JSON_LIST,
-        "progress": optional(Codec(progress_text, progress_of)),
-    },
-    FIXED_IN_JOBS,
-    OFTEN_IN_JOBS,
-)
+JOB_CODECS = {
+    "requires": Codec(requirements_text, requirements_of),
+    "state": enum_codec(JobState),
+    "results": enum_codec(Results),
+    "hold": enum_codec(Hold),
+    "retry_on_failure": TRUTH,
+    "visibility": enum_codec(Visibility),
+    "depends_on": JSON_LIST,
+    "lost_workers": JSON_LIST,
+    "refused_by": JSON_LIST,
+    "gpus": JSON_LIST,
+    "tags": JSON_LIST,
+    "progress": optional(Codec(progress_text, progress_of)),
+}
+JOBS = RowCodec(Job, JOB_CODECS, FIXED_IN_JOBS, OFTEN_IN_JOBS)
 ATTEMPTS = RowCodec(
     Attempt,
     {
@@ -104,6 +102,11 @@ JOB_TABLE = Table(name="jobs", columns=JOBS.columns, fixed=FIXED_IN_JOBS, guard=
 JOB_OFTEN_TABLE = Table(
     name="jobs", columns=JOBS.columns, fixed=frozenset(JOBS.columns) - OFTEN_IN_JOBS, guard="version"
 )
+JOB_EDIT_TABLE = Table(
+    name="jobs", columns=JOBS.columns, fixed=FIXED_IN_JOBS - {"requires", "class_id"}, guard="version"
+)
+"""What a waiting job asks of its worker may be edited: seldom, and with the other columns."""
+EDITED_JOB = Selection[Job](JOB_EDIT_TABLE.update_columns[:-1], JOB_CODECS)
 ATTEMPT_TABLE = Table(name="attempts", columns=ATTEMPTS.columns, key=4, fixed=FIXED_IN_ATTEMPTS)
 """Found by its id, job, number and epoch, of which none ever changes."""
 ATTEMPT_OFTEN_TABLE = Table(

@@ -12,6 +12,8 @@ from simpletuner_fleet.store.rows.jobs import (
     ATTEMPT_OFTEN_TABLE,
     ATTEMPT_TABLE,
     ATTEMPTS,
+    EDITED_JOB,
+    JOB_EDIT_TABLE,
     JOB_OFTEN_TABLE,
     JOB_TABLE,
     JOBS,
@@ -106,7 +108,7 @@ class Unsaved:
         if later.new_jobs:
             self.new_jobs |= later.new_jobs
             self.bundles |= later.bundles
-            self.classes |= later.classes
+        self.classes |= later.classes
         if later.new_attempts:
             self.new_attempts |= later.new_attempts
         if later.jobs:
@@ -195,13 +197,17 @@ def _job_updates(changes: Iterable[tuple[Job, Job]]) -> Iterator[RowWrite]:
     """Each change is the row as it is stored and the row to store."""
     often: list[Values] = []
     seldom: list[Values] = []
+    edited: list[Values] = []
     for stored, job in changes:
-        if JOBS.changed_as_often(stored, job):
+        if job.class_id != stored.class_id:
+            edited.append((*EDITED_JOB.values(job), stored.version))
+        elif JOBS.changed_as_often(stored, job):
             often.append((*JOBS.often_values(job), stored.version))
         else:
             seldom.append((*JOBS.changing_values(job), stored.version))
     yield RowWrite(JOB_OFTEN_TABLE, often, update=True)
     yield RowWrite(JOB_TABLE, seldom, update=True)
+    yield RowWrite(JOB_EDIT_TABLE, edited, update=True)
 
 
 def _attempt_updates(changes: Iterable[tuple[Attempt, Attempt]]) -> Iterator[RowWrite]:

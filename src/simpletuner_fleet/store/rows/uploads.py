@@ -11,7 +11,7 @@ from simpletuner_fleet.store.sql.database import Row
 
 MANIFEST_COLUMNS = (
     *("id", "job_id", "attempt_id", "attempt_number", "epoch", "kind", "name", "step", "files"),
-    *("total_bytes", "created_at", "worker_name"),
+    *("total_bytes", "created_at", "worker_name", "pinned_by"),
 )
 NOTE_COLUMNS = ("id", "job_id", "attempt_number", "at", "kind", "text", "data")
 
@@ -34,6 +34,7 @@ def manifest_params(manifest: StoredManifest) -> dict[str, Any]:
         "total_bytes": manifest.total_bytes,
         "created_at": manifest.created_at,
         "worker_name": storable(manifest.worker_name),
+        "pinned_by": manifest.pinned_by,
     }
 
 
@@ -52,6 +53,7 @@ def manifest_of(row: Row) -> StoredManifest:
         total_bytes=row[9],
         created_at=row[10],
         worker_name=row[11],
+        pinned_by=row[12],
     )
 
 

@@ -1,7 +1,6 @@
 """Jobs, their queue and their attempts, over any SQL database."""
 
 from itertools import chain
-from typing import Any
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.visibility import Onlooker
@@ -13,12 +12,13 @@ from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.workers import WORKERS
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Params
-from simpletuner_fleet.store.sql.tallies import JOBS, TallyView
+from simpletuner_fleet.store.sql.job_finding import FindingView, job_conditions, seen_condition
+from simpletuner_fleet.store.sql.tallies import JOBS
 
 NOTHING: Params = {}
 
 
-class JobsView(TallyView):
+class JobsView(FindingView):
     def job(self, job_id: str) -> Job | None:
         return self._job(sql.JOB, {"id": job_id})
 
@@ -43,8 +43,14 @@ class JobsView(TallyView):
     def _jobs_where(
         self, where: JobFilter, state: str | None, before_seq: int | None, limit: int
     ) -> list[Job]:
-        conditions, params = _job_conditions(where, state, before_seq)
-        return self._jobs(sql.JOBS_WHERE.format(conditions=conditions), {**params, "limit": limit})
+        conditions, params = job_conditions(where, state)
+        if before_seq is not None:
+            conditions.append("seq < :before_seq")
+            params["before_seq"] = before_seq
+        return self._jobs(
+            sql.JOBS_SORTED.format(conditions=" AND ".join(conditions), order="seq DESC"),
+            {**params, "limit": limit},
+        )
 
     def queue_page(
         self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
@@ -71,7 +77,7 @@ class JobsView(TallyView):
             return self._tally(JOBS)
         conditions = [one for one in (condition, "owner = :owner" if owner is not None else "") if one]
         where = {**params, "owner": owner} if owner is not None else params
-        return dict(self._db.rows(sql.COUNTS_WHERE.format(conditions=" AND ".join(conditions)), where))
+        return dict(self._db.rows(sql.JOBS_MATCHING.format(conditions=" AND ".join(conditions)), where))
 
     def live_jobs(self) -> list[Job]:
         """Returns every job that is not over: for the start only."""
@@ -137,58 +143,3 @@ class JobsView(TallyView):
             for table, codec in (("workers", WORKERS), ("jobs", JOB_ROWS), ("attempts", ATTEMPT_ROWS))
             for row_id, why in sorted(codec.set_aside.items())
         ]
-
-
-_TITLE = "(coalesce(name, '') || ' ' || config_name || ' ' || id)"
-
-
-def _job_conditions(
-    where: JobFilter, state: str | None, before_seq: int | None
-) -> tuple[str, dict[str, Any]]:
-    conditions = ["1 = 1"]
-    params: dict[str, Any] = {}
-    if state is not None:
-        conditions.append("state = :state AND state <> ''")
-        params["state"] = str(state)
-    for column in ("owner", "worker_id", "config_name", "team"):
-        value = getattr(where, column)
-        if value is not None:
-            conditions.append(f"{column} = :{column}")
-            params[column] = value
-    if where.created_since is not None:
-        conditions.append("created_at >= :created_since")
-        params["created_since"] = float(where.created_since)
-    if where.text:
-        conditions.append(f"({_TITLE} LIKE :text ESCAPE '!' OR lower({_TITLE}) LIKE :lowered ESCAPE '!')")
-        params["text"] = f"%{_literally(where.text)}%"
-        params["lowered"] = f"%{_literally(where.text.lower())}%"
-    seen, onlooker = seen_condition(where.seen_by)
-    if seen:
-        conditions.append(seen)
-        params |= onlooker
-    if before_seq is not None:
-        conditions.append("seq < :before_seq")
-        params["before_seq"] = before_seq
-    return " AND ".join(conditions), params
-
-
-def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
-    """What `core.people.visibility.may_see` says, for rows; empty where everything may be seen."""
-    if onlooker is None or onlooker.above:
-        return "", {}
-    params: dict[str, Any] = {}
-    allowed = ["visibility = 'everybody'"]
-    for column, values, also in (
-        ("owner", onlooker.ids, ""),
-        ("team", onlooker.teams, " AND visibility = 'team'"),
-    ):
-        names = {f"seen_{column}_{at}": value for at, value in enumerate(sorted(values)) if value}
-        if names:
-            allowed.append(f"({column} IN ({', '.join(f':{name}' for name in names)}){also})")
-            params |= names
-    return f"({' OR '.join(allowed)})", params
-
-
-def _literally(text: str) -> str:
-    """For LIKE with '!' as its escape."""
-    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

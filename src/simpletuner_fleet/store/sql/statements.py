@@ -66,8 +66,14 @@ _LIVE = "state <> 'ended'"
 
 JOB = f"{_JOB} WHERE id = :id"
 JOB_BUNDLE = "SELECT bundle FROM job_bundles WHERE job_id = :id"
-JOBS_WHERE = f"{_JOB} WHERE {{conditions}} ORDER BY seq DESC LIMIT :limit"
-COUNTS_WHERE = "SELECT state, count(*) FROM jobs WHERE {conditions} GROUP BY state"
+JOBS_SORTED = f"{_JOB} WHERE {{conditions}} ORDER BY {{order}} LIMIT :limit"
+JOBS_MATCHING = "SELECT state, count(*) FROM jobs WHERE {conditions} GROUP BY state"
+WAITING_GROUP = "(class_id || ' ' || hold || ' ' || refused_by)"
+WAITING_GROUPS = (
+    f"SELECT {WAITING_GROUP}, count(*), min(id), min(created_at) FROM jobs"
+    f" WHERE state IN ('queued', 'blocked') AND state <> '' AND {{conditions}} GROUP BY {WAITING_GROUP}"
+    " ORDER BY count(*) DESC, min(id) LIMIT :limit"
+)
 QUEUE_START = f"{_JOB} WHERE state = 'queued'{{seen}} ORDER BY rank, seq LIMIT :limit"
 # Two looks, since SQLite would walk all of one rank to find the place of a (rank, seq) pair in it.
 QUEUE_REST_OF_RANK = (
@@ -175,6 +181,7 @@ NEWEST_CHECKPOINT = (
     " ORDER BY step DESC, created_at DESC, id DESC LIMIT 1"
 )
 ADD_MANIFEST = f"{_insert('manifests', MANIFEST_COLUMNS)} ON CONFLICT DO NOTHING"
+PIN_MANIFEST = "UPDATE manifests SET pinned_by = :by WHERE id = :id"
 DELETE_MANIFEST = "DELETE FROM manifests WHERE id = :id"
 OBJECTS_OF_JOB = "SELECT sha256, size FROM job_objects WHERE job_id = :job_id"
 STORED_BYTES_OF = (

@@ -58,6 +58,9 @@ class UploadsTx(UploadsView):
         if not self._db.run(sql.ADD_MANIFEST, manifest_params(manifest)):
             raise ConcurrentChange(f"there is a manifest {manifest.id} already")
 
+    def pin_manifest(self, manifest_id: str, by: str) -> None:
+        self._db.run(sql.PIN_MANIFEST, {"id": manifest_id, "by": by})
+
     def delete_manifest(self, manifest_id: str) -> None:
         self._db.run(sql.DELETE_MANIFEST, {"id": manifest_id})
 

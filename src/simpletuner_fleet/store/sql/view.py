@@ -9,6 +9,7 @@ from simpletuner_fleet.store.sql.endpoints import EndpointsView
 from simpletuner_fleet.store.sql.jobs import JobsView
 from simpletuner_fleet.store.sql.people import PeopleView
 from simpletuner_fleet.store.sql.publications import PublicationsView
+from simpletuner_fleet.store.sql.saved_views import SavedViewsView
 from simpletuner_fleet.store.sql.uploads import UploadsView
 from simpletuner_fleet.store.sql.workers import WorkersView
 
@@ -23,6 +24,7 @@ class SqlView(
     DatasetsView,
     PublicationsView,
     EndpointsView,
+    SavedViewsView,
     ApprovalsView,
 ):
     """Reading through whatever transaction the database is in."""

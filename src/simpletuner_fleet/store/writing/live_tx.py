@@ -98,6 +98,8 @@ class LiveTx(SqlView):
         if (old.state, job.state) not in LEGAL_EDGES:
             raise IllegalTransition(f"A job in state {old.state} cannot become {job.state}.")
         self._step.change(self._step.jobs, self._step.new_jobs, job.id, old)
+        if job.class_id != old.class_id and job.class_id not in self._known_classes:
+            self._step.classes[job.class_id] = job
         if old.state is not job.state:
             self._step.tallies[JOBS, old.state.value] -= 1
             self._step.tallies[JOBS, job.state.value] += 1
@@ -257,17 +259,21 @@ def _same_texts(job: Job, stored: Job) -> bool:
         and job.progress is stored.progress
         and job.name is stored.name
         and job.config_name is stored.config_name
+        and job.note is stored.note
     )
 
 
 def _storable_job(job: Job) -> Job:
     """As it will be read back: texts that a database cannot hold are mended on the way in."""
     name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
-    config_name = storable(job.config_name)
-    if (name, error, reason, config_name) == (job.name, job.error, job.reason, job.config_name):
+    config_name, note = storable(job.config_name), storable(job.note)
+    texts = (job.name, job.error, job.reason, job.config_name, job.note)
+    if (name, error, reason, config_name, note) == texts:
         return job if job.progress is None else replace(job, progress=storable_progress(job.progress))
     progress = None if job.progress is None else storable_progress(job.progress)
-    return replace(job, name=name, error=error, reason=reason, config_name=config_name, progress=progress)
+    return replace(
+        job, name=name, error=error, reason=reason, config_name=config_name, note=note, progress=progress
+    )
 
 
 def _storable_attempt(attempt: Attempt) -> Attempt:

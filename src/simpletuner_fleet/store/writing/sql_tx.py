@@ -17,6 +17,7 @@ from simpletuner_fleet.store.sql.endpoints import EndpointsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
 from simpletuner_fleet.store.sql.people import PeopleTx
 from simpletuner_fleet.store.sql.publications import PublicationsTx
+from simpletuner_fleet.store.sql.saved_views import SavedViewsTx
 from simpletuner_fleet.store.sql.uploads import UploadsTx
 from simpletuner_fleet.store.sql.view import SqlView
 from simpletuner_fleet.store.writing.live_tx import LiveTx
@@ -71,7 +72,17 @@ class Batch:
             session.run(sql.SAVE_COUNTERS, {"seq": self.counters[0], "epoch": self.counters[1]})
 
 
-class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx, ApprovalsTx, EndpointsTx):
+class SqlTx(
+    LiveTx,
+    PeopleTx,
+    UploadsTx,
+    AccountsTx,
+    DatasetsTx,
+    PublicationsTx,
+    ApprovalsTx,
+    EndpointsTx,
+    SavedViewsTx,
+):
     """The promise of ports.Tx. The pipeline tells it when a step is kept or undone, and when a batch is stored or lost.
 
     A step runs in memory as long as it can, while an earlier batch may be on its way to the disk. What memory does not

@@ -195,6 +195,7 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             go_on_step=info.checkpoint_step
             if info.job.state in (JobState.FAILED, JobState.CANCELLED)
             else None,
+            may_edit=own and call.principal.can("jobs.edit"),
             may_order=steers and call.principal.can("queue.priority") and not info.job.terminal,
             may_approve=steers and call.principal.can("queue.approve") and info.job.hold == "approval",
             runs=info.job.state in (JobState.RUNNING, JobState.CANCELLING),

@@ -1,132 +1,203 @@
-"""All jobs: what runs, who is next in line and why, and what has ended. Filters live in the address."""
+"""All jobs: what runs, who is next in line and why, and what has ended. What is looked for lives in the address."""
 
-from typing import Annotated
+from functools import partial
+from typing import Any
 
-from msgspec import Meta, Struct
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.jobs.finding import (
+    FIRST_LARGEST,
+    IN_START_ORDER,
+    NEWEST_FIRST,
+    JobOrder,
+    JobSearch,
+    JobSort,
+    SearchWord,
+    read_order,
+)
 from simpletuner_fleet.core.jobs.job import JobState
-from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
+from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.languages import N_
-from simpletuner_fleet.ports import JobFilter
-from simpletuner_fleet.queries import read_models
+from simpletuner_fleet.orchestrator.steering import saved_views
+from simpletuner_fleet.queries import finding
+from simpletuner_fleet.queries.finding import FoundJobs
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
+from simpletuner_fleet.web.parts.job_columns import COLUMNS, shown_columns
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
+from simpletuner_fleet.web.parts.job_search import FIELDS, chips
 
-PAGE_SIZE = 100
-AT_WORK = (JobState.RUNNING, JobState.CANCELLING, JobState.DISPATCHED)
-ENDED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
-GROUPS = {
-    "": (N_("All"), ()),
+PAGE_SIZE = 50
+SECTION_SIZE = 20
+AT_WORK = [JobState.RUNNING, JobState.CANCELLING, JobState.DISPATCHED]
+WAITING = [JobState.QUEUED, JobState.BLOCKED]
+ENDED = [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED]
+GROUPS: dict[str, tuple[str, list[JobState]]] = {
+    "": (N_("All"), []),
     "running": (N_("Running"), AT_WORK),
-    "waiting": (N_("Waiting"), (JobState.QUEUED, JobState.BLOCKED)),
-    "failed": (N_("Failed"), (JobState.FAILED,)),
+    "waiting": (N_("Waiting"), WAITING),
+    "failed": (N_("Failed"), [JobState.FAILED]),
     "ended": (N_("Ended"), ENDED),
+}
+SORTS = {
+    JobSort.CREATED: N_("Submitted"),
+    JobSort.STARTED: N_("Started"),
+    JobSort.FINISHED: N_("Finished"),
+    JobSort.NAME: N_("Name"),
+    JobSort.CONFIG: N_("Config"),
+    JobSort.PRIORITY: N_("Priority"),
+    JobSort.ATTEMPTS: N_("Attempts"),
+    JobSort.QUEUE: N_("Start order"),
 }
 
 
-class JobsPageQuery(Struct, kw_only=True):
-    show: str = ""
-    q: Annotated[str, Meta(max_length=200)] = ""
+ACTS = (
+    ("cancel", "jobs.cancel", N_("Cancel")),
+    ("retry", "jobs.retry", N_("Retry")),
+    ("priority", "queue.priority", N_("Set priority")),
+    ("tags", "jobs.edit", N_("Change tags")),
+)
+
+
+class JobsPageQuery(JobSearch, kw_only=True):
+    show: SearchWord = ""
     mine: bool = False
-    worker: Annotated[str, Meta(max_length=200)] = ""
-    cursor: str | None = None
+    sort: SearchWord = ""
+    column: list[SearchWord] = field(default_factory=list)
+    cursor: SearchWord | None = None
 
 
 class JobSection(Struct, frozen=True, kw_only=True):
     id: str
     title: str
     rows: list[JobRow]
+    total: int
     in_line: bool = False
-    following: str | None = None
+    all: str | None = None
+    """The address of the whole list, where this is its beginning."""
 
 
 async def jobs(call: Call[None]) -> Reply:
-    fleet, query = deps_of(call).fleet, call.query
+    query: JobsPageQuery = call.query
     if query.show not in GROUPS:
         raise NotFound(f"There is no list '{query.show[:40]}' of jobs.")
-    where = JobFilter(
-        owner=call.principal.id if query.mine else None,
-        worker_id=query.worker or None,
-        text=query.q.strip() or None,
-    )
-    filtered = bool(where.owner or where.worker_id or where.text)
-    counts = (await read_models.queue_stats(fleet)).by_state
+    search = asked_for(query, call.principal.id)
+    order = _order(query)
+    plain = not is_narrowed(query) and not query.show and not query.sort and not query.cursor
     with spoken(call):
-        if query.show == "" and not filtered and not query.cursor:
-            sections = await _all(fleet)
-        elif query.show == "waiting" and not filtered:
-            sections = [await _line(fleet, query.cursor, PAGE_SIZE)]
-        else:
-            sections = [await _some(fleet, where, query.show, query.cursor)]
+        listing, sections = await (_all(call, query) if plain else _some(call, query, search, order))
+    views = await saved_views.saved_views(deps_of(call).fleet, call.principal.owns_as)
+    own_query = address(query).partition("?")[2]
+    shown = sum(len(section.rows) for section in sections)
     return page(
         call,
         "jobs/jobs.html",
         query=query,
-        filtered=filtered,
-        groups=[(name, title, _count(counts, states)) for name, (title, states) in GROUPS.items()],
+        fields=FIELDS,
+        chips=chips(query),
+        filtered=is_narrowed(query),
+        groups=[(name, title, _count(listing, states)) for name, (title, states) in GROUPS.items()],
         sections=[section for section in sections if section.rows],
-        total=sum(counts.values()),
-        with_query=with_query,
+        found=listing,
+        last=listing.first + shown - 1,
+        plain=plain,
+        order=order,
+        sorts=SORTS,
+        first_largest=FIRST_LARGEST,
+        columns=shown_columns(query.column),
+        all_columns=COLUMNS,
+        address=partial(address, query),
         pace_text=pace_text,
         risk_text=risk_text,
+        views=views,
+        origin_path=address(query),
+        view_body=msgspec.json.encode({"query": own_query}).decode(),
+        search_json=msgspec.json.encode(search, order="deterministic").decode(),
+        acts=[(act, title) for act, permission, title in ACTS if call.principal.can(permission)],
         may_cancel=call.principal.can("jobs.cancel"),
         may_retry=call.principal.can("jobs.retry"),
     )
 
 
-async def _all(fleet: Fleet) -> list[JobSection]:
+def asked_for(query: JobsPageQuery, caller: str) -> JobSearch:
+    """The same in the words of the API."""
+    fields = {name: getattr(query, name) for name in JobSearch.__struct_fields__}
+    if query.show:
+        fields["status"] = GROUPS[query.show][1]
+    if query.mine:
+        fields["owner"] = caller
+    return JobSearch(**fields)
+
+
+def is_narrowed(query: JobsPageQuery) -> bool:
+    return query.mine or any(getattr(query, name) for name in JobSearch.__struct_fields__)
+
+
+def address(query: JobsPageQuery, **changes: Any) -> str:
+    """Returns the address of the same list with these changes, from its beginning unless they say otherwise."""
+    values = {**asdict(query), "cursor": None, **changes}
+    values["mine"] = "true" if values["mine"] else None
+    return with_query("/jobs", **{name: value for name, value in values.items() if value is not False})
+
+
+def _order(query: JobsPageQuery) -> JobOrder:
+    if query.sort:
+        return read_order(query.sort)
+    return IN_START_ORDER if query.show == "waiting" else NEWEST_FIRST
+
+
+async def _all(call: Call[None], query: JobsPageQuery) -> tuple[FoundJobs, list[JobSection]]:
     """Returns what is at work first, then the line in its order, then the newest that ended."""
-    working, _ = await read_models.jobs_page(fleet, JobFilter(states=AT_WORK), None, PAGE_SIZE)
-    blocked, _ = await read_models.jobs_page(fleet, JobFilter(states=(JobState.BLOCKED,)), None, PAGE_SIZE)
-    line = await _line(fleet, None, PAGE_SIZE)
-    ended, following = await read_models.jobs_page(fleet, JobFilter(states=ENDED), None, PAGE_SIZE)
-    more = with_query("/jobs", show="ended", cursor=following) if following else None
-    return [
-        JobSection(id="at-work", title=N_("Running"), rows=[job_row(info) for info in working]),
-        JobSection(
-            id="in-line",
-            title=line.title,
-            rows=[*line.rows, *(job_row(info) for info in blocked)],
-            in_line=True,
-            following=line.following,
-        ),
-        JobSection(id="ended", title=N_("Ended"), rows=[job_row(info) for info in ended], following=more),
+    working = await _found(call, JobSearch(status=AT_WORK), NEWEST_FIRST, None, SECTION_SIZE)
+    waiting = await _found(call, JobSearch(status=WAITING), IN_START_ORDER, None, SECTION_SIZE)
+    ended = await _found(call, JobSearch(status=ENDED), NEWEST_FIRST, None, SECTION_SIZE)
+    sections = [
+        _section("at-work", N_("Running"), working, address(query, show="running")),
+        _section("in-line", N_("Waiting, in start order"), waiting, address(query, show="waiting")),
+        _section("ended", N_("Ended"), ended, address(query, show="ended")),
     ]
+    return working, sections
 
 
-async def _line(fleet: Fleet, cursor: str | None, size: int) -> JobSection:
-    waiting, following = await read_models.queue_page(fleet, cursor, size)
-    more = with_query("/jobs", show="waiting", cursor=following) if following else None
-    rows = [job_row(info) for info in waiting]
+def _section(id: str, title: str, listing: FoundJobs, whole: str) -> JobSection:
     return JobSection(
-        id="in-line", title=N_("Waiting, in start order"), rows=rows, in_line=True, following=more
+        id=id,
+        title=title,
+        rows=_rows(listing),
+        total=listing.total,
+        in_line=id == "in-line",
+        all=whole if listing.next else None,
     )
 
 
-async def _some(fleet: Fleet, where: JobFilter, show: str, cursor: str | None) -> JobSection:
-    title, states = GROUPS[show]
-    narrowed = JobFilter(states=states, owner=where.owner, worker_id=where.worker_id, text=where.text)
-    jobs, following = await read_models.jobs_page(fleet, narrowed, cursor, PAGE_SIZE)
-    more = (
-        with_query(
-            "/jobs",
-            show=show,
-            q=where.text,
-            mine="true" if where.owner else None,
-            worker=where.worker_id,
-            cursor=following,
-        )
-        if following
-        else None
-    )
-    return JobSection(id="found", title=title, rows=[job_row(info) for info in jobs], following=more)
+async def _some(
+    call: Call[None], query: JobsPageQuery, search: JobSearch, order: JobOrder
+) -> tuple[FoundJobs, list[JobSection]]:
+    listing = await _found(call, search, order, query.cursor, PAGE_SIZE)
+    in_line = order.sort is JobSort.QUEUE
+    title = N_("Waiting, in start order") if in_line else GROUPS[query.show][0]
+    section = JobSection(id="found", title=title, rows=_rows(listing), total=listing.total, in_line=in_line)
+    return listing, [section]
 
 
-def _count(counts: dict[str, int], states: tuple[JobState, ...]) -> int:
-    return sum(counts.get(state, 0) for state in states or JobState)
+async def _found(
+    call: Call[None], search: JobSearch, order: JobOrder, cursor: str | None, limit: int
+) -> FoundJobs:
+    fleet = deps_of(call).fleet
+    moment = partial(read_moment, now=fleet.clock.now())
+    return await finding.find(fleet, search, moment, order=order, cursor=cursor, limit=limit)
+
+
+def _rows(listing: FoundJobs) -> list[JobRow]:
+    return [job_row(info, listing.owners) for info in listing.rows]
+
+
+def _count(listing: FoundJobs, states: list[JobState]) -> int:
+    return sum(listing.by_state.get(state, 0) for state in states or JobState)
 
 
 ROUTES = (Route("GET", "/jobs", jobs, "jobs.read", summary="All jobs", query=JobsPageQuery),)

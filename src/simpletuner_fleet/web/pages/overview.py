@@ -1,8 +1,9 @@
 """The first page: what needs somebody, what is free, my jobs, the last day, the line."""
 
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.engine.fleet import Fleet
@@ -12,8 +13,9 @@ from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
-from simpletuner_fleet.queries import overview, read_models
+from simpletuner_fleet.queries import overview
 from simpletuner_fleet.queries.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
+from simpletuner_fleet.queries.worker_details import machines
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.storage.metrics import curves
 from simpletuner_fleet.web.frame.page import page, spoken
@@ -27,7 +29,10 @@ from simpletuner_fleet.web.parts.samples import Sample, samples_of
 SPARK_POINTS = 60
 THUMBNAILS = 4
 LANES_SHOWN = 40
+MOST_LANES = 400
+MACHINES_SHOWN = 100
 USAGE_KEPT_S = 60.0
+LANES_KEPT_S = 15.0
 SPARK_KEPT_S = 10.0
 USERS_SHOWN = 8
 FLEET_VIEW = "admin.workers"
@@ -36,6 +41,10 @@ FLEET_VIEW = "admin.workers"
 class OverviewQuery(Struct, kw_only=True):
     view: Literal["", "mine", "fleet"] = ""
     all: bool = False
+
+
+class FleetQuery(Struct, kw_only=True):
+    page: Annotated[int, Meta(ge=1, le=10_000)] = 1
 
 
 class RunningJobCard(Struct, frozen=True, kw_only=True):
@@ -62,7 +71,12 @@ class Attention(Struct, frozen=True, kw_only=True):
 async def home(call: Call[None]) -> Reply:
     deps, may_all = deps_of(call), call.principal.can(FLEET_VIEW)
     whole = call.query.view == "fleet" or (call.query.view == "" and may_all)
-    state = await overview.look(deps.fleet, None if whole and may_all else call.principal.id, lanes=may_all)
+    state = await overview.look(deps.fleet, None if whole and may_all else call.principal.id)
+    lanes = (
+        await _lanes_kept.get(deps.fleet, call.principal.id, partial(overview.lanes_of, deps.fleet))
+        if may_all
+        else []
+    )
     with spoken(call):
         return page(
             call,
@@ -86,8 +100,8 @@ async def home(call: Call[None]) -> Reply:
             reasons=[(reason_label(current(), code), count) for code, count in _most(state.line.by_reason)],
             next_jobs=[job_row(one) for one in state.line.first],
             outcome_name=outcome_name,
-            lanes=state.lanes if call.query.all else _liveliest(state.lanes),
-            lanes_hidden=0 if call.query.all else max(0, len(state.lanes) - LANES_SHOWN),
+            lanes=lanes[:MOST_LANES] if call.query.all else _liveliest(lanes),
+            lanes_hidden=0 if call.query.all else max(0, len(lanes) - LANES_SHOWN),
             since=deps.fleet.clock.now() - DAY_S,
             day_s=DAY_S,
             usage=await _usage(deps.fleet) if may_all else [],
@@ -103,15 +117,18 @@ def _runs_here(deps: Deps) -> bool:
 async def fleet_page(call: Call[None]) -> Reply:
     """Shows what there is and what is free, to everybody who may see jobs."""
     fleet = deps_of(call).fleet
-    state = await overview.look(fleet, call.principal.id, lanes=False)
+    query = call.query
+    state = await overview.look(fleet, call.principal.id)
+    listing = await machines(fleet, lambda *_: True, lambda *_: False, query.page - 1, MACHINES_SHOWN)
     with spoken(call):
         return page(
             call,
             "workers/fleet.html",
             state=state,
             sentence=start_sentence(state),
-            workers=await read_models.workers(fleet),
-            latest=fleet.gpu_history.latest,
+            found=listing,
+            first=(query.page - 1) * MACHINES_SHOWN + 1,
+            page_number=query.page,
             total=total_of,
         )
 
@@ -169,22 +186,22 @@ def _of_the_fleet(need: Need) -> Attention:
             text = ngettext(
                 "%(n)s job failed in the last 24 hours", "%(n)s jobs failed in the last 24 hours", n
             )
-            return _about(need, text, "/jobs?show=failed", "/jobs/", grave=True)
+            return _about(need, text, "/jobs?show=failed&ended_since=24h", "/jobs/", grave=True)
         case "jobs_without_results":
             text = ngettext(
                 "the results of %(n)s job are not stored",
                 "the results of %(n)s jobs are not stored",
                 n,
             )
-            return _about(need, text, "/jobs", "/jobs/", grave=True)
+            return _about(need, text, "/jobs?reason=results_missing", "/jobs/", grave=True)
         case "jobs_hopeless":
             text = ngettext(
                 "%(n)s job can never start as submitted", "%(n)s jobs can never start as submitted", n
             )
-            return _about(need, text, "/jobs?show=waiting", "/jobs/", grave=True)
+            return _about(need, text, "/jobs?show=waiting&reason=impossible", "/jobs/", grave=True)
         case "jobs_unapproved":
             text = ngettext("%(n)s job is waiting for approval", "%(n)s jobs are waiting for approval", n)
-            return _about(need, text, "/jobs?show=waiting", "/jobs/")
+            return _about(need, text, "/jobs?show=waiting&reason=APPROVAL_REQUIRED", "/jobs/")
         case "gpus_unusable" | "gpus_idle":
             return _about(need, _gpus_text(need), "/admin/workers", "/admin/workers/")
         case "registrations_refused":
@@ -257,6 +274,7 @@ def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
 
 _usage_kept: TimedCache[list[tuple[str, float]]] = TimedCache(USAGE_KEPT_S)
 _sparks: TimedCache[str] = TimedCache(SPARK_KEPT_S)
+_lanes_kept: TimedCache[list[WorkerLane]] = TimedCache(LANES_KEPT_S)
 
 
 async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
@@ -273,5 +291,5 @@ async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tup
 
 ROUTES = (
     Route("GET", "/", home, "jobs.read", summary="Overview", query=OverviewQuery),
-    Route("GET", "/fleet", fleet_page, "jobs.read", summary="What is free"),
+    Route("GET", "/fleet", fleet_page, "jobs.read", summary="What is free", query=FleetQuery),
 )

@@ -50,6 +50,7 @@ class TrainQuery(Struct, kw_only=True):
     version: Annotated[int, Meta(ge=1)] | None = None
     job: Annotated[str, Meta(max_length=200)] = ""
     new: Annotated[str, Meta(max_length=40)] = ""
+    resume_from: Annotated[str, Meta(max_length=200)] = ""
 
 
 class JobForm(Struct, frozen=True, kw_only=True):
@@ -120,6 +121,7 @@ async def train(call: Call[None]) -> Reply:
             call,
             "training/train.html",
             draft=draft,
+            resume_from=call.query.resume_from,
             form=form_of(draft.job, priorities_for(call)),
             around=around,
             trainers=sorted({*FIELDS, *around.trainers, draft.bundle.trainer}),

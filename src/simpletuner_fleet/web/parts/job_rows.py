@@ -1,5 +1,8 @@
 """A job in one line: how far, where, and why not further. Lists and the overview share it."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Job, JobState, Results
@@ -33,6 +36,9 @@ class JobRow(Struct, frozen=True, kw_only=True):
     config: str
     status: str
     owner: str
+    """Their name, where it was looked up."""
+    tags: tuple[str, ...]
+    priority: int
     gpus: int
     worker: str | None
     worker_id: str | None
@@ -50,14 +56,16 @@ class JobRow(Struct, frozen=True, kw_only=True):
     may_retry: bool
 
 
-def job_row(info: SeenJob) -> JobRow:
+def job_row(info: SeenJob, owners: Mapping[str, str] = MappingProxyType({})) -> JobRow:
     job = info.job
     return JobRow(
         id=job.id,
         title=job.name or job.config_name,
         config=job.config_name,
         status=job.state,
-        owner=job.owner,
+        owner=owners.get(job.owner, job.owner),
+        tags=job.tags,
+        priority=job.priority,
         gpus=job.requires.gpus,
         worker=info.attempt.worker_name if info.attempt else None,
         worker_id=job.worker_id,

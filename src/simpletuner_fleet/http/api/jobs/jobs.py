@@ -3,57 +3,48 @@
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Name
-from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.jobs.finding import JobSearch, JobSort, SearchWord, read_order
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.http.api.deps import deps_of
-from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, shown, submitter
+from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, listed, submitter
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import (
     AttemptsView,
     ExplainView,
+    FoundJobsPage,
     JobEventsView,
-    JobsPage,
     WholeJobView,
     attempt_view,
     explain_view,
     job_event_view,
     note_view,
 )
-from simpletuner_fleet.http.views.times import read_time
 from simpletuner_fleet.orchestrator import submit
-from simpletuner_fleet.ports import JobFilter
 from simpletuner_fleet.queries import outlook, read_models
 
 TAGS = ("jobs",)
 EVENTS_TOLD = 1000
 
 
-class JobListQuery(Struct, kw_only=True):
-    status: list[JobState] = []
-    """May be repeated."""
-    owner: str | None = None
-    worker_id: str | None = None
-    config_name: str | None = None
-    since: str | None = None
-    """Submitted since: RFC 3339 or seconds since 1970."""
+class JobListQuery(JobSearch, kw_only=True):
+    worker_id: SearchWord | None = None
+    """The same as `worker`."""
+    config_name: SearchWord | None = None
+    """The same as `config`."""
+    sort: SearchWord = str(JobSort.CREATED)
+    """created, started, finished, priority, name, config, attempts or queue; with a minus before it the other way round."""
     cursor: str | None = None
     limit: PageSize = 50
 
 
-async def list_jobs(call: Call[None]) -> JobsPage:
+async def list_jobs(call: Call[None]) -> FoundJobsPage:
     query: JobListQuery = call.query
-    where = JobFilter(
-        states=tuple(query.status),
-        owner=query.owner,
-        worker_id=query.worker_id,
-        config_name=query.config_name,
-        created_since=read_time(query.since, "$.since"),
-    )
-    page, following = await read_models.jobs_page(deps_of(call).fleet, where, query.cursor, query.limit)
-    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
+    search = replace(query, worker=query.worker or query.worker_id, config=query.config or query.config_name)
+    return await listed(call, search, read_order(query.sort), query.cursor, query.limit)
 
 
 async def get_job(call: Call[None]) -> WholeJobView:
@@ -128,7 +119,7 @@ def _get(path: str, handler: Any, answer: Any, summary: str, query: Any = None) 
 
 
 ROUTES = [
-    _get("/api/jobs", list_jobs, JobsPage, "Jobs, newest first", JobListQuery),
+    _get("/api/jobs", list_jobs, FoundJobsPage, "Jobs, newest first or in another order", JobListQuery),
     _get("/api/jobs/{id}", get_job, WholeJobView, "One job"),
     _get("/api/jobs/{id}/explain", explain, ExplainView, "Why a job waits, and what would help"),
     _get(

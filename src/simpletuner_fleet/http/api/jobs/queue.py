@@ -1,11 +1,13 @@
 """The queue: jobs come in, are looked at in order, and are told otherwise."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
+from simpletuner_fleet.core.jobs.finding import JobOrder, JobSearch
 from simpletuner_fleet.core.jobs.going_on import READ_JOBS
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.submit_request import (
@@ -22,15 +24,17 @@ from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, refuse_j
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import (
     ExplainView,
+    FoundJobsPage,
     JobView,
     WholeJobView,
     explain_view,
     job_view,
     whole_job_view,
 )
+from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.orchestrator.organising import approvals
-from simpletuner_fleet.queries import read_models
+from simpletuner_fleet.queries import finding, read_models
 
 TAGS = ("queue",)
 MAX_SUBMIT_BYTES = 6 * KIB * KIB
@@ -113,6 +117,22 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         matching_workers=submitted.fleet.possible if submitted.fleet else UNSET,
         idle_workers=submitted.fleet.free if submitted.fleet else UNSET,
         quotas=submitted.quotas,
+    )
+
+
+async def listed(
+    call: Call[Any], search: JobSearch, order: JobOrder, cursor: str | None, limit: int
+) -> FoundJobsPage:
+    fleet = deps_of(call).fleet
+    moment = partial(read_moment, now=fleet.clock.now())
+    page = await finding.find(fleet, search, moment, order=order, cursor=cursor, limit=limit)
+    return FoundJobsPage(
+        jobs=[shown(seen) for seen in page.rows],
+        next=page.next,
+        previous=page.previous,
+        total=page.total,
+        first=page.first,
+        by_state=page.by_state,
     )
 
 

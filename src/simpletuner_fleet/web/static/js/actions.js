@@ -45,10 +45,11 @@ function typed(field) {
   if (field.type === "checkbox") return field.checked;
   const text = field.value;
   if (text === "" && field.dataset.empty === "null") return null;
-  if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" ? [] : type === "pairs" ? {} : undefined;
+  if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" || type === "words" ? [] : type === "pairs" ? {} : undefined;
   if (type === "int" || type === "float") return Number(text);
   if (type === "bool") return text === "true";
   if (type === "json") return JSON.parse(text);
+  if (type === "words") return text.split(/[\s,]+/).filter(Boolean);
   if (type === "lines") return text.split(/\n/).map((line) => line.trim()).filter(Boolean);
   if (type === "pairs") return Object.fromEntries(text.split(/\n|,/).map((line) => line.trim()).filter(Boolean).map((line) => {
     const cut = line.indexOf("=");
@@ -148,6 +149,7 @@ async function act(element, body) {
     if (place) showProblem(place, null);
     if (element.matches("form")) mark(element, null);
     if (element.dataset.said) toast(element.dataset.said);
+    if (element.dataset.clears !== undefined) element.reset();
     if (element.matches("dialog form")) element.closest("dialog").close();
     follow(element.dataset.then, told, element);
   } catch (problem) {

@@ -5,5 +5,6 @@ import "./copy.js";
 import "./dialogs.js";
 import "./actions.js";
 import "./keys.js";
+import "./palette.js";
 import "./live.js";
 import "./told.js";

@@ -3,9 +3,10 @@ import { toast } from "./toast.js";
 import { t } from "./words.js";
 
 document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy]");
+  const button = event.target.closest("[data-copy], [data-copy-link]");
   if (!button) return;
-  const text = button.dataset.copy || button.parentElement.querySelector("pre, code")?.textContent || "";
+  const link = button.dataset.copyLink && new URL(button.dataset.copyLink, location).href;
+  const text = link || button.dataset.copy || button.parentElement.querySelector("pre, code")?.textContent || "";
   try {
     await navigator.clipboard.writeText(text);
   } catch {

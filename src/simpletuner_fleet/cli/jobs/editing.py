@@ -1,0 +1,72 @@
+"""`simpletuner jobs edit`, `simpletuner jobs pin`"""
+
+import argparse
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.cli.jobs import job_text
+from simpletuner_fleet.cli.remote import lookup
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.languages import _
+
+
+def edit(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id(api, args)
+        job = api.patch(f"/api/jobs/{segment(job_id)}", _changes(args))
+        out.say(_("%(id)s is changed", id=job_id))
+        out.item(job, job_text.DETAIL)
+    return ExitCode.OK
+
+
+def _changes(args: argparse.Namespace) -> dict[str, Any]:
+    labels = dict(one.partition("=")[::2] for one in args.label)
+    wished = {
+        "target": args.target,
+        "worker_labels": {} if args.no_labels else labels or None,
+        "gpus": args.gpus,
+        "min_vram_gb": args.min_vram,
+        "priority": args.priority,
+        "max_retries": args.max_retries,
+        "time_limit_s": args.time_limit,
+    }
+    changes = {name: value for name, value in wished.items() if value is not None}
+    return changes if args.name is None else {**changes, "name": args.name or None}
+
+
+def pin(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = lookup.job_id(api, args.job)
+        manifest = _checkpoint(api, job_id, args.step)
+        path = f"/api/jobs/{segment(job_id)}/artifacts/{segment(manifest['id'])}/pin"
+        answer = api.delete(path) if args.remove else api.put(path, None)
+        place = {"step": manifest["step"], "id": job_id}
+        if args.remove:
+            out.say(_("the checkpoint of step %(step)s of %(id)s is no longer pinned", **place))
+        else:
+            out.say(_("the checkpoint of step %(step)s of %(id)s is pinned", **place))
+        if out.for_programs:
+            out.json(answer)
+    return ExitCode.OK
+
+
+def _checkpoint(api: Api, job_id: str, step: int | None) -> dict[str, Any]:
+    stored = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests", {}, lookup=True)
+    checkpoints = [one for one in stored if one["kind"] == "checkpoint" and step in (None, one["step"])]
+    if checkpoints:
+        return max(checkpoints, key=lambda one: one["step"] or 0)
+    raise fail(
+        _("there is no such checkpoint"),
+        _("job %(id)s has stored none, or none of this step", id=job_id),
+        f"simpletuner jobs artifacts {job_id}",
+        "not_found",
+        ExitCode.NOT_FOUND,
+    )
+
+
+def _id(api: Api, args: argparse.Namespace) -> str:
+    return str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)

@@ -1,0 +1,28 @@
+"""The fleet as lists and figures see it: a copy of what is in memory, made anew only when something of it has changed.
+
+Looks run in a thread of their own, the roster changes in the event loop: nobody reads it there while it changes. Reading
+two thousand workers from the database for every look would cost a hundred times as much as a look itself.
+"""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.core.people.quotas import QuotaBook
+from simpletuner_fleet.core.placement.explain import Survey
+from simpletuner_fleet.core.placement.roster import Roster
+
+
+class FleetStanding(Struct, kw_only=True):
+    version: int
+    book: QuotaBook | None
+    roster: Roster | None = None
+    """None: what is in memory is not known to be whole, and whoever looks reads the rows."""
+    figures: dict[str, Any] = field(default_factory=dict)
+    """What was counted over all workers, by its name: counted once as long as nothing changes."""
+    surveys: dict[str, Survey] = field(default_factory=dict)
+    """What the fleet says to each line of jobs, as it was asked for; true as long as nothing has changed."""
+
+
+UNKNOWN_STANDING = FleetStanding(version=-1, book=None)
+"""Before anything is known: whoever looks reads the rows."""

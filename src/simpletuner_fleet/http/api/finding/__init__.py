@@ -1,0 +1,1 @@
+"""Jobs that are looked for, written on and acted on together."""

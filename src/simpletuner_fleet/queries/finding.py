@@ -1,0 +1,188 @@
+"""Jobs that somebody looks for: one filter says which, whether they are listed, counted or acted on."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.jobs.finding import (
+    IN_START_ORDER,
+    NEWEST_FIRST,
+    JobOrder,
+    JobPlace,
+    JobSearch,
+    check_tag,
+    read_label,
+    read_place,
+    sort_value,
+    write_place,
+)
+from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import TOKEN, USER, name_of
+from simpletuner_fleet.engine.standing import FleetStanding
+from simpletuner_fleet.ports import JobFilter, View
+from simpletuner_fleet.queries.explainer import reasons_of
+from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
+
+WORKER = "w_"
+
+ReadMoment = Callable[[str | None, str], float | None]
+
+
+class FoundJobs(Struct, frozen=True, kw_only=True):
+    rows: list[SeenJob]
+    by_state: dict[str, int]
+    """The number of jobs in each state that fit all else that was asked for."""
+    total: int
+    first: int
+    """The number of the first row among all that fit; 0 where there are none."""
+    next: str | None
+    previous: str | None
+    owners: dict[str, str]
+    """The names of the owners of the rows, by id."""
+
+
+async def find(
+    fleet: Fleet,
+    search: JobSearch,
+    read_moment: ReadMoment,
+    *,
+    order: JobOrder = NEWEST_FIRST,
+    cursor: str | None = None,
+    limit: int,
+) -> FoundJobs:
+    now, standing = fleet.clock.now(), fleet.standing()
+    place = read_place(cursor, order) if cursor else None
+
+    def look(view: View) -> FoundJobs:
+        where = filter_of(view, search, read_moment, now, standing)
+        return page_of_jobs(view, where, order, place, limit, now, standing)
+
+    return await fleet.read(look)
+
+
+def page_of_jobs(
+    view: View,
+    where: JobFilter,
+    order: JobOrder,
+    place: JobPlace | None,
+    limit: int,
+    now: float,
+    standing: FleetStanding,
+) -> FoundJobs:
+    backwards = place is not None and place.backwards
+    read = view.jobs_sorted(where, order.turned if backwards else order, place, limit + 1)
+    more, jobs = len(read) > limit, read[:limit]
+    if backwards:
+        jobs.reverse()
+    before = _before(place, len(jobs), more=more)
+    by_state = view.jobs_matching(replace(where, states=()))
+    return FoundJobs(
+        rows=_seen(view, jobs, order, where, now, standing),
+        by_state=by_state,
+        total=sum(by_state.get(state, 0) for state in where.states or JobState),
+        first=before + 1 if jobs else 0,
+        next=_cursor(order, jobs[-1], before + len(jobs)) if jobs and (more or backwards) else None,
+        previous=_cursor(order, jobs[0], before, backwards=True)
+        if jobs and place is not None and (more or not backwards)
+        else None,
+        owners={owner: name_of(view, owner) for owner in {job.owner for job in jobs}},
+    )
+
+
+def _before(place: JobPlace | None, rows: int, *, more: bool) -> int:
+    if place is None:
+        return 0
+    if not place.backwards:
+        return place.shown
+    return max(1, place.shown - rows) if more else 0
+
+
+def _cursor(order: JobOrder, job: Job, shown: int, *, backwards: bool = False) -> str:
+    return write_place(JobPlace(order.text, sort_value(job, order.sort), job.seq, shown, backwards))
+
+
+def _seen(
+    view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float, standing: FleetStanding
+) -> list[SeenJob]:
+    rows = with_reasons(view, jobs, now, standing)
+    if order != IN_START_ORDER or where.narrows:
+        return rows
+    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    ahead = view.queued_ahead(queued[0].rank, queued[0].seq) if queued else 0
+    positions = {job.id: ahead + at for at, job in enumerate(queued, 1)}
+    return [replace(row, position=positions.get(row.job.id)) for row in rows]
+
+
+def filter_of(
+    view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: FleetStanding
+) -> JobFilter:
+    """Reads the words of a search; raises Invalid for those that say nothing."""
+    where = JobFilter(
+        states=tuple(search.status),
+        owner=_owner(view, search.owner),
+        worker_id=_worker(view, search.worker),
+        config_name=search.config or None,
+        trainer=search.trainer or None,
+        labels=tuple(read_label(label) for label in search.label if label),
+        tags=tuple(check_tag(tag, "$.tag") for tag in search.tag if tag),
+        created_since=read_moment(search.since, "$.since"),
+        created_until=read_moment(search.until, "$.until"),
+        finished_since=read_moment(search.ended_since, "$.ended_since"),
+        finished_until=read_moment(search.ended_until, "$.ended_until"),
+        text=(search.q or "").strip() or None,
+    )
+    return _with_reason(view, where, search.reason, now, standing) if search.reason else where
+
+
+def _owner(view: View, text: str | None) -> str | None:
+    """A name that nobody has stands for itself: nothing is found then."""
+    if not text or text.startswith((USER, TOKEN)):
+        return text or None
+    user = view.user_by_name(text)
+    return user.id if user else next((one.id for one in view.api_tokens() if one.name == text), text)
+
+
+def _worker(view: View, text: str | None) -> str | None:
+    if not text or text.startswith(WORKER):
+        return text or None
+    worker = view.worker_by_name(text)
+    return worker.id if worker else text
+
+
+def _with_reason(view: View, where: JobFilter, reason: str, now: float, standing: FleetStanding) -> JobFilter:
+    """A code, its kind or `impossible` says why a job waits; all else is why one ended."""
+    codes = {code for code, row in REASONS.items() if reason.upper() == code or reason.lower() == row.kind}
+    codes |= IMPOSSIBLE if reason.lower() == "impossible" else set()
+    if not codes:
+        return replace(where, reason=reason)
+    groups = tuple(group.key for group, why, _ in reasons_of(view, where, now, standing) if why in codes)
+    return replace(where, waiting_groups=groups)
+
+
+async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: int) -> list[Job]:
+    """Returns the newest that fit, uncounted: for whoever is still typing."""
+    now, standing = fleet.clock.now(), fleet.standing()
+
+    def look(view: View) -> list[Job]:
+        where = filter_of(view, search, read_moment, now, standing)
+        return view.jobs_sorted(where, NEWEST_FIRST, None, limit)
+
+    return await fleet.read(look)
+
+
+async def workers_named(fleet: Fleet, text: str, limit: int) -> list[tuple[Worker, str]]:
+    """Returns those with this in their name or id, and the status of each."""
+    asked = text.casefold()
+
+    def look(view: View) -> list[tuple[Worker, str]]:
+        named = [one for one in view.workers() if asked in f"{one.name} {one.id}".casefold()]
+        return [
+            (one, str(one.status(bool(view.live_attempts_of_worker(one.id)))))
+            for one in sorted(named, key=lambda one: one.name.casefold())[:limit]
+        ]
+
+    return await fleet.read(look)

@@ -1,0 +1,197 @@
+"""Jobs that fit a filter, in any order, and how many there are, over any SQL database.
+
+What a job asks of its worker stands once with its class, as one text of JSON that our own encoder wrote: a part of that
+text is found exactly, with no function that only one of the databases has.
+"""
+
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.core.jobs.finding import NOT_YET, JobOrder, JobPlace, JobSort, in_order
+from simpletuner_fleet.core.jobs.job import Job, Results
+from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.ports import JobFilter, WaitingGroup
+from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
+from simpletuner_fleet.store.sql import statements as sql
+from simpletuner_fleet.store.sql.tallies import JOBS, TallyView
+
+ORDERED_BY = {
+    JobSort.CREATED: "seq",
+    JobSort.STARTED: f"coalesce(started_at, {NOT_YET!r})",
+    JobSort.FINISHED: f"coalesce(finished_at, {NOT_YET!r})",
+    JobSort.PRIORITY: "priority",
+    JobSort.NAME: "coalesce(name, config_name) COLLATE BINARY",
+    JobSort.CONFIG: "config_name COLLATE BINARY",
+    JobSort.ATTEMPTS: "attempts",
+    JobSort.QUEUE: "rank",
+}
+FLOATS = frozenset({JobSort.STARTED, JobSort.FINISHED, JobSort.QUEUE})
+EQUAL = ("owner", "worker_id", "config_name", "team", "hold")
+RANGES = (
+    ("created_since", "created_at >= :created_since"),
+    ("created_until", "created_at < :created_until"),
+    ("finished_since", "finished_at >= :finished_since AND finished_at IS NOT NULL"),
+    ("finished_until", "finished_at < :finished_until AND finished_at IS NOT NULL"),
+)
+_TITLE = "(coalesce(name, '') || ' ' || config_name || ' ' || id)"
+
+Conditions = tuple[list[str], dict[str, Any]]
+
+
+class FindingView(TallyView):
+    def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
+        # One state at a time is read in order from its index; several at once would have to be sorted whole.
+        states: list[str | None] = [*sorted(set(where.states))] or [None]
+        pages = [self._sorted_page(where, state, order, after, limit) for state in states]
+        return pages[0] if len(pages) == 1 else in_order(list(chain.from_iterable(pages)), order)[:limit]
+
+    def _sorted_page(
+        self, where: JobFilter, state: str | None, order: JobOrder, after: JobPlace | None, limit: int
+    ) -> list[Job]:
+        conditions, params = job_conditions(where, state)
+        by, beyond = ORDERED_BY[order.sort], "<" if order.descending else ">"
+        if after is not None:
+            conditions.append(f"({by} {beyond} :place OR ({by} = :place AND seq {beyond} :place_seq))")
+            params["place"] = float(after.value) if order.sort in FLOATS else after.value
+            params["place_seq"] = after.seq
+        down = "DESC" if order.descending else "ASC"
+        ordered_by = f"seq {down}" if by == "seq" else f"{by} {down}, seq {down}"
+        statement = sql.JOBS_SORTED.format(conditions=" AND ".join(conditions), order=ordered_by)
+        return JOB_ROWS.rows(self._db.rows(statement, {**params, "limit": limit}))
+
+    def jobs_matching(self, where: JobFilter) -> dict[str, int]:
+        if not where.narrows:
+            counted = self._tally(JOBS)
+            return {state: counted[state] for state in where.states or counted if counted.get(state)}
+        if len(where.states) == 1:
+            conditions, params = job_conditions(where, where.states[0])
+        else:
+            conditions, params = job_conditions(where, None)
+            names = {f"state_{at}": str(state) for at, state in enumerate(where.states)}
+            if names:
+                conditions.append(f"state IN ({', '.join(f':{name}' for name in names)})")
+                params |= names
+        return dict(self._db.rows(sql.JOBS_MATCHING.format(conditions=" AND ".join(conditions)), params))
+
+    def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
+        conditions, params = job_conditions(where, None)
+        statement = sql.WAITING_GROUPS.format(conditions=" AND ".join(conditions))
+        return [
+            WaitingGroup(key=key, jobs=jobs, first=first, oldest_at=oldest)
+            for key, jobs, first, oldest in self._db.rows(statement, {**params, "limit": limit})
+        ]
+
+
+def job_conditions(where: JobFilter, state: str | None) -> Conditions:
+    """All that a filter says, but for its states: `state` is the one that is looked at, if only one is."""
+    conditions = ["1 = 1"]
+    params: dict[str, Any] = {}
+    if state is not None:
+        conditions.append("state = :state AND state <> ''")
+        params["state"] = str(state)
+    for column in EQUAL:
+        value = getattr(where, column)
+        if value is not None:
+            conditions.append(f"{column} = :{column}")
+            params[column] = value
+    for field, condition in RANGES:
+        moment = getattr(where, field)
+        if moment is not None:
+            conditions.append(condition)
+            params[field] = float(moment)
+    for some in (_texts(where), _asked(where), _written(where), _reasons(where)):
+        conditions += some[0]
+        params |= some[1]
+    seen, onlooker = seen_condition(where.seen_by)
+    if seen:
+        conditions.append(seen)
+        params |= onlooker
+    return conditions, params
+
+
+def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
+    """What `core.people.visibility.may_see` says, for rows; empty where everything may be seen."""
+    if onlooker is None or onlooker.above:
+        return "", {}
+    params: dict[str, Any] = {}
+    allowed = ["visibility = 'everybody'"]
+    for column, values, also in (
+        ("owner", onlooker.ids, ""),
+        ("team", onlooker.teams, " AND visibility = 'team'"),
+    ):
+        names = {f"seen_{column}_{at}": value for at, value in enumerate(sorted(values)) if value}
+        if names:
+            allowed.append(f"({column} IN ({', '.join(f':{name}' for name in names)}){also})")
+            params |= names
+    return f"({' OR '.join(allowed)})", params
+
+
+def _texts(where: JobFilter) -> Conditions:
+    if not where.text:
+        return [], {}
+    text, lowered = f"%{_literally(where.text)}%", f"%{_literally(where.text.lower())}%"
+    condition = f"({_TITLE} LIKE :text ESCAPE '!' OR lower({_TITLE}) LIKE :lowered ESCAPE '!')"
+    return [condition], {"text": text, "lowered": lowered}
+
+
+def _asked(where: JobFilter) -> Conditions:
+    """What it asks of its worker, as `requirements_text` writes it. Nothing else in that text looks like it: within a
+    string a quote is escaped, and no other list has pairs of strings.
+    """
+    conditions, params = [], {}
+    if where.trainer is not None:
+        params["trainer"] = f'"trainer":{_json(where.trainer)}'
+        conditions.append("requires <> replace(requires, :trainer, '')")
+    for at, pair in enumerate(where.labels):
+        params[f"label_{at}"], params[f"later_label_{at}"] = f"[{_json(pair)}", f",{_json(pair)}"
+        conditions.append(
+            f"(requires <> replace(requires, :label_{at}, '')"
+            f" OR requires <> replace(requires, :later_label_{at}, ''))"
+        )
+    if not conditions:
+        return [], {}
+    return [f"class_id IN (SELECT class_id FROM classes WHERE {' AND '.join(conditions)})"], params
+
+
+def _written(where: JobFilter) -> Conditions:
+    conditions, params = (["tags <> '[]'"] if where.tags else []), {}
+    for at, tag in enumerate(where.tags):
+        conditions.append(f"tags <> replace(tags, :tag_{at}, '')")
+        params[f"tag_{at}"] = _json(tag)
+    return conditions, params
+
+
+def _reasons(where: JobFilter) -> Conditions:
+    conditions: list[str] = []
+    params: dict[str, Any] = {}
+    if where.reason is not None:
+        conditions.append(
+            "(reason = :reason OR attempt_id IN (SELECT id FROM attempts"
+            " WHERE failure_class = :reason AND failure_class IS NOT NULL))"
+        )
+        params["reason"] = where.reason
+    if where.results:
+        # Written out, since an index serves one of them alone.
+        alike = " OR ".join(f"results = '{Results(one)}'" for one in where.results)
+        conditions.append(alike if len(where.results) == 1 else f"({alike})")
+    if where.not_retried:
+        conditions.append(
+            "NOT EXISTS (SELECT 1 FROM jobs AS again WHERE again.retry_of = jobs.id AND again.retry_of IS NOT NULL)"
+        )
+    if where.waiting_groups is not None:
+        groups = {f"group_{at}": key for at, key in enumerate(where.waiting_groups)}
+        listed = ", ".join(f":{name}" for name in groups) or "''"
+        conditions.append(f"state IN ('queued', 'blocked') AND {sql.WAITING_GROUP} IN ({listed})")
+        params |= groups
+    return conditions, params
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _literally(text: str) -> str:
+    """For LIKE with '!' as its escape."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
