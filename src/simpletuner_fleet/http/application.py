@@ -7,6 +7,7 @@ from simpletuner_fleet.http.api import queue_looks as queue_looks_api
 from simpletuner_fleet.http.api.admin import accounts as accounts_api
 from simpletuner_fleet.http.api.admin import approvals as approvals_api
 from simpletuner_fleet.http.api.admin import audit as audit_api
+from simpletuner_fleet.http.api.admin import ci as ci_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
 from simpletuner_fleet.http.api.admin import own_tokens as own_tokens_api
 from simpletuner_fleet.http.api.admin import quotas as quotas_api
@@ -67,6 +68,7 @@ ROUTES: tuple[Route, ...] = (
     *sessions_api.ROUTES,
     *sign_in_api.ROUTES,
     *terminals_api.ROUTES,
+    *ci_api.ROUTES,
     *accounts_api.ROUTES,
     *teams_api.ROUTES,
     *own_tokens_api.ROUTES,

@@ -182,6 +182,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/login",
         "GET /api/login/providers",
         "POST /api/login/terminals",
+        "POST /api/login/ci/{issuer}",
         "POST /api/login/terminals/claim",
         "POST /api/login/providers/{provider}/logout",
         "GET /api/start",
