@@ -79,7 +79,7 @@ async def scene(
         providers = (settings_of(provider, **changed),)
         cis = (CiIssuer(id="ci", issuer=provider.issuer, audience="https://fleet", rules=tuple(ci)),)
         sign_in = SignIn(SignInSettings(providers=providers, proxy=proxy, ci=cis), clock.now, deadline_s)
-        pages = {"pages": routes.ROUTES, "problem_page": problem_page}
+        pages: dict[str, Any] = {"pages": routes.ROUTES, "problem_page": problem_page}
         async with orchestrator(settings=settings, clock=clock, sign_in=sign_in, **pages) as running:
             provider.redirect_uris.add(f"{running.listening.url}/login/back/corp")
             yield Scene(running, provider)

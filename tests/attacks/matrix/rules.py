@@ -292,6 +292,7 @@ OWNED = {
 }
 """Every route that changes a thing which belongs to somebody, and what a colleague is answered."""
 NOBODYS = (
+    *("POST /api/login/providers/{provider}/logout", "POST /api/login/ci/{issuer}"),
     *("GET /api/configs/{name}", "GET /api/configs/{name}/versions", "GET /api/configs/{name}/diff"),
     *("GET /api/data/{id}", "GET /api/data/{id}/objects/{sha256}", "PUT /api/data/objects/{sha256}"),
     *("PUT /api/secrets/{name}", "DELETE /api/secrets/{name}", "DELETE /api/admin/tokens/{id}"),
