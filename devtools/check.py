@@ -23,7 +23,9 @@ def steps() -> list[Step]:
         ("types", [_tool("mypy"), "--strict", "--no-error-summary", *folders]),
         ("imports", [_tool("lint-imports"), "--no-logo", "--cache-dir", ".dev/import-linter"]),
         ("purity", [sys.executable, "-m", "devtools.purity"]),
+        ("client", [sys.executable, "-m", "devtools.client_table", "--check"]),
         ("diagrams", [sys.executable, "-m", "devtools.diagrams", "--check"]),
+        ("guide", [sys.executable, "-m", "devtools.guide", "--check"]),
     ]
 
 

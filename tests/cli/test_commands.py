@@ -10,7 +10,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.jobs.job_text import explained
 from simpletuner_fleet.cli.main import main
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.trust import Choices
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen, problem
 

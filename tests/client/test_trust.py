@@ -25,8 +25,8 @@ from simpletuner_fleet.client.trust import (
     context_for_async,
     fingerprint_of,
     is_loopback,
-    read_fingerprint,
 )
+from simpletuner_fleet.settings import values
 
 SECRET = "wt_canary_that_must_never_travel"
 
@@ -327,13 +327,13 @@ async def test_the_agent_settles_trust_without_blocking_its_loop(tmp_path: Path,
     ],
 )
 def test_a_fingerprint_is_read_in_every_usual_spelling(text: str) -> None:
-    assert read_fingerprint(text) == "sha256:" + "ab" * 32
+    assert values.fingerprint(text) == "sha256:" + "ab" * 32
 
 
 @pytest.mark.parametrize("text", ["", "sha256:", "sha1:" + "ab" * 20, "xy" * 32, "ab" * 33])
 def test_what_is_no_fingerprint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="64 hexadecimal"):
-        read_fingerprint(text)
+        values.fingerprint(text)
 
 
 def test_loopback_is_known_by_name_and_by_address() -> None:

@@ -13,7 +13,11 @@ FOR_USERS = {"guide.md", "trainers.md", "TUTORIAL.md", "JOB_QUEUE.md", "AUDIT.md
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
     ROOT / ".github" / "PULL_REQUEST_TEMPLATE.md",
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in FOR_USERS),
+    *sorted(
+        path
+        for path in (ROOT / "docs").rglob("*.md")
+        if path.name not in FOR_USERS and ROOT / "docs" / "guide" not in path.parents
+    ),
 ]
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")

@@ -214,7 +214,7 @@ ROWS = (
         "Orchestrator cleans up offline ephemeral workers after 1 hour",
         LEAVES
         + core("workers", "liveness", "only_ephemeral_workers_offline_for_an_hour_are_cleaned_up")
-        + _in("cli/frame", "resolve_settings", "the_defaults_are_the_documented_ones"),
+        + _in("client", "resolve_settings", "the_defaults_are_the_documented_ones"),
     ),
     Row(MODES, "**Persistent (`--persistent`):**", STAYS),
     Row(MODES, "Worker stays online waiting for new jobs", STAYS),

@@ -17,7 +17,7 @@ from simpletuner_fleet.agent.program import WorkerSettings, run_agent
 from simpletuner_fleet.core.people import tokens
 
 TOKEN = tokens.make("wt", b"w" * 32)
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 TRAINER = """
 import os, sys, time
 ticks, gate = sys.argv[1:3]

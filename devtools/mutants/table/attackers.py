@@ -28,6 +28,23 @@ ATTACKERS = (
         "    if others:\n",
         ("tests/core/jobs/test_start_failure.py",),
     ),
+    # Being told
+    Mutant(
+        "others-are-told-of-a-job",
+        "whoever has an endpoint is told of everybody's jobs",
+        "core/notices/kinds.py",
+        "    return bool(notice.owner) and notice.owner == endpoint.owner\n",
+        "    return bool(notice.owner)\n",
+        ("tests/core/notices/test_kinds.py",),
+    ),
+    Mutant(
+        "a-name-is-resolved-twice",
+        "a webhook's name that means another machine a moment later leads into the server's own network",
+        "delivery/reach.py",
+        "                str(address),\n                port,\n                ssl=",
+        "                (await self._resolve(host, port))[0] if address else host,\n                port,\n                ssl=",
+        ("tests/delivery/test_reach.py",),
+    ),
     # Attackers
     Mutant(
         "a-provider-undoes-an-administrator",
@@ -92,6 +109,14 @@ ATTACKERS = (
         "paths.kept_config if paths.kept_config and is_kept else paths.config_file",
         "paths.config_file",
         ("tests/attacks/test_job_leftovers.py",),
+    ),
+    Mutant(
+        "a-checkpoint-stays-its-first-users",
+        "the next attempt on the same worker may not read the checkpoint that it goes on from",
+        "agent/isolation/walls.py",
+        " and facts.st_uid == os.geteuid()",
+        "",
+        ("tests/e2e/jobs/test_resumed_behind_a_wall.py",),
     ),
     Mutant(
         "jobs-keep-root",

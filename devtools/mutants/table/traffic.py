@@ -221,4 +221,21 @@ TRAFFIC = (
         "            readable.append(self._row(values))",
         ("tests/store/test_damaged_rows.py",),
     ),
+    # Programs and agents
+    Mutant(
+        "a-lost-answer-of-a-retry-makes-a-second-job",
+        "the client sends a retry again without a key that the server would know it by",
+        "client/calls/jobs.py",
+        '    return (yield from caller.call(calls.RETRY, path={"id": id_of(job)}, body=body, key=key or new_key()))\n',
+        '    return (yield from caller.call(calls.RETRY, path={"id": id_of(job)}, body=body, repeatable=True))\n',
+        ("tests/client/test_fleet.py",),
+    ),
+    Mutant(
+        "an-agents-retries-cost-nothing",
+        "an agent gets hours beyond its limit by asking for tries",
+        "cli/mcp/limits.py",
+        "asked.hours * (1 + asked.retries)",
+        "asked.hours",
+        ("tests/cli/mcp/test_mcp.py",),
+    ),
 )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values as settings
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_CA_BYTES = 64 * 1024
@@ -49,14 +50,6 @@ def fingerprint_of(certificate: bytes) -> str:
     return "sha256:" + hashlib.sha256(certificate).hexdigest()
 
 
-def read_fingerprint(text: str) -> str:
-    """Takes colons, blanks, capitals and a missing prefix; ValueError if it is no SHA-256 at all."""
-    digest = re.sub(r"[\s:]", "", text.strip().lower().removeprefix("sha256:"))
-    if not re.fullmatch(r"[0-9a-f]{64}", digest):
-        raise ValueError(_("a fingerprint is 'sha256:' and 64 hexadecimal digits, as the server printed it"))
-    return f"sha256:{digest}"
-
-
 def is_loopback(host: str) -> bool:
     if host.rstrip(".").lower() == "localhost":
         return True
@@ -75,7 +68,7 @@ def context_for(
         _check_plain(target, choices, warn)
         return None
     if choices.fingerprint:
-        return _pinned(target, read_fingerprint(choices.fingerprint), timeout_s)
+        return _pinned(target, settings.fingerprint(choices.fingerprint), timeout_s)
     if choices.ca_cert:
         return _private(choices.ca_cert)
     if choices.no_verify:

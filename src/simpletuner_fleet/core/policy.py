@@ -45,6 +45,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     resume_tries: int = 3
     """So often a checkpoint that cannot be fetched is tried before an older one is."""
     token_warn_age_s: float = 90 * 86_400.0
+    waits_long_s: float = 3600.0
+    """A job that has waited so long for a worker has waited too long: whoever wants to know is told."""
     require_approval: bool = False
     default_visibility: Visibility = Visibility.EVERYBODY
     """Of what people make who say nothing of it, and whose team does not."""

@@ -1,5 +1,6 @@
 """The orchestrator's one way to act: load, decide, commit, then send."""
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -57,11 +58,14 @@ class Fleet:
         self.audit_head: AuditHead | None = None
         self.witnesses: dict[str, Witness] = {}
         self.signed_heads: SignedHeads | None = None
-        self.commits = 0
         self.organisation = NOBODY_ORGANISED
         """Teams as they were last committed: for whoever looks, beside the writer."""
         self.on_first_offer: Callable[[float], None] | None = None
         """Told how long a job waited from its submission to its first offer."""
+        self.on_attempt_end: Callable[[str, str], None] | None = None
+        """Told how an attempt ended, and the class of its failure."""
+        self.on_commit: Callable[[float], None] | None = None
+        """Told how many seconds a transaction took, with its wait for the disk."""
         self.on_revoked: Callable[[list[Revocation]], None] | None = None
         """Told, after the commit and before the answer, what was taken away from whom."""
         self.share_revoked: Callable[[list[Revocation]], Awaitable[None]] | None = None
@@ -78,7 +82,10 @@ class Fleet:
 
     async def act(self, step: Callable[[Transaction], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
+        began = time.monotonic()
         value, effects = await self.store.write(lambda tx: self._run(tx, step))
+        if self.on_commit:
+            self.on_commit(time.monotonic() - began)
         self._carry_out(effects)
         if self.share_revoked and effects.revoked:
             await self.share_revoked(effects.revoked)
@@ -194,14 +201,11 @@ class Fleet:
         return value, transaction.effects
 
     def _carry_out(self, effects: Effects) -> None:
-        self.commits += 1
         if effects.organisation is not None:
             self.organisation = effects.organisation
         if self.on_revoked and effects.revoked:
             self.on_revoked(effects.revoked)
-        if self.on_first_offer:
-            for waited_s in effects.waited_s:
-                self.on_first_offer(waited_s)
+        self._count(effects)
         self._follow_presence(effects)
         if effects.audit_head and (not self.audit_head or effects.audit_head[0] > self.audit_head.seq):
             self.audit_head = AuditHead(seq=effects.audit_head[0], hash=effects.audit_head[1])
@@ -213,6 +217,14 @@ class Fleet:
             self.streams.offer(worker_id, offers)
         for event, data in effects.published:
             self.streams.publish(event, data)
+
+    def _count(self, effects: Effects) -> None:
+        if self.on_first_offer:
+            for waited_s in effects.waited_s:
+                self.on_first_offer(waited_s)
+        if self.on_attempt_end:
+            for outcome, failure in effects.outcomes:
+                self.on_attempt_end(outcome, failure)
 
     def _follow_presence(self, effects: Effects) -> None:
         for turn, worker_id in effects.began:

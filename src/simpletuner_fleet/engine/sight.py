@@ -27,6 +27,11 @@ NOBODYS = frozenset(
         *("user", "user_by_name", "users", "setting", "settings_with_prefix"),
         *("audit_page", "audit_count", "audit_stats", "audit_range", "audit_hashes", "audit_head"),
         *("stored_bytes_of", "stored_bytes_of_team", "unused_objects", "object_has_owner", "endings"),
+        *(
+            "endpoint",
+            "endpoints",
+            "deliveries",
+        ),  # an endpoint is shown to its owner alone: orchestrator/notices
         *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
         *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
     }

@@ -41,6 +41,8 @@ class Effects(Struct):
     audit_head: tuple[int, str] | None = None
     waited_s: list[float] = field(default_factory=list)
     """From submission to the first offer, of each job first offered here."""
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
+    """How each attempt that ended here ended, and the class of its failure, if it was one."""
     revoked: list[Revocation] = field(default_factory=list)
     organisation: Organisation | None = None
     """As it is from now on, where it was changed."""
@@ -277,6 +279,7 @@ class Transaction:
                 self.effects.waited_s.append(self.now - job.created_at)
             return
         self.effects.ended.append(Turn(attempt.job_id, attempt.epoch))
+        self.effects.outcomes.append((attempt.outcome or "", attempt.failure_class or ""))
         worker = roster.workers.get(attempt.worker_id)
         if worker and worker.admin is AdminState.DRAINING:
             self.wake(attempt.worker_id)

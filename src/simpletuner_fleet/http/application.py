@@ -30,6 +30,7 @@ from simpletuner_fleet.http.api.jobs import logs as logs_api
 from simpletuner_fleet.http.api.jobs import metrics as metrics_api
 from simpletuner_fleet.http.api.jobs import publishing as publishing_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
+from simpletuner_fleet.http.api.notices import endpoints as notices_api
 from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
@@ -61,6 +62,7 @@ ROUTES: tuple[Route, ...] = (
     *configs_api.ROUTES,
     *data_api.ROUTES,
     *secrets_api.ROUTES,
+    *notices_api.ROUTES,
     *events_api.ROUTES,
     *admin_api.ROUTES,
     *tokens_api.ROUTES,
@@ -99,7 +101,7 @@ def build_api(
         await registration.registration_failed(deps.fleet, refusal)
 
     table = [*ROUTES, *further]
-    deps.fleet.on_first_offer = deps.telemetry.first_offer
+    deps.telemetry.watch(deps.fleet)
     edge = build_app(
         [guarded(row) for row in (*table, *documentation_routes(table), *pages)],
         deps,

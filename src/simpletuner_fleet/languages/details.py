@@ -68,6 +68,36 @@ OF_CHECKS = (
 )
 """What is found in a config that is checked against its trainer's options."""
 
+OF_DELIVERIES = (
+    N_("HTTP %(status)s: it redirects, which is not followed. Set the final address."),
+    N_("No answer within %(seconds)s s."),
+    N_("It gave no answer that is HTTP: %(error)s."),
+    N_("Its address is not a URL."),
+    N_("Its certificate is not trusted: %(reason)s."),
+    N_("No connection: %(reason)s."),
+    N_("Its name cannot be resolved."),
+    N_("Its address lies in a private network; the server's owner may allow that with --notify-network."),
+    N_("Without TLS only networks named by --notify-network are called."),
+    N_("The mail server cannot be reached: %(reason)s."),
+    N_("The mail server's TLS failed: %(reason)s."),
+    N_("The mail server did not answer within %(seconds)s s."),
+    N_("The mail server broke off: %(error)s."),
+    N_("The mail server refused: %(code)s"),
+    N_("The mail server spoke out of turn before TLS began."),
+    N_("The mail server takes no password by PLAIN or LOGIN."),
+    N_("A password is never sent without TLS: name the mail server as smtp:// or smtps://."),
+    N_("This server has no mail server: its owner sets one with --smtp-url."),
+    N_("the mail server has taken it"),
+    N_("It did not take the entries within %(seconds)s s."),
+    N_("It broke off: %(error)s."),
+    N_("sent"),
+    N_("its owner may not see this any more"),
+    N_("its address or secret cannot be opened: the server's key for secrets is another one"),
+    N_("the server was restored from a backup: look whether it is still wanted"),
+    N_("paused by %(name)s"),
+)
+"""What came of telling somebody, as the history of an endpoint has it."""
+
 SENTENCES = Path(__file__).parent / "details.json"
 BLANK = re.compile(r"%\((\w+)\)s")
 MAX_CHARS = 500
@@ -90,7 +120,7 @@ def detail_text(words: Words, english: str) -> str:
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Returns those with blanks, the one with the most words of its own first."""
-    texts = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *json.loads(SENTENCES.read_text("utf-8")))
+    texts = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *OF_DELIVERIES, *json.loads(SENTENCES.read_text("utf-8")))
     sentences = [text for text in texts if BLANK.search(text)]
     sentences.sort(key=lambda text: -len(BLANK.sub("", text)))
     return tuple((_pattern(text), text) for text in sentences)

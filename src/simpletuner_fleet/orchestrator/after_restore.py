@@ -5,8 +5,10 @@ import logging
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.notices.endpoint import Paused
 from simpletuner_fleet.core.restoring import HELD_UNTIL, RESTORED, placing_from
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
@@ -42,6 +44,10 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
     def step(transaction: Transaction) -> None:
         transaction.tx.put_setting(HELD_UNTIL, repr(until))
         transaction.tx.delete_setting(RESTORED)
+        for endpoint in transaction.tx.endpoints():  # somebody may have taken it away since the backup
+            why = "the server was restored from a backup: look whether it is still wanted"
+            paused = endpoint.paused or Paused(at=transaction.now, why=why)
+            transaction.tx.put_endpoint(replace(endpoint, paused=paused, turn=endpoint.turn + 1))
         transaction.record(
             Event(
                 type=EventType.SERVER_RESTORED,

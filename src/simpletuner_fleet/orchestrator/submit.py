@@ -110,9 +110,26 @@ async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Ac
     return await fleet.act(step)
 
 
-async def retry(fleet: Fleet, job_id: str, by: Submitter, resume_from: str | None = None) -> Job:
-    """Tries an ended job again, as a new job; from the start, or from what a job has stored."""
-    return await fleet.act(lambda transaction: _retry(transaction, job_id, by, resume_from))
+async def retry(
+    fleet: Fleet, job_id: str, by: Submitter, resume_from: str | None = None, key: str | None = None
+) -> Job:
+    """Tries an ended job again, as a new job; from the start, or from what a job has stored.
+
+    A request that comes again with the same key is answered with the job that it made.
+    """
+    key = _checked_key(key)
+    asked = hashlib.sha256(msgspec.json.encode(["retry", job_id, resume_from])).hexdigest()
+
+    def step(transaction: Transaction) -> Job:
+        known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
+        if known:
+            return _same_job(transaction, known, asked)
+        job = _retry(transaction, job_id, by, resume_from)
+        if key:
+            _remember(transaction, key, by, asked, job)
+        return job
+
+    return await fleet.act(step)
 
 
 def _submit(
@@ -149,11 +166,7 @@ def _submit(
     bundle = msgspec.json.encode(config.bundle)
     _add(transaction, job, bundle, by.actor, resume, approval, config_by=config.saved_by)
     if key:
-        transaction.tx.remember_answer(
-            IdempotentAnswer(
-                key=key, owner=by.actor.id, request_hash=fingerprint, job_id=job.id, at=transaction.now
-            )
-        )
+        _remember(transaction, key, by, fingerprint, job)
     place_waiting_jobs(transaction)
     return replace(_answer(transaction, transaction.job(job.id)), config=used)
 
@@ -218,7 +231,10 @@ def _behind_those_who_wait(transaction: Transaction, job: Job) -> Job:
 
 
 def _idempotency_key(request: SubmitRequest) -> str | None:
-    key = request.idempotency_key if isinstance(request.idempotency_key, str) else None
+    return _checked_key(request.idempotency_key if isinstance(request.idempotency_key, str) else None)
+
+
+def _checked_key(key: str | None) -> str | None:
     if key and len(key) > MAX_IDEMPOTENCY_KEY_CHARS:
         raise Invalid("An idempotency key can have at most 255 characters.", path="$.idempotency_key")
     return key or None
@@ -229,10 +245,22 @@ def _fingerprint(request: SubmitRequest) -> str:
     return hashlib.sha256(msgspec.json.encode(without_key, order="deterministic")).hexdigest()
 
 
-def _repeat(transaction: Transaction, known: IdempotentAnswer, fingerprint: str, by: Submitter) -> Submitted:
+def _remember(transaction: Transaction, key: str, by: Submitter, fingerprint: str, job: Job) -> None:
+    transaction.tx.remember_answer(
+        IdempotentAnswer(
+            key=key, owner=by.actor.id, request_hash=fingerprint, job_id=job.id, at=transaction.now
+        )
+    )
+
+
+def _same_job(transaction: Transaction, known: IdempotentAnswer, fingerprint: str) -> Job:
     if known.request_hash != fingerprint:
         raise IdempotencyMismatch
-    job = transaction.job(known.job_id)
+    return transaction.job(known.job_id)
+
+
+def _repeat(transaction: Transaction, known: IdempotentAnswer, fingerprint: str, by: Submitter) -> Submitted:
+    job = _same_job(transaction, known, fingerprint)
     stored = transaction.tx.config(job.config_name, job.config_version) if job.config_version else None
     used = _config_used(job.config_name, job.config_version, stored.created_by, by) if stored else None
     return replace(_answer(transaction, job), repeated=True, config=used)

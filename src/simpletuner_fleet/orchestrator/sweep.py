@@ -91,6 +91,15 @@ async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
             transaction.save_worker(
                 replace(worker, connection=Connection.OFFLINE, offline_since=transaction.now)
             )
+            transaction.record(
+                Event(
+                    type=EventType.WORKER_LOST,
+                    actor=ORCHESTRATOR,
+                    target_type="worker",
+                    target_id=worker_id,
+                    details={"worker_name": worker.name, "why": why},
+                )
+            )
         transaction.set_reachable(worker_id, False)
 
     await fleet.act(step)

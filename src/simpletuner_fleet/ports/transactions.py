@@ -7,6 +7,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import Onlooker
@@ -173,6 +174,10 @@ class View(Protocol):
         """The same of all jobs of a team."""
         ...
 
+    def stored_bytes_of_jobs(self) -> int:
+        """Of all that jobs have uploaded; the same content counts once. Walks all of it."""
+        ...
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         """(job id, SHA-256) of uploads that no manifest of the job has named since `before`, longest first."""
         ...
@@ -197,6 +202,15 @@ class View(Protocol):
     def publication(self, job_id: str) -> Publication | None: ...
     def due_publications(self, now: float, limit: int) -> list[Publication]:
         """Those that are to be tried by now, the longest due first."""
+        ...
+
+    def endpoint(self, endpoint_id: str) -> Endpoint | None: ...
+    def endpoints(self) -> list[Endpoint]:
+        """All of them, oldest first."""
+        ...
+
+    def deliveries(self, endpoint_id: str, limit: int) -> list[Delivery]:
+        """Newest first."""
         ...
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
@@ -318,6 +332,15 @@ class Tx(View, Protocol):
 
     def put_approval(self, approval: Approval) -> None: ...
     def put_publication(self, publication: Publication) -> None: ...
+    def put_endpoint(self, endpoint: Endpoint) -> None: ...
+    def delete_endpoint(self, endpoint_id: str) -> None:
+        """And all that was sent there."""
+        ...
+
+    def add_delivery(self, delivery: Delivery, keep: int) -> None:
+        """Numbers it; of the endpoint's deliveries the newest `keep` stay."""
+        ...
+
     def add_notes(self, notes: Sequence[JobNote]) -> int:
         """Returns how many were new: one whose (job, id) is known is left as it is."""
         ...

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements, Results
+from simpletuner_fleet.core.notices.timing import in_trouble
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import (
     FREE,
@@ -122,7 +123,7 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
             gpus=gpu_kinds(workers, occupancy),
             starts_now=largest_start(workers, occupancy),
             room=any(is_open(worker, occupancy.get(worker.id, FREE)) for worker in workers),
-            needs=_needs(view, workers, occupancy, hopeless, policy, now),
+            needs=[*_needs(view, workers, occupancy, hopeless, policy, now), *_untold(view, owner, now)],
             line=QueueSummary(
                 waiting=sum(view.job_counts().get(state, 0) for state in WAITS),
                 by_reason=dict(Counter(str(why.code) for _, why in explained)),
@@ -245,6 +246,13 @@ def _needs(
         _of_workers("tokens_old", old),
     )
     return [need for need in needs if need.count]
+
+
+def _untold(view: View, owner: str | None, now: float) -> list[Need]:
+    """What cannot be told to this person, or, without an owner, to anybody."""
+    failing = [one for one in view.endpoints() if owner in (None, one.owner) and in_trouble(one, now)]
+    named = tuple((one.id, one.name) for one in failing[:SHOWN_OF_EACH])
+    return [Need(kind="endpoints_failing", count=len(failing), named=named)] if failing else []
 
 
 def _of_workers(kind: str, workers: Sequence[Worker]) -> Need:

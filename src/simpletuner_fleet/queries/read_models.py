@@ -214,14 +214,6 @@ def gpu_holders(worker: Worker, holders: Mapping[str, Attempt]) -> dict[str, Att
     return {uuid: holders[identity] for uuid, identity in identities.items() if identity in holders}
 
 
-async def worker_counts(fleet: Fleet) -> dict[str, int]:
-    def look(view: View) -> dict[str, int]:
-        busy = {attempt.worker_id for attempt in view.live_attempts()}
-        return dict(Counter(str(worker.status(worker.id in busy)) for worker in view.workers()))
-
-    return await fleet.read(look)
-
-
 def _job(view: View, job_id: str) -> Job:
     job = view.job(job_id)
     if job is None:

@@ -1,6 +1,7 @@
 """Every setting of `simpletuner server`: how it starts, then its policy."""
 
 from simpletuner_fleet.settings import values
+from simpletuner_fleet.settings.server_notices import NOTICES
 from simpletuner_fleet.settings.server_policy import POLICY
 from simpletuner_fleet.settings.setting import Setting
 from simpletuner_fleet.settings.shared import DATA_DIR, LOG_FORMAT, VERBOSE
@@ -263,5 +264,6 @@ SERVER = (
         env="SIMPLETUNER_LANG",
         on_console=False,
     ),
+    *NOTICES,
     *POLICY,
 )

@@ -169,6 +169,14 @@ POLICY = (
         on_console=False,
     ),
     Setting(
+        "waits_long_s",
+        values.seconds,
+        "How long a job waits for a worker before whoever wants to be told of long waits is",
+        env="SIMPLETUNER_WAITS_LONG",
+        default=3600.0,
+        on_console=True,
+    ),
+    Setting(
         "default_visibility",
         values.visibility,
         "Who sees a job, config or dataset whose maker says nothing: private, team or everybody",

@@ -2,10 +2,11 @@
 
 import re
 from datetime import datetime
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.client.trust import read_fingerprint
+from simpletuner_fleet.core.notices.checking import MAIL
 from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
@@ -155,7 +156,11 @@ def urls(raw: str) -> str:
 
 
 def fingerprint(raw: str) -> str:
-    return read_fingerprint(raw)
+    """Takes colons, blanks, capitals and a missing prefix; ValueError if it is no SHA-256 at all."""
+    digest = re.sub(r"[\s:]", "", raw.strip().lower().removeprefix("sha256:"))
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ValueError(_("a fingerprint is 'sha256:' and 64 hexadecimal digits, as the server printed it"))
+    return f"sha256:{digest}"
 
 
 def log_format(raw: str) -> str:
@@ -192,6 +197,34 @@ def job_paths(raw: list[str]) -> list[tuple[str, bool]]:
 def words(raw: list[str]) -> list[str]:
     """Splits what was repeated, or parted by commas, or both."""
     return [word.strip() for item in raw for word in item.split(",") if word.strip()]
+
+
+def networks(raw: list[str]) -> list[str]:
+    for word in words(raw):
+        try:
+            ip_network(word)
+        except ValueError:
+            raise ValueError(_("expected networks such as 10.0.0.0/8,fd00::/8")) from None
+    return words(raw)
+
+
+def mail_server(raw: str) -> str:
+    address = urlsplit(raw.strip())
+    try:
+        port_is_fine = address.port is None or address.port > 0
+    except ValueError:
+        port_is_fine = False
+    if address.scheme not in ("smtp", "smtps", "smtp+plain") or not address.hostname or not port_is_fine:
+        raise ValueError(_("expected smtps://USER@HOST:465, smtp://USER@HOST:587 or smtp+plain://HOST:25"))
+    if address.password:
+        raise ValueError(_("the password of the mail server comes from SIMPLETUNER_SMTP_PASSWORD"))
+    return raw.strip()
+
+
+def mail_address(raw: str) -> str:
+    if not MAIL.fullmatch(raw.strip()):
+        raise ValueError(_("expected an e-mail address, such as fleet@example.org"))
+    return raw.strip()
 
 
 def pairs(raw: list[str]) -> dict[str, str]:

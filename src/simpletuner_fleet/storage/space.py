@@ -65,6 +65,14 @@ class SpaceWatch:
             return True
         return False
 
+    def disk(self) -> tuple[int, int] | None:
+        """Returns what is free and all there is; None where there is no folder to measure, or it cannot be."""
+        if self._folder is None:
+            return None
+        with suppress(OSError):
+            return self._measure(self._folder)
+        return None
+
     def left_free_bytes(self) -> int | None:
         """Returns what uploads leave free; None where nothing is refused."""
         if self._folder is None:

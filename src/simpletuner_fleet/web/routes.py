@@ -2,6 +2,7 @@
 
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets
+from simpletuner_fleet.web.guide import pages as guide
 from simpletuner_fleet.web.pages import (
     approvals,
     audit,
@@ -22,6 +23,7 @@ from simpletuner_fleet.web.pages import (
     worker,
     workers,
 )
+from simpletuner_fleet.web.pages.notices import notifications
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -43,4 +45,6 @@ ROUTES: tuple[Route, ...] = (
     *tokens.ROUTES,
     *audit.ROUTES,
     *settings.ROUTES,
+    *guide.ROUTES,
+    *notifications.ROUTES,
 )

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import JobState
 
-READING = frozenset({"queue.read", "jobs.read", "configs.read", "data.read"})
+READING = frozenset({"queue.read", "jobs.read", "configs.read", "data.read", "notifications.own"})
 MEMBERS = READING | {
     *(
         "queue.submit",
@@ -20,7 +20,7 @@ MEMBERS = READING | {
 STEERING = frozenset({"queue.cancel", "queue.priority", "queue.approve", "jobs.cancel", "jobs.retry"})
 ADMINS = frozenset(
     {"admin.workers", "admin.audit", "admin.tokens", "admin.users", "admin.limits", "secrets.write"}
-    | {"admin.teams", "admin.see_all"}
+    | {"admin.teams", "admin.see_all", "admin.notifications"}
 )
 EVERYTHING = MEMBERS | STEERING | ADMINS
 HOLDS: dict[str, frozenset[str]] = {
@@ -134,6 +134,15 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/data/{id}/objects/{sha256}",
     ),
     "secrets.read": ("GET /api/secrets",),
+    "notifications.own": (
+        *("GET /api/notifications", "POST /api/notifications", "GET /api/notifications/events"),
+        *(f"{method} /api/notifications/{{id}}" for method in ("GET", "PATCH", "DELETE")),
+        *(
+            f"POST /api/notifications/{{id}}/{verb}"
+            for verb in ("test", "pause", "resume", "replay", "secret")
+        ),
+        "GET /api/notifications/{id}/history",
+    ),
     "secrets.write": (
         "PUT /api/secrets/{name}",
         "DELETE /api/secrets/{name}",
@@ -291,6 +300,8 @@ OWNED = {
     "DELETE /api/me/sessions/{id}": 404,
 }
 """Every route that changes a thing which belongs to somebody, and what a colleague is answered."""
+ENDPOINTS = tuple(route for route in GUARDS["notifications.own"] if "{" in route)
+"""Another's endpoint is as unknown as one that is not there: `tests/http/api/test_notifications_api.py`."""
 NOBODYS = (
     *("POST /api/login/providers/{provider}/logout", "POST /api/login/ci/{issuer}"),
     *("GET /api/configs/{name}", "GET /api/configs/{name}/versions", "GET /api/configs/{name}/diff"),

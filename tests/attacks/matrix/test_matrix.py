@@ -10,7 +10,7 @@ from devtools.fuzz.house import Headers, House
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.routes import Access, Route
-from tests.attacks.matrix.rules import CALLERS, GUARDS, NOBODYS, OWNED, RULES, expected
+from tests.attacks.matrix.rules import CALLERS, ENDPOINTS, GUARDS, NOBODYS, OWNED, RULES, expected
 from tests.attacks.matrix.scene import Scene, a_scene
 
 SPENDS_THE_SESSION = "POST /api/logout"
@@ -34,8 +34,8 @@ def test_every_route_has_an_expectation_and_every_expectation_a_route() -> None:
         route: str(asked.value if isinstance(asked, Access) else asked) for route, asked in real.items()
     } == guards
     named = {route for route in real if "{" in route}
-    assert named == {*RULES, *OWNED, *NOBODYS}
-    assert len(named) == len(RULES) + len(OWNED) + len(NOBODYS)
+    assert named == {*RULES, *OWNED, *NOBODYS, *ENDPOINTS}
+    assert len(named) == len(RULES) + len(OWNED) + len(NOBODYS) + len(ENDPOINTS)
 
 
 def disagreements(

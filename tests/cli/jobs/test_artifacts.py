@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.cli.files import downloads
 from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.client.files import downloads
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen
 from tests.http.api_kit import ADMIN, orchestrator
 from tests.http.upload_kit import STATE, WEIGHTS, uploading

@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from simpletuner_fleet.cli.files.uploads import PAUSES_S, Pushed, Sender, files_under, read_folder
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.remote.api import Api, Json
-from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.client.files.uploads import PAUSES_S, Pushed, Sender, files_under, read_folder
 from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.protocol.uploads import PART_BYTES
 from tests.cli.test_against_server import Machine

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
-from simpletuner_fleet.cli.remote import credentials
-from simpletuner_fleet.cli.remote.connection import is_local, local_server
-from simpletuner_fleet.cli.remote.credentials import Login, SavedLogins
+from simpletuner_fleet.client import credentials
+from simpletuner_fleet.client.connection import is_local, local_server
+from simpletuner_fleet.client.credentials import Login, SavedLogins
 from tests.cli.conftest import FakeServer, Run, problem
 from tests.client.test_trust import make, tls_server
 

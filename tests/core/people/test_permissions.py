@@ -50,7 +50,8 @@ def test_a_set_allows_what_one_of_it_allows() -> None:
 
 
 def test_a_viewer_sees_but_no_secrets_and_changes_nothing() -> None:
-    assert set(role_permissions(Role.VIEWER)) == {"queue.read", "jobs.read", "configs.read", "data.read"}
+    seen = {"queue.read", "jobs.read", "configs.read", "data.read", "notifications.own"}
+    assert set(role_permissions(Role.VIEWER)) == seen
 
 
 def test_a_member_works_with_jobs_configs_and_data_and_never_on_the_servers_own_machine() -> None:

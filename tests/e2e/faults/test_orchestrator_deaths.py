@@ -1,5 +1,6 @@
 """The orchestrator is killed in every phase of a job and started again; no worker notices more than a pause."""
 
+import re
 import signal
 import threading
 import time
@@ -10,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.e2e.kit import Worker, World
-from tests.e2e.processes import alive, wait_until
+from tests.e2e.processes import Program, alive, wait_until
 
 TIMEOUT_S = 2.0
 
@@ -124,6 +125,10 @@ def test_an_orchestrator_that_is_away_longer_than_the_heartbeat_timeout_stops_no
     assert (job["attempt"], job["losses"]) == (1, 0)
 
 
+def says_again(log: Program) -> bool:
+    return "connected again to" in log.text
+
+
 def test_workers_reconnect_by_themselves_after_a_restart(world: World) -> None:
     workers = [world.start_worker("persistent"), world.start_worker("ephemeral", persistent=False)]
     registered = [worker.seen["registered_at"] for worker in workers]
@@ -132,6 +137,10 @@ def test_workers_reconnect_by_themselves_after_a_restart(world: World) -> None:
     for worker, before in zip(workers, registered, strict=True):
         wait_until(partial(registered_since, worker, before), f"{worker.name} registers again")
         worker.becomes("idle")
+        log = worker.running
+        wait_until(partial(says_again, log), f"{worker.name} says so")
+        assert log.text.count(f"connected to {world.url} as '{worker.name}'; waiting for jobs") == 1
+        assert re.search(rf"connected again to {world.url} after \d+ s", log.text)
 
 
 def test_a_silent_worker_gets_its_full_grace_after_a_restart(world: World) -> None:

@@ -2,11 +2,11 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from simpletuner_fleet.http.api.telemetry import Telemetry
+from simpletuner_fleet.http.api.telemetry import NOTHING_SEEN, Telemetry
 
 
 def samples(telemetry: Telemetry) -> dict[str, float]:
-    page = telemetry.page(jobs={}, workers={}, streams=0, watchers=0, commits=0).decode()
+    page = telemetry.page(NOTHING_SEEN).decode()
     return {
         f"{sample.name}{sorted(sample.labels.values())}": sample.value
         for family in text_string_to_metric_families(page)

@@ -413,12 +413,15 @@ class _Users:
 
 
 def _give(folder: Path, uid: int, gid: int) -> None:
-    """Before the job starts, so nothing in there is a trap; what is linked from elsewhere stays whose it is."""
+    """Before the job starts, so nothing in there is a trap. What is linked from the worker's own folders stays the worker's.
+
+    A checkpoint may be linked from the job's attempt before, whose user wrote it for itself alone.
+    """
     os.chown(folder, uid, gid)
     for entry in entries_beneath(folder):
         facts = entry.stat(follow_symlinks=False)
-        is_linked = stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1  # the content of a dataset
-        if not is_linked and (facts.st_uid, facts.st_gid) != (uid, gid):
+        is_shown = stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1 and facts.st_uid == os.geteuid()
+        if not is_shown and (facts.st_uid, facts.st_gid) != (uid, gid):
             os.chown(entry.path, uid, gid, follow_symlinks=False)
 
 

@@ -10,6 +10,7 @@ from simpletuner_fleet.cli.commands.backup import BACKUP
 from simpletuner_fleet.cli.commands.configs import CONFIGS
 from simpletuner_fleet.cli.commands.data import DATA
 from simpletuner_fleet.cli.commands.jobs import JOBS
+from simpletuner_fleet.cli.commands.notifications import NOTIFICATIONS, WEBHOOKS
 from simpletuner_fleet.cli.commands.others import OTHERS
 from simpletuner_fleet.cli.commands.programs import (
     PROGRAMS,
@@ -22,7 +23,13 @@ from simpletuner_fleet.cli.commands.programs import (
 from simpletuner_fleet.cli.commands.quotas import LIMITS, QUOTAS
 from simpletuner_fleet.cli.commands.rows import FORMATS, Argument, Arguments, Command, Noun, OneOf, Verb
 from simpletuner_fleet.cli.commands.secrets import SECRETS
-from simpletuner_fleet.cli.commands.shared_options import add_config_file, add_help, add_setting, talk_options
+from simpletuner_fleet.cli.commands.shared_options import (
+    add_config_file,
+    add_help,
+    add_setting,
+    connection_options,
+    talk_options,
+)
 from simpletuner_fleet.cli.commands.teams import TEAMS
 from simpletuner_fleet.cli.commands.tokens import TOKENS
 from simpletuner_fleet.cli.commands.users import USERS
@@ -37,6 +44,8 @@ NOUNS = (
     CONFIGS,
     SECRETS,
     DATA,
+    NOTIFICATIONS,
+    WEBHOOKS,
     AUDIT,
     TOKENS,
     USERS,
@@ -67,7 +76,7 @@ def build_parser() -> Parser:
         _add_noun(commands, noun, talk)
     _add_service(commands)
     for command in OTHERS:
-        _add_command(commands, command, talk)
+        _add_command(commands, command, talk if command.prints else connection_options())
     return root
 
 

@@ -114,6 +114,10 @@ METRICS = (
     ),
     ATTEMPT,
 )
+COMPARE = (
+    argument("jobs", nargs="+", metavar="ID", help="A job's id or a unique beginning of it; two to eight"),
+    repeated("--key", "KEY", "Only this curve; may be repeated"),
+)
 DOWNLOAD = (
     JOB,
     switch("--latest-checkpoint", help="The newest checkpoint instead of the artifacts"),
@@ -169,7 +173,7 @@ JOBS = Noun(
             (JOB,),
             run="jobs.events:show",
         ),
-        Verb("explain", "Tell why a job waits", (JOB,)),
+        Verb("explain", "Tell why a job waits, and when it would start", (JOB,)),
         Verb("wait", "Wait until a job has ended", WAIT),
         Verb("logs", "Show what a job's trainer printed", LOGS),
         Verb(
@@ -178,6 +182,12 @@ JOBS = Noun(
             METRICS,
             run="jobs.metrics:show",
             formats=("csv", *FORMATS),
+        ),
+        Verb(
+            "compare",
+            "Show runs side by side, and in what their configs differ",
+            COMPARE,
+            run="jobs.compare:compare",
         ),
         Verb("artifacts", "List a job's stored checkpoints and artifacts", (JOB,), run="jobs.artifacts:list"),
         Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),

@@ -2,7 +2,7 @@
 
 import argparse
 
-from simpletuner_fleet.cli.commands.rows import Command, argument, switch
+from simpletuner_fleet.cli.commands.rows import Command, argument, repeated, switch
 from simpletuner_fleet.settings import values
 
 DOCTOR = argument(
@@ -36,6 +36,39 @@ DEMO = (
     switch("--keep", help="Keep the folder with everything the demo made"),
 )
 
+MCP = (
+    switch("--allow-submit", help="Let the agent submit saved configs, and cancel what it has submitted"),
+    argument(
+        "--max-priority",
+        read=values.whole,
+        default=0,
+        metavar="P",
+        help="Highest priority of its jobs (default: 0)",
+    ),
+    argument(
+        "--max-time",
+        read=values.seconds,
+        default=14_400.0,
+        metavar="TIME",
+        help="Longest time of a job, all its tries together (default: 4h)",
+    ),
+    argument(
+        "--max-gpus",
+        read=values.count,
+        default=1,
+        metavar="N",
+        help="Most GPUs of a job (default: 1)",
+    ),
+    argument(
+        "--max-jobs",
+        read=values.positive_count,
+        default=5,
+        metavar="N",
+        help="Most jobs while this server runs (default: 5)",
+    ),
+    repeated("--allow-override", "KEY", "A setting of the config that it may replace; may be repeated"),
+)
+
 OTHERS = (
     Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
     Command("doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,)),
@@ -43,6 +76,13 @@ OTHERS = (
     Command("logout", "nouns.login:logout", "Forget a server's token", (LOGOUT,)),
     Command("whoami", "nouns.login:whoami", "Show whom the token belongs to"),
     Command("demo", "programs.demo:demo", "Server, worker and a model that really trains, in one go", DEMO),
+    Command(
+        "mcp",
+        "mcp.server:serve",
+        "Serve the fleet to an agent (Model Context Protocol on standard input and output); read-only",
+        MCP,
+        prints=False,
+    ),
     Command("version", "nouns.version:version", "Show the version"),
     Command(
         "completion",

@@ -47,6 +47,8 @@ class Command(NamedTuple):
     run: str
     help: str
     arguments: Arguments = ()
+    prints: bool = True
+    """Takes the options of output; without it those of the connection alone."""
 
 
 def argument(*names: str, read: Callable[[str], Any] | None = None, **options: Any) -> Argument:

@@ -71,6 +71,11 @@ def talk_options(formats: tuple[str, ...] = FORMATS) -> Parser:
         default=argparse.SUPPRESS,
         help="Print the curl command instead of running it; set ADMIN_TOKEN to your token",
     )
+    return connection_options(parent)
+
+
+def connection_options(parent: Parser | None = None) -> Parser:
+    parent = parent or Parser()
     server = parent.add_argument_group("CONNECTION")
     for row in CLIENT:
         add_setting(server, row, argparse.SUPPRESS)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.doctor.checks_machine import disk
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
-from simpletuner_fleet.cli.remote.connection import LOCAL_WORKER_PROBLEM, local_server
+from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM, local_server
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.store.looking import unreadable_rows
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning

@@ -11,12 +11,11 @@ from typing import NamedTuple
 from simpletuner_fleet.cli.doctor import checks_machine as machine
 from simpletuner_fleet.cli.doctor import checks_network as network
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, FindingMark, bad, good
-from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
-from simpletuner_fleet.cli.frame.resolve_settings import Rank, Resolved
 from simpletuner_fleet.cli.frame.text import clean
-from simpletuner_fleet.cli.remote import connection
+from simpletuner_fleet.client import connection, resolve_settings
+from simpletuner_fleet.client.resolve_settings import Rank, Resolved
 from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import GROUPS

@@ -7,7 +7,7 @@ from pathlib import Path
 SHORT, ALWAYS = "simpletuner", "simpletuner-fleet"
 OURS = re.compile(
     r"(?<![\w./-])simpletuner (?=(?:server|worker|workers|jobs|configs|secrets|data|audit|tokens|users|backup|"
-    r"service|status|doctor|login|logout|whoami|demo|version|completion|COMMAND|--help)\b)"
+    r"service|mcp|status|doctor|login|logout|whoami|demo|version|completion|COMMAND|--help)\b)"
 )
 
 

@@ -1,10 +1,12 @@
 """What a command throws when it cannot go on, and the exit codes programs may rely on."""
 
-from collections.abc import Iterable
 from enum import IntEnum
 
 from simpletuner_fleet.client import troubles
-from simpletuner_fleet.client.troubles import Trouble
+from simpletuner_fleet.client.errors import ClientError as CliError
+from simpletuner_fleet.client.errors import fail, usage
+
+__all__ = ["CliError", "CurlPrinted", "ExitCode", "fail", "usage"]
 
 
 class ExitCode(IntEnum):
@@ -23,24 +25,5 @@ class ExitCode(IntEnum):
     INTERRUPTED = troubles.INTERRUPTED
 
 
-class CliError(Exception):
-    """Ends a command with a message of four parts."""
-
-    def __init__(self, trouble: Trouble) -> None:
-        super().__init__(trouble.what)
-        self.trouble = trouble
-
-
 class CurlPrinted(Exception):
     """The call was printed, as `--curl` asks, and is not made."""
-
-
-def fail(
-    what: str, why: str, next_steps: str | Iterable[str], code: str, status: int = ExitCode.FAILED
-) -> CliError:
-    steps = (next_steps,) if isinstance(next_steps, str) else tuple(next_steps)
-    return CliError(Trouble(what, why, steps, code, int(status)))
-
-
-def usage(what: str, why: str, next_step: str) -> CliError:
-    return fail(what, why, next_step, "E_USAGE", ExitCode.USAGE)

@@ -4,13 +4,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.cli.files.downloads import Downloader, files_to_download
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago, size_text
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.files.downloads import Downloader, files_to_download
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _, ngettext
 
 Manifest = dict[str, Any]

@@ -14,7 +14,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
 from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
 from simpletuner_fleet.cli.jobs.finishing_notes import FinishingNotes
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.languages import _
 

@@ -10,7 +10,7 @@ from simpletuner_fleet.cli.frame.output import Output, field
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import connected
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _
 
 LIST = (

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import secrets
 import sys
 from typing import Any
 
@@ -17,7 +16,7 @@ from simpletuner_fleet.cli.jobs.job_text import TERMINAL
 from simpletuner_fleet.cli.jobs.logs import print_log
 from simpletuner_fleet.cli.jobs.waiting import wait_for_end
 from simpletuner_fleet.cli.remote import lookup
-from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.api import Api, connected, new_key
 from simpletuner_fleet.cli.remote.changes import changes
 from simpletuner_fleet.cli.remote.datasets import find_dataset
 from simpletuner_fleet.languages import _
@@ -39,7 +38,7 @@ def submit(args: argparse.Namespace) -> int:
     out = Output(args)
     request = request_of(args)
     mounts = pairs_of(args.data, "--data")
-    key = args.idempotency_key or f"cli-{secrets.token_urlsafe(18)}"
+    key = args.idempotency_key or new_key()
     with connected(args) as api:
         if args.resume_from:
             request["resume_from"] = lookup.checkpoint(api, args.resume_from)

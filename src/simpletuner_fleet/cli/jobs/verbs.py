@@ -9,12 +9,13 @@ from simpletuner_fleet.cli.jobs import job_progress, job_text
 from simpletuner_fleet.cli.jobs import logs as job_logs
 from simpletuner_fleet.cli.jobs.events import notes_beside
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL, WAITING
+from simpletuner_fleet.cli.jobs.outlook import outlook_lines, outlook_of
 from simpletuner_fleet.cli.jobs.waiting import Job, wait_for_end
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.advice import of_reason
-from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.api import Api, connected, new_key
 from simpletuner_fleet.cli.remote.watch import watch as watch_items
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.languages.details import detail_text
 
@@ -49,6 +50,9 @@ def get(args: argparse.Namespace) -> int:
                 out.say(note)
         if not out.for_programs and (publication := job.get("publication")):
             _tell_publication(publication, out)
+        if out.format == "table" and not out.fields and job["status"] == "queued":
+            for line in outlook_lines(outlook_of(api, str(job["id"])), _asked_for(job)):
+                out.say(line)
         for step in job_text.advice(job) if not out.for_programs else ():
             out.hint(_("next: %(step)s", step=step))
     return ExitCode.OK
@@ -86,15 +90,24 @@ def watch(args: argparse.Namespace) -> int:
 def explain(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        answer = api.get(f"/api/jobs/{segment(_id_for_call(api, args))}/explain")
+        job_id = _id_for_call(api, args)
+        answer = api.get(f"/api/jobs/{segment(job_id)}/explain")
+        outlook = outlook_of(api, job_id)
         if out.for_programs or out.fields:
-            out.item(answer, ())
+            out.item({**answer, "outlook": outlook}, ())
             return ExitCode.OK
         for line in job_text.explained(answer):
             print(line)
+        if outlook.get("start") or outlook.get("now_with"):
+            for line in outlook_lines(outlook, _asked_for(lookup.job(api, job_id))):
+                print(line)
         for step in job_text.fixes(answer) or of_reason(str(answer.get("code"))):
             out.say(_("next: %(step)s", step=step))
     return ExitCode.OK
+
+
+def _asked_for(job: Job) -> dict[str, Any]:
+    return {**(job.get("requires") or {}), "target": job.get("target")}
 
 
 def wait(args: argparse.Namespace) -> int:
@@ -155,7 +168,7 @@ def retry(args: argparse.Namespace) -> int:
     with connected(args) as api:
         old = _id_for_call(api, args)
         body = {"resume_from": lookup.checkpoint(api, args.resume_from)} if args.resume_from else None
-        job = api.post(f"/api/jobs/{segment(old)}/retry", body)
+        job = api.post_once(f"/api/jobs/{segment(old)}/retry", body, new_key())
         job = {**job, "id": job.get("id") or job.get("job_id")}
         out.say(_("%(old)s is retried as %(id)s", old=old, id=job["id"]))
         if not body and not getattr(args, "curl", False):

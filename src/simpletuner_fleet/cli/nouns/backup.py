@@ -14,9 +14,9 @@ import msgspec
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.opening import open_blobs
-from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.client import resolve_settings
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, Withdrawn, withdrawn_since

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,8 @@ from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.frame.command_name import command_name
 from simpletuner_fleet.cli.frame.errors import ExitCode
 
-NAMES = "{} list -o name"
-IDS_AND_NAMES = "{} list | tail -n +2 | cut -f1,2 | tr '\\t' '\\n'"
+NAMES = "{} list -o name 2>/dev/null"
+IDS_AND_NAMES = "{} list 2>/dev/null | tail -n +2 | cut -f1,2 | tr '\\t' '\\n'"
 LISTS = {
     ("jobs", "job"): NAMES.format("jobs"),
     ("jobs", "jobs"): NAMES.format("jobs"),
@@ -28,9 +29,19 @@ def completion(args: argparse.Namespace) -> int:
 
     parser = build_parser()
     for action, listing in _named_things(parser):
-        action.complete = shtab.cmd(f"{command_name()} {listing} 2>/dev/null")  # type: ignore[attr-defined]
+        action.complete = _pressed(f"{command_name()} {listing}")  # type: ignore[attr-defined]
     sys.stdout.write(shtab.complete(parser, shell=args.shell) + "\n")
     return ExitCode.OK
+
+
+def _pressed(command: str) -> dict[str, Any]:
+    """As shtab has it, but for zsh: there it would run the command when the script is read, not when TAB is pressed."""
+    import shtab
+
+    known: dict[str, Any] = dict(shtab.cmd(command))
+    function = f"_simpletuner_list_{zlib.crc32(command.encode()):08x}"
+    body = f'{function}() {{\n  compadd -- ${{(f)"$({command})"}}\n}}'
+    return {**known, "zsh": function, "preamble": {**known["preamble"], "zsh": body}}
 
 
 def _named_things(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Action, str]]:

@@ -15,7 +15,7 @@ from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.frame.words import pairs_of
 from simpletuner_fleet.cli.nouns.config_checks import ask_orchestrator, checked_config
 from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.settings import values

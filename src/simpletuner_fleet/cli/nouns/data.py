@@ -1,21 +1,20 @@
 """`simpletuner data …`"""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.cli.files.downloads import Downloader, RemoteFile
-from simpletuner_fleet.cli.files.uploads import Progress, Sender, read_folder
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago, size_text
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.datasets import find_dataset
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.files.downloads import Downloader, RemoteFile
+from simpletuner_fleet.client.files.file_api import segment
+from simpletuner_fleet.client.files.uploads import Progress, Sender, name_for, read_folder
 from simpletuner_fleet.core.configs.datasets import PREFIX, id_of, read_manifest
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
@@ -42,7 +41,7 @@ FILES = (
 
 def push(args: argparse.Namespace) -> int:
     out, folder = Output(args), Path(args.folder).expanduser()
-    name = args.name or _name_for(folder)
+    name = args.name or name_for(folder)
     with connected(args) as api, _progress(out) as progress:
         pushed = read_folder(folder, progress, with_indices=args.with_indices)
         sender = Sender(api, progress)
@@ -150,11 +149,6 @@ def _foreign(dataset_id: str, why: str) -> CliError:
         _("run the same command again"),
         "E_DATA_MANIFEST",
     )
-
-
-def _name_for(folder: Path) -> str:
-    """Returns the folder's own name, with what a name cannot hold replaced."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")[:128] or "data"
 
 
 @contextmanager

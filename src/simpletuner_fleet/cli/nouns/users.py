@@ -7,7 +7,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _
 
 USERS = "/api/admin/users"

@@ -9,7 +9,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.screen import can_open
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.languages import _
 
 LEAST_POLL_S = 0.5

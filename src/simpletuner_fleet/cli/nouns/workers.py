@@ -12,8 +12,8 @@ from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.changes import changes
-from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.cli.remote.watch import watch
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
 

@@ -5,7 +5,7 @@ import shlex
 import socket
 from urllib.parse import parse_qs, urlsplit
 
-from simpletuner_fleet.cli.frame.resolve_settings import Rank
+from simpletuner_fleet.client.resolve_settings import Rank
 from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.core.workers.reach import reach_of
 from simpletuner_fleet.http.access.networks import addresses_for_others

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.languages import _
 

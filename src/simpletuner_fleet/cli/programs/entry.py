@@ -4,10 +4,10 @@ import argparse
 import os
 import sys
 
-from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.errors import usage
 from simpletuner_fleet.cli.frame.unforeseen import insist_on_server_packages
 from simpletuner_fleet.cli.programs.hide_token import forget_tokens
+from simpletuner_fleet.client import resolve_settings
 from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.languages import _
 

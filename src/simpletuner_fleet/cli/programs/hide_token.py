@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from simpletuner_fleet.cli.frame.resolve_settings import HIDDEN_TOKEN
+from simpletuner_fleet.client.resolve_settings import HIDDEN_TOKEN
 
 FLAG = "--worker-token"
 

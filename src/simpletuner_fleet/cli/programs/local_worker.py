@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from simpletuner_fleet.cli.programs.service_unit import FINAL
-from simpletuner_fleet.cli.remote.connection import LOCAL_WORKER_PROBLEM
+from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM
 from simpletuner_fleet.settings.worker import WORKER
 
 log = logging.getLogger(__name__)

@@ -36,6 +36,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
         cancel_grace_s=args.cancel_grace_s,
         checkpoint_wait_s=args.checkpoint_wait_s,
         token_warn_age_s=args.token_warn_age_s,
+        waits_long_s=args.waits_long_s,
         require_approval=args.require_approval,
         default_visibility=Visibility(args.default_visibility),
         checkpoints_keep=args.checkpoints_keep,

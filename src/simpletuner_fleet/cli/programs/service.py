@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.private_files import write_private
-from simpletuner_fleet.cli.frame.resolve_settings import Rank
 from simpletuner_fleet.cli.programs import entry
 from simpletuner_fleet.cli.programs.service_unit import (
     LONGER_THAN_GRACE_S,
@@ -24,6 +22,8 @@ from simpletuner_fleet.cli.programs.service_unit import (
     own_user_line,
     unit_name,
 )
+from simpletuner_fleet.client import resolve_settings
+from simpletuner_fleet.client.resolve_settings import Rank
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import GROUPS, Setting, values

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import secrets
 import shlex
 import ssl
 import sys
@@ -15,9 +16,10 @@ import httpx2
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, fail
-from simpletuner_fleet.cli.remote import connection
-from simpletuner_fleet.cli.remote.connection import ConnectionSettings
 from simpletuner_fleet.cli.remote.problems import problem_of
+from simpletuner_fleet.client import connection
+from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.client.trust import TrustError, context_for
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
@@ -25,8 +27,6 @@ from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.problems import read_problem
 
 TIMEOUT_S = 30.0
-SEALING_TIMEOUT_S = 600.0
-"""The last part of a large file is answered when all of it was verified, a dataset when each file was looked for."""
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 WILL_PASS = (StoreUnavailable.code, NotLeader.code)
@@ -52,6 +52,11 @@ class Api:
     def __exit__(self, *_: object) -> None:
         if self._client:
             self._client.close()
+
+    @property
+    def url(self) -> str:
+        """The address that is asked now."""
+        return self.where.url
 
     @property
     def client(self) -> httpx2.Client:
@@ -238,6 +243,11 @@ class Api:
             words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body))]
         print(" ".join(words))
         raise CurlPrinted
+
+
+def new_key() -> str:
+    """Makes one act of a request, however often it is sent."""
+    return f"cli-{secrets.token_urlsafe(18)}"
 
 
 def _does_not_lead(answer: httpx2.Response) -> bool:

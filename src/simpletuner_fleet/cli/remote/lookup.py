@@ -1,19 +1,14 @@
 """Finds what a person means: workers by id or name, jobs by id or a unique beginning of it."""
 
 from typing import Any
-from urllib.parse import quote
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, Json
+from simpletuner_fleet.client.files.file_api import segment as segment
 from simpletuner_fleet.languages import _, ngettext
 
 PAGE = 200
 MAX_PAGES = 25
-
-
-def segment(text: str) -> str:
-    """Quotes the text so that it is one segment of a path."""
-    return quote(text, safe="")
 
 
 def workers(api: Api, **query: Any) -> list[dict[str, Any]]:

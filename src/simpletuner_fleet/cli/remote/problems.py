@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
-from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
 

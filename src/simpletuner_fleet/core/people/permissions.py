@@ -10,6 +10,7 @@ LEAST_ROLE = {
     "admin.tokens": Role.ADMIN,
     "admin.users": Role.ADMIN,
     "admin.limits": Role.ADMIN,
+    "admin.notifications": Role.ADMIN,
     "admin.teams": Role.ADMIN,
     "admin.see_all": Role.ADMIN,  # what is private to others, or another team's
     "queue.submit": Role.MEMBER,
@@ -28,6 +29,7 @@ LEAST_ROLE = {
     "secrets.write": Role.ADMIN,
     "data.read": Role.VIEWER,
     "data.write": Role.MEMBER,
+    "notifications.own": Role.VIEWER,
 }
 """Every permission, and the first of viewer, member and admin who holds it."""
 PERMISSIONS = tuple(LEAST_ROLE)

@@ -19,8 +19,10 @@ from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.access.networks import addresses_for_others, without_port
 from simpletuner_fleet.http.api.open_streams import FOLLOWERS, SEARCHES, STREAMS, Open
+from simpletuner_fleet.http.api.service.kept_figures import KeptFigures
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
+from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.people.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
@@ -35,6 +37,7 @@ REFUSALS_NOTED = Rate(1 / 60, 5)
 LOGINS_PER_ADDRESS = Rate(20 / 60, 20)
 LOGINS_PER_NAME = Rate(10 / 60, 10)
 LOGINS_PER_NAME_IN_ALL = Rate(30 / 60, 60)
+TRIALS = Rate(1 / 10, 3)
 FAILED_LOGINS_NOTED = Rate(1, 60)
 SIGN_INS_PER_ADDRESS = Rate(2, 120)
 """A whole company may come from one address on a Monday morning."""
@@ -126,8 +129,13 @@ class Deps(Struct, kw_only=True):
     log_searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PATTERN_SEARCHES))
     """Each search holds a process of its own."""
     telemetry: Telemetry = field(default_factory=Telemetry)
+    kept_figures: KeptFigures = field(default_factory=KeptFigures)
     noted_refusals: Buckets = field(default_factory=lambda: Buckets(REFUSALS_NOTED, time.monotonic))
     """Refused registrations that are worth an audit entry, per worker."""
+    deliverer: Deliverer | None = None
+    """None: this orchestrator tells nobody of anything."""
+    noted_trials: Buckets = field(default_factory=lambda: Buckets(TRIALS, time.monotonic))
+    """Test messages, per endpoint."""
     passwords: Passwords = field(default_factory=Passwords)
     login_door: LoginDoor = field(default_factory=LoginDoor)
     sign_in: SignIn = field(default_factory=SignIn)

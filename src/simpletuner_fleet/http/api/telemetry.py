@@ -4,17 +4,35 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector, generate_latest
+from msgspec import Struct
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.jobs.failure import ADVICE
+from simpletuner_fleet.core.jobs.job import JobState, Outcome
 from simpletuner_fleet.core.workers.worker import WorkerStatus
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.queries.figures import GPU_STATES, MOST_WAITING, FleetFigures, StoredFigures
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30, 120, 600, 3600, 21600, 86400)
+ENDS = frozenset(
+    {(str(outcome), "") for outcome in Outcome if outcome is not Outcome.FAILED}
+    | {(str(Outcome.FAILED), failure) for failure in ("", *ADVICE)}
+)
+"""Every pair of outcome and failure that is told. They are there from the start: what grows from nothing to one would
+not be seen to have grown."""
 
 
 class RequestTimes(Collector):
@@ -25,7 +43,7 @@ class RequestTimes(Collector):
         self._buckets: dict[tuple[str, str], list[int]] = {}
         """Counts by method and route how many fell into each bucket; the last bucket takes what is longer than all."""
         self._seconds: dict[tuple[str, str], float] = {}
-        self._answers: dict[int, int] = {}
+        self._answers: dict[int, int] = dict.fromkeys((2, 3, 4, 5), 0)
         """Counts by the hundreds of their status."""
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -59,43 +77,128 @@ class RequestTimes(Collector):
         yield answers
 
 
+class FleetSeen(Struct, frozen=True, kw_only=True):
+    """What a page tells of the fleet at the moment it is asked for."""
+
+    jobs: Mapping[str, int]
+    streams: int
+    watchers: int
+    leads: bool
+    figures: FleetFigures
+    figures_age_s: float
+    stored: StoredFigures
+    disk: tuple[int, int] | None
+    """Free bytes and all there are."""
+
+
+NOTHING_SEEN = FleetSeen(
+    jobs={},
+    streams=0,
+    watchers=0,
+    leads=True,
+    figures=FleetFigures(workers={}, gpus={}, waiting={}),
+    figures_age_s=0.0,
+    stored=StoredFigures(jobs_bytes=0, datasets_bytes=0),
+    disk=None,
+)
+"""A fleet without anybody: for whoever wants to know the names."""
+
+
 class Telemetry:
+    """Names are Prometheus's own way: one prefix, base units, `_total` for what only grows."""
+
     def __init__(self) -> None:
+        # A second series for each that counts, which nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        build = Gauge("simpletuner_build_info", "The version that runs", ["version"], registry=registry)
+        build = self._gauge("build_info", "The version that runs", "version")
         build.labels(__version__).set(1)
-        self._workers = Gauge("simpletuner_workers", "Workers by status", ["status"], registry=registry)
-        self._jobs = Gauge("simpletuner_jobs", "Jobs by state", ["state"], registry=registry)
-        self._streams = Gauge("simpletuner_worker_streams", "Open streams of workers", registry=registry)
-        self._watchers = Gauge("simpletuner_event_streams", "Open streams of watchers", registry=registry)
-        self._commits = Gauge("simpletuner_transactions", "Transactions since the start", registry=registry)
+        self._leads = self._gauge("leader", "1 where this orchestrator leads its fleet, alone or of several")
+        self._workers = self._gauge("workers", "Workers by status", "status")
+        self._gpus = self._gauge("gpus", "GPUs by model and state: free, busy, away", "model", "state")
+        self._jobs = self._gauge("jobs", "Jobs by state", "state")
+        self._waiting = self._gauge(
+            "queue_jobs",
+            f"Queued jobs by the reason they wait, of the first {MOST_WAITING}",
+            "reason",
+            "class",
+        )
+        self._oldest = self._gauge(
+            "queue_oldest_wait_seconds",
+            f"Since when the oldest queued job waits, by reason, of the first {MOST_WAITING}",
+            "reason",
+            "class",
+        )
+        self._age = self._gauge("figures_age_seconds", "How old the figures of workers, GPUs and queue are")
+        self._stored = self._gauge("stored_bytes", "Stored for jobs and as datasets", "kind")
+        self._disk_free = self._gauge("storage_free_bytes", "Free on the disk of the storage folder")
+        self._disk_size = self._gauge("storage_size_bytes", "Size of the disk of the storage folder")
+        self._streams = self._gauge("worker_streams", "Open streams of workers")
+        self._watchers = self._gauge("event_streams", "Open streams of watchers")
         self._waits = Histogram(
             "simpletuner_dispatch_seconds",
             "From a job's submission to its first offer",
             buckets=WAIT_BUCKETS,
             registry=registry,
         )
+        self._commits = Histogram(
+            "simpletuner_commit_seconds",
+            "Transactions, with their wait for the disk",
+            buckets=REQUEST_BUCKETS,
+            registry=registry,
+        )
+        self._attempts = Counter(
+            "simpletuner_attempts_ended",
+            "Attempts by how they ended, and failures by their class",
+            ["outcome", "failure"],
+            registry=registry,
+        )
+        for outcome, failure in ENDS:
+            self._attempts.labels(outcome, failure)
         self.requests = RequestTimes()
         registry.register(self.requests)
+
+    def _gauge(self, name: str, help: str, *labels: str) -> Gauge:
+        return Gauge(f"simpletuner_{name}", help, labels, registry=self._registry)
+
+    def watch(self, fleet: Fleet) -> None:
+        fleet.on_first_offer = self.first_offer
+        fleet.on_commit = self._commits.observe
+        fleet.on_attempt_end = self.attempt_ended
 
     def first_offer(self, waited_s: float) -> None:
         self._waits.observe(max(0.0, waited_s))
 
-    def page(
-        self,
-        *,
-        jobs: Mapping[str, int],
-        workers: Mapping[str, int],
-        streams: int,
-        watchers: int,
-        commits: int,
-    ) -> bytes:
+    def attempt_ended(self, outcome: str, failure: str) -> None:
+        """A class that is not in the table, of an older worker or a newer one, is one for all."""
+        kind = failure if outcome == Outcome.FAILED else ""
+        self._attempts.labels(outcome, kind if (outcome, kind) in ENDS else "unknown").inc()
+
+    def page(self, seen: FleetSeen) -> bytes:
         for state in JobState:
-            self._jobs.labels(state).set(jobs.get(state, 0))
-        for status in WorkerStatus:
-            self._workers.labels(status).set(workers.get(status, 0))
-        self._streams.set(streams)
-        self._watchers.set(watchers)
-        self._commits.set(commits)
+            self._jobs.labels(state).set(seen.jobs.get(state, 0))
+        self._leads.set(seen.leads)
+        self._streams.set(seen.streams)
+        self._watchers.set(seen.watchers)
+        self._tell_figures(seen.figures, seen.figures_age_s)
+        self._stored.labels("jobs").set(seen.stored.jobs_bytes)
+        self._stored.labels("datasets").set(seen.stored.datasets_bytes)
+        if seen.disk:
+            self._disk_free.set(seen.disk[0])
+            self._disk_size.set(seen.disk[1])
         return generate_latest(self._registry)
+
+    def _tell_figures(self, figures: FleetFigures, age_s: float) -> None:
+        """What is not there any more is not told any more: the labels are made anew."""
+        for gauge in (self._gpus, self._waiting, self._oldest):
+            gauge.clear()
+        for status in WorkerStatus:
+            self._workers.labels(status).set(figures.workers.get(status, 0))
+        for model in {model for model, _ in figures.gpus}:
+            for state in GPU_STATES:
+                self._gpus.labels(model, state).set(figures.gpus.get((model, state), 0))
+        for reason, wait in figures.waiting.items():
+            self._waiting.labels(reason, wait.kind).set(wait.jobs)
+            self._oldest.labels(reason, wait.kind).set(wait.oldest_s)
+        self._age.set(age_s)

@@ -25,6 +25,7 @@ from simpletuner_fleet.ports import (
     View,
 )
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsTx
+from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsTx
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.memory.view import MemoryView
 from simpletuner_fleet.store.rows.chain import chained
@@ -34,7 +35,7 @@ from simpletuner_fleet.store.rows.text import name_key
 T = TypeVar("T")
 
 
-class MemoryTx(MemoryView, MemoryDatasetsTx):
+class MemoryTx(MemoryView, MemoryDatasetsTx, MemoryEndpointsTx):
     """The promise of ports.Tx. Changes are made in place; the journal of the tables takes them back."""
 
     def next_seq(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState
+from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.publishing import Publication
@@ -45,6 +46,8 @@ class Tables(LiveRows):
         """Per job, by SHA-256: size, and since when no manifest names it."""
         self.owners: defaultdict[str, set[str]] = defaultdict(set)
         self.publications: dict[str, Publication] = {}
+        self.endpoints: dict[str, Endpoint] = {}
+        self.deliveries: dict[str, tuple[Delivery, ...]] = {}
         self.approvals: dict[str, Approval] = {}
         self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
         self.datasets: dict[str, tuple[Dataset, bool]] = {}
@@ -178,6 +181,14 @@ class Tables(LiveRows):
     def set_publication(self, job_id: str, publication: Publication | None) -> None:
         self.journal.append((self.set_publication, job_id, self.publications.get(job_id)))
         _put(self.publications, job_id, publication)
+
+    def set_endpoint(self, endpoint_id: str, endpoint: Endpoint | None) -> None:
+        self.journal.append((self.set_endpoint, endpoint_id, self.endpoints.get(endpoint_id)))
+        _put(self.endpoints, endpoint_id, endpoint)
+
+    def set_deliveries(self, endpoint_id: str, rows: tuple[Delivery, ...] | None) -> None:
+        self.journal.append((self.set_deliveries, endpoint_id, self.deliveries.get(endpoint_id)))
+        _put(self.deliveries, endpoint_id, rows)
 
     def set_note(self, place: tuple[str, str], note: JobNote | None) -> None:
         job_id, note_id = place

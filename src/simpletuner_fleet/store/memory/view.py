@@ -27,6 +27,7 @@ from simpletuner_fleet.ports import (
     StoredManifest,
 )
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsView
+from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsView
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.live_rows import by_epoch
 from simpletuner_fleet.store.rows.text import name_key
@@ -35,7 +36,7 @@ AFTER_EVERY_ID = "\U0010ffff"
 BEFORE_EVERY_ID = ""
 
 
-class MemoryView(MemoryDatasetsView):
+class MemoryView(MemoryDatasetsView, MemoryEndpointsView):
     """The promise of ports.View, over dictionaries and sorted lists."""
 
     def __init__(self, tables: Tables) -> None:
@@ -262,6 +263,12 @@ class MemoryView(MemoryDatasetsView):
         jobs = (self._tables.jobs.get(job_id) for job_id in self._tables.objects)
         owned = (job.id for job in jobs if job and counts(job))
         return sum(size for job_id in owned for size in self.objects_of_job(job_id).values())
+
+    def stored_bytes_of_jobs(self) -> int:
+        content: dict[str, int] = {}
+        for job_id in self._tables.objects:
+            content |= self.objects_of_job(job_id)
+        return sum(content.values())
 
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         unused = [

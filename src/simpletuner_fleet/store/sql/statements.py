@@ -182,6 +182,9 @@ STORED_BYTES_OF = (
     " WHERE jobs.owner = :owner"
 )
 STORED_BYTES_OF_TEAM = STORED_BYTES_OF.replace("jobs.owner = :owner", "jobs.team = :team")
+STORED_BYTES_OF_JOBS = (
+    "SELECT coalesce(sum(size), 0) FROM (SELECT DISTINCT sha256, size FROM job_objects) AS content"
+)
 UNUSED_OBJECTS = (
     "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
     " ORDER BY unused_since, job_id, sha256 LIMIT :limit"

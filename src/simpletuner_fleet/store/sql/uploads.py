@@ -34,6 +34,10 @@ class UploadsView:
         row = self._db.row(sql.STORED_BYTES_OF_TEAM, {"team": team})
         return int(row[0]) if row else 0
 
+    def stored_bytes_of_jobs(self) -> int:
+        row = self._db.row(sql.STORED_BYTES_OF_JOBS, {})
+        return int(row[0]) if row else 0
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         rows = self._db.rows(sql.UNUSED_OBJECTS, {"before": float(before), "limit": limit})
         return [(row[0], row[1]) for row in rows]

@@ -5,6 +5,7 @@ from simpletuner_fleet.store.sql.approvals import ApprovalsView
 from simpletuner_fleet.store.sql.audit import AuditView
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.datasets import DatasetsView
+from simpletuner_fleet.store.sql.endpoints import EndpointsView
 from simpletuner_fleet.store.sql.jobs import JobsView
 from simpletuner_fleet.store.sql.people import PeopleView
 from simpletuner_fleet.store.sql.publications import PublicationsView
@@ -21,6 +22,7 @@ class SqlView(
     AccountsView,
     DatasetsView,
     PublicationsView,
+    EndpointsView,
     ApprovalsView,
 ):
     """Reading through whatever transaction the database is in."""

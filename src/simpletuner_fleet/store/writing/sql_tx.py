@@ -13,6 +13,7 @@ from simpletuner_fleet.store.sql.accounts import AccountsTx
 from simpletuner_fleet.store.sql.approvals import ApprovalsTx
 from simpletuner_fleet.store.sql.database import Database, Params, Row, SqlSession
 from simpletuner_fleet.store.sql.datasets import DatasetsTx
+from simpletuner_fleet.store.sql.endpoints import EndpointsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
 from simpletuner_fleet.store.sql.people import PeopleTx
 from simpletuner_fleet.store.sql.publications import PublicationsTx
@@ -70,7 +71,7 @@ class Batch:
             session.run(sql.SAVE_COUNTERS, {"seq": self.counters[0], "epoch": self.counters[1]})
 
 
-class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx, ApprovalsTx):
+class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx, ApprovalsTx, EndpointsTx):
     """The promise of ports.Tx. The pipeline tells it when a step is kept or undone, and when a batch is stored or lost.
 
     A step runs in memory as long as it can, while an earlier batch may be on its way to the disk. What memory does not

@@ -26,6 +26,7 @@ PLACES = (
     Place("/jobs", N_("Jobs"), "list", "jobs.read", key="j"),
     Place("/configs", N_("Configs"), "file-text", "configs.read", key="c"),
     Place("/fleet", N_("Fleet"), "cpu", "jobs.read", key="f"),
+    Place("/notifications", N_("Notifications"), "info", "notifications.own", key="n"),
     Place("/admin/workers", N_("Workers"), "server", "admin.workers", ADMINISTRATION, key="w"),
     Place("/admin/users", N_("Users"), "users", "admin.users", ADMINISTRATION, key="u"),
     Place("/teams", N_("Teams"), "users", "jobs.read", ADMINISTRATION, needs_teams=True),

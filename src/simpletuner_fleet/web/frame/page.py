@@ -15,6 +15,7 @@ from simpletuner_fleet.web.frame.cookies import cookies_of
 from simpletuner_fleet.web.frame.environment import environment
 from simpletuner_fleet.web.frame.navigation import navigation
 from simpletuner_fleet.web.frame.policy import POLICY
+from simpletuner_fleet.web.guide.help_links import help_link
 
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "simpletuner_theme"
@@ -56,6 +57,7 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
                     call.principal, call.route.path, in_teams=bool(onlooker_of(call).teams)
                 ),
                 here=here(call),
+                help=help_link(call.route.path),
                 now=rfc3339(deps.fleet.clock.now()),
                 insecure=deps.beyond_loopback and not call.secure and not is_loopback(call.ip),
                 version=__version__,

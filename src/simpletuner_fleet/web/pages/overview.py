@@ -74,7 +74,11 @@ async def home(call: Call[None]) -> Reply:
             and not (state.mine.running or state.mine.waiting or state.mine.ended),
             demo=demo_job("demo", "local" if _runs_here(deps) else "auto", 0),
             demo_starts_now=_runs_here(deps),
-            needs=[attention(need) for need in state.needs if may_all or need.kind.startswith("jobs_")],
+            needs=[
+                attention(need)
+                for need in state.needs
+                if may_all or need.kind.startswith(("jobs_", "endpoints_"))
+            ],
             sentence=start_sentence(state),
             running=[await _running(deps, job_row(one)) for one in state.mine.running],
             waiting=[job_row(one) for one in state.mine.waiting],
@@ -129,6 +133,19 @@ def total_of(kind: GpuKind) -> int:
 
 
 def attention(need: Need) -> Attention:
+    return _untold(need) if need.kind == "endpoints_failing" else _of_the_fleet(need)
+
+
+def _untold(need: Need) -> Attention:
+    text = ngettext(
+        "%(n)s notification cannot be delivered or is paused",
+        "%(n)s notifications cannot be delivered or are paused",
+        need.count,
+    )
+    return _about(need, text, "/notifications", "/notifications?endpoint=")
+
+
+def _of_the_fleet(need: Need) -> Attention:
     n = need.count
     match need.kind:
         case "rows_unreadable":

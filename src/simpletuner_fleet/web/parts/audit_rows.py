@@ -71,6 +71,7 @@ PLACES = {
     "token": "/admin/tokens#token-{}",
     "secret": "/admin/settings#secrets",
     "limits": "/admin/settings#limits",
+    "notification": "/notifications?endpoint={}",
 }
 KINDS = {
     "worker": N_("Worker"),
@@ -81,15 +82,25 @@ KINDS = {
     "secret": N_("Secret"),
     "limits": N_("Limits"),
     "dataset": N_("Dataset"),
+    "notification": N_("Notification"),
     "server": N_("Server"),
 }
-GONE = frozenset({EventType.WORKER_DELETED, EventType.WORKER_CLEANED_UP, EventType.CONFIG_DELETED})
+GONE = frozenset(
+    {
+        EventType.WORKER_DELETED,
+        EventType.WORKER_CLEANED_UP,
+        EventType.CONFIG_DELETED,
+        EventType.NOTIFICATION_DELETED,
+    }
+)
 BAD = frozenset(
     {
         EventType.WORKER_REGISTRATION_FAILED,
         EventType.USER_LOGIN_FAILED,
         EventType.JOB_FAILED,
         EventType.JOB_LOST,
+        EventType.JOB_LOSS_NAN,
+        EventType.WORKER_LOST,
     }
 )
 

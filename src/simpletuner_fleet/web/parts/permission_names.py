@@ -17,6 +17,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("jobs.retry", N_("Retry ended jobs")),
             ("queue.priority", N_("Reorder jobs in the queue")),
             ("queue.approve", N_("Approve or reject jobs that wait for approval")),
+            ("notifications.own", N_("Choose what to be notified of, and where")),
         ),
     ),
     (
@@ -38,6 +39,10 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("admin.tokens", N_("Manage API tokens")),
             ("admin.audit", N_("Read and verify the audit log")),
             ("admin.limits", N_("Set how many jobs may run at once")),
+            (
+                "admin.notifications",
+                N_("Be notified of everybody's jobs, and manage everybody's notifications"),
+            ),
             ("admin.teams", N_("Manage teams")),
             ("admin.see_all", N_("View what is private to others or to another team")),
             (EVERYTHING, N_("Everything, including permissions added in later versions")),

@@ -14,6 +14,7 @@ from simpletuner_fleet.blobs.opening import local_folder
 from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
 from simpletuner_fleet.cli.programs.addresses import line_for_others
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
+from simpletuner_fleet.cli.programs.leading.notices import sender_of
 from simpletuner_fleet.cli.programs.local_worker import LocalWorker
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
@@ -28,6 +29,7 @@ from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.server import tls
 from simpletuner_fleet.orchestrator.after_restore import hold_after_restore, place_after_hold
+from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.people import accounts, api_tokens
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
@@ -140,6 +142,9 @@ class Reign:
         publisher = Publisher(deps.storage, Places(args.publish_url, args.hub_url))
         publisher.start()
         running.push_async_callback(publisher.stop)
+        deps.deliverer = Deliverer(fleet, sender_of(args))
+        deps.deliverer.start()
+        running.push_async_callback(deps.deliverer.stop)
 
     def start_local_worker(self, url: str, fingerprint: str | None) -> None:
         if self._plan.local:

@@ -118,7 +118,8 @@ class RetryBody(Struct, kw_only=True, forbid_unknown_fields=True):
 async def retry(call: Call[RetryBody | None]) -> WholeJobView:
     await refuse_job_of_another(call)
     body = call.body or RetryBody()
-    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), body.resume_from)
+    key = call.headers.get("idempotency-key")
+    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), body.resume_from, key)
     return await current(call, job)
 
 

@@ -1,0 +1,51 @@
+"""Who speaks for the server to mail servers, chats and webhooks, as its settings say."""
+
+import argparse
+import socket
+import ssl
+from ipaddress import ip_network
+from urllib.parse import unquote, urlsplit
+
+from simpletuner_fleet.cli.frame.errors import usage
+from simpletuner_fleet.core.notices.checking import MAIL
+from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.sender import Sender
+from simpletuner_fleet.delivery.smtp import Relay
+from simpletuner_fleet.languages import _
+
+SECURITY = {"smtps": "tls", "smtp": "starttls", "smtp+plain": "plain"}
+PORTS = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
+
+
+def sender_of(args: argparse.Namespace) -> Sender:
+    try:
+        reach = Reach([ip_network(one) for one in args.notify_networks], args.notify_ca)
+    except (OSError, ssl.SSLError):
+        raise usage(
+            _("%(file)s is not a file of certificates", file=args.notify_ca),
+            _("--notify-ca names certificate authorities in PEM"),
+            _("verify the path"),
+        ) from None
+    return Sender(reach, relay_of(args), args.public_url or "", socket.gethostname())
+
+
+def relay_of(args: argparse.Namespace) -> Relay | None:
+    if not args.smtp_url:
+        return None
+    parts = urlsplit(args.smtp_url)
+    user = unquote(parts.username or "")
+    sender = args.smtp_from or user
+    if not MAIL.fullmatch(sender):
+        raise usage(
+            _("there is no address that mails are sent from"),
+            _("the user of --smtp-url is not an e-mail address"),
+            "--smtp-from fleet@example.org",
+        )
+    return Relay(
+        host=parts.hostname or "",
+        port=parts.port or PORTS[parts.scheme],
+        security=SECURITY[parts.scheme],
+        sender=sender,
+        user=user if args.smtp_password else "",
+        password=args.smtp_password or "",
+    )

@@ -1,0 +1,124 @@
+"""Takes the steps of a call and lets others run meanwhile."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+import httpx2
+
+from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received, Send, Sleep, Step, Steps
+from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
+from simpletuner_fleet.client.calls.sync_driver import identity
+from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.client.errors import unreachable
+from simpletuner_fleet.client.trust import TrustError, Warn, context_for_async
+
+Answered = TypeVar("Answered")
+
+
+class AwaitedAnswer:
+    """What is open for one run of steps."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._pieces: AsyncIterator[bytes] | None = None
+
+    async def open(self, client: httpx2.AsyncClient, step: OpenStream) -> Received:
+        await self.close()
+        timeout = httpx2.Timeout(TIMEOUT_S, read=step.read_timeout_s)
+        answer = await self._stack.enter_async_context(
+            client.stream("GET", step.target, headers=step.headers, timeout=timeout)
+        )
+        if answer.status_code >= 400:
+            return Received(answer.status_code, answer.headers, await answer.aread())
+        self._pieces = answer.aiter_bytes()
+        return Received(answer.status_code, answer.headers, b"")
+
+    async def read(self) -> bytes | None:
+        return await anext(self._pieces, None) if self._pieces else None
+
+    async def close(self) -> None:
+        self._pieces = None
+        await self._stack.aclose()
+
+
+class AsyncDriver:
+    def __init__(self, caller: RouteCaller, where: ConnectionSettings, warn: Warn) -> None:
+        self._caller, self._where, self._warn = caller, where, warn
+        self._clients: dict[str, httpx2.AsyncClient] = {}
+
+    async def _client(self) -> httpx2.AsyncClient:
+        """The server's identity is checked when it is first talked to, always before the token goes out."""
+        url = self._caller.url
+        if url not in self._clients:
+            try:
+                context = await context_for_async(url, self._where.trust, self._warn)
+            except TrustError as error:
+                raise unreachable(error, url) from None
+            except OSError as error:
+                raise httpx2.ConnectError(str(error)) from error
+            self._clients.setdefault(
+                url,
+                httpx2.AsyncClient(
+                    base_url=url, headers=identity(self._where), timeout=TIMEOUT_S, verify=context or True
+                ),
+            )
+        return self._clients[url]
+
+    async def close(self) -> None:
+        while self._clients:
+            await self._clients.popitem()[1].aclose()
+
+    async def run(self, steps: Steps[Answered]) -> Answered:
+        result: list[Answered] = []
+        async for _ in self.iterate(steps, result):
+            pass
+        return result[0]
+
+    async def iterate(
+        self, steps: Steps[Answered], ended: list[Answered] | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Yields what the steps give; what they return is put into `ended`."""
+        held = AwaitedAnswer()
+        result: Any = None
+        error: httpx2.TransportError | None = None
+        try:
+            while True:
+                try:
+                    step = steps.throw(error) if error else steps.send(result)
+                except StopIteration as end:
+                    if ended is not None:
+                        ended.append(end.value)
+                    return
+                result = error = None
+                if isinstance(step, Give):
+                    yield step.value
+                    continue
+                try:
+                    result = await self._take(step, held)
+                except httpx2.TransportError as failure:
+                    error = failure
+        finally:
+            await held.close()
+            steps.close()
+
+    async def _take(self, step: Step, held: AwaitedAnswer) -> Any:
+        match step:
+            case Send():
+                client = await self._client()
+                answer = await client.request(
+                    step.method,
+                    step.target,
+                    content=step.body,
+                    headers=step.headers,
+                    timeout=step.timeout_s,
+                )
+                return Received(answer.status_code, answer.headers, answer.content)
+            case OpenStream():
+                return await held.open(await self._client(), step)
+            case Read():
+                return await held.read()
+            case Sleep():
+                await asyncio.sleep(step.seconds)
+        return None

@@ -1,0 +1,155 @@
+"""How a call is made: sent again where that is safe, turned to another orchestrator, and its answer read."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import httpx2
+import msgspec
+
+from simpletuner_fleet.client.calls.call import OpenStream, Received, RouteCall, Send, Sleep, Steps
+from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.client.errors import ClientError, fail, problem_error, unreachable
+from simpletuner_fleet.client.troubles import UNREACHABLE, ForeignAnswer
+from simpletuner_fleet.core.errors import NotLeader
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.protocol.problems import read_problem
+
+TIMEOUT_S = 30.0
+RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
+LONGEST_RETRY_AFTER_S = 30.0
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
+REPEATABLE = ("GET", "PUT", "DELETE")
+TOO_MANY, UNAVAILABLE = 429, 503
+Answered = TypeVar("Answered")
+
+
+class RouteCaller:
+    """Knows where the orchestrators of one fleet are, and which of them answered last."""
+
+    def __init__(self, where: ConnectionSettings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._urls = [where.url, *where.further_urls]
+        self.monotonic = monotonic
+
+    @property
+    def url(self) -> str:
+        return self._urls[0]
+
+    def turn_away(self) -> None:
+        self._urls = [*self._urls[1:], self._urls[0]]
+
+    def call(
+        self,
+        call: RouteCall[Answered],
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        repeatable: bool = False,
+    ) -> Steps[Answered]:
+        """`repeatable` says that a request other than a reading one means the same if it comes twice."""
+        headers = {"Accept": "application/json"}
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(_known(call, "body", body))
+            headers["Content-Type"] = "application/json"
+        if key:
+            headers["Idempotency-Key"] = key
+        request = Send(call.method, target_of(call, path, query), content, headers, TIMEOUT_S)
+        received = yield from self.send(request, repeatable or key is not None or call.method in REPEATABLE)
+        return self._read(call, received)
+
+    def send(self, request: Send, repeatable: bool) -> Steps[Received]:
+        """Sends until there is an answer that counts; raises what the orchestrator, or its absence, says."""
+        pauses, turns = iter(RESEND_AFTER_S), len(self._urls) - 1
+        while True:
+            try:
+                received = yield request
+            except httpx2.TransportError as error:
+                not_sent = isinstance(error, NOT_SENT)
+                pause_s = next(pauses, None) if repeatable or not_sent else None
+                failure: ClientError = unreachable(error, self.url)
+                elsewhere = not_sent
+            else:
+                if received.status < 400:
+                    return received  # type: ignore[no-any-return]
+                failure = self.refusal(received)
+                pause_s = self._pause_after(received, failure, pauses, repeatable)
+                elsewhere = failure.code == NotLeader.code
+            if elsewhere and turns:
+                turns -= 1
+                self.turn_away()
+            elif pause_s is None:
+                raise failure
+            else:
+                yield Sleep(pause_s)
+
+    def _pause_after(
+        self, received: Received, failure: ClientError, pauses: Iterator[float], repeatable: bool
+    ) -> float | None:
+        """None: the answer stands. What was refused for being one too many was not carried out."""
+        passes = failure.trouble.exit == UNREACHABLE and (repeatable or received.status == TOO_MANY)
+        pause_s = next(pauses, None) if passes else None
+        wanted = received.headers.get("retry-after", "")
+        if pause_s is not None and wanted.isdecimal():
+            return max(pause_s, min(float(wanted), LONGEST_RETRY_AFTER_S))
+        return pause_s
+
+    def refusal(self, received: Received) -> ClientError:
+        """What is not in the orchestrator's own format says nothing of what was asked."""
+        if read_problem(received.status, received.content) is None:
+            return unreachable(ForeignAnswer(received.status), self.url)
+        return problem_error(received.status, msgspec.json.decode(received.content))
+
+    def open(
+        self,
+        call: RouteCall[Any],
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        accept: str,
+        read_timeout_s: float | None,
+    ) -> Steps[Received]:
+        """Opens a stream; a transport error is the caller's to judge."""
+        target = target_of(call, path, query)
+        try:
+            received: Received = yield OpenStream(target, {"Accept": accept}, read_timeout_s)
+        except NOT_SENT:
+            self.turn_away()
+            raise
+        if received.status < 400:
+            return received
+        failure = self.refusal(received)
+        if failure.code == NotLeader.code:
+            self.turn_away()
+        raise failure
+
+    def _read(self, call: RouteCall[Answered], received: Received) -> Answered:
+        try:
+            return msgspec.json.decode(received.content or b"{}", type=call.answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise fail(
+                _("%(url)s gave an answer that this client does not know", url=self.url),
+                f"{call.method} {call.path}: {error}",
+                _("use a client of the server's version, and verify the URL and port"),
+                "E_NOT_AN_ORCHESTRATOR",
+                UNREACHABLE,
+            ) from None
+
+
+def target_of(call: RouteCall[Any], path: Mapping[str, str] | None, query: Mapping[str, Any] | None) -> str:
+    place = call.path
+    for name, value in (path or {}).items():
+        place = place.replace("{" + name + "}", quote(value, safe=""))
+    given = {name: value for name, value in _known(call, "query", query or {}).items() if value is not None}
+    return f"{place}?{urlencode(given, doseq=True)}" if given else place
+
+
+def _known(call: RouteCall[Any], part: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    names = getattr(call, part)
+    unknown = [] if names is None else sorted(set(given) - set(names))
+    if unknown:
+        raise TypeError(f"{call.method} {call.path} takes no {', '.join(unknown)}")
+    return dict(given)

@@ -1,0 +1,104 @@
+"""A job's log, line by line: all of it, its tail, or as it grows. A cut connection goes on where it broke off."""
+
+import codecs
+from typing import Any
+
+import httpx2
+from msgspec import Struct
+
+from simpletuner_fleet.client.calls.call import Give, Read, Received, Sleep, Steps
+from simpletuner_fleet.client.calls.caller import RouteCaller
+from simpletuner_fleet.client.errors import TooBusy, UnreachableError, unreachable
+from simpletuner_fleet.client.table import calls
+
+OFFSET_HEADER, ATTEMPT_HEADER = "x-log-offset", "x-log-attempt"
+RECONNECTS = 300
+RECONNECT_S = 1.0
+READ_TIMEOUT_S = 60.0
+"""Of a log that is not followed; one that is may be silent for as long as its trainer is."""
+
+
+class LogPart(Struct, kw_only=True):
+    """What of a log is asked for."""
+
+    follow: bool = False
+    tail: int | None = None
+    since: str | None = None
+    attempt: int | None = None
+    rank: int | None = None
+
+
+class LineCutter:
+    """Makes lines of bytes that are cut anywhere."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def feed(self, data: bytes, *, last: bool = False) -> list[str]:
+        *lines, self._rest = (self._rest + self._decoder.decode(data, final=last)).split("\n")
+        if last and self._rest:
+            lines.append(self._rest)
+        return lines
+
+
+def log_lines(caller: RouteCaller, job_id: str, part: LogPart) -> Steps[None]:
+    """Gives lines without their ends."""
+    cutter = LineCutter()
+    place: dict[str, Any] = {"tail": part.tail, "since": part.since}
+    offset: int | None = None
+    left = RECONNECTS
+    while True:
+        query = {
+            "follow": "true" if part.follow else None,
+            **place,
+            "attempt": part.attempt,
+            "rank": part.rank,
+        }
+        try:
+            received = yield from caller.open(
+                calls.LOGS,
+                path={"id": job_id},
+                query=query,
+                accept="text/plain",
+                read_timeout_s=None if part.follow else READ_TIMEOUT_S,
+            )
+            left = RECONNECTS
+            offset = _offset(received, query)
+            part.attempt = part.attempt or _number(received.headers.get(ATTEMPT_HEADER)) or None
+            while (chunk := (yield Read())) is not None:
+                offset = None if offset is None else offset + len(chunk)
+                for line in cutter.feed(chunk):
+                    yield Give(line)
+            may_go_on = part.follow and ATTEMPT_HEADER in received.headers and offset is not None
+            if not may_go_on or (yield from _is_over(caller, job_id, part, offset or 0)):
+                break
+        except (httpx2.TransportError, UnreachableError, TooBusy) as error:
+            left -= 1
+            if not part.follow or offset is None or left <= 0:
+                raise (
+                    unreachable(error, caller.url) if isinstance(error, httpx2.TransportError) else error
+                ) from None
+        place = {"offset": offset}
+        yield Sleep(RECONNECT_S)
+    for line in cutter.feed(b"", last=True):
+        yield Give(line)
+
+
+def _is_over(caller: RouteCaller, job_id: str, part: LogPart, offset: int) -> Steps[bool]:
+    """A server that shuts down ends its answers as if the log had ended."""
+    query = {"offset": offset, "lines": 1, "attempt": part.attempt, "rank": part.rank}
+    page = yield from caller.call(calls.LOGS, path={"id": job_id}, query=query)
+    return bool((page["ended"] or page["attempt"] is None) and page["size"] <= offset)
+
+
+def _offset(received: Received, query: dict[str, Any]) -> int | None:
+    text = received.headers.get(OFFSET_HEADER, "")
+    if text.isdecimal():
+        return int(text)
+    cut = query.get("tail") is not None or query.get("since") is not None
+    return None if cut else int(query.get("offset") or 0)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0

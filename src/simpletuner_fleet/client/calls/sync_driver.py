@@ -1,0 +1,130 @@
+"""Takes the steps of a call and blocks meanwhile."""
+
+import time
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+import httpx2
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received, Send, Sleep, Step, Steps
+from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
+from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.client.errors import unreachable
+from simpletuner_fleet.client.trust import TrustError, Warn, context_for
+
+Answered = TypeVar("Answered")
+USER_AGENT = f"simpletuner-client/{__version__}"
+
+
+class OpenAnswer:
+    """What is open for one run of steps."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._pieces: Iterator[bytes] = iter(())
+
+    def open(self, client: httpx2.Client, step: OpenStream) -> Received:
+        self.close()
+        timeout = httpx2.Timeout(TIMEOUT_S, read=step.read_timeout_s)
+        answer = self._stack.enter_context(
+            client.stream("GET", step.target, headers=step.headers, timeout=timeout)
+        )
+        if answer.status_code >= 400:
+            return Received(answer.status_code, answer.headers, answer.read())
+        self._pieces = answer.iter_bytes()
+        return Received(answer.status_code, answer.headers, b"")
+
+    def read(self) -> bytes | None:
+        return next(self._pieces, None)
+
+    def close(self) -> None:
+        self._pieces = iter(())
+        self._stack.close()
+
+
+class SyncDriver:
+    def __init__(self, caller: RouteCaller, where: ConnectionSettings, warn: Warn) -> None:
+        self._caller, self._where, self._warn = caller, where, warn
+        self._clients: dict[str, httpx2.Client] = {}
+
+    @property
+    def client(self) -> httpx2.Client:
+        """The server's identity is checked when it is first talked to, always before the token goes out."""
+        url = self._caller.url
+        if url not in self._clients:
+            try:
+                context = context_for(url, self._where.trust, self._warn)
+            except TrustError as error:
+                raise unreachable(error, url) from None
+            except OSError as error:
+                raise httpx2.ConnectError(str(error)) from error
+            self._clients[url] = httpx2.Client(
+                base_url=url, headers=identity(self._where), timeout=TIMEOUT_S, verify=context or True
+            )
+        return self._clients[url]
+
+    def close(self) -> None:
+        while self._clients:
+            self._clients.popitem()[1].close()
+
+    def run(self, steps: Steps[Answered]) -> Answered:
+        walk = self.iterate(steps)
+        while True:
+            try:
+                next(walk)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def iterate(self, steps: Steps[Answered]) -> Generator[Any, None, Answered]:
+        """Yields what the steps give."""
+        held = OpenAnswer()
+        result: Any = None
+        error: httpx2.TransportError | None = None
+        try:
+            while True:
+                try:
+                    step = steps.throw(error) if error else steps.send(result)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                result = error = None
+                if isinstance(step, Give):
+                    yield step.value
+                    continue
+                try:
+                    result = self._take(step, held)
+                except httpx2.TransportError as failure:
+                    error = failure
+        finally:
+            held.close()
+            steps.close()
+
+    def _take(self, step: Step, held: OpenAnswer) -> Any:
+        match step:
+            case Send():
+                answer = self.client.request(
+                    step.method,
+                    step.target,
+                    content=step.body,
+                    headers=step.headers,
+                    timeout=step.timeout_s,
+                )
+                return Received(answer.status_code, answer.headers, answer.content)
+            case OpenStream():
+                return held.open(self.client, step)
+            case Read():
+                return held.read()
+            case Sleep():
+                time.sleep(step.seconds)
+        return None
+
+
+def warn_user(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
+
+
+def identity(where: ConnectionSettings) -> dict[str, str]:
+    token = {"Authorization": f"Bearer {where.token}"} if where.token else {}
+    return {"User-Agent": USER_AGENT, **token}

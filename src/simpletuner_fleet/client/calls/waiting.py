@@ -1,0 +1,88 @@
+"""Waits for the end of a job: the event stream says when to look again."""
+
+import httpx2
+import msgspec
+
+from simpletuner_fleet.client.calls.call import Read, Sleep, Steps
+from simpletuner_fleet.client.calls.caller import RouteCaller
+from simpletuner_fleet.client.errors import JobFailed, TooBusy, UnreachableError, WaitTimeout
+from simpletuner_fleet.client.table import calls
+from simpletuner_fleet.client.table.job_answers import WholeJobView
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
+
+TERMINAL = frozenset({"completed", "failed", "cancelled"})
+QUIET_S = 20.0
+"""The server pings every 15 s; a stream silent for longer is dead."""
+LOOK_AGAIN_S = 15.0
+PAUSE_S = 0.3
+RECONNECT_S = 2.0
+
+
+def wait(caller: RouteCaller, job_id: str, timeout_s: float | None, check: bool) -> Steps[WholeJobView]:
+    """Waits through restarts of the orchestrator; only what it says itself ends the waiting."""
+    until = None if timeout_s is None else caller.monotonic() + timeout_s
+    job: WholeJobView | None = None
+    while True:
+        try:
+            left_s = _left(caller, until)
+            yield from caller.open(
+                calls.EVENTS, accept="text/event-stream", read_timeout_s=min(QUIET_S, left_s)
+            )
+            # Looked at only once the stream stands, so that no change falls in between.
+            decoder = Decoder()
+            while True:
+                job = yield from caller.call(calls.GET_JOB, path={"id": job_id})
+                if job.status in TERMINAL:
+                    return _checked(job) if check else job
+                if _left(caller, until) <= 0:
+                    raise _too_late(job_id, job, timeout_s)
+                yield Sleep(min(PAUSE_S, _left(caller, until)))
+                if not (yield from _until_news(caller, decoder, job_id, until)):
+                    break
+        except (httpx2.TransportError, EventTooLarge, UnreachableError, TooBusy) as error:
+            if isinstance(error, UnreachableError) and job is None:
+                raise
+        if _left(caller, until) <= 0:
+            raise _too_late(job_id, job, timeout_s)
+        yield Sleep(min(RECONNECT_S, _left(caller, until)))
+
+
+def _until_news(caller: RouteCaller, decoder: Decoder, job_id: str, until: float | None) -> Steps[bool]:
+    """Returns whether the stream still stands."""
+    looked_at = caller.monotonic()
+    while True:
+        chunk = yield Read()
+        if chunk is None:
+            return False
+        news = any(_is_about(event, job_id) for event in list(decoder.feed(chunk)))
+        if news or caller.monotonic() - looked_at > LOOK_AGAIN_S or _left(caller, until) <= 0:
+            return True
+
+
+def _is_about(event: ServerEvent, job_id: str) -> bool:
+    """Its steps come every second; only its end is worth a look."""
+    try:
+        data = msgspec.json.decode(event.data)
+    except msgspec.MsgspecError:
+        return False
+    is_this = isinstance(data, dict) and data.get("id") == job_id
+    return is_this and data.get("status", "completed") in TERMINAL
+
+
+def _left(caller: RouteCaller, until: float | None) -> float:
+    return QUIET_S if until is None else max(0.0, until - caller.monotonic())
+
+
+def _too_late(job_id: str, job: WholeJobView | None, timeout_s: float | None) -> WaitTimeout:
+    return WaitTimeout(
+        _("job %(job_id)s did not end within %(timeout_s)s s", job_id=job_id, timeout_s=f"{timeout_s:g}"),
+        _("it is %(status)s", status=job.status if job else _("unknown")),
+    )
+
+
+def _checked(job: WholeJobView) -> WholeJobView:
+    if job.status == "completed":
+        return job
+    advice = (job.failure.advice,) if job.failure else ()
+    raise JobFailed(job, advice)

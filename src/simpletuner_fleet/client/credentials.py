@@ -1,0 +1,74 @@
+"""Servers this user has logged in to: `credentials.toml`, for the owner's eyes only."""
+
+import json
+import os
+import stat
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from simpletuner_fleet.client.errors import fail
+from simpletuner_fleet.client.troubles import AUTH
+from simpletuner_fleet.languages import _
+
+
+class Login(NamedTuple):
+    token: str
+    fingerprint: str | None = None
+    ca_cert: str | None = None
+
+
+class SavedLogins(NamedTuple):
+    current: str | None
+    servers: dict[str, Login]
+
+
+def read(file: Path) -> SavedLogins:
+    try:
+        with file.open("rb") as stream:
+            _refuse_if_open_to_others(file, os.fstat(stream.fileno()).st_mode)
+            document = tomllib.load(stream)
+        servers = {
+            url: Login(str(entry["token"]), entry.get("fingerprint"), entry.get("ca_cert"))
+            for url, entry in document.get("servers", {}).items()
+        }
+        return SavedLogins(document.get("current"), servers)
+    except FileNotFoundError:
+        return SavedLogins(None, {})
+    except (OSError, tomllib.TOMLDecodeError, KeyError, AttributeError, TypeError) as error:
+        raise fail(
+            _("cannot read %(file)s", file=file),
+            str(error),
+            _("fix or remove %(file)s, then simpletuner login", file=file),
+            "E_CREDENTIALS",
+        ) from None
+
+
+def write(file: Path, credentials: SavedLogins) -> None:
+    """Writes the file whole, and never readable by others, not even for a moment."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lines = [f"current = {json.dumps(credentials.current)}"] if credentials.current else []
+    for url, login in sorted(credentials.servers.items()):
+        lines += ["", f"[servers.{json.dumps(url)}]"]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in login._asdict().items() if value]
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".credentials-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    Path(name).replace(file)
+
+
+def _refuse_if_open_to_others(file: Path, mode: int) -> None:
+    if stat.S_IMODE(mode) & 0o077:
+        raise fail(
+            _("%(file)s can be read by other users", file=file),
+            _(
+                "its mode is %(mode)s; tokens are only read from a file of mode 0600",
+                mode=f"{stat.S_IMODE(mode):04o}",
+            ),
+            _("chmod 600 %(file)s   (and rotate the tokens in it if others may have read them)", file=file),
+            "E_CREDENTIALS_OPEN",
+            AUTH,
+        )

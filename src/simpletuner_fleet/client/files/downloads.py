@@ -1,0 +1,191 @@
+"""Downloads files of a checkpoint or artifact: verified by SHA-256, resumed where it broke off."""
+
+import hashlib
+import os
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx2
+from msgspec import Struct
+
+from simpletuner_fleet.client.errors import ClientError, fail, unreachable
+from simpletuner_fleet.client.files.file_api import FileApi, segment
+from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, path_complaint
+from simpletuner_fleet.languages import _
+
+CHUNK_BYTES = 1024 * 1024
+READ_TIMEOUT_S = 60.0
+PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+PART = ".part"
+
+
+class RemoteFile(Struct, frozen=True, kw_only=True):
+    """One file of one manifest."""
+
+    url: str
+    place: str
+    """Relative, the manifest's name first."""
+    size: int
+    sha256: str
+
+
+def files_to_download(job_id: str, manifests: list[dict[str, Any]]) -> list[RemoteFile]:
+    """What a server says is checked as what a stranger says: a path of it is written to this disk."""
+    files = []
+    for manifest in manifests:
+        base = f"/api/jobs/{segment(job_id)}/artifacts/{segment(str(manifest['id']))}/files"
+        name = str(manifest["name"])
+        for file in manifest["files"]:
+            path, sha256 = str(file["path"]), str(file["sha256"])
+            if not NAME.fullmatch(name) or path_complaint(path) or not SHA256.fullmatch(sha256):
+                raise fail(
+                    _("the server names a file that must not be written"),
+                    _("'%(name)s/%(path)s' is not a path inside the folder", name=name, path=path),
+                    _("ask the administrator what happened to this job's artifacts"),
+                    "E_BAD_PATH",
+                )
+            files.append(
+                RemoteFile(
+                    url=f"{base}/{quote(path)}", place=f"{name}/{path}", size=int(file["size"]), sha256=sha256
+                )
+            )
+    return files
+
+
+class Downloader:
+    def __init__(self, api: FileApi, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._api = api
+        self._sleep = sleep
+        self.fetched_bytes = 0
+
+    def to_folder(self, folder: Path, files: list[RemoteFile]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        root = folder.resolve()
+        for file in files:
+            target = root / file.place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.parent.resolve().is_relative_to(root) or target.is_symlink():
+                raise fail(
+                    _("%(target)s would be written outside the folder", target=target),
+                    _("a symbolic link is in the way"),
+                    _("choose another folder with --to"),
+                    "E_BAD_PATH",
+                )
+            if not (
+                target.is_file() and target.stat().st_size == file.size and digest_of(target) == file.sha256
+            ):
+                self._to_file(target, file)
+
+    def _to_file(self, target: Path, file: RemoteFile) -> None:
+        part = target.with_name(target.name[: 255 - len(PART)] + PART)
+        with open(part, "ab") as out:
+            digest = digest_so_far(part)
+            if out.tell() > file.size:
+                out.truncate(0)
+                digest = hashlib.sha256()
+            for chunk in self._chunks(file, out.tell()):
+                digest.update(chunk)
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+        if digest.hexdigest() != file.sha256:
+            part.unlink()
+            raise not_what_it_should_be(file)
+        os.replace(part, target)
+
+    def to_archive(self, archive: Path, files: list[RemoteFile]) -> None:
+        """Writes one archive, compressed if its name says so. It appears under its name only when all of it was verified."""
+        part = archive.with_name(archive.name + PART)
+        packing: Literal["w:gz", "w:"] = "w:gz" if archive.name.endswith((".gz", ".tgz")) else "w:"
+        try:
+            with (
+                open(part, "wb") as out,
+                tarfile.open(fileobj=out, mode=packing) as tar,
+            ):
+                for file in files:
+                    entry = tarfile.TarInfo(file.place)
+                    entry.size, entry.mode, entry.mtime = file.size, 0o644, int(time.time())
+                    tar.addfile(entry, VerifyingReader(self._chunks(file, 0), file))
+            os.replace(part, archive)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _chunks(self, file: RemoteFile, start: int) -> Iterator[bytes]:
+        """Asks again from where it broke off; gives up when several tries in a row bring nothing."""
+        at, pauses = start, iter(PAUSES_S)
+        while at < file.size:
+            try:
+                for chunk in self._ask(file, at):
+                    at, pauses = at + len(chunk), iter(PAUSES_S)
+                    self.fetched_bytes += len(chunk)
+                    yield chunk
+            except httpx2.TransportError as error:
+                pause_s = next(pauses, None)
+                if pause_s is None:
+                    raise unreachable(error, self._api.url) from None
+                self._sleep(pause_s)
+
+    def _ask(self, file: RemoteFile, at: int) -> Iterator[bytes]:
+        headers = {"Range": f"bytes={at}-", "If-Range": f'"{file.sha256}"'} if at else {}
+        with self._api.stream(file.url, headers=headers, read_timeout_s=READ_TIMEOUT_S) as answer:
+            if at and answer.status_code != httpx2.codes.PARTIAL_CONTENT:
+                raise not_what_it_should_be(file)
+            left = file.size - at
+            for chunk in answer.iter_raw(CHUNK_BYTES):
+                yield chunk[:left]
+                left -= len(chunk)
+                if left <= 0:
+                    return
+        if left:
+            raise httpx2.ReadError("the answer ended early")
+
+
+class VerifyingReader:
+    """A file to read from, that complains at its end if it was not what it should be."""
+
+    def __init__(self, chunks: Iterator[bytes], file: RemoteFile) -> None:
+        self._chunks, self._file = chunks, file
+        self._digest = hashlib.sha256()
+        self._chunk, self._at = b"", 0
+        self._left = file.size
+
+    def read(self, size: int = -1) -> bytes:
+        size = self._left if size < 0 else size
+        pieces = []
+        while size and self._left:
+            if self._at == len(self._chunk):
+                self._chunk, self._at = next(self._chunks), 0
+            piece = self._chunk[self._at : self._at + size]
+            self._at += len(piece)
+            self._left -= len(piece)
+            size -= len(piece)
+            self._digest.update(piece)
+            pieces.append(piece)
+        if not self._left and self._digest.hexdigest() != self._file.sha256:
+            raise not_what_it_should_be(self._file)
+        return b"".join(pieces)
+
+
+def digest_so_far(path: Path) -> Any:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest
+
+
+def digest_of(path: Path) -> str:
+    return str(digest_so_far(path).hexdigest())
+
+
+def not_what_it_should_be(file: RemoteFile) -> ClientError:
+    return fail(
+        _("%(place)s arrived corrupted", place=file.place),
+        _("its SHA-256 is not the one it was stored with"),
+        _("run the same command again"),
+        "E_DIGEST",
+    )

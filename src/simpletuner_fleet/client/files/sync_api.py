@@ -1,0 +1,97 @@
+"""Moves files over the connections of the client that blocks."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx2
+import msgspec
+
+from simpletuner_fleet.client.calls.call import Received, Send
+from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
+from simpletuner_fleet.client.calls.sync_driver import SyncDriver
+from simpletuner_fleet.client.errors import fail
+from simpletuner_fleet.client.files.downloads import Downloader, files_to_download
+from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S
+from simpletuner_fleet.client.files.uploads import Progress, Sender, name_for, read_folder
+from simpletuner_fleet.client.table.fleet_answers import DatasetView
+from simpletuner_fleet.client.table.result_answers import ManifestsView
+from simpletuner_fleet.client.troubles import NOT_FOUND
+from simpletuner_fleet.languages import _
+
+
+class SyncFileApi:
+    """What `Downloader` and `Sender` ask of a connection."""
+
+    def __init__(self, caller: RouteCaller, driver: SyncDriver) -> None:
+        self._caller, self._driver = caller, driver
+
+    @property
+    def url(self) -> str:
+        return self._caller.url
+
+    def post(self, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S) -> Any:
+        """What is asked here names its content, and may be asked twice."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        request = Send("POST", path, msgspec.json.encode(body), headers, timeout_s)
+        return msgspec.json.decode(self._driver.run(self._caller.send(request, repeatable=True)).content)
+
+    def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Any:
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
+        timeout = httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
+        answer = self._driver.client.put(
+            f"{path}?{urlencode(query)}", content=content, headers=headers, timeout=timeout
+        )
+        return msgspec.json.decode(self._checked(answer).content)
+
+    @contextmanager
+    def stream(
+        self, path: str, *, headers: dict[str, str] | None = None, read_timeout_s: float | None = None
+    ) -> Iterator[httpx2.Response]:
+        timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
+        with self._driver.client.stream("GET", path, headers=headers, timeout=timeout) as answer:
+            if answer.status_code >= 400:
+                answer.read()
+            yield self._checked(answer)
+
+    def _checked(self, answer: httpx2.Response) -> httpx2.Response:
+        if answer.status_code >= 400:
+            raise self._caller.refusal(Received(answer.status_code, answer.headers, answer.content))
+        return answer
+
+
+def download(
+    api: SyncFileApi, job_id: str, stored: ManifestsView, to: Path, *, latest_checkpoint: bool
+) -> list[Path]:
+    """Returns the files, each of which has the SHA-256 that it was stored with."""
+    checkpoints = [one for one in stored.manifests if one.kind == "checkpoint"]
+    if latest_checkpoint:
+        newest = max(checkpoints, key=lambda one: (one.step or 0, one.created_at or ""), default=None)
+        manifests = [newest] if newest else []
+    else:
+        manifests = [one for one in stored.manifests if one.kind == "artifact"]
+    if not manifests:
+        raise fail(
+            _("%(job_id)s has nothing of this kind to download", job_id=job_id),
+            _(
+                "it has %(checkpoints)s checkpoints and %(artifacts)s artifacts",
+                checkpoints=len(checkpoints),
+                artifacts=len(stored.manifests) - len(checkpoints),
+            ),
+            (),
+            "not_found",
+            NOT_FOUND,
+        )
+    files = files_to_download(job_id, [msgspec.to_builtins(one) for one in manifests])
+    Downloader(api).to_folder(to, files)
+    return [to / file.place for file in files]
+
+
+def push(
+    api: SyncFileApi, folder: Path, name: str | None, progress: Progress, *, with_indices: bool
+) -> DatasetView:
+    pushed = read_folder(folder, progress, with_indices=with_indices)
+    answer = Sender(api, progress).send(pushed, name or name_for(folder))
+    return msgspec.convert(answer, DatasetView)

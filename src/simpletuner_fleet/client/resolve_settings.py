@@ -1,0 +1,203 @@
+"""Finds the value of each setting: flag, then environment, then file, then default.
+
+Each is resolved on its own, and each remembers where it came from.
+"""
+
+import difflib
+import os
+import tomllib
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simpletuner_fleet.client.errors import ClientError, usage
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import GROUPS, Setting, values
+
+SYSTEM_FILE = Path("/etc/simpletuner/config.toml")
+PREFIX, ALIKE = "SIMPLETUNER_", 0.93
+HIDDEN_TOKEN = "_SIMPLETUNER_WORKER_TOKEN_FLAG"
+"""Carries `--worker-token` over the re-exec that takes it off the command line."""
+
+
+class Rank(IntEnum):
+    DEFAULT = 0
+    FILE = 1
+    ENVIRONMENT = 2
+    FLAG = 3
+
+
+class Source(NamedTuple):
+    rank: Rank
+    where: str
+
+
+TOKENS = ("worker_token", "api_token", "admin_token")
+
+
+class Resolved(NamedTuple):
+    value: Any
+    source: Source
+
+
+def config_home(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if base else Path.home() / ".config") / "simpletuner"
+
+
+def resolve(
+    group: str, args: object, environ: Mapping[str, str] = os.environ
+) -> tuple[dict[str, Resolved], list[str]]:
+    """Returns every setting of the group with its value and source, and notes for the user."""
+    files = _tables(group, getattr(args, "config_file", None), environ)
+    notes = _misspelt_variables(environ)
+    resolved = {row.name: _resolve_one(row, args, environ, files, notes) for row in GROUPS[group]}
+    return resolved, notes
+
+
+def apply(group: str, args: Namespace, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Writes the values into the namespace and their sources into `args.sources`; returns the notes."""
+    resolved, notes = resolve(group, args, environ)
+    for name, setting in resolved.items():
+        setattr(args, name, setting.value)
+    args.sources = {name: setting.source for name, setting in resolved.items()}
+    return notes
+
+
+def _resolve_one(
+    row: Setting,
+    args: object,
+    environ: Mapping[str, str],
+    files: list[tuple[str, dict[str, Any]]],
+    notes: list[str],
+) -> Resolved:
+    for raw, source in _candidates(row, args, environ, files):
+        return Resolved(_parsed(row, raw, source, notes), source)
+    default = values.path(row.default) if row.parse is values.path and row.default else row.default
+    return Resolved(default, Source(Rank.DEFAULT, _("default")))
+
+
+def _candidates(
+    row: Setting,
+    args: object,
+    environ: Mapping[str, str],
+    files: list[tuple[str, dict[str, Any]]],
+) -> Iterable[tuple[Any, Source]]:
+    """Yields what was given for the setting, strongest first."""
+    flag = getattr(args, row.name, None)
+    if flag is not None:
+        yield flag, Source(Rank.FLAG, _("flag %(name)s", name=row.flags[-1] if row.flags else row.name))
+    if row.name == "worker_token" and HIDDEN_TOKEN in environ:
+        yield environ[HIDDEN_TOKEN], Source(Rank.FLAG, _("flag %(name)s", name="--worker-token"))
+    if row.env and row.env in environ and (environ[row.env] != "" or row.parse is values.boolean):
+        yield environ[row.env], Source(Rank.ENVIRONMENT, _("environment %(name)s", name=row.env))
+    for where, table in files:
+        if row.name in table:
+            yield table[row.name], Source(Rank.FILE, _("file %(path)s", path=where))
+
+
+def _parsed(row: Setting, raw: Any, source: Source, notes: list[str]) -> Any:
+    if isinstance(raw, bool):
+        raw = "true" if raw else "false"
+    if isinstance(raw, dict):
+        raw = [f"{key}={value}" for key, value in raw.items()]
+    raw = [str(item) for item in raw] if isinstance(raw, list) else str(raw)
+    if row.action == "append" and isinstance(raw, str):
+        raw = [raw]
+    if row.name in TOKENS and isinstance(raw, str) and raw != raw.strip():
+        notes.append(f"note: whitespace around the token was taken off ({source.where})")
+    try:
+        return row.parse(raw)
+    except ValueError as error:
+        quoted = "" if row.secret else f", got '{raw if isinstance(raw, str) else ','.join(raw)}'"
+        raise usage(
+            _("%(where)s has an invalid value", where=source.where),
+            f"{error}{quoted}",
+            "simpletuner --help",
+        ) from None
+
+
+def _tables(
+    group: str, config_file: str | None, environ: Mapping[str, str]
+) -> list[tuple[str, dict[str, Any]]]:
+    usual = [config_home(environ) / "config.toml", SYSTEM_FILE]
+    candidates = [Path(config_file).expanduser()] if config_file else usual
+    tables = []
+    for file in candidates:
+        table = _read_table(file, group, required=config_file is not None)
+        if table is not None:
+            tables.append((str(file), table))
+    return tables
+
+
+def _read_table(file: Path, group: str, *, required: bool) -> dict[str, Any] | None:
+    try:
+        with file.open("rb") as stream:
+            document = tomllib.load(stream)
+    except (FileNotFoundError, NotADirectoryError):
+        if required:
+            raise _unreadable(file, _("there is no such file")) from None
+        return None
+    except OSError as error:
+        raise _unreadable(file, error.strerror or str(error)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(file, str(error)) from None
+    for key in document:
+        if key not in GROUPS:
+            raise _unreadable(file, _outside(key))
+    table = document.get(group, {})
+    if not isinstance(table, dict):
+        raise _unreadable(file, _("[%(group)s] is not a table", group=group))
+    table = {key.replace("-", "_"): value for key, value in table.items()}
+    unknown = sorted(set(table) - {row.name for row in GROUPS[group]})
+    if unknown:
+        raise _unreadable(file, _misspelt(group, unknown[0]))
+    return table
+
+
+def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
+    """Tells of variables that resemble one of ours. Others may be the trainer's, whose names begin alike."""
+    ours = {row.env for rows in GROUPS.values() for row in rows if row.env}
+    notes = []
+    for name in sorted(environ):
+        near = difflib.get_close_matches(name, ours, n=1, cutoff=ALIKE) if name.startswith(PREFIX) else []
+        if near and name not in ours:
+            notes.append(f"note: {name} is not a setting; did you mean {near[0]}?")
+    return notes
+
+
+def _outside(key: str) -> str:
+    """Says what is wrong with a name at the top of the file, where only tables stand."""
+    home = [group for group, rows in GROUPS.items() if any(row.name == key.replace("-", "_") for row in rows)]
+    if home:
+        return _("'%(name)s' stands outside of any table: put it under [%(group)s]", name=key, group=home[0])
+    near = difflib.get_close_matches(key, GROUPS, n=1)
+    if near:
+        return _("there is no table '%(name)s'; did you mean [%(near)s]?", name=key, near=near[0])
+    return _(
+        "there is no table '%(name)s'; there are %(tables)s",
+        name=key,
+        tables=", ".join(f"[{group}]" for group in GROUPS),
+    )
+
+
+def _misspelt(group: str, name: str) -> str:
+    near = difflib.get_close_matches(name, [row.name for row in GROUPS[group]], n=1)
+    if near:
+        return _(
+            "[%(group)s] has no setting '%(name)s'; did you mean '%(near)s'?",
+            group=group,
+            name=name,
+            near=near[0],
+        )
+    return _("[%(group)s] has no setting '%(name)s'", group=group, name=name)
+
+
+def _unreadable(file: Path, why: str) -> ClientError:
+    return usage(
+        _("the settings file %(file)s is not usable", file=file),
+        why,
+        _("fix the file, or name another with --config FILE"),
+    )

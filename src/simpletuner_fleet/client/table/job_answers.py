@@ -1,0 +1,288 @@
+"""What is answered about jobs.
+
+Drawn by `./dev client` from the server's route table. Do not edit: change the routes and draw again.
+"""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+
+class RequiresView(Struct, frozen=True, kw_only=True):
+    gpus: int
+    min_vram_gb: float
+    accelerator: str
+    trainer: str
+    worker_labels: dict[str, str]
+    datasets: dict[str, int] = field(default_factory=dict)
+    """Size in bytes by id."""
+
+
+class StoppingView(Struct, frozen=True, kw_only=True):
+    reason: str
+    """cancelled or drained."""
+    since: str | None
+    checkpoint_first: bool
+    sentence: str
+
+
+class FailureView(Struct, frozen=True, kw_only=True):
+    """Why the newest try failed, the line that shows it, and what to do."""
+
+    kind: str = field(name="class")
+    evidence: str
+    advice: str
+
+
+class WaitingReason(Struct, frozen=True, kw_only=True):
+    """Why a job waits, in short. `class` says what it takes: wait, change or admin."""
+
+    code: str
+    kind: str = field(name="class")
+    sentence: str
+    params: dict[str, Any]
+    fixes: tuple[str, ...] = ()
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str | None
+    config_name: str
+    config_version: int
+    status: str
+    target: str
+    priority: int
+    owner: str
+    team: str
+    """The id of the team that it belongs to; empty where it belongs to none."""
+    visibility: str
+    """Who may see it beside its owner: private, team or everybody."""
+    requires: RequiresView
+    attempt: int
+    """Number of the newest try; 0 before the first offer."""
+    max_retries: int
+    worker_id: str | None
+    worker_name: str | None
+    gpus: list[str]
+    """UUIDs of the GPUs it was given."""
+    progress: dict[str, Any] | None
+    phase: str | None
+    """What it does while no trainer runs: `finishing` once the trainer has ended well and its results are on their way."""
+    results: str
+    """Whether its artifacts, checkpoints and log are safe: none, pending, stored or missing."""
+    error: str | None
+    reason: str | None
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    losses: int
+    failures: int
+    retry_of: str | None
+    resume_from: str | None
+    """JOB:STEP where it was submitted to go on from what another job has stored."""
+    retry_on_failure: bool
+    time_limit_s: float | None
+    on_time_limit: str
+    depends_on: list[str]
+    checkpoint_step: int | None = None
+    """The newest step that is safely off the worker."""
+    resumed: str | None = None
+    """How its newest try began, if not from the start."""
+    resumed_from_step: int | None = None
+    stopping: StoppingView | None = None
+    """Its trainer was asked to stop, and may still run."""
+    failure: FailureView | None = None
+    queue_position: int | None = None
+    explain: WaitingReason | None = None
+
+
+class JobsPage(Struct, frozen=True, kw_only=True):
+    jobs: list[JobView]
+    next: str | None
+    """Give it back as `cursor` for what follows; null at the end."""
+
+
+class PublicationView(Struct, frozen=True, kw_only=True):
+    job_id: str
+    to: str
+    state: str
+    """due (tried now, or again later), published, or failed (given up)."""
+    tries: int
+    error: str | None
+    """Why the last try failed."""
+    url: str | None
+    """Where it is, once it is published."""
+    created_at: str | None
+    not_before: str | None
+    """When the next try is due."""
+    finished_at: str | None
+
+
+class WholeJobView(JobView, frozen=True, kw_only=True):
+    """One job, with what lists leave out."""
+
+    publication: PublicationView | None = None
+    """What becomes of its model after its end; null where nothing is, or not yet, to be published."""
+
+
+class FunnelStep(Struct, frozen=True, kw_only=True):
+    step: str
+    left: int
+    rule: str
+
+
+class WorkerVerdict(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    fails: tuple[str, ...]
+    gpus_held_through: tuple[str, ...] = ()
+    """The ids of other workers of the same machine that use its GPUs."""
+    has_labels: tuple[str, ...] = ()
+    """What it has where the job asks for other labels."""
+
+
+class ExplainView(Struct, frozen=True, kw_only=True):
+    state: str
+    as_of: str | None
+    kind: str = field(name="class")
+    code: str
+    sentence: str
+    params: dict[str, Any]
+    funnel: tuple[FunnelStep, ...]
+    workers: tuple[WorkerVerdict, ...]
+    ahead: int
+    fixes: tuple[str, ...]
+
+
+class StartForecastView(Struct, frozen=True, kw_only=True):
+    """If the others end as they tell, and nobody comes between."""
+
+    at: str | None
+    worker: str
+    job_id: str
+    job: str
+    """The one whose end it waits for."""
+    ahead: int
+    """How many wait before it: with each of them it is less sure."""
+
+
+class OtherWay(Struct, frozen=True, kw_only=True):
+    """A request with which a fitting worker has room now. One field differs from what the job asks for."""
+
+    gpus: int | None = None
+    min_vram_gb: float | None = None
+    without_label: str | None = None
+    target: str | None = None
+
+
+class OutlookView(Struct, frozen=True, kw_only=True):
+    start: StartForecastView | None
+    """Null where nobody can say: no running job that must end before tells how fast it goes."""
+    now_with: list[OtherWay]
+    """Requests with which it would start now; each differs in one field."""
+
+
+class AttemptView(Struct, frozen=True, kw_only=True):
+    id: str
+    job_id: str
+    attempt: int
+    epoch: int
+    worker_id: str
+    worker_name: str
+    state: str
+    outcome: str | None
+    gpus: list[str]
+    offered_at: str | None
+    accepted_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    exit_code: int | None
+    exit_signal: int | None
+    error: str | None
+    last_lines: str | None
+    resumed_from_step: int | None
+    resumed_manifest: str | None
+    resumed: str | None
+    """The same in words."""
+    checkpoint_step: int | None
+    """The newest step that is safely off the worker."""
+    reason: str | None
+    """Why it was given back: drained, time_limit, preempted, cut_off, resume_failed."""
+    stopping: StoppingView | None
+    failure_class: str | None
+    failure_evidence: str | None
+    resume_below: int | None
+    """A watchdog found the training spoiled from this step on: nobody goes on from there."""
+
+
+class AttemptsView(Struct, frozen=True, kw_only=True):
+    attempts: list[AttemptView]
+
+
+class JobEventView(Struct, frozen=True, kw_only=True):
+    id: int
+    at: str | None
+    event_type: str
+    actor: str
+    details: dict[str, Any]
+
+
+class NoteView(Struct, frozen=True, kw_only=True):
+    attempt: int
+    at: str | None
+    kind: str
+    text: str
+    data: dict[str, Any]
+
+
+class JobEventsView(Struct, frozen=True, kw_only=True):
+    events: list[JobEventView]
+    notes: list[NoteView]
+    """What its workers remarked: a watchdog's findings and the like."""
+
+
+class ConfigUsed(Struct, frozen=True, kw_only=True):
+    """The saved config that a job runs: which version of it, and by whom."""
+
+    name: str
+    version: int
+    saved_by: str
+    """How they are called."""
+    saved_by_id: str
+
+
+class SubmitAnswer(Struct, frozen=True, kw_only=True):
+    success: bool
+    job_id: str | None
+    status: str
+    queue_position: int | None
+    allocated_worker_id: str | None
+    allocated_gpus: list[str]
+    explain: ExplainView | None
+    config: ConfigUsed | None = None
+    """The saved config that it runs, in which version and by whom; null where the config came with the request."""
+    repeated: bool = False
+    """The same request with the same idempotency key had been carried out before."""
+    dry_run: bool = False
+    would_start_now: bool | UnsetType = UNSET
+    matching_workers: int | UnsetType = UNSET
+    """In a dry run, how many workers could ever take the job."""
+    idle_workers: int | UnsetType = UNSET
+    """In a dry run, how many of them have room for it now."""
+    quotas: list[dict[str, Any]] = field(default_factory=list)
+    """Quotas that are nearly or wholly used: which, whose, how much of it, and when some comes back."""
+
+
+class StatsView(Struct, frozen=True, kw_only=True):
+    total: int
+    queue_depth: int
+    """How many wait."""
+    running: int
+    by_status: dict[str, int]
+    """The same as `by_state`."""
+    by_state: dict[str, int]
+    by_reason: dict[str, int]
+    """Why the jobs at the front of the queue wait."""
+    reasons_counted: int
+    avg_wait_seconds: float | None
+    """Of the hundred jobs of the last day that began last, from submission to the first offer; null where none began."""

@@ -1,0 +1,41 @@
+"""What is sent.
+
+Drawn by `./dev client` from the server's route table. Do not edit: change the routes and draw again.
+"""
+
+from typing import Any, TypedDict
+
+
+class SubmitOptions(TypedDict, total=False):
+    """Submit a job: what may be said."""
+
+    target: str
+    worker_labels: dict[str, str]
+    gpus: int | None
+    min_vram_gb: float | None
+    accelerator: str | None
+    priority: int | str
+    max_retries: int | None
+    retry_on_failure: bool
+    time_limit_s: float | None
+    on_time_limit: str
+    on_partition: str
+    depends_on: list[str]
+    overrides: dict[str, Any]
+    datasets: dict[str, str]
+    """These are added to the config's, or take the place of those of the same name."""
+    watchdog: dict[str, Any]
+    """It takes the place of what the config says of the same."""
+    resume_from: str | None
+    """JOB or JOB:STEP: go on from what that job has stored."""
+    publish: dict[str, Any] | None
+    """It takes the place of what the config says of the same."""
+    name: str | None
+    team: str | None
+    """Name or id of the team that it is for; the one joined first where it is left out, none where it is empty."""
+    visibility: str | None
+    no_wait: bool
+    any_gpu: bool
+    """Takes whichever GPU is free: labels, memory and accelerator that are asked for are not looked at."""
+    for_approval: bool
+    """Asks for an approval where a quota would refuse the job."""

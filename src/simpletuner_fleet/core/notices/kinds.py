@@ -1,0 +1,134 @@
+"""Which entries of the log are worth telling somebody, and who may be told of them."""
+
+import hashlib
+from collections.abc import Collection
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.notices.endpoint import Channel, Endpoint
+
+AUDIT = "audit"
+"""Every entry of the audit log, as it is."""
+KINDS = {
+    "job.failed": N_("My job failed"),
+    "job.completed": N_("My job finished"),
+    "job.waits_long": N_("My job has waited too long"),
+    "job.loss_nan": N_("The loss of my job is not a number"),
+    "job.approved": N_("My job was approved"),
+    "job.rejected": N_("My job was not approved"),
+    "approval.needed": N_("A job needs approval"),
+    "worker.lost": N_("A worker was lost"),
+}
+"""What people choose from, in the order in which it is shown."""
+SEES_ALL = "admin.see_all"
+NEEDED = {
+    "approval.needed": ("queue.approve", SEES_ALL),
+    "worker.lost": ("admin.workers",),
+    AUDIT: ("admin.audit", SEES_ALL),
+}
+"""The permissions without which nobody is told of it."""
+OF_EVERYBODY = "admin.notifications"
+"""The permission to be told of everybody's jobs, with that to see them."""
+OF_ONESELF = "notifications.own"
+SOURCES: dict[str, str] = {
+    EventType.JOB_FAILED: "job.failed",
+    EventType.JOB_COMPLETED: "job.completed",
+    EventType.JOB_WAITS_LONG: "job.waits_long",
+    EventType.JOB_LOSS_NAN: "job.loss_nan",
+    EventType.JOB_APPROVED: "job.approved",
+    EventType.JOB_REJECTED: "job.rejected",
+    EventType.JOB_APPROVAL_EXPIRED: "job.rejected",
+    EventType.JOB_SUBMITTED: "approval.needed",
+    EventType.WORKER_LOST: "worker.lost",
+}
+DETAILS = (
+    "why",
+    "reason",
+    "failure_class",
+    "worker_id",
+    "worker_name",
+    "step",
+    "waited_s",
+    "exit_code",
+    "note",
+)
+"""What is passed on of an entry's details: nothing that a later release adds there goes out unseen."""
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """Something that happened, as it is told."""
+
+    seq: int
+    hash: str
+    at: float
+    kind: str
+    target_type: str
+    target_id: str
+    title: str
+    """How people call it."""
+    owner: str
+    """Whose it is; empty: nobody's."""
+    details: dict[str, Any] = {}
+
+
+def kind_of(entry: AuditEntry) -> str | None:
+    """None: nobody is told of it by itself."""
+    return SOURCES.get(entry.event_type)
+
+
+def notice_of(entry: AuditEntry, kind: str, title: str, owner: str) -> Notice:
+    return Notice(
+        seq=entry.seq,
+        hash=entry.hash,
+        at=entry.at,
+        kind=kind,
+        target_type=entry.target_type,
+        target_id=entry.target_id,
+        title=title or entry.target_id,
+        owner=owner,
+        details={key: entry.details[key] for key in DETAILS if entry.details.get(key) is not None},
+    )
+
+
+def streams_audit(endpoint: Endpoint) -> bool:
+    return AUDIT in endpoint.rules.events
+
+
+def wants(endpoint: Endpoint, notice: Notice) -> bool:
+    """Whether the endpoint is for this. A job is its owner's own, and the concern of those who administer."""
+    rules = endpoint.rules
+    if notice.kind not in rules.events:
+        return False
+    if notice.kind == "approval.needed":
+        return notice.owner != endpoint.owner
+    if notice.target_type != "job" or rules.scope == "all":
+        return True
+    return bool(notice.owner) and notice.owner == endpoint.owner
+
+
+def needed_permissions(events: Collection[str], scope: str) -> set[str]:
+    """All of them are needed when it is set up, and still when something is sent."""
+    needed = {permission for event in events for permission in NEEDED.get(event, ())}
+    if scope == "all":
+        needed |= {OF_EVERYBODY, SEES_ALL}
+    return needed or {OF_ONESELF}
+
+
+def message_id(endpoint_id: str, seq: int, entry_hash: str, upto: int) -> str:
+    """The same however often it is sent; another where the log is, after a restore, another."""
+    text = f"{endpoint_id} {seq} {entry_hash} {upto}"
+    return "msg_" + hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def possible_events(channel: Channel) -> tuple[str, ...]:
+    return (
+        (AUDIT,)
+        if channel is Channel.SYSLOG
+        else (*KINDS, AUDIT)
+        if channel is Channel.WEBHOOK
+        else (*KINDS,)
+    )

@@ -1,0 +1,120 @@
+"""When something is told: at once, after quiet hours, in a digest; and when again after it could not be."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.notices.endpoint import DeliveryState, Endpoint, NoticeRules, Paused, QuietHours
+from simpletuner_fleet.core.notices.kinds import Notice
+
+DAY_MINUTES = 24 * 60
+HOUR_S = 3_600.0
+PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1_800.0, HOUR_S, 3 * HOUR_S, 6 * HOUR_S)
+"""After the first failure, the second and so on; the last for all that follow."""
+GIVEN_UP_AFTER_S = 3 * 24 * HOUR_S
+TROUBLE_AFTER_S = 15 * 60.0
+"""From then on an endpoint that fails is shown to people."""
+MAX_ERROR_CHARS = 300
+
+
+class Send(Struct, frozen=True):
+    """Send the first so many of what waits, in one message."""
+
+    count: int
+    held_back: bool = False
+    """Others may join them until it is written down which they are."""
+
+
+class Wait(Struct, frozen=True):
+    until: float
+
+
+def quiet_until(quiet: QuietHours | None, at: float, zone: tzinfo) -> float:
+    """Returns the end of the quiet hours that this moment lies in, and the moment itself where it lies in none."""
+    if quiet is None or quiet.start == quiet.end:
+        return at
+    minute = _minute(at, zone)
+    over_midnight = quiet.end < quiet.start
+    within = (
+        minute >= quiet.start or minute < quiet.end if over_midnight else quiet.start <= minute < quiet.end
+    )
+    return _next_at(quiet.end, at, zone) if within else at
+
+
+def due_at(rules: NoticeRules, at: float, zone: tzinfo) -> float:
+    """Returns when something that happened then is told."""
+    match rules.digest:
+        case "hourly":
+            at = (at // HOUR_S + 1) * HOUR_S
+        case "daily":
+            at = _next_at(rules.digest_at, at, zone)
+    return quiet_until(rules.quiet, at, zone)
+
+
+def next_message(rules: NoticeRules, held: Sequence[Notice], now: float, zone: tzinfo) -> Send | Wait:
+    """`held` is what waits to be told, oldest first, and at least one.
+
+    What quiet hours or a digest have held back is one message; everything else is told by itself.
+    """
+    quiet_end = quiet_until(rules.quiet, now, zone)
+    if quiet_end > now:
+        return Wait(quiet_end)
+    first = held[0]
+    due = due_at(rules, first.at, zone)
+    if due <= first.at:
+        return Send(1)
+    if due > now:
+        return Wait(due)
+    late = next((at for at, one in enumerate(held) if due_at(rules, one.at, zone) > now), len(held))
+    return Send(late, held_back=True)
+
+
+def may_try(state: DeliveryState, now: float) -> float:
+    """Returns the moment of the next try. One that lies too far ahead was set by a clock that has been put right since."""
+    return state.not_before if state.not_before - now <= PAUSES_S[-1] else now
+
+
+def after_success(endpoint: Endpoint, cursor: int, now: float) -> Endpoint:
+    return replace(endpoint, state=DeliveryState(cursor=cursor, delivered_at=now))
+
+
+def after_failure(
+    endpoint: Endpoint, error: str, now: float, *, hopeless: bool = False, wait_s: float = 0.0
+) -> Endpoint:
+    """Waits longer each time, and as long as the other side asks for; after days, or where it is told that nobody wants
+    it there, the endpoint is paused until a person looks."""
+    state = endpoint.state
+    since = state.failing_since if state.failing_since is not None else now
+    tries = state.tries + 1
+    error = error[:MAX_ERROR_CHARS]
+    pause_s = max(PAUSES_S[min(tries, len(PAUSES_S)) - 1], min(wait_s, PAUSES_S[-1]))
+    failed = replace(state, tries=tries, failing_since=since, error=error, not_before=now + pause_s)
+    gives_up = hopeless or now - since >= GIVEN_UP_AFTER_S
+    return replace(endpoint, state=failed, paused=Paused(at=now, why=error) if gives_up else endpoint.paused)
+
+
+def in_trouble(endpoint: Endpoint, now: float) -> bool:
+    """Whether people should look at it: it has failed for a while, or was paused for that."""
+    if endpoint.paused is not None:
+        return not endpoint.paused.by
+    since = endpoint.state.failing_since
+    return since is not None and now - since >= TROUBLE_AFTER_S
+
+
+def _minute(at: float, zone: tzinfo) -> int:
+    local = datetime.fromtimestamp(at, UTC).astimezone(zone)
+    return local.hour * 60 + local.minute
+
+
+def _next_at(minute: int, at: float, zone: tzinfo) -> float:
+    """Returns the next moment after `at` at which clocks of the zone show this minute."""
+    local = datetime.fromtimestamp(at, UTC).astimezone(zone)
+    hour, minute = divmod(minute % DAY_MINUTES, 60)
+    day = local.date()
+    while True:
+        moment = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone).timestamp()
+        if moment > at:
+            return moment
+        day += timedelta(days=1)

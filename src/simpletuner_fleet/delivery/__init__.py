@@ -1,0 +1,1 @@
+"""How messages reach people and programs elsewhere: webhooks, mail, chats and syslog, each spoken here."""

@@ -1,0 +1,86 @@
+"""The bodies that webhooks and chats take."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.notices.endpoint import Channel
+from simpletuner_fleet.core.notices.kinds import Notice
+from simpletuner_fleet.delivery.wording import Wording, link_to
+
+JSON = {"content-type": "application/json"}
+DISCORD_CHARS, SLACK_CHARS, NTFY_CHARS = 2_000, 3_000, 4_000
+TEST_EVENT = "test"
+AUDIT_EVENT = "audit.entries"
+
+
+def notice_document(notice: Notice, base_url: str, at_text: str) -> bytes:
+    data: dict[str, Any] = {f"{notice.target_type}_id": notice.target_id, "name": notice.title}
+    data |= {"owner": notice.owner, "seq": notice.seq, "url": link_to(notice, base_url), **notice.details}
+    return msgspec.json.encode({"type": notice.kind, "timestamp": at_text, "data": data})
+
+
+def trial_document(at_text: str) -> bytes:
+    return msgspec.json.encode({"type": TEST_EVENT, "timestamp": at_text, "data": {}})
+
+
+def audit_document(entries: Sequence[AuditEntry], at_text: str) -> bytes:
+    """All columns, so that the receiver can check the chain by itself."""
+    return msgspec.json.encode({"type": AUDIT_EVENT, "timestamp": at_text, "data": {"entries": entries}})
+
+
+def chat_document(channel: Channel, wording: Wording) -> tuple[bytes, dict[str, str]]:
+    """Returns body and headers."""
+    match channel:
+        case Channel.SLACK:
+            return msgspec.json.encode({"text": _slack(wording)}), JSON
+        case Channel.DISCORD:
+            content = _cut(f"**{wording.title}**\n{wording.text}", DISCORD_CHARS)
+            return msgspec.json.encode({"content": content, "allowed_mentions": {"parse": []}}), JSON
+        case Channel.TEAMS:
+            return msgspec.json.encode(_teams(wording)), JSON
+        case _:
+            return _cut(wording.text or wording.title, NTFY_CHARS).encode(), _ntfy_headers(wording)
+
+
+def _slack(wording: Wording) -> str:
+    """Slack reads <, > and & as its own; nobody calls a channel together by a job's name."""
+
+    def plain(text: str) -> str:
+        return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+    lines = [f"*{plain(wording.title)}*", *map(plain, wording.lines)]
+    text = _cut("\n".join(lines), SLACK_CHARS)
+    return f"{text}\n<{wording.link}>" if wording.link else text
+
+
+def _teams(wording: Wording) -> dict[str, Any]:
+    """An adaptive card, as the Workflows app takes it."""
+    blocks = [{"type": "TextBlock", "text": wording.title, "weight": "Bolder", "wrap": True}]
+    blocks += [{"type": "TextBlock", "text": line, "wrap": True} for line in wording.lines]
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": blocks,
+    }
+    if wording.link:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": wording.link, "url": wording.link}]
+    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
+    return {"type": "message", "attachments": [attachment]}
+
+
+def _ntfy_headers(wording: Wording) -> dict[str, str]:
+    title = base64.b64encode(wording.title.encode()).decode()
+    headers = {"content-type": "text/plain; charset=utf-8", "title": f"=?UTF-8?B?{title}?="}
+    headers["priority"] = "high" if wording.bad else "default"
+    if wording.link:
+        headers["click"] = wording.link
+    return headers
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

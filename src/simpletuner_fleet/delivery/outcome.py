@@ -1,0 +1,13 @@
+"""What may become of a try to deliver."""
+
+
+class DeliveryFailed(Exception):
+    """`detail` is shown to the endpoint's owner: it holds nothing that the other side wrote but its status."""
+
+    def __init__(self, detail: str, *, hopeless: bool = False, wait_s: float = 0.0) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.hopeless = hopeless
+        """Nobody wants it there any more."""
+        self.wait_s = wait_s
+        """For so long the other side asks not to be called again."""

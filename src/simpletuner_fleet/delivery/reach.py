@@ -1,0 +1,117 @@
+"""Which machines may be called: public ones, and those of the networks that the server's owner has named.
+
+A name is resolved once and the connection goes to the address that was looked at, so that a name which means another
+machine a moment later gains nothing.
+"""
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from simpletuner_fleet.delivery.outcome import DeliveryFailed
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+RESOLVERS = 4
+"""Names are looked up in threads of their own: a name server that hangs holds up nobody else's work."""
+READ_LIMIT_BYTES = 64 * 1024
+
+
+class Reach:
+    def __init__(
+        self, allowed: Sequence[Network] = (), ca_file: str | None = None, resolve: Resolve | None = None
+    ) -> None:
+        self._allowed = tuple(allowed)
+        self._resolve = resolve or self._look_up
+        self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="names")
+        self._tls = ssl.create_default_context()
+        if ca_file:
+            self._tls.load_verify_locations(ca_file)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def connect(self, host: str, port: int, *, tls: bool) -> Streams:
+        """Raises DeliveryFailed where nobody may be called there, or nobody answers. The caller bounds the time."""
+        address = await self._one_allowed(host, port, tls=tls)
+        try:
+            return await asyncio.open_connection(
+                str(address),
+                port,
+                ssl=self._tls if tls else None,
+                server_hostname=host if tls else None,
+                limit=READ_LIMIT_BYTES,
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise DeliveryFailed(f"Its certificate is not trusted: {error.verify_message}.") from None
+        except (OSError, ssl.SSLError) as error:
+            raise DeliveryFailed(f"No connection: {_named(error)}.") from None
+
+    async def open_relay(self, host: str, port: int, *, tls: bool) -> Streams:
+        """The mail server, which the server's owner has set: any address is good."""
+        try:
+            return await asyncio.open_connection(host, port, ssl=self._tls if tls else None)
+        except (OSError, ssl.SSLError) as error:
+            raise DeliveryFailed(f"The mail server cannot be reached: {_named(error)}.") from None
+
+    async def secure(self, writer: asyncio.StreamWriter, host: str) -> None:
+        try:
+            await writer.start_tls(self._tls, server_hostname=host)
+        except (OSError, ssl.SSLError) as error:
+            raise DeliveryFailed(f"The mail server's TLS failed: {_named(error)}.") from None
+
+    async def _one_allowed(self, host: str, port: int, *, tls: bool) -> Address:
+        try:
+            texts = await self._resolve(host, port)
+        except OSError:
+            raise DeliveryFailed("Its name cannot be resolved.") from None
+        addresses = [ipaddress.ip_address(text.partition("%")[0]) for text in texts]
+        if not addresses:
+            raise DeliveryFailed("Its name cannot be resolved.")
+        for address in addresses:
+            if not self._may_call(address):
+                raise DeliveryFailed(
+                    "Its address lies in a private network; the server's owner may allow that with --notify-network."
+                )
+        if not tls and not all(self._is_named(address) for address in addresses):
+            raise DeliveryFailed("Without TLS only networks named by --notify-network are called.")
+        return addresses[0]
+
+    def _may_call(self, address: Address) -> bool:
+        return is_public(address) or self._is_named(address)
+
+    def _is_named(self, address: Address) -> bool:
+        inner = _unwrapped(address)
+        return any(inner in network for network in self._allowed)
+
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        rows = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        return list(dict.fromkeys(str(row[4][0]) for row in rows))
+
+
+def is_public(address: Address) -> bool:
+    """Addresses that stand for another one, as IPv6 has several, are judged by that one."""
+    inner = _unwrapped(address)
+    if isinstance(inner, ipaddress.IPv6Address) and (inner.sixtofour or inner.teredo):
+        return False
+    return inner.is_global and not inner.is_multicast
+
+
+def _unwrapped(address: Address) -> Address:
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address.ipv4_mapped:
+        return address.ipv4_mapped
+    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else address
+
+
+def _named(error: OSError) -> str:
+    return error.strerror or type(error).__name__

@@ -1,0 +1,97 @@
+"""Brings one message to one place, whatever is spoken there."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.notices.endpoint import Channel
+from simpletuner_fleet.core.notices.kinds import Notice
+from simpletuner_fleet.delivery import formats
+from simpletuner_fleet.delivery.http_post import post
+from simpletuner_fleet.delivery.outcome import DeliveryFailed
+from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.signing import signed
+from simpletuner_fleet.delivery.smtp import Relay, send_mail
+from simpletuner_fleet.delivery.syslog import send_lines
+from simpletuner_fleet.delivery.wording import Wording, trial_wording, wording_of
+from simpletuner_fleet.languages import translator
+
+AGENT = "SimpleTuner-Fleet"
+
+
+class Destination(Struct, frozen=True, kw_only=True):
+    """Where to, opened for this one message."""
+
+    channel: Channel
+    address: str
+    language: str = "en"
+    keys: tuple[str, ...] = ()
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """Notices, or entries of the audit log; neither: a test."""
+
+    id: str
+    notices: tuple[Notice, ...] = ()
+    entries: tuple[AuditEntry, ...] = ()
+
+
+class Sender:
+    def __init__(self, reach: Reach, relay: Relay | None, base_url: str, hostname: str) -> None:
+        """`relay` is None where the server has no mail server."""
+        self._reach = reach
+        self._relay = relay
+        self._base_url = base_url.rstrip("/")
+        self._hostname = hostname
+
+    @property
+    def has_mail(self) -> bool:
+        return self._relay is not None
+
+    def close(self) -> None:
+        self._reach.close()
+
+    async def send(self, to: Destination, message: Message) -> str:
+        """Returns what came of it in a few words. Raises DeliveryFailed."""
+        match to.channel:
+            case Channel.SYSLOG:
+                return await send_lines(self._reach, to.address, self._hostname, message.entries)
+            case Channel.EMAIL:
+                return await self._mail(to, message)
+            case Channel.WEBHOOK:
+                return await self._post(to, message, self._document(message), formats.JSON)
+            case _:
+                body, headers = formats.chat_document(to.channel, self._wording(to, message.notices))
+                return await self._post(to, message, body, headers)
+
+    async def _post(self, to: Destination, message: Message, body: bytes, headers: dict[str, str]) -> str:
+        now = time.time()
+        signatures = signed(to.keys, message.id, now, body) if to.keys else {}
+        return await post(self._reach, to.address, body, {"user-agent": AGENT, **headers, **signatures}, now)
+
+    async def _mail(self, to: Destination, message: Message) -> str:
+        if self._relay is None:
+            raise DeliveryFailed("This server has no mail server: its owner sets one with --smtp-url.")
+        wording = self._wording(to, message.notices)
+        return await send_mail(
+            self._reach, self._relay, to.address, wording.title, wording.text + "\n", message.id, time.time()
+        )
+
+    def _document(self, message: Message) -> bytes:
+        if message.entries:
+            return formats.audit_document(message.entries, _text_of(message.entries[-1].at))
+        if message.notices:
+            notice = message.notices[0]
+            return formats.notice_document(notice, self._base_url, _text_of(notice.at))
+        return formats.trial_document(_text_of(time.time()))
+
+    def _wording(self, to: Destination, notices: Sequence[Notice]) -> Wording:
+        words = translator(to.language)
+        return wording_of(words, notices, self._base_url) if notices else trial_wording(words, self._base_url)
+
+
+def _text_of(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

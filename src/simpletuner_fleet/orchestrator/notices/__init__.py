@@ -1,0 +1,1 @@
+"""Being told: who set up what, and what is sent to them while this orchestrator leads."""

@@ -1,0 +1,225 @@
+"""Tells what has happened, from the log, to every endpoint by itself, for as long as this orchestrator leads.
+
+What is told comes from the log alone, and how far it was told is a row of the store: whoever leads next goes on there. A
+message that was sent and not noted is sent again, with the id that it had.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from contextlib import suppress
+from functools import partial
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import NotLeader
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
+from simpletuner_fleet.core.notices.timing import after_failure, after_success
+from simpletuner_fleet.delivery.outcome import DeliveryFailed
+from simpletuner_fleet.delivery.sender import Sender
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.notices.endpoints import HISTORY
+from simpletuner_fleet.orchestrator.notices.ledger import Ledger
+from simpletuner_fleet.orchestrator.notices.mailbox import Mailbox, Parcel
+from simpletuner_fleet.orchestrator.notices.reading import destination_of, read_chunk
+from simpletuner_fleet.orchestrator.notices.waits import WaitWatch
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+AFTER_TROUBLE_S = 5.0
+NOTED_EVERY_S, NOTED_EVERY = 600.0, 5_000
+"""How far the log was read for an endpoint that nothing of it concerns is noted after so long, or so many entries."""
+NOTED_AT_ONCE = 100
+
+
+class Deliverer:
+    def __init__(self, fleet: Fleet, sender: Sender) -> None:
+        self.sender = sender
+        self._fleet = fleet
+        self._ledger = Ledger(fleet)
+        self._waits = WaitWatch(fleet)
+        self._boxes: dict[str, Mailbox] = {}
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        tasks = [box.task for box in self._boxes.values() if box.task]
+        for task in (self._task, *tasks):
+            if task:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        await self._ledger.stop()
+        self.sender.close()
+
+    async def changed(self, endpoint_id: str) -> None:
+        """A person has changed it, or taken it away: what was under way there ends."""
+        box = self._boxes.pop(endpoint_id, None)
+        if box and box.task:
+            box.task.cancel()
+        endpoint = await self._fleet.read(lambda view: view.endpoint(endpoint_id))
+        self._watch(endpoint)
+        self._woken.set()
+
+    async def look_once(self) -> float:
+        """Reads on in the log and begins what is due; returns how long nothing is to be done if nothing happens."""
+        more = await self._read_on()
+        now = self._fleet.clock.now()
+        due = [now if more else now + LOOK_S]
+        for box in self._boxes.values():
+            if box.is_sending:
+                continue
+            parcel = box.next(now)
+            if isinstance(parcel, Parcel):
+                box.task = asyncio.create_task(self._tell(box))
+            elif parcel is not None:
+                due.append(parcel.until)
+        await self._note_how_far(now)
+        if any("job.waits_long" in box.endpoint.rules.events for box in self._boxes.values()):
+            await self._waits.look(now)
+        return max(0.0, min(due) - now)
+
+    async def _run(self) -> None:
+        loaded = False
+        while True:
+            try:
+                if not loaded:
+                    for endpoint in await self._fleet.read(lambda view: view.endpoints()):
+                        self._watch(endpoint)
+                    loaded = True
+                pause_s = await self.look_once() if self._boxes else None
+            except Exception:
+                log.exception("what has happened could not be told; it is tried again")
+                pause_s = AFTER_TROUBLE_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    def _watch(self, endpoint: Endpoint | None) -> None:
+        if endpoint is not None and endpoint.paused is None:
+            self._boxes[endpoint.id] = Mailbox(endpoint, self._fleet.clock.now())
+
+    async def _read_on(self) -> bool:
+        """Reads the log once for all who stand at the same place, and tells whether there is more to read."""
+        head = self._fleet.audit_head.seq if self._fleet.audit_head else 0
+        places: dict[int, list[Mailbox]] = defaultdict(list)
+        for box in self._boxes.values():
+            if box.has_room and box.scanned < head:
+                places[box.scanned].append(box)
+        for after, boxes in places.items():
+            chunk = await self._fleet.read(partial(read_chunk, after=after))
+            for box in boxes:
+                box.take(chunk)
+        return bool(places) and any(box.has_room and box.scanned < head for box in self._boxes.values())
+
+    async def _tell(self, box: Mailbox) -> None:
+        """Sends one message after the other until there is none, or one fails."""
+        try:
+            while isinstance(parcel := box.next(self._fleet.clock.now()), Parcel):
+                if not await self._send(box, parcel):
+                    return
+        except NotLeader:
+            await asyncio.sleep(AFTER_TROUBLE_S)  # whoever leads goes on
+        except Exception:
+            log.exception(
+                "endpoint %s: what became of a message could not be noted; it is sent again", box.endpoint.id
+            )
+            await asyncio.sleep(AFTER_TROUBLE_S)
+
+    async def _send(self, box: Mailbox, parcel: Parcel) -> bool:
+        """Whether it arrived, and that is noted."""
+        state = box.endpoint.state
+        if parcel.upto not in (0, state.upto):
+            begun = replace(box.endpoint, state=replace(state, upto=parcel.upto))
+            if not await self._note(box, begun):
+                return False
+        began = time.monotonic()
+        detail, failure = await self._try(box.endpoint, parcel)
+        now = self._fleet.clock.now()
+        if failure:
+            after = after_failure(box.endpoint, detail, now, hopeless=failure.hopeless, wait_s=failure.wait_s)
+        else:
+            after = after_success(box.endpoint, parcel.last, now)
+        delivery = Delivery(
+            endpoint_id=box.endpoint.id,
+            number=0,
+            message_id=parcel.message.id,
+            at=now,
+            event=parcel.event,
+            first_seq=parcel.first,
+            last_seq=parcel.last,
+            ok=failure is None,
+            detail=detail,
+            took_s=round(time.monotonic() - began, 3),
+        )
+        if not await self._note(box, after, delivery) or failure:
+            return False
+        box.told_upto(parcel.last)
+        return True
+
+    async def _try(self, endpoint: Endpoint, parcel: Parcel) -> tuple[str, DeliveryFailed | None]:
+        now, vault = self._fleet.clock.now(), self._fleet.vault
+        to = await self._fleet.read_now(lambda view: destination_of(view, vault, endpoint, now))
+        if isinstance(to, str):
+            return to, DeliveryFailed(to, hopeless=True)
+        self._fleet.insist_on_leading()
+        try:
+            return await self.sender.send(to, parcel.message), None
+        except DeliveryFailed as error:
+            return error.detail, error
+
+    async def _note(self, box: Mailbox, after: Endpoint, delivery: Delivery | None = None) -> bool:
+        """Writes how it stands now, unless a person has changed it meanwhile: then nothing of this counts."""
+
+        def step(transaction: Transaction) -> bool:
+            stored = transaction.tx.endpoint(after.id)
+            if stored is None or stored.turn != after.turn:
+                return False
+            transaction.tx.put_endpoint(after)
+            if delivery:
+                transaction.tx.add_delivery(delivery, HISTORY)
+            if after.paused:
+                transaction.record(_paused(after))
+            return True
+
+        if not await self._ledger.write(step):
+            return False
+        box.endpoint = after
+        box.noted_at = self._fleet.clock.now()
+        if after.paused and self._boxes.get(after.id) is box:
+            del self._boxes[after.id]
+        return True
+
+    async def _note_how_far(self, now: float) -> None:
+        late = [
+            box
+            for box in self._boxes.values()
+            if box.is_empty
+            and not box.is_sending
+            and box.scanned > box.endpoint.state.cursor
+            and (
+                now - box.noted_at >= NOTED_EVERY_S or box.scanned - box.endpoint.state.cursor >= NOTED_EVERY
+            )
+        ]
+        for box in late[:NOTED_AT_ONCE]:
+            state = replace(box.endpoint.state, cursor=box.scanned, upto=0)
+            await self._note(box, replace(box.endpoint, state=state))
+
+
+def _paused(endpoint: Endpoint) -> Event:
+    why = endpoint.paused.why if endpoint.paused else ""
+    return Event(
+        type=EventType.NOTIFICATION_PAUSED,
+        actor=ORCHESTRATOR,
+        target_type="notification",
+        target_id=endpoint.id,
+        details={"name": endpoint.name, "channel": str(endpoint.channel), "why": why},
+    )

@@ -1,0 +1,53 @@
+"""Many small notes of deliveries, written together: the store is asked a few times a second, whatever is sent."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+
+WRITTEN_EVERY_S = 0.1
+AT_ONCE = 200
+
+Step = Callable[[Transaction], Any]
+
+
+class Ledger:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._waiting: list[tuple[Step, asyncio.Future[Any]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def write(self, step: Step) -> Any:
+        """Returns what the step returns, once it is durable. Raises what the store raises."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((step, done))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_all())
+        return await done
+
+    async def stop(self) -> None:
+        if self._writing:
+            self._writing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._writing
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
+            await self._write(batch)
+            await asyncio.sleep(WRITTEN_EVERY_S)
+
+    async def _write(self, batch: list[tuple[Step, asyncio.Future[Any]]]) -> None:
+        try:
+            values = await self._fleet.act(lambda transaction: [step(transaction) for step, _ in batch])
+        except Exception as error:  # each of those who wait is told
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        for (_, done), value in zip(batch, values, strict=True):
+            if not done.done():
+                done.set_result(value)

@@ -1,0 +1,73 @@
+"""The log as it is told: entries that are worth it, with what people call the things they are about."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.jobs.job import Hold
+from simpletuner_fleet.core.notices.endpoint import Channel, Endpoint
+from simpletuner_fleet.core.notices.kinds import Notice, kind_of, needed_permissions, notice_of
+from simpletuner_fleet.delivery.sender import Destination
+from simpletuner_fleet.engine.owners import USER, holds_now
+from simpletuner_fleet.languages import ENGLISH
+from simpletuner_fleet.orchestrator.notices.endpoints import address_seal, key_seal
+from simpletuner_fleet.ports import Vault, View
+
+LOCAL = "local"
+"""Whoever works on the server's own machine, where that is trusted; they may do everything."""
+AT_A_TIME = 500
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    entries: list[AuditEntry]
+    notices: list[Notice]
+    last: int
+    """The number of the last entry that was read."""
+
+
+def read_chunk(view: View, after: int) -> Chunk:
+    """Reads on from an entry, some hundred at a time. A job that is gone is told of by its id, to nobody but all."""
+    entries = view.audit_range(after, AT_A_TIME)
+    worth = [(entry, kind) for entry in entries if (kind := kind_of(entry))]
+    notices = [notice for entry, kind in worth if (notice := _noticed(view, entry, kind))]
+    return Chunk(entries=entries, notices=notices, last=entries[-1].seq if entries else after)
+
+
+def _noticed(view: View, entry: AuditEntry, kind: str) -> Notice | None:
+    """None: it was submitted and needs nobody's approval, or has it by now."""
+    if entry.target_type == "job":
+        job = view.job(entry.target_id)
+        if kind == "approval.needed" and (job is None or job.hold is not Hold.APPROVAL or job.terminal):
+            return None
+        return notice_of(entry, kind, (job.name or job.config_name) if job else "", job.owner if job else "")
+    return notice_of(entry, kind, str(entry.details.get("worker_name", "")), "")
+
+
+def destination_of(view: View, vault: Vault | None, endpoint: Endpoint, now: float) -> Destination | str:
+    """Opens the endpoint for one message. A text says why nothing may be sent there any more."""
+    permissions = needed_permissions(endpoint.rules.events, endpoint.rules.scope)
+    if endpoint.owner != LOCAL and not all(holds_now(view, endpoint.owner, one) for one in permissions):
+        return "its owner may not see this any more"
+    address = vault.unseal(address_seal(endpoint.id), endpoint.sealed_address) if vault else None
+    keys = _keys(vault, endpoint, now)
+    if address is None or (endpoint.channel is Channel.WEBHOOK and not keys):
+        return "its address or secret cannot be opened: the server's key for secrets is another one"
+    return Destination(
+        channel=endpoint.channel, address=address, language=_language(view, endpoint), keys=keys
+    )
+
+
+def _keys(vault: Vault | None, endpoint: Endpoint, now: float) -> tuple[str, ...]:
+    valid = [key for key in endpoint.keys if key.until is None or now < key.until]
+    opened: Sequence[str | None] = (
+        [vault.unseal(key_seal(endpoint.id, key.number), key.sealed) for key in valid] if vault else []
+    )
+    return tuple(key for key in opened if key)
+
+
+def _language(view: View, endpoint: Endpoint) -> str:
+    if endpoint.rules.language:
+        return endpoint.rules.language
+    user = view.user(endpoint.owner) if endpoint.owner.startswith(USER) else None
+    return user.language if user and user.language else ENGLISH

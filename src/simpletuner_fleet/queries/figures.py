@@ -1,0 +1,107 @@
+"""What operators watch: GPUs by state, how long jobs wait and for what, and how much is stored."""
+
+from collections import Counter
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.cutting import excerpt
+from simpletuner_fleet.core.placement.matching import in_service, is_open
+from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.workers.worker import gpu_identity
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.queries.explainer import Explainer
+
+BUSY, FREE_NOW, AWAY = "busy", "free", "away"
+GPU_STATES = (FREE_NOW, BUSY, AWAY)
+MOST_MODELS = 24
+"""Workers say what their GPUs are called: whatever they say, there are no more names than these, and one for the rest."""
+LONGEST_MODEL = 64
+OTHER_MODELS = "other"
+MOST_WAITING = 1000
+"""So many, from the front of the queue, are asked for their reasons."""
+
+
+class WaitFigure(Struct, frozen=True, kw_only=True):
+    kind: str
+    """What it takes: wait, change or admin."""
+    jobs: int
+    oldest_s: float
+
+
+class FleetFigures(Struct, frozen=True, kw_only=True):
+    workers: dict[str, int]
+    """By status."""
+    gpus: dict[tuple[str, str], int]
+    """By model and state. A GPU is one, whoever offers it."""
+    waiting: dict[str, WaitFigure]
+    """By reason."""
+
+
+class StoredFigures(Struct, frozen=True, kw_only=True):
+    jobs_bytes: int
+    """Checkpoints, artifacts and samples."""
+    datasets_bytes: int
+
+
+async def fleet_figures(fleet: Fleet) -> FleetFigures:
+    now = fleet.clock.now()
+
+    def look(view: View) -> FleetFigures:
+        explainer = Explainer(view, fleet.book)
+        waits: dict[tuple[str, str], list[float]] = {}
+        for ahead, job in enumerate(view.queue_page(None, MOST_WAITING)):
+            why = explainer.explain(job, ahead, now)
+            waits.setdefault((str(why.code), str(why.kind)), []).append(max(0.0, now - job.created_at))
+        roster = explainer.roster
+        statuses = (worker.status(roster.has_attempts(worker.id)) for worker in list(roster.workers.values()))
+        return FleetFigures(
+            workers=dict(Counter(map(str, statuses))),
+            gpus=gpus_by_state(roster),
+            waiting={
+                reason: WaitFigure(kind=kind, jobs=len(ages), oldest_s=max(ages))
+                for (reason, kind), ages in waits.items()
+            },
+        )
+
+    return await fleet.read(look)
+
+
+async def stored_figures(fleet: Fleet) -> StoredFigures:
+    return await fleet.read(
+        lambda view: StoredFigures(
+            jobs_bytes=view.stored_bytes_of_jobs(), datasets_bytes=view.dataset_bytes()
+        )
+    )
+
+
+def gpus_by_state(roster: Roster) -> dict[tuple[str, str], int]:
+    """Two workers may offer one GPU: it is busy if it is for either, and away only if it is for both."""
+    states: dict[str, tuple[str, str]] = {}
+    for worker in list(roster.workers.values()):
+        held = roster.occupancy(worker.id)
+        serves = in_service(worker)
+        unheld = FREE_NOW if serves and is_open(worker, held) else BUSY if serves else AWAY
+        for gpu in worker.gpus:
+            state = BUSY if gpu.uuid in held.gpus else AWAY if gpu.unusable else unheld
+            identity = gpu_identity(worker.id, gpu.uuid)
+            known = states.get(identity)
+            if known is None or _counts_more(state, known[1]):
+                states[identity] = (gpu.name, state)
+    return _few_models(Counter(states.values()))
+
+
+def _counts_more(state: str, known: str) -> bool:
+    order = (AWAY, FREE_NOW, BUSY)
+    return order.index(state) > order.index(known)
+
+
+def _few_models(counts: Counter[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    by_model: Counter[str] = Counter()
+    for (model, _), count in counts.items():
+        by_model[model] += count
+    kept = {model for model, _ in by_model.most_common(MOST_MODELS)}
+    few: Counter[tuple[str, str]] = Counter()
+    for (model, state), count in counts.items():
+        few[excerpt(model, LONGEST_MODEL) if model in kept else OTHER_MODELS, state] += count
+    return dict(few)

@@ -1,0 +1,1 @@
+"""The guide: finished pages in every language, which `./dev guide` builds from docs/guide."""

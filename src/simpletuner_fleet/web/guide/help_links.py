@@ -1,0 +1,31 @@
+"""Which part of the guide helps with a page of the console."""
+
+HELP = {
+    "/": "how-a-job-lives",
+    "/train": "submit-a-job",
+    "/jobs": "submit-a-job#watch-it",
+    "/jobs/{id}": "how-a-job-lives",
+    "/jobs/{id}/logs": "troubleshooting#a-job-failed",
+    "/jobs/{id}/checkpoints": "submit-a-job#get-the-model",
+    "/compare": "submit-a-job#watch-it",
+    "/configs": "submit-a-job#save-a-config",
+    "/fleet": "troubleshooting#a-job-waits",
+    "/admin/workers": "add-a-worker",
+    "/admin/workers/{id}": "troubleshooting#a-worker-goes-offline",
+    "/admin/workers/create": "add-a-worker#create-it",
+    "/admin/users": "enterprise#people-and-roles",
+    "/teams": "enterprise#teams-quotas-and-approvals",
+    "/quotas": "enterprise#teams-quotas-and-approvals",
+    "/approvals": "enterprise#teams-quotas-and-approvals",
+    "/admin/tokens": "enterprise#tokens-for-programs",
+    "/admin/audit": "enterprise#audit-log",
+    "/admin/settings": "settings",
+}
+"""By the path of its route, as slug and section; a page that is not named goes by the nearest one above it."""
+
+
+def help_link(path: str) -> str:
+    """Returns where in the guide to look; what nothing is said about leads to the contents."""
+    while path and path not in HELP:
+        path = path.rpartition("/")[0]
+    return f"/guide/{HELP[path]}" if path else "/guide"

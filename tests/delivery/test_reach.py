@@ -1,0 +1,92 @@
+"""Whom the server calls: nobody within, whatever a name says, whenever it says it."""
+
+import asyncio
+from ipaddress import ip_address
+
+import pytest
+
+from simpletuner_fleet.delivery.http_post import post
+from simpletuner_fleet.delivery.outcome import DeliveryFailed
+from simpletuner_fleet.delivery.reach import Reach, is_public
+from tests.delivery.conftest import LOOPBACK
+from tests.delivery.receivers import Certificates, Hook, hook, listening
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1"),
+        *("224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fd00::1", "ff02::1", "::ffff:10.0.0.1"),
+        *("64:ff9b::a00:1", "64:ff9b::7f00:1", "2002:0a00:0001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2"),
+        *("192.0.2.1", "198.18.0.1", "240.0.0.1"),
+    ],
+)
+def test_addresses_that_are_not_for_everybody_are_not_public(address: str) -> None:
+    assert not is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1"])
+def test_addresses_of_the_whole_world_are_public(address: str) -> None:
+    assert is_public(ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f000001", "017700000001", "127.1", "0"]
+)
+async def test_this_machine_is_not_called_however_it_is_written(strict: Reach, host: str) -> None:
+    reached = Hook()
+    async with listening(reached.serve) as port:
+        for scheme in ("https", "http"):
+            with pytest.raises(DeliveryFailed):
+                await post(strict, f"{scheme}://{host}:{port}/", b"{}", {}, 0.0)
+    assert reached.got == []
+
+
+async def test_a_name_that_means_another_machine_a_moment_later_gains_nothing(certs: Certificates) -> None:
+    """The first answer is public and nobody is there; who asked twice would come to this machine."""
+    asked: list[str] = []
+
+    async def rebinding(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return ["192.88.99.1"] if len(asked) == 1 else ["127.0.0.1"]
+
+    reach = Reach((), certs.ca, rebinding)
+    async with hook(certs.context) as inside:
+        with pytest.raises(DeliveryFailed):
+            await post(reach, inside.url, b"{}", {}, 0.0, timeout_s=0.3)
+        assert (asked, inside.got) == (["localhost"], [])
+        with pytest.raises(DeliveryFailed, match="private"):
+            await post(reach, inside.url, b"{}", {}, 0.0)
+        assert inside.got == []
+    reach.close()
+
+
+async def test_a_name_with_one_private_address_among_others_is_refused(certs: Certificates) -> None:
+    async def mixed(host: str, port: int) -> list[str]:
+        return ["1.1.1.1", "10.0.0.1"]
+
+    reach = Reach((), certs.ca, mixed)
+    with pytest.raises(DeliveryFailed, match="private"):
+        await post(reach, "https://example.org/", b"{}", {}, 0.0)
+    reach.close()
+
+
+async def test_without_tls_only_named_networks_are_called(certs: Certificates) -> None:
+    async def public(host: str, port: int) -> list[str]:
+        return ["1.1.1.1"]
+
+    reach = Reach(LOOPBACK, certs.ca, public)
+    with pytest.raises(DeliveryFailed, match="Without TLS"):
+        await post(reach, "http://example.org/", b"{}", {}, 0.0)
+    reach.close()
+
+
+async def test_a_certificate_that_nobody_vouches_for_gets_nothing(certs: Certificates) -> None:
+    distrustful = Reach(LOOPBACK)
+    async with hook(certs.context) as receiver:
+        with pytest.raises(DeliveryFailed, match="certificate"):
+            await post(distrustful, receiver.url, b"{}", {}, 0.0)
+        reach = Reach(LOOPBACK, certs.ca, lambda host, port: asyncio.sleep(0, ["127.0.0.1"]))
+        with pytest.raises(DeliveryFailed):
+            await post(reach, receiver.url.replace("localhost", "other.example"), b"{}", {}, 0.0)
+        assert receiver.got == []
