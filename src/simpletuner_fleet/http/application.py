@@ -7,15 +7,12 @@ from simpletuner_fleet.http.api import queue_looks as queue_looks_api
 from simpletuner_fleet.http.api.admin import accounts as accounts_api
 from simpletuner_fleet.http.api.admin import approvals as approvals_api
 from simpletuner_fleet.http.api.admin import audit as audit_api
-from simpletuner_fleet.http.api.admin import ci as ci_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
 from simpletuner_fleet.http.api.admin import own_tokens as own_tokens_api
 from simpletuner_fleet.http.api.admin import quotas as quotas_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
 from simpletuner_fleet.http.api.admin import sessions as sessions_api
-from simpletuner_fleet.http.api.admin import sign_in as sign_in_api
 from simpletuner_fleet.http.api.admin import teams as teams_api
-from simpletuner_fleet.http.api.admin import terminals as terminals_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
@@ -36,6 +33,9 @@ from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
 from simpletuner_fleet.http.api.service import metrics_page
 from simpletuner_fleet.http.api.service.openapi import documentation_routes
+from simpletuner_fleet.http.api.sign_in import ci as ci_api
+from simpletuner_fleet.http.api.sign_in import providers as sign_in_api
+from simpletuner_fleet.http.api.sign_in import terminals as terminals_api
 from simpletuner_fleet.http.api.workers import calls as worker_api
 from simpletuner_fleet.http.api.workers import log_intake as log_intake_api
 from simpletuner_fleet.http.api.workers import stream as worker_stream
