@@ -79,7 +79,11 @@ class TestProvider:
         }
 
     def sign(self, claims: dict[str, Any], **header: str) -> str:
-        head = {"alg": "RS256" if isinstance(self.key, RSAKey) else "ES256", "kid": self.key.kid, **header}
+        head = {
+            "alg": "RS256" if isinstance(self.key, RSAKey) else "ES256",
+            "kid": str(self.key.kid),
+            **header,
+        }
         return jwt.encode(head, claims, self.key, algorithms=[head["alg"]])
 
     def claims(self, turn: Turn) -> dict[str, Any]:
@@ -205,8 +209,10 @@ def send(to: BaseHTTPRequestHandler, status: int, body: bytes, kind: str = JSON,
 
 
 def new_key(kind: str = "EC") -> RSAKey | ECKey:
-    about = {"kid": secrets.token_hex(4), "use": "sig"}
-    return RSAKey.generate_key(2048, about) if kind == "RSA" else ECKey.generate_key("P-256", about)
+    kid = secrets.token_hex(4)
+    if kind == "RSA":
+        return RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
+    return ECKey.generate_key("P-256", {"kid": kid, "use": "sig"})
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """A fleet whose people log in with a provider: real server, real provider, a browser that follows redirects by hand."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.people.sign_in.ci import CiIssuer, CiRule
 from simpletuner_fleet.core.people.sign_in.providers import Provider, ProxyIdentity, RoleRules
 from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn, SignInSettings
@@ -70,13 +71,15 @@ async def scene(
     names_itself: bool = True,
     deadline_s: float = 5.0,
     proxy: ProxyIdentity | None = None,
+    ci: Sequence[CiRule] = (),
     **changed: Any,
 ) -> AsyncIterator[Scene]:
     clock = TurnedClock()
     with openid_provider(clock.now, names_itself) as provider:
         providers = (settings_of(provider, **changed),)
-        sign_in = SignIn(SignInSettings(providers=providers, proxy=proxy), clock.now, deadline_s)
-        pages = {"pages": routes.ROUTES, "problem_page": problem_page}
+        cis = (CiIssuer(id="ci", issuer=provider.issuer, audience="https://fleet", rules=tuple(ci)),)
+        sign_in = SignIn(SignInSettings(providers=providers, proxy=proxy, ci=cis), clock.now, deadline_s)
+        pages: dict[str, Any] = {"pages": routes.ROUTES, "problem_page": problem_page}
         async with orchestrator(settings=settings, clock=clock, sign_in=sign_in, **pages) as running:
             provider.redirect_uris.add(f"{running.listening.url}/login/back/corp")
             yield Scene(running, provider)

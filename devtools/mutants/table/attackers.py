@@ -47,6 +47,22 @@ ATTACKERS = (
     ),
     # Attackers
     Mutant(
+        "a-provider-undoes-an-administrator",
+        "whom an administrator has disabled comes back with the next log-in by a provider",
+        "core/people/sign_in/admitting.py",
+        "    if user.shut_out:\n",
+        "    if user.disabled_at is not None:\n",
+        ("tests/core/people/test_sign_in_rules.py",),
+    ),
+    Mutant(
+        "a-state-is-good-twice",
+        "the answer of a provider is taken again from the browser that has used it",
+        "orchestrator/sign_in/journeys.py",
+        " or state in self._used:\n",
+        ":\n",
+        ("tests/attacks/test_sign_in.py",),
+    ),
+    Mutant(
         "the-rest-is-left-in-its-group",
         "a process without a trace of its attempt outlives guardians that were killed",
         "agent/guard/orphans.py",

@@ -12,9 +12,7 @@ from simpletuner_fleet.http.api.admin import own_tokens as own_tokens_api
 from simpletuner_fleet.http.api.admin import quotas as quotas_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
 from simpletuner_fleet.http.api.admin import sessions as sessions_api
-from simpletuner_fleet.http.api.admin import sign_in as sign_in_api
 from simpletuner_fleet.http.api.admin import teams as teams_api
-from simpletuner_fleet.http.api.admin import terminals as terminals_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
@@ -40,6 +38,9 @@ from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
 from simpletuner_fleet.http.api.service import metrics_page
 from simpletuner_fleet.http.api.service.openapi import documentation_routes
+from simpletuner_fleet.http.api.sign_in import ci as ci_api
+from simpletuner_fleet.http.api.sign_in import providers as sign_in_api
+from simpletuner_fleet.http.api.sign_in import terminals as terminals_api
 from simpletuner_fleet.http.api.workers import calls as worker_api
 from simpletuner_fleet.http.api.workers import log_intake as log_intake_api
 from simpletuner_fleet.http.api.workers import stream as worker_stream
@@ -79,6 +80,7 @@ ROUTES: tuple[Route, ...] = (
     *sessions_api.ROUTES,
     *sign_in_api.ROUTES,
     *terminals_api.ROUTES,
+    *ci_api.ROUTES,
     *accounts_api.ROUTES,
     *teams_api.ROUTES,
     *own_tokens_api.ROUTES,

@@ -206,6 +206,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/login",
         "GET /api/login/providers",
         "POST /api/login/terminals",
+        "POST /api/login/ci/{issuer}",
         "POST /api/login/terminals/claim",
         "POST /api/login/providers/{provider}/logout",
         "GET /api/start",
@@ -325,6 +326,7 @@ OWNED = {
 ENDPOINTS = tuple(route for route in GUARDS["notifications.own"] if "{" in route)
 """Another's endpoint is as unknown as one that is not there: `tests/http/api/test_notifications_api.py`."""
 NOBODYS = (
+    *("POST /api/login/providers/{provider}/logout", "POST /api/login/ci/{issuer}"),
     *("GET /api/configs/{name}", "GET /api/configs/{name}/versions", "GET /api/configs/{name}/diff"),
     *("PUT /api/me/views/{name}", "DELETE /api/me/views/{name}"),
     *("GET /api/data/{id}", "GET /api/data/{id}/objects/{sha256}", "PUT /api/data/objects/{sha256}"),

@@ -24,6 +24,14 @@ client_id = "fleet"
 client_secret_env = "LAB_SECRET"
 roles = {{ member = ["ml"] }}
 
+[ci.github]
+issuer = "https://ci.example"
+audience = "fleet"
+[[ci.github.rules]]
+claims = {{ repository = "org/*" }}
+user = "ci"
+permissions = ["queue.submit"]
+
 [proxy]
 user_header = "X-User"
 roles = {{ member = ["ml"] }}
@@ -45,6 +53,7 @@ def test_several_providers_and_a_proxy(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert (lab.title, lab.client_secret) == ("The lab", "quiet")
     assert corp.roles.role_for(frozenset()) is Role.VIEWER
+    assert read.ci[0].rules[0].claims == {"repository": "org/*"}
     assert read.proxy is not None
     assert read.proxy.user_header == "x-user"
     with pytest.raises(CliError, match="cannot be used") as refused:
@@ -56,6 +65,7 @@ def test_without_a_file_there_is_no_provider() -> None:
     assert read_sign_in_file(None) == SignInSettings()
 
 
+CI = "[ci.x]\nissuer = 'https://id'\naudience = 'x'\n"
 GOOD = 'issuer = "https://id"\nclient_id = "x"\nroles = {everybody = "viewer"}\n'
 
 
@@ -75,6 +85,8 @@ GOOD = 'issuer = "https://id"\nclient_id = "x"\nroles = {everybody = "viewer"}\n
         (f"[providers.a]\n{GOOD}[providers.b]\n{GOOD}", "same issuer"),
         ("[proxy]\nuser_header = 'Cookie'\nroles = {member = ['a']}", "headers of its own"),
         ("[proxy]\nuser_header = 'X-User'", "role"),
+        (f"{CI}rules = [{{claims = {{}}, user = 'ci', permissions = ['jobs.read']}}]", "claims"),
+        (f"{CI}rules = [{{claims = {{sub = 'x'}}, user = 'ci', permissions = ['job.read']}}]", "permission"),
     ],
 )
 def test_what_cannot_be_used_is_told(tmp_path: Path, text: str, why: str) -> None:

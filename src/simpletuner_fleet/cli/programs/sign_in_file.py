@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.cli.frame.errors import CliError, usage
+from simpletuner_fleet.core.people.permissions import is_permission
+from simpletuner_fleet.core.people.sign_in.ci import CiIssuer, CiRule
 from simpletuner_fleet.core.people.sign_in.providers import (
     PROXY,
     Provider,
@@ -56,7 +58,18 @@ class _ProxyEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     new_users: bool = True
 
 
+class _CiEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    issuer: Text
+    audience: Text
+    rules: tuple[CiRule, ...]
+    token_life: Annotated[float, Meta(ge=60, le=86_400)] = 900.0
+    leeway: Annotated[float, Meta(ge=0, le=300)] = 60.0
+    hosts: tuple[Text, ...] = ()
+    ca_file: Text = ""
+
+
 class _SignInFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    ci: dict[str, _CiEntry] = {}
     providers: dict[str, _ProviderEntry] = {}
     proxy: _ProxyEntry | None = None
 
@@ -77,6 +90,28 @@ def read_sign_in_file(path: str | None, trusted_proxies: Sequence[str] = ()) -> 
     return SignInSettings(
         providers=tuple(_provider(path, name, entry) for name, entry in read.providers.items()),
         proxy=_proxy(path, read.proxy) if read.proxy else None,
+        ci=tuple(_ci(path, name, entry) for name, entry in read.ci.items()),
+    )
+
+
+def _ci(path: str, name: str, entry: _CiEntry) -> CiIssuer:
+    _check_place(path, name, entry.issuer)
+    for rule in entry.rules:
+        unknown = next((one for one in rule.permissions if not is_permission(one)), None)
+        if unknown or not rule.claims:
+            raise _unusable(
+                path,
+                _("a rule of '%(name)s' names no claims, or an unknown permission", name=name),
+            )
+    return CiIssuer(
+        id=name,
+        issuer=entry.issuer,
+        audience=entry.audience,
+        rules=entry.rules,
+        token_life_s=entry.token_life,
+        leeway_s=entry.leeway,
+        hosts=tuple(one.lower() for one in entry.hosts),
+        ca_file=entry.ca_file,
     )
 
 
@@ -99,16 +134,20 @@ def _proxy(path: str, entry: _ProxyEntry) -> ProxyIdentity:
     )
 
 
-def _provider(path: str, name: str, entry: _ProviderEntry) -> Provider:
+def _check_place(path: str, name: str, issuer: str) -> None:
     if not ID.fullmatch(name) or name == PROXY:
         raise _unusable(
             path, _("'%(name)s' is no name for a provider: use small letters, digits and '-'", name=name)
         )
-    if not is_safe(entry.issuer):
+    if not is_safe(issuer):
         raise _unusable(
             path,
             _("the issuer of '%(name)s' must be an https address without '?' and '#'", name=name),
         )
+
+
+def _provider(path: str, name: str, entry: _ProviderEntry) -> Provider:
+    _check_place(path, name, entry.issuer)
     if "openid" not in entry.scopes:
         raise _unusable(path, _("the scopes of '%(name)s' must name openid", name=name))
     if entry.roles == RoleRules():

@@ -41,7 +41,7 @@ async def set_admin_token(fleet: Fleet, token: str) -> None:
             transaction.tx.save_api_token(fresh)
         else:
             transaction.tx.add_api_token(fresh)
-        transaction.record(_event(EventType.ADMIN_TOKEN_SET, fresh, ORCHESTRATOR))
+        transaction.record(token_event(EventType.ADMIN_TOKEN_SET, fresh, ORCHESTRATOR))
 
     await fleet.act(step)
 
@@ -73,7 +73,7 @@ async def create_token(
             owner=owner,
         )
         transaction.tx.add_api_token(token)
-        transaction.record(_event(EventType.TOKEN_CREATED, token, actor))
+        transaction.record(token_event(EventType.TOKEN_CREATED, token, actor))
         return token
 
     return await fleet.act(step), secret
@@ -93,13 +93,13 @@ async def revoke_token(fleet: Fleet, token_id: str, actor: Actor) -> ApiToken:
         if token.revoked_at is None:
             token = replace(token, revoked_at=transaction.now)
             transaction.tx.save_api_token(token)
-            transaction.record(_event(EventType.TOKEN_REVOKED, token, actor))
+            transaction.record(token_event(EventType.TOKEN_REVOKED, token, actor))
         return token
 
     return await fleet.act(step)
 
 
-def _event(type_: EventType, token: ApiToken, actor: Actor) -> Event:
+def token_event(type_: EventType, token: ApiToken, actor: Actor) -> Event:
     return Event(
         type=type_,
         actor=actor,

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import NotFound, NotVouchedFor
+from simpletuner_fleet.core.people.sign_in.ci import CiIssuer
 from simpletuner_fleet.core.people.sign_in.claims import LogoutOrder
 from simpletuner_fleet.core.people.sign_in.providers import PROXY, Provider, ProxyIdentity
 from simpletuner_fleet.orchestrator.sign_in.arriving import Doorway
@@ -15,7 +16,7 @@ from simpletuner_fleet.orchestrator.sign_in.journeys import Journeys
 from simpletuner_fleet.orchestrator.sign_in.terminals import Terminals
 
 if TYPE_CHECKING:
-    from simpletuner_fleet.orchestrator.sign_in.provider import OpenIdProvider
+    from simpletuner_fleet.orchestrator.sign_in.provider import Issuer, OpenIdProvider
 
 MOST_ORDERS = 100_000
 
@@ -23,6 +24,7 @@ MOST_ORDERS = 100_000
 class SignInSettings(Struct, frozen=True, kw_only=True):
     providers: tuple[Provider, ...] = ()
     proxy: ProxyIdentity | None = None
+    ci: tuple[CiIssuer, ...] = ()
 
 
 class Way(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,8 @@ class SignIn:
     ) -> None:
         settings = settings or SignInSettings()
         self._providers = _made(settings.providers, deadline_s)
+        self._cis = {one.id: one for one in settings.ci}
+        self._ci_issuers = _issuers(settings.ci, deadline_s)
         self.proxy = settings.proxy
         self._obeyed: dict[tuple[str, str], float] = {}
         """Logout tokens that were used, until they would have expired anyway."""
@@ -71,6 +75,17 @@ class SignIn:
     def provider_of(self, issuer: str) -> "OpenIdProvider | None":
         return next((one for one in self._providers.values() if one.settings.issuer == issuer), None)
 
+    def ci(self, ci_id: str) -> CiIssuer:
+        ci = self._cis.get(ci_id)
+        if ci is None:
+            raise NotFound("There is no such issuer whose tokens could be exchanged.")
+        return ci
+
+    async def read_ci(self, ci: CiIssuer, token: str) -> dict[str, Any]:
+        """Returns the claims of a token that this issuer has signed."""
+        claims, _ = await self._ci_issuers[ci.id].read(token)
+        return claims
+
     def obey_once(self, provider_id: str, order: LogoutOrder) -> None:
         """A logout token is good for one log-out."""
         now = self._now()
@@ -82,7 +97,7 @@ class SignIn:
         self._obeyed[named] = order.expires_at
 
     async def close(self) -> None:
-        for one in self._providers.values():
+        for one in (*self._providers.values(), *self._ci_issuers.values()):
             await one.asker.close()
 
 
@@ -93,6 +108,17 @@ def _made(providers: tuple[Provider, ...], deadline_s: float) -> dict[str, "Open
     from simpletuner_fleet.orchestrator.sign_in.provider import OpenIdProvider
 
     return {one.id: OpenIdProvider(one, deadline_s) for one in providers}
+
+
+def _issuers(cis: tuple[CiIssuer, ...], deadline_s: float) -> dict[str, "Issuer"]:
+    if not cis:
+        return {}
+    from simpletuner_fleet.orchestrator.sign_in.provider import Issuer  # for the same reason
+
+    return {
+        one.id: Issuer(one.issuer, one.hosts, one.ca_file, for_people=False, deadline_s=deadline_s)
+        for one in cis
+    }
 
 
 def doorway(provider: Provider) -> Doorway:

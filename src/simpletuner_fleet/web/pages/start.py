@@ -6,8 +6,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import LinkUsed, NotFound
-from simpletuner_fleet.http.api.admin import sign_in
 from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.api.sign_in import providers as sign_in
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator.people import logins
 from simpletuner_fleet.orchestrator.people.logins import StartKey

@@ -1,9 +1,13 @@
 """Logging in with an OpenID provider: the whole walk, and what a change at the provider does here."""
 
+from typing import Any
+
 import httpx2
 
+from simpletuner_fleet.core.people.sign_in.ci import CiRule
 from simpletuner_fleet.core.people.sign_in.providers import TeamGroups
 from tests.http.sign_in_kit import OWN_PAGE, problem, scene
+from tests.openid_provider import unsigned
 
 
 async def me(browser: httpx2.AsyncClient) -> dict[str, object]:
@@ -208,7 +212,7 @@ async def test_the_provider_ends_sessions_by_its_own_word_once() -> None:
         await me(second)
         await it.log_in(first)
         assert problem(await provider.post(at, data={"logout_token": token})) == (403, "not_vouched_for")
-        for bent in (
+        lies: list[dict[str, Any]] = [
             {"nonce": "x"},
             {"events": {}},
             {"aud": "another"},
@@ -216,7 +220,8 @@ async def test_the_provider_ends_sessions_by_its_own_word_once() -> None:
             {"exp": 5, "iat": 5},
             {"jti": None},
             {"sub": None},
-        ):
+        ]
+        for bent in lies:
             refused = await provider.post(at, data={"logout_token": it.provider.logout_token(**bent)})
             assert problem(refused) == (403, "not_vouched_for"), bent
         await me(second)
@@ -225,3 +230,51 @@ async def test_the_provider_ends_sessions_by_its_own_word_once() -> None:
         for browser in (first, second):
             assert problem(await browser.get("/api/me")) == (401, "session_ended")
         assert problem(await provider.post(at, data={"nothing": "x"})) == (400, "malformed")
+
+
+async def test_a_ci_job_exchanges_its_token_for_a_short_one_that_acts_for_a_user() -> None:
+    rule = CiRule(
+        claims={"repository": "org/*", "ref": "main"}, user="ci", permissions=("jobs.read", "admin.users")
+    )
+    async with scene(ci=[rule]) as it, it.browser() as job:
+        now = int(it.running.clock.now())
+        good = {
+            "iss": it.provider.issuer,
+            "aud": "https://fleet",
+            "sub": "repo:org/cats",
+            "iat": now,
+            "exp": now + 300,
+            "repository": "org/cats",
+            "ref": "main",
+        }
+
+        async def exchange(bent: dict[str, object]) -> httpx2.Response:
+            return await job.post("/api/login/ci/ci", json={"token": it.provider.sign({**good, **bent})})
+
+        assert problem(await exchange({})) == (409, "user_disabled")
+        await it.running.post(
+            "/api/admin/users", {"name": "ci", "role": "member", "password": "correct horse battery"}
+        )
+        first = (await exchange({})).json()
+        assert (first["name"], first["permissions"]) == ("ci ci: repo:org/cats", ["jobs.read", "admin.users"])
+        async with it.running.as_user(first["token"]) as program:
+            assert (await program.get("/api/jobs")).status_code == 200
+            assert problem(await program.get("/api/admin/users")) == (403, "forbidden"), "its user may not"
+            it.running.clock.at += 901
+            assert problem(await program.get("/api/jobs")) == (401, "invalid_token")
+        later: dict[str, object] = {"exp": now + 2000}
+        bends: list[tuple[dict[str, object], str]] = [
+            ({**later, "aud": "fleet"}, "not_vouched_for"),
+            ({"exp": now}, "not_vouched_for"),
+            ({**later, "iss": "https://elsewhere"}, "not_vouched_for"),
+            ({**later, "repository": "evil/cats"}, "no_role"),
+            ({**later, "ref": None}, "no_role"),
+        ]
+        for bent, code in bends:
+            assert problem(await exchange(bent)) == (403, code), bent
+        unproven = {"token": unsigned({**good, **later})}
+        assert problem(await job.post("/api/login/ci/ci", json=unproven)) == (403, "not_vouched_for")
+        assert problem(await job.post("/api/login/ci/other", json=unproven)) == (404, "not_found")
+        assert (await exchange(later)).status_code == 200
+        rows = (await it.running.get("/api/admin/tokens"))["tokens"]
+        assert len([one for one in rows if one["name"].startswith("ci ")]) == 1, "the row of the expired one"

@@ -11,8 +11,8 @@ from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
 from simpletuner_fleet.engine.owners import permissions_of
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie, session_secret
-from simpletuner_fleet.http.api.admin.sign_in import logout_address
 from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.sign_in.providers import logout_address
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.people import accounts, logins

@@ -1,0 +1,55 @@
+"""A token of a continuous integration's own issuer becomes a short-lived token of ours."""
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import UserDisabled
+from simpletuner_fleet.core.events import Actor, EventType
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.sign_in.ci import CiAdmission, CiIssuer
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.people.api_tokens import token_event
+from simpletuner_fleet.ports import ApiToken
+
+
+async def exchange(fleet: Fleet, ci: CiIssuer, admission: CiAdmission, ip: str) -> tuple[ApiToken, str]:
+    """Takes over the row of one that has expired, so that their number is that of those in use at a time."""
+    secret = fleet.ids.token(tokens.API)
+
+    def step(transaction: Transaction) -> ApiToken:
+        tx, now = transaction.tx, transaction.now
+        user = tx.user_by_name(admission.rule.user)
+        if user is None or user.disabled_at is not None:
+            raise UserDisabled(
+                "The user that this rule acts for is not there or is disabled.",
+                next_step="Create the user, or name another in the rule.",
+            )
+        fresh = ApiToken(
+            id=transaction.ids.new("t"),
+            name=admission.token_name,
+            token_hash=tokens.hashed(secret),
+            permissions=admission.rule.permissions,
+            created_at=now,
+            expires_at=now + ci.token_life_s,
+            owner=user.id,
+        )
+        over = next((one for one in tx.api_tokens() if _is_over(one, fresh, now)), None)
+        if over is None:
+            tx.add_api_token(fresh)
+        else:
+            fresh = replace(fresh, id=over.id)
+            tx.save_api_token(fresh)
+        actor = Actor(user.id, admission.token_name, ip)
+        transaction.record(token_event(EventType.TOKEN_CREATED, fresh, actor))
+        return fresh
+
+    return await fleet.act(step), secret
+
+
+def _is_over(known: ApiToken, fresh: ApiToken, now: float) -> bool:
+    return (
+        (known.name, known.owner) == (fresh.name, fresh.owner)
+        and known.expires_at is not None
+        and known.expires_at <= now
+        and known.revoked_at is None
+    )
