@@ -19,8 +19,8 @@ from simpletuner_fleet.client.table.fleet_answers import (
 from simpletuner_fleet.client.table.job_answers import (
     AttemptsView,
     ExplainView,
+    FoundJobsPage,
     JobEventsView,
-    JobsPage,
     OutlookView,
     StatsView,
     SubmitAnswer,
@@ -32,14 +32,33 @@ from simpletuner_fleet.client.table.result_answers import (
     MetricsView,
 )
 
-LIST_JOBS: RouteCall[JobsPage] = RouteCall(
+LIST_JOBS: RouteCall[FoundJobsPage] = RouteCall(
     "GET",
     "/api/jobs",
-    JobsPage,
-    query=("status", "owner", "worker_id", "config_name", "since", "cursor", "limit"),
+    FoundJobsPage,
+    query=(
+        "status",
+        "owner",
+        "worker",
+        "config",
+        "trainer",
+        "label",
+        "tag",
+        "reason",
+        "since",
+        "until",
+        "ended_since",
+        "ended_until",
+        "q",
+        "worker_id",
+        "config_name",
+        "sort",
+        "cursor",
+        "limit",
+    ),
     body=(),
 )
-"""Jobs, newest first."""
+"""Jobs, newest first or in another order."""
 GET_JOB: RouteCall[WholeJobView] = RouteCall("GET", "/api/jobs/{id}", WholeJobView, query=(), body=())
 """One job."""
 EXPLAIN: RouteCall[ExplainView] = RouteCall("GET", "/api/jobs/{id}/explain", ExplainView, query=(), body=())

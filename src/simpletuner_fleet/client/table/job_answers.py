@@ -84,6 +84,9 @@ class JobView(Struct, frozen=True, kw_only=True):
     time_limit_s: float | None
     on_time_limit: str
     depends_on: list[str]
+    tags: list[str]
+    note: str
+    """What somebody wrote on it, for people."""
     checkpoint_step: int | None = None
     """The newest step that is safely off the worker."""
     resumed: str | None = None
@@ -100,6 +103,17 @@ class JobsPage(Struct, frozen=True, kw_only=True):
     jobs: list[JobView]
     next: str | None
     """Give it back as `cursor` for what follows; null at the end."""
+
+
+class FoundJobsPage(JobsPage, frozen=True, kw_only=True):
+    previous: str | None
+    """Give it back as `cursor` for what comes before; null at the beginning."""
+    total: int
+    """How many jobs fit, all pages together."""
+    first: int
+    """The number of the first job of this page among them, from 1; 0 where there are none."""
+    by_state: dict[str, int]
+    """How many jobs of each status fit all that was asked for but the status."""
 
 
 class PublicationView(Struct, frozen=True, kw_only=True):

@@ -69,6 +69,8 @@ class ManifestView(Struct, frozen=True, kw_only=True):
     created_at: str | None
     total_bytes: int
     files: list[FileEntry]
+    pinned_by: str = ""
+    """The id of who keeps it from being deleted by age or number; empty: nobody."""
 
 
 class ManifestsView(Struct, frozen=True, kw_only=True):
