@@ -301,6 +301,20 @@ class IdempotencyMismatch(Conflict):
     code = "idempotency_mismatch"
 
 
+class CountChanged(Conflict):
+    """The number of matching jobs has changed since it was confirmed."""
+
+    code = "count_changed"
+    next_step = "Look at the list again, and confirm the new number."
+
+
+class ApprovedAsItIs(Conflict):
+    """This job was approved as it is."""
+
+    code = "approved_as_it_is"
+    next_step = "Ask somebody who may approve jobs to edit it, or cancel it and submit another."
+
+
 class CannotBePlaced(Conflict):
     """No worker can take this job now, and the request asked not to wait."""
 

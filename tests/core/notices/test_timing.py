@@ -19,7 +19,7 @@ from simpletuner_fleet.core.notices.timing import (
     GIVEN_UP_AFTER_S,
     PAUSES_S,
     TROUBLE_AFTER_S,
-    Send,
+    SendNow,
     Wait,
     after_failure,
     after_success,
@@ -114,8 +114,8 @@ def test_what_quiet_hours_held_back_is_one_message_and_the_rest_is_told_by_itsel
     morning = notice(at("2026-01-11T08:00"), 3)
     held = [*night, morning]
     assert next_message(rules, held, at("2026-01-11T06:00"), UTC) == Wait(at("2026-01-11T07:00"))
-    assert next_message(rules, night, at("2026-01-11T07:00"), UTC) == Send(2, held_back=True)
-    assert next_message(rules, [morning], at("2026-01-11T08:00"), UTC) == Send(1)
+    assert next_message(rules, night, at("2026-01-11T07:00"), UTC) == SendNow(2, held_back=True)
+    assert next_message(rules, [morning], at("2026-01-11T08:00"), UTC) == SendNow(1)
 
 
 def test_what_came_by_day_and_could_not_be_sent_waits_for_the_morning() -> None:
@@ -125,7 +125,7 @@ def test_what_came_by_day_and_could_not_be_sent_waits_for_the_morning() -> None:
 
 
 def test_without_rules_each_is_told_by_itself_at_once() -> None:
-    assert next_message(RULES, [notice(10.0, 1), notice(10.0, 2)], 11.0, UTC) == Send(1)
+    assert next_message(RULES, [notice(10.0, 1), notice(10.0, 2)], 11.0, UTC) == SendNow(1)
 
 
 def test_each_failure_waits_longer_and_after_days_it_is_paused_with_its_reason() -> None:

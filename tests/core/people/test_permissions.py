@@ -58,7 +58,7 @@ def test_a_member_works_with_jobs_configs_and_data_and_never_on_the_servers_own_
     more = set(role_permissions(Role.MEMBER)) - set(role_permissions(Role.VIEWER))
     assert more == {
         *("queue.submit", "queue.submit.command", "queue.cancel", "jobs.cancel", "jobs.retry"),
-        *("configs.write", "data.write", "secrets.read"),
+        *("jobs.edit", "configs.write", "data.write", "secrets.read"),
     }
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from simpletuner_fleet.core.bounds import FreeText, Name, Reading, Seconds, Whole
 from simpletuner_fleet.core.configs.bundle import Bundle
-from simpletuner_fleet.core.errors import Conflict, WrongJobState
+from simpletuner_fleet.core.errors import ApprovedAsItIs, WrongJobState
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision, job_event
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, OnPartition, OnTimeLimit, Target
@@ -26,13 +26,6 @@ OF_THE_JOB = (
     *("name", "priority", "max_retries", "retry_on_failure", "time_limit_s", "on_time_limit"),
     "on_partition",
 )
-
-
-class ApprovedAsItIs(Conflict):
-    """This job was approved as it is."""
-
-    code = "approved_as_it_is"
-    next_step = "Ask somebody who may approve jobs to edit it, or cancel it and submit another."
 
 
 class JobEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

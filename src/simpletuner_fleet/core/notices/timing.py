@@ -25,7 +25,7 @@ TROUBLE_AFTER_S = 15 * 60.0
 MAX_ERROR_CHARS = 300
 
 
-class Send(Struct, frozen=True):
+class SendNow(Struct, frozen=True):
     """Send the first so many of what waits, in one message."""
 
     count: int
@@ -59,7 +59,7 @@ def due_at(rules: NoticeRules, at: float, zone: tzinfo) -> float:
     return quiet_until(rules.quiet, at, zone)
 
 
-def next_message(rules: NoticeRules, held: Sequence[Notice], now: float, zone: tzinfo) -> Send | Wait:
+def next_message(rules: NoticeRules, held: Sequence[Notice], now: float, zone: tzinfo) -> SendNow | Wait:
     """`held` is what waits to be told, oldest first, and at least one.
 
     What quiet hours or a digest have held back is one message; everything else is told by itself.
@@ -70,11 +70,11 @@ def next_message(rules: NoticeRules, held: Sequence[Notice], now: float, zone: t
     first = held[0]
     due = due_at(rules, first.at, zone)
     if due <= first.at:
-        return Send(1)
+        return SendNow(1)
     if due > now:
         return Wait(due)
     late = next((at for at, one in enumerate(held) if due_at(rules, one.at, zone) > now), len(held))
-    return Send(late, held_back=True)
+    return SendNow(late, held_back=True)
 
 
 def may_try(state: DeliveryState, now: float) -> float:

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import Conflict, FleetError
+from simpletuner_fleet.core.errors import CountChanged, FleetError
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs.finding import NEWEST_FIRST, JobPlace, JobSearch, read_place, write_place
 from simpletuner_fleet.core.jobs.job import TERMINAL, Job, JobState
@@ -20,13 +20,6 @@ REFUSALS_TOLD = 20
 
 FilterOf = Callable[[View], JobFilter]
 JobStep = Callable[[Transaction, Job], None]
-
-
-class CountChanged(Conflict):
-    """The number of matching jobs has changed since it was confirmed."""
-
-    code = "count_changed"
-    next_step = "Look at the list again, and confirm the new number."
 
 
 class MassAct(StrEnum):
