@@ -28,11 +28,8 @@ NOBODYS = frozenset(
         *("user", "user_by_name", "user_by_subject", "users", "setting", "settings_with_prefix"),
         *("audit_page", "audit_count", "audit_stats", "audit_range", "audit_hashes", "audit_head"),
         *("stored_bytes_of", "stored_bytes_of_team", "unused_objects", "object_has_owner", "endings"),
-        *(
-            "endpoint",
-            "endpoints",
-            "deliveries",
-        ),  # an endpoint is shown to its owner alone: orchestrator/notices
+        # An endpoint is shown to its owner alone (orchestrator/notices), and so is a saved view (orchestrator/steering).
+        *("endpoint", "endpoints", "deliveries", "saved_views", "stored_bytes_of_jobs"),
         *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
         *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
     }

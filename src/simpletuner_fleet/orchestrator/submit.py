@@ -158,7 +158,7 @@ def _submit(
         seq=0 if request.dry_run else transaction.tx.next_seq(),
         now=transaction.now,
     )
-    job, approval = _admitted(transaction, job, by, for_approval=request.for_approval)
+    job, approval = admitted(transaction, job, by, for_approval=request.for_approval)
     job = _behind_those_who_wait(transaction, job)
     used = _config_used(config.name, config.version, config.saved_by, by)
     if request.dry_run:
@@ -190,14 +190,14 @@ def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: 
         seq=transaction.tx.next_seq(),
         now=transaction.now,
     )
-    job, approval = _admitted(transaction, job, by)
+    job, approval = admitted(transaction, job, by)
     job = _behind_those_who_wait(transaction, job)
     _add(transaction, job, stored, by.actor, resume, approval, retry_of=old.id)
     place_waiting_jobs(transaction)
     return transaction.job(job.id)
 
 
-def _admitted(
+def admitted(
     transaction: Transaction, job: Job, by: Submitter, *, for_approval: bool = False
 ) -> tuple[Job, Approval | None]:
     """Checked in the transaction that admits the job: however many come at once, none passes a ceiling.

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.core.notices.checking import MAIL
+from simpletuner_fleet.core.mail_addresses import MAIL
 from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})

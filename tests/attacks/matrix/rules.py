@@ -256,7 +256,7 @@ ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404))
 UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409))
 OWN_UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409), own_only=True)
 OWN_ALWAYS = Rule((200, 200, 200, 200, 200, 200, 200, 200), own_only=True)
-OWN_WHILE_WAITING = Rule((200, 200, 409, 409, 409, 409, 409, 409), own_only=True)
+OWN_UNTIL_APPROVED = Rule((200, 409, 409, 409, 409, 409, 409, 409), own_only=True)
 OWN_ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404), own_only=True)
 OWN_AFTER_THE_END = Rule((409, 409, 409, 409, 409, 200, 200, 200), own_only=True)
 OWN_ONCE_COMPLETED = Rule((409, 409, 409, 409, 409, 200, 409, 409), own_only=True)
@@ -292,7 +292,7 @@ RULES: dict[str, Rule] = {
     "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
     "POST /api/jobs/{id}/tags": OWN_ALWAYS,
     "PUT /api/jobs/{id}/note": OWN_ALWAYS,
-    "PATCH /api/jobs/{id}": OWN_WHILE_WAITING,
+    "PATCH /api/jobs/{id}": OWN_UNTIL_APPROVED,
     "PUT /api/jobs/{id}/artifacts/{manifest_id}/pin": OWN_ONCE_STORED,
     "DELETE /api/jobs/{id}/artifacts/{manifest_id}/pin": OWN_ONCE_STORED,
     "POST /api/jobs/{id}/publish": OWN_ONCE_COMPLETED,

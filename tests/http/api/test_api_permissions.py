@@ -15,7 +15,7 @@ from simpletuner_fleet.http.edge.routes import Access, Route
 OPEN = {
     *("/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"),
     *("/api/login/providers", "/api/login/providers/{provider}/logout"),
-    *("/api/login/terminals", "/api/login/terminals/claim"),
+    *("/api/login/terminals", "/api/login/terminals/claim", "/api/login/ci/{issuer}"),
 }
 NEEDS_EVERYTHING = "/api/admin/users/link"
 """It makes an admin: who may manage users alone would become mightier than they are."""

@@ -9,7 +9,7 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.lookup import segment
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, current
 
 PATH = "/api/notifications"
 DEFAULT_EVENTS = ["job.failed", "job.completed"]
@@ -42,7 +42,7 @@ HISTORY = (
     field("took_s", "TOOK", right=True),
     field("message_id", "MESSAGE"),
 )
-EVENTS = (field("event"), Column("MEANING", lambda one: _(one.get("title", ""))))
+EVENTS = (field("event"), Column("MEANING", lambda one: current().gettext(one.get("title") or "-")))
 
 
 def list_(args: argparse.Namespace) -> int:

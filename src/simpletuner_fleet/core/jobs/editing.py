@@ -17,6 +17,8 @@ from simpletuner_fleet.core.jobs.decision import NOTHING, Decision, job_event
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, OnPartition, OnTimeLimit, Target
 from simpletuner_fleet.core.jobs.submission import new_job
 from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter, permitted
+from simpletuner_fleet.core.people.approvals import Approval
+from simpletuner_fleet.core.people.teams import Team, check_use, priority_ceiling
 from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.core.policy import Policy
 
@@ -50,15 +52,28 @@ class JobEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def edited(
-    job: Job, edit: JobEdit, by: Submitter, bundle: Bundle, policy: Policy, *, local_enabled: bool
+    job: Job,
+    edit: JobEdit,
+    by: Submitter,
+    bundle: Bundle,
+    policy: Policy,
+    *,
+    local_enabled: bool,
+    team: Team | None = None,
 ) -> Decision:
-    """Returns the job as it would have been submitted with these changes, or raises what is wrong with them."""
+    """Returns the job as it would have been submitted with these changes, or raises what is wrong with them.
+
+    `team`: the one that the job is for.
+    """
     if job.state not in WAITING:
         raise WrongJobState(f"The job is {job.state}; only a waiting job can be edited.", state=job.state)
     if policy.require_approval and not by.may_approve and job.hold is not Hold.APPROVAL:
         raise ApprovedAsItIs
+    request = _request(job, edit, by, local_enabled=local_enabled, ceiling=priority_ceiling(team, by.ids))
+    if team:
+        check_use(team, trainer=bundle.trainer, target=request.target)
     anew = new_job(
-        _request(job, edit, by, local_enabled=local_enabled),
+        request,
         bundle,
         policy,
         job_id=job.id,
@@ -85,13 +100,14 @@ def edited(
     return Decision(job=after, events=(job_event(EventType.JOB_EDITED, job, by.actor, changed=changed),))
 
 
-def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool) -> SubmitRequest:
+def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, ceiling: int) -> SubmitRequest:
     """What would have to be submitted. Only what is changed must be permitted to whoever changes it."""
     requires, changes = job.requires, edit.changes
     allowed = permitted(
         SubmitRequest(**{name: changes[name] for name in ("target", "priority") if name in changes}),
         by,
         local_enabled=local_enabled,
+        priority_ceiling=ceiling,
     )
     if "target" in changes:
         changes["target"] = allowed.target
@@ -110,6 +126,21 @@ def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool) -> 
         name=job.name,
     )
     return replace(as_it_is, **changes)
+
+
+def check_approval(before: Job, after: Job, pending: Approval | None, needed: Approval | None) -> None:
+    """An approval is for the job as it was shown: what would need another one is submitted anew.
+
+    `pending`: what the job waits for now; `needed`: what it would wait for, submitted as it is after the edit.
+    """
+    if (before.requires, before.time_limit_s) == (after.requires, after.time_limit_s):
+        return
+    if before.hold is Hold.APPROVAL:
+        asked = pending.requirements if pending else ()
+        if (pending and pending.votes) or (needed.requirements if needed else ()) != asked:
+            raise ApprovedAsItIs
+    elif needed:
+        raise ApprovedAsItIs
 
 
 def _differences(before: Job, after: Job) -> dict[str, Any]:

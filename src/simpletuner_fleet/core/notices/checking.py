@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.mail_addresses import MAIL
 from simpletuner_fleet.core.notices.endpoint import FOR_PROGRAMS, Channel, NoticeRules
 from simpletuner_fleet.core.notices.kinds import AUDIT, KINDS, possible_events
 
@@ -13,7 +14,6 @@ MAX_OF_ONE_OWNER = 20
 HOST = r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])"
 URL = re.compile(rf"https?://{HOST}(?::[0-9]{{1,5}})?(?:[/?][!-~]*)?", re.ASCII)
 SYSLOG = re.compile(rf"(?:tls|tcp)://{HOST}(?::[0-9]{{1,5}})?/?", re.ASCII)
-MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}", re.ASCII)
 SHAPES = {
     Channel.EMAIL: (MAIL, "an e-mail address, such as anna@example.org"),
     Channel.SYSLOG: (SYSLOG, "tls://HOST:6514 or tcp://HOST:601"),

@@ -5,11 +5,13 @@ import msgspec
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.jobs import editing
 from simpletuner_fleet.core.jobs.editing import JobEdit
-from simpletuner_fleet.core.jobs.job import Job, Target
+from simpletuner_fleet.core.jobs.job import Hold, Job, Target
 from simpletuner_fleet.core.jobs.submit_request import SUBMIT_LOCAL, Submitter
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import holds_now
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with_approval
+from simpletuner_fleet.orchestrator.submit import admitted
 
 
 async def edit(fleet: Fleet, job_id: str, wished: JobEdit, by: Submitter, *, local_enabled: bool) -> Job:
@@ -17,11 +19,28 @@ async def edit(fleet: Fleet, job_id: str, wished: JobEdit, by: Submitter, *, loc
         job = transaction.job(job_id)
         bundle = msgspec.json.decode(transaction.tx.job_bundle(job_id) or b"{}", type=Bundle)
         asked = _away_from_home(transaction, job, wished)
-        decision = editing.edited(job, asked, by, bundle, transaction.policy, local_enabled=local_enabled)
+        team = transaction.organisation.teams.get(job.team) if job.team else None
+        decision = editing.edited(
+            job, asked, by, bundle, transaction.policy, local_enabled=local_enabled, team=team
+        )
+        if decision.job:
+            _check_admission(transaction, job, decision.job, by)
         transaction.apply(decision)
         return transaction.job(job_id)
 
     return await fleet.act(step)
+
+
+def _check_admission(transaction: Transaction, before: Job, after: Job, by: Submitter) -> None:
+    """A small job that is let in must not become a large one that would not be."""
+    by_setting = transaction.policy.require_approval and not by.may_approve
+    anew = msgspec.structs.replace(after, hold=Hold.APPROVAL if by_setting else Hold.NONE)
+    if after.requires.gpus > before.requires.gpus:
+        _, needed = admitted(transaction, anew, by)
+    else:
+        others = [BY_SETTING] if by_setting else []
+        _, needed = with_approval(transaction, anew, others, is_approver=by.may_approve)
+    editing.check_approval(before, after, transaction.tx.approval(before.id), needed)
 
 
 def _away_from_home(transaction: Transaction, job: Job, wished: JobEdit) -> JobEdit:

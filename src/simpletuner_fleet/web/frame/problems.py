@@ -16,6 +16,7 @@ from simpletuner_fleet.web.frame.cookies import cookies_of
 from simpletuner_fleet.web.frame.environment import environment
 from simpletuner_fleet.web.frame.navigation import navigation
 from simpletuner_fleet.web.frame.page import PAGE_HEADERS, THEME_COOKIE, THEMES
+from simpletuner_fleet.web.guide.help_links import help_link
 
 UNAUTHORIZED = 401
 SEE_OTHER = 303
@@ -44,6 +45,7 @@ def problem_page(
                 principal=principal,
                 navigation=places,
                 here="/",
+                help=help_link(path),
                 insecure=False,
                 now="",
                 caller=principal.id if places else "",

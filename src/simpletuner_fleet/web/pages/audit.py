@@ -32,6 +32,7 @@ EVENT_GROUPS = {
     "team": N_("Teams"),
     "quota": N_("Quotas"),
     "approval_rule": N_("Approvals"),
+    "notification": N_("Notifications"),
     "limits": N_("Limits"),
     "server": N_("Server"),
 }

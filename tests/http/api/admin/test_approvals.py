@@ -66,3 +66,40 @@ async def test_a_rule_holds_a_job_until_enough_others_have_approved_it(tmp_path:
         assert json.loads(free.body)["status"] == "queued"
     finally:
         await house.close()
+
+
+async def test_a_job_that_was_let_in_small_does_not_grow_past_the_rules_by_an_edit(tmp_path: Path) -> None:
+    house = await House(tmp_path / "house", 1, Policy()).open()
+    try:
+        ann = await house.user("ann", "member")
+        rule = {"name": "large", "gpus_over": 1, "by": "admins"}
+        rule = await house.good("POST", "/api/approvals/rules", rule)
+        config = {**COMMAND, "resources": {"gpus": 1}}
+
+        async def submit(gpus: int) -> str:
+            body = {"config": config, "target": "worker", "gpus": gpus}
+            return str((await house.good("POST", "/api/queue/submit", body, ann))["job_id"])
+
+        async def edit(job: str, change: dict[str, object]) -> tuple[int, str]:
+            answer = await house.ask("PATCH", f"/api/jobs/{job}", change, ann)
+            return answer.status, json.loads(answer.body).get("code", "")
+
+        small, large = await submit(1), await submit(2)
+        assert await edit(small, {"gpus": 8}) == (409, "approved_as_it_is")
+        assert (await edit(small, {"name": "mine"}))[0] == 200
+        assert (await edit(large, {"gpus": 4}))[0] == 200, (
+            "nobody has approved it yet, and it still waits for that"
+        )
+        assert await edit(large, {"gpus": 1}) == (409, "approved_as_it_is"), (
+            "it would need no approval any more"
+        )
+        await house.good("POST", f"/api/approvals/{large}/approve", {})
+        assert await edit(large, {"gpus": 8}) == (409, "approved_as_it_is"), "four were approved"
+        assert await edit(large, {"time_limit_s": 9e6}) == (409, "approved_as_it_is")
+
+        quota = {"kind": "gpus", "scope": "all", "ceiling": 4, "action": "refuse"}
+        await house.good("POST", "/api/quotas", quota)
+        await house.good("DELETE", f"/api/approvals/rules/{rule['id']}")
+        assert await edit(small, {"gpus": 16}) == (409, "quota_reached")
+    finally:
+        await house.close()

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from urllib.parse import unquote, urlsplit
 
 from simpletuner_fleet.cli.frame.errors import usage
-from simpletuner_fleet.core.notices.checking import MAIL
+from simpletuner_fleet.core.mail_addresses import MAIL
 from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
