@@ -84,7 +84,7 @@ def test_a_page_has_a_policy_without_exceptions(fleet: Console, row: PageRow) ->
 async def test_a_stranger_is_led_to_the_log_in(stage: Stage) -> None:
     async with stage.running.as_user(None) as stranger:
         for row in LANDED:
-            path = row.path.replace("{id}", "x").replace("{name}", "x")
+            path = row.path.replace("{id}", "x").replace("{name}", "x").replace("{page}", "first-hour")
             answer = await stranger.get(path, headers={"accept": "text/html"})
             if row.role == "nobody":
                 assert answer.status_code == 200, path

@@ -28,7 +28,7 @@ NOTICES = (
         flags=("--smtp-from",),
         env="SIMPLETUNER_SMTP_FROM",
         metavar="ADDRESS",
-        on_console=True,
+        on_console=False,
     ),
     Setting(
         "notify_networks",

@@ -42,7 +42,14 @@ HISTORY = (
     field("took_s", "TOOK", right=True),
     field("message_id", "MESSAGE"),
 )
-EVENTS = (field("event"), Column("MEANING", lambda one: current().gettext(one.get("title") or "-")))
+
+
+def _meaning(event: dict[str, Any]) -> str:
+    title = str(event.get("title") or "")
+    return current().gettext(title) if title else ""
+
+
+EVENTS = (field("event"), Column("MEANING", _meaning))
 
 
 def list_(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tarfile
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -88,7 +89,7 @@ def unpack_archive(source: Path, folder: Path) -> BackupManifest:
                 )
             for member in manifest.members:
                 _unpack(archive, member, folder)
-    except (OSError, EOFError, tarfile.TarError, KeyError, msgspec.MsgspecError) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError, msgspec.MsgspecError) as error:
         raise BackupUnusable(f"{source} cannot be read whole: {error}.") from error
     return manifest
 

@@ -175,6 +175,12 @@ JOBS_AND_WORKERS = (
         setting="require_approval",
     ),
     Fact(
+        title=N_("A wait is long after"),
+        value=lambda deps, call: deps.fleet.policy.waits_long_s,
+        look="duration",
+        setting="waits_long_s",
+    ),
+    Fact(
         title=N_("Jobs, configs and data are seen by"),
         value=lambda deps, call: _(VISIBILITIES[deps.fleet.policy.default_visibility]),
         setting="default_visibility",

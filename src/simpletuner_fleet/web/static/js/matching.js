@@ -11,7 +11,7 @@ const go = form?.querySelector("[data-matching-go]");
 let counted = null;
 
 function search() {
-  return JSON.parse(form.dataset.search);
+  return JSON.parse(form.dataset.matching);
 }
 
 function act() {
