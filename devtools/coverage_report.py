@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".dev" / "coverage"
 PACKAGE = "simpletuner_fleet"
 LEAST_COVERED = 10
-PYTEST = ("-m", "pytest", "-n", "3", "--dist", "worksteal", "-m", "not long")
+PYTEST = ("-m", "pytest", "-n", "4", "--dist", "worksteal", "-m", "not long")
 
 
 class FileCoverage(Struct, frozen=True):
