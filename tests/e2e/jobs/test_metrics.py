@@ -67,7 +67,7 @@ def test_points_made_while_the_orchestrator_and_the_agent_were_dead_arrive_witho
 ) -> None:
     world = bare_world
     world.start_server(SIMPLETUNER_HEARTBEAT_INTERVAL="1", SIMPLETUNER_HEARTBEAT_TIMEOUT="60")
-    worker = world.start_worker("steady")
+    worker = world.start_worker("steady", "--restarted-within", "25")
     job_id = world.submit(demo())
     wait_until(lambda: (world.job(job_id)["progress"] or {}).get("step"), "progress is told", LONG)
     attempt = world.attempts(job_id)[0]
