@@ -242,6 +242,8 @@ class Rule(Struct, frozen=True):
     """A member does it to their own jobs alone."""
     by_approvers: bool = False
     """While it waits for an approval, only who may approve every job does it; the route itself asks for no permission."""
+    as_approved: bool = False
+    """Once it was approved, only who may approve every job does it."""
     attempt: tuple[int, ...] = ()
     """Empty: an attempt's token does not open it."""
 
@@ -256,7 +258,7 @@ ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404))
 UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409))
 OWN_UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409), own_only=True)
 OWN_ALWAYS = Rule((200, 200, 200, 200, 200, 200, 200, 200), own_only=True)
-OWN_UNTIL_APPROVED = Rule((200, 409, 409, 409, 409, 409, 409, 409), own_only=True)
+OWN_UNTIL_APPROVED = Rule((200, 200, 409, 409, 409, 409, 409, 409), own_only=True, as_approved=True)
 OWN_ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404), own_only=True)
 OWN_AFTER_THE_END = Rule((409, 409, 409, 409, 409, 200, 200, 200), own_only=True)
 OWN_ONCE_COMPLETED = Rule((409, 409, 409, 409, 409, 200, 409, 409), own_only=True)
@@ -367,6 +369,8 @@ def expected(route: str, caller: str, state: JobState | None) -> int | None:
         return 403
     if rule.by_approvers and state is JobState.BLOCKED and "queue.approve" not in HOLDS[caller]:
         return 403
+    if rule.as_approved and state is JobState.QUEUED and "queue.approve" not in HOLDS[caller]:
+        return 409
     return rule.answer(state)
 
 

@@ -22,6 +22,8 @@ NEEDS_EVERYTHING = "/api/admin/users/link"
 OF_ONESELF = {
     "POST /api/login/terminals/answer": 422,
     "DELETE /api/me/sessions/{id}": 404,
+    "PUT /api/me/views/{name}": 422,
+    "DELETE /api/me/views/{name}": 404,
     "GET /api/teams/{id}": 404,
     "PATCH /api/teams/{id}": 404,
     "PUT /api/teams/{id}/members/{user}": 422,
