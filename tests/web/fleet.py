@@ -149,7 +149,7 @@ async def _workers_come(crew: Crew, state: FleetState) -> None:
         ("atlas-1", A100, {"labels": {"gpu_type": "a100", "room": "north"}}),
         ("atlas-2", A100, {"labels": {"gpu_type": "a100", "room": "north"}}),
         ("titan", H100, {"labels": {"gpu_type": "h100", "room": "south"}}),
-        ("transaction-anna", RTX4090, {"labels": {"gpu_type": "rtx4090"}}),
+        ("tower-anna", RTX4090, {"labels": {"gpu_type": "rtx4090"}}),
         ("transaction-bruno", RTX4090, {"labels": {"gpu_type": "rtx4090"}}),
         ("spot-7f3a", L40S, {"worker_type": "ephemeral", "labels": {"gpu_type": "l40s", "cloud": "spot"}}),
         ("spot-91cc", L40S, {"worker_type": "ephemeral", "labels": {"gpu_type": "l40s", "cloud": "spot"}}),
