@@ -135,6 +135,14 @@ def shims_under(folder: Path) -> list[int]:
     return [pid for pid in pids if parent_of(pid) not in pids]
 
 
+def attempt_of(shim: int) -> str:
+    """Returns the attempt that it guards, or nothing if it has none any more."""
+    try:
+        return Path(os.readlink(PROC / str(shim) / "cwd")).name
+    except OSError:
+        return ""
+
+
 def end_everything_under(folders: Sequence[Path]) -> None:
     for folder in folders:
         for pid in [*shims_under(folder), *trainers_under(folder)]:

@@ -421,6 +421,18 @@ async def test_a_killed_shim_leaves_no_process_behind(folder: Path) -> None:
     assert ended.reason == "shim_lost"
 
 
+async def test_what_a_killed_shim_had_recorded_still_counts(folder: Path) -> None:
+    """It may die between recording how the trainer ended and telling it."""
+    async with Runner() as runner:
+        running = await start(runner, order_for(folder, TICKER))
+        assert running.pid is not None
+        (folder / "exit.json").write_text('{"reason": "exited", "exit_code": 0, "ended_at": 1.0}')
+        os.kill(shim_of(running.pid), signal.SIGKILL)
+        ended = await running.wait()
+        await running.release()
+    assert (ended.reason, ended.exit_code) == ("exited", 0)
+
+
 async def test_two_attempts_run_beside_each_other_and_end_apart(tmp_path: Path) -> None:
     async with Runner() as runner:
         first_id, second_id = (f"a_{secrets.token_hex(6)}" for _ in range(2))

@@ -170,10 +170,7 @@ class RunningTrainer:
         except ShimGone:
             if not self._exit.done():
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
-                await asyncio.to_thread(end_rest, self._output.parent)
-                await self._conclude(
-                    ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
-                )
+                await self._conclude(await asyncio.to_thread(_left_record, self._output.parent))
         self._shim.link.close()
         if self._shim.child is not None:
             await asyncio.to_thread(_reap, self._shim.child)
@@ -410,10 +407,17 @@ def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
 
 
 def _ended(attempt_dir: Path, output: Path) -> EndedAttempt:
-    """No shim answers: it has left after its work, or it was killed and may have left processes."""
+    exit = _exit_of(_left_record(attempt_dir), output)
+    return EndedAttempt(exit=exit, reported=(attempt_dir / "reported.json").exists())
+
+
+def _left_record(attempt_dir: Path) -> ExitRecord:
+    """Returns what a shim that is gone had recorded: it left after its work, or it was killed and may have left processes.
+
+    One that was killed between recording how the trainer ended and telling it has still recorded the truth.
+    """
     end_rest(attempt_dir)
     try:
-        record = msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
+        return msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
     except (OSError, msgspec.MsgspecError):
-        record = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
-    return EndedAttempt(exit=_exit_of(record, output), reported=(attempt_dir / "reported.json").exists())
+        return ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
