@@ -100,6 +100,28 @@ async def test_another_process_goes_on_with_what_is_in_both_places(bucket: S3Sto
     assert await third.read("logs/b", 0, 10) == b"left"
 
 
+class SlowToDelete(FolderBlobs):
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.deletes = asyncio.Event()
+
+    async def delete(self, prefix: str) -> None:
+        self.deletes.set()
+        await asyncio.sleep(0.2)
+        await super().delete(prefix)
+
+
+async def test_who_asks_for_what_is_due_waits_for_what_another_is_sending(
+    bucket: S3Store, tmp_path: Path
+) -> None:
+    staging = SlowToDelete(tmp_path)
+    logs = S3Logs(bucket, staging, segment_bytes=1000)
+    await logs.append("logs/a", 0, b"x" * 1000)
+    await staging.deletes.wait()
+    await logs.send_due_once()
+    assert in_folder(tmp_path) == []
+
+
 async def test_a_segment_that_was_sent_and_not_removed_is_no_harm(bucket: S3Store, tmp_path: Path) -> None:
     first = logs_in(bucket, tmp_path)
     await first.append("logs/a", 0, b"x" * 1000)

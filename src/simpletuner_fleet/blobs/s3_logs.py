@@ -267,8 +267,10 @@ class S3Logs:
             await bucket_call(obstore.put_async(self._bucket, place, data))
             async with self._locks.holding(key):
                 if segment.size == len(data):  # else it has grown, and is sent again
-                    segment.in_bucket = True
                     await self._staging.delete(place)
+                    segment.in_bucket = (
+                        True  # last: whoever looks without our locks must find it done, not under way
+                    )
 
     def _waits_still(self, key: str, blob: GrowingBlob, segment: Segment) -> bool:
         """Tells whether it was neither sent nor taken back while we waited for our turn."""
