@@ -13,6 +13,7 @@ from devtools.postgres import running_postgres
 # Tests read what commands say in English, whatever the machine is set to; children inherit it.
 os.environ.pop("SIMPLETUNER_LANG", None)
 os.environ["LC_ALL"] = "C.UTF-8"
+WAITING = ("tests/e2e/", "tests/chaos/", "tests/attacks/", "tests/web/")
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +32,19 @@ def postgres_database(postgres_url: str) -> Iterator[str]:
     yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spreads the files that start real programs evenly among the others.
+
+    They mostly wait. Side by side at the end of the list they would leave the machine idle; files stay whole, since their
+    tests share what is costly to set up.
+    """
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    waiting = [file for file in files if file.startswith(WAITING)]
+    others = [file for file in files if not file.startswith(WAITING)]
+    spread = [(at / max(len(waiting), 1), file) for at, file in enumerate(waiting)]
+    spread += [(at / max(len(others), 1), file) for at, file in enumerate(others)]
+    items[:] = [item for _, file in sorted(spread) for item in files[file]]
