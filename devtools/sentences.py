@@ -9,7 +9,7 @@ ROOT_ERROR = "FleetError"
 SENT_TO_CLIENTS = (
     *("core/**/*.py", "http/**/*.py", "orchestrator/**/*.py"),
     *("engine/**/*.py", "storage/**/*.py", "queries/**/*.py"),
-    *("store/memory/store.py", "store/sql/accounts.py", "store/writing/live_tx.py"),
+    *("store/memory/store.py", "store/sql/people/accounts.py", "store/writing/live_tx.py"),
 )
 LEFT_ENGLISH = frozenset(
     {

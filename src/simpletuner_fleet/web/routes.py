@@ -4,7 +4,6 @@ from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets
 from simpletuner_fleet.web.guide import pages as guide
 from simpletuner_fleet.web.pages import (
-    approvals,
     audit,
     compare,
     configs,
@@ -12,18 +11,15 @@ from simpletuner_fleet.web.pages import (
     job,
     jobs,
     overview,
-    quotas,
     samples,
     settings,
     start,
-    teams,
-    tokens,
     train,
-    users,
     worker,
     workers,
 )
 from simpletuner_fleet.web.pages.notices import notifications
+from simpletuner_fleet.web.pages.people import approvals, quotas, teams, tokens, users
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,

@@ -4,14 +4,19 @@ import argparse
 from typing import Any
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.cli.commands.approvals import APPROVALS
 from simpletuner_fleet.cli.commands.audit import AUDIT
 from simpletuner_fleet.cli.commands.backup import BACKUP
 from simpletuner_fleet.cli.commands.configs import CONFIGS
 from simpletuner_fleet.cli.commands.data import DATA
 from simpletuner_fleet.cli.commands.jobs import JOBS
-from simpletuner_fleet.cli.commands.notifications import NOTIFICATIONS, WEBHOOKS
 from simpletuner_fleet.cli.commands.others import OTHERS
+from simpletuner_fleet.cli.commands.people.approvals import APPROVALS
+from simpletuner_fleet.cli.commands.people.notifications import NOTIFICATIONS, WEBHOOKS
+from simpletuner_fleet.cli.commands.people.quotas import LIMITS, QUOTAS
+from simpletuner_fleet.cli.commands.people.secrets import SECRETS
+from simpletuner_fleet.cli.commands.people.teams import TEAMS
+from simpletuner_fleet.cli.commands.people.tokens import TOKENS
+from simpletuner_fleet.cli.commands.people.users import USERS
 from simpletuner_fleet.cli.commands.programs import (
     PROGRAMS,
     SERVICE_DESCRIPTION,
@@ -20,9 +25,7 @@ from simpletuner_fleet.cli.commands.programs import (
     Program,
     ServiceVerb,
 )
-from simpletuner_fleet.cli.commands.quotas import LIMITS, QUOTAS
 from simpletuner_fleet.cli.commands.rows import FORMATS, Argument, Arguments, Command, Noun, OneOf, Verb
-from simpletuner_fleet.cli.commands.secrets import SECRETS
 from simpletuner_fleet.cli.commands.shared_options import (
     add_config_file,
     add_help,
@@ -30,9 +33,6 @@ from simpletuner_fleet.cli.commands.shared_options import (
     connection_options,
     talk_options,
 )
-from simpletuner_fleet.cli.commands.teams import TEAMS
-from simpletuner_fleet.cli.commands.tokens import TOKENS
-from simpletuner_fleet.cli.commands.users import USERS
 from simpletuner_fleet.cli.commands.workers import WORKERS
 from simpletuner_fleet.cli.frame.command_name import command_name
 from simpletuner_fleet.cli.frame.parser import Parser, WideHelp

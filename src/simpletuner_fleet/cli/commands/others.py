@@ -72,9 +72,9 @@ MCP = (
 OTHERS = (
     Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
     Command("doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,)),
-    Command("login", "nouns.login:login", "Remember a server and a token for it", LOGIN),
-    Command("logout", "nouns.login:logout", "Forget a server's token", (LOGOUT,)),
-    Command("whoami", "nouns.login:whoami", "Show whom the token belongs to"),
+    Command("login", "nouns.people.login:login", "Remember a server and a token for it", LOGIN),
+    Command("logout", "nouns.people.login:logout", "Forget a server's token", (LOGOUT,)),
+    Command("whoami", "nouns.people.login:whoami", "Show whom the token belongs to"),
     Command("demo", "programs.demo:demo", "Server, worker and a model that really trains, in one go", DEMO),
     Command(
         "mcp",

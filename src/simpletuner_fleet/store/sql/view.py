@@ -1,13 +1,13 @@
 """Reading any SQL database: the promise of ports.View."""
 
-from simpletuner_fleet.store.sql.accounts import AccountsView
-from simpletuner_fleet.store.sql.approvals import ApprovalsView
 from simpletuner_fleet.store.sql.audit import AuditView
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.datasets import DatasetsView
-from simpletuner_fleet.store.sql.endpoints import EndpointsView
 from simpletuner_fleet.store.sql.jobs import JobsView
-from simpletuner_fleet.store.sql.people import PeopleView
+from simpletuner_fleet.store.sql.people.accounts import AccountsView
+from simpletuner_fleet.store.sql.people.approvals import ApprovalsView
+from simpletuner_fleet.store.sql.people.endpoints import EndpointsView
+from simpletuner_fleet.store.sql.people.people import PeopleView
 from simpletuner_fleet.store.sql.publications import PublicationsView
 from simpletuner_fleet.store.sql.saved_views import SavedViewsView
 from simpletuner_fleet.store.sql.uploads import UploadsView

@@ -9,13 +9,13 @@ from simpletuner_fleet.store.rows.batches import RowWrite
 from simpletuner_fleet.store.rows.live_rows import LiveRows
 from simpletuner_fleet.store.rows.unsaved import Unsaved
 from simpletuner_fleet.store.sql import statements as sql
-from simpletuner_fleet.store.sql.accounts import AccountsTx
-from simpletuner_fleet.store.sql.approvals import ApprovalsTx
 from simpletuner_fleet.store.sql.database import Database, Params, Row, SqlSession
 from simpletuner_fleet.store.sql.datasets import DatasetsTx
-from simpletuner_fleet.store.sql.endpoints import EndpointsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
-from simpletuner_fleet.store.sql.people import PeopleTx
+from simpletuner_fleet.store.sql.people.accounts import AccountsTx
+from simpletuner_fleet.store.sql.people.approvals import ApprovalsTx
+from simpletuner_fleet.store.sql.people.endpoints import EndpointsTx
+from simpletuner_fleet.store.sql.people.people import PeopleTx
 from simpletuner_fleet.store.sql.publications import PublicationsTx
 from simpletuner_fleet.store.sql.saved_views import SavedViewsTx
 from simpletuner_fleet.store.sql.uploads import UploadsTx

@@ -17,7 +17,7 @@ CREATE = (
 TOKENS = Noun(
     "tokens",
     "API tokens for people and programs",
-    "nouns.tokens",
+    "nouns.people.tokens",
     (
         Verb("list", "List API tokens"),
         Verb("create", "Create an API token, shown only once", CREATE),

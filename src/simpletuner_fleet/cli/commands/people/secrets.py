@@ -7,7 +7,7 @@ NAME = argument("name", metavar="NAME")
 SECRETS = Noun(
     "secrets",
     "Secrets for trainers, named by configs and never shown",
-    "nouns.secrets",
+    "nouns.people.secrets",
     (
         Verb("list", "List secrets by name and age"),
         Verb(
@@ -24,7 +24,7 @@ SECRETS = Noun(
                     help="Whose jobs may have it; may be repeated (default: everybody's; 'everybody' says so again)",
                 ),
             ),
-            run="nouns.secrets:set_",
+            run="nouns.people.secrets:set_",
         ),
         Verb("delete", "Delete a secret; attempts that run keep what they were given", (NAME,)),
     ),

@@ -22,7 +22,7 @@ SHAPE = (
 TEAMS = Noun(
     "teams",
     "Teams: who belongs to them, what they may use, who sees what",
-    "nouns.teams",
+    "nouns.people.teams",
     (
         Verb("list", "List the teams you may know of"),
         Verb("get", "Show one team with its members and rules", (TEAM,)),

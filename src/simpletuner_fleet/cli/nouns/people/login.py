@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Output, field
-from simpletuner_fleet.cli.nouns.web_login import token_by_browser
+from simpletuner_fleet.cli.nouns.people.web_login import token_by_browser
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.client import connection, credentials
 from simpletuner_fleet.client.credentials import Login, SavedLogins

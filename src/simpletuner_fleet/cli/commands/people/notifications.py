@@ -45,7 +45,7 @@ COMMON = (
 NOTIFICATIONS = Noun(
     "notifications",
     "Being told of events: by e-mail, chat, webhook or syslog",
-    "nouns.notifications",
+    "nouns.people.notifications",
     (
         Verb("list", "List endpoints"),
         Verb("events", "List what one can be told of"),
@@ -57,15 +57,15 @@ NOTIFICATIONS = Noun(
 WEBHOOKS = Noun(
     "webhooks",
     "Signed webhooks for programs, and the audit log for a SIEM",
-    "nouns.notifications",
+    "nouns.people.notifications",
     (
-        Verb("list", "List webhooks", run="nouns.notifications:list_webhooks"),
+        Verb("list", "List webhooks", run="nouns.people.notifications:list_webhooks"),
         Verb("events", "List what a webhook can be told of"),
         Verb(
             "add",
             "Add a webhook; its signing secret is printed once",
             (ADDRESS, NAME, *RULES[:2]),
-            run="nouns.notifications:add_webhook",
+            run="nouns.people.notifications:add_webhook",
         ),
         *COMMON,
         Verb("rotate", "Make a new signing secret; the old one stays valid for a while", (ID, OVERLAP)),

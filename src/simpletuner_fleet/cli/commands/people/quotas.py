@@ -27,7 +27,7 @@ CREATE = (
 QUOTAS = Noun(
     "quotas",
     "Quotas: how much people and teams may use, and what they have used",
-    "nouns.quotas",
+    "nouns.people.quotas",
     (
         Verb("mine", "Show what you have used and what is left"),
         Verb("list", "List all quotas"),
@@ -48,6 +48,6 @@ SET_LIMITS = (
 LIMITS = Noun(
     "limits",
     "How many jobs may run at once, and whether shares count",
-    "nouns.limits",
+    "nouns.people.limits",
     (Verb("get", "Show them"), Verb("set", "Change them", SET_LIMITS)),
 )

@@ -150,7 +150,7 @@ def test_a_server_json_that_cannot_be_read_is_as_none(home: Path) -> None:
 
 
 def test_a_browser_lets_a_terminal_in(run: Run, known: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simpletuner_fleet.cli.nouns.web_login.LEAST_POLL_S", 0.01)
+    monkeypatch.setattr("simpletuner_fleet.cli.nouns.people.web_login.LEAST_POLL_S", 0.01)
     asked = {
         "code": "BCDF-GHJK",
         "secret": "ok_x",

@@ -14,7 +14,7 @@ CREATE = (
 USERS = Noun(
     "users",
     "People who log in to the console",
-    "nouns.users",
+    "nouns.people.users",
     (
         Verb("list", "List users"),
         Verb("create", "Create a user; prints a link to choose a password", CREATE),

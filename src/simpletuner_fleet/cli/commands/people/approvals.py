@@ -24,7 +24,7 @@ RULE = (
 APPROVALS = Noun(
     "approvals",
     "Jobs that need somebody's approval",
-    "nouns.approvals",
+    "nouns.people.approvals",
     (
         Verb("list", "List what waits for you, and what your own jobs wait for"),
         Verb("get", "Show whose word a job waits for, or had", (JOB,)),

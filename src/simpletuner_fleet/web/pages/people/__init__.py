@@ -1,0 +1,1 @@
+"""Pages about people and what they may do."""
