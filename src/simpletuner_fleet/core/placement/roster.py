@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from math import inf
 
-from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, is_finishing
+from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, has_left_its_gpus
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import (
     FREE,
@@ -260,8 +260,8 @@ class Roster:
     def see_job(self, before: Job | None, after: Job | None) -> None:
         """Follows a job into and out of its line, and to the end of its training."""
         job = after or before
-        if job is not None and (job.id in self._finishing or (after is not None and is_finishing(after))):
-            self._see_finishing(job.id, after is not None and is_finishing(after))
+        if job is not None:
+            self._see_finishing(job.id, after is not None and has_left_its_gpus(after))
         was_waiting, is_waiting = before is not None and waits(before), after is not None and waits(after)
         if (
             before is not None
