@@ -144,7 +144,7 @@ class SimulatedAgent:
             trainers=["simpletuner"],
             labels={},
             max_jobs=kind.max_jobs,
-            attempts=self.inbox.held_attempts(),
+            attempts=self.inbox.held_attempts(self.machine.paused()),
             home=self.machine.home,
             incarnation=self.incarnation,
             seq=self.inbox.next_seq(),
@@ -234,7 +234,9 @@ class SimulatedAgent:
             return
         token, sent_at = self.machine.token, self.world.now
         message = Heartbeat(
-            status=self.inbox.status, attempts=self.inbox.held_attempts(), incarnation=self.incarnation
+            status=self.inbox.status,
+            attempts=self.inbox.held_attempts(self.machine.paused()),
+            incarnation=self.incarnation,
         )
         named = set(self.inbox.held)
         self._call(
