@@ -81,6 +81,8 @@ class SimulatedMachine:
         self.exits: dict[Turn, AttemptEnding] = {}
         self.reported: set[Turn] = set()
         self.spool: dict[Turn, StatusReport] = {}
+        self.unstored: dict[tuple[Turn, int], None] = {}
+        """Checkpoints on its disk, by their step, of which nobody has said that they arrived."""
         self.broken = False
         """Its disk is full, or half of its package is missing: it can start nothing."""
         self.retired = False

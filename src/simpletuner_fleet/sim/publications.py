@@ -74,7 +74,8 @@ class PublishingPlace:
         if self._fails("publication refused for good", 0.1):
             self.hopeless.add(ask)
             raise PublishFailed("status 403", hopeless=True)
-        held = self.content[publication.publish.to, publication.job_id] = {}
+        # What was there before stays until each file is replaced: a restored server may know of that alone.
+        held = self.content.setdefault((publication.publish.to, publication.job_id), {})
         for path, sha256 in files.items():
             await Pause(self._chance.uniform(0.1, 20.0))
             if self._fails("publication broken off", 0.1):
