@@ -113,3 +113,13 @@ def test_an_older_agent_that_runs_nothing_has_lost_what_it_took_long_ago() -> No
     assert decide(older, RUNNING, fresh, offered, runs_nothing=True).lost == (RUNNING,)
     assert decide(older, RUNNING).lost == ()
     assert decide(a_worker(), RUNNING, runs_nothing=True).lost == ()
+
+
+def test_an_older_agent_with_an_open_stream_is_connected_whatever_copy_of_its_registration_came_late() -> (
+    None
+):
+    decision = decide(a_worker(legacy=True, connection=Connection.CONNECTING))
+    assert decision.worker is not None
+    assert decision.worker.connection is Connection.CONNECTED
+    assert decide(a_worker(legacy=True, connection=Connection.CONNECTING), reachable=False).worker is None
+    assert decide(a_worker(connection=Connection.CONNECTING)).worker is None

@@ -63,7 +63,9 @@ def decide_heartbeat(
     turns = {turn_of(attempt) for attempt in live} - doubted
     strays = tuple(one for one in facts.held if one.started and (one.job_id, one.epoch) not in turns)
     offline = worker.connection is Connection.OFFLINE
-    away = offline or worker.connection is Connection.RECONNECTING
+    # An older agent has no name for its process: a late copy of its registration cannot be told from a new one.
+    late_copy = worker.legacy and reachable and worker.connection is Connection.CONNECTING
+    away = offline or late_copy or worker.connection is Connection.RECONNECTING
     changed = _with_news(worker, live, facts, away)
     return HeartbeatDecision(
         worker=changed if changed != worker else None,
