@@ -133,7 +133,8 @@ class Unsaved:
 
     def _change_all(self, changed: Changed[S], new: dict[str, None], later: Changed[S]) -> None:
         for row_id, stored in later.items():
-            self.change(changed, new, row_id, stored)
+            if row_id not in new:
+                changed[row_id] = changed.pop(row_id, stored)
 
     def delete_worker(self, worker_id: str) -> None:
         self.workers.pop(worker_id, None)
