@@ -88,6 +88,8 @@ class Transaction:
         """Of each worker concerned, its row and whether it had attempts."""
         self._events: list[Event] = []
         self._reachable_before: dict[str, bool] = {}
+        self._reservations = index.roster.reservations
+        self._reserved_before = self._reservations.copied()
         self._limits_changed = False
 
     # Reading: each row once, as this transaction has left it.
@@ -186,6 +188,7 @@ class Transaction:
         """Takes back what no row holds; the store takes back the rows."""
         for worker_id, reachable in self._reachable_before.items():
             self.index.set_reachable(worker_id, reachable)
+        self._reservations.put_back(self._reserved_before)
         if self._limits_changed:
             self.index.limits = None
         if self.effects.organisation is not None:
