@@ -133,8 +133,7 @@ class Unsaved:
 
     def _change_all(self, changed: Changed[S], new: dict[str, None], later: Changed[S]) -> None:
         for row_id, stored in later.items():
-            if row_id not in new:
-                changed[row_id] = changed.pop(row_id, stored)
+            self.change(changed, new, row_id, stored)
 
     def delete_worker(self, worker_id: str) -> None:
         self.workers.pop(worker_id, None)
