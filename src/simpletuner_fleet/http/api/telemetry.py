@@ -165,6 +165,8 @@ class Telemetry:
         self._commits = Times(
             "simpletuner_commit_seconds", "Transactions, with their wait for the disk", REQUEST_BUCKETS
         )
+        registry.register(self._waits)
+        registry.register(self._commits)
         self._attempts = Counter(
             "simpletuner_attempts_ended",
             "Attempts by how they ended, and failures by their class",
@@ -174,8 +176,7 @@ class Telemetry:
         for outcome, failure in ENDS:
             self._attempts.labels(outcome, failure)
         self.requests = RequestTimes()
-        for collector in (self._waits, self._commits, self.requests):
-            registry.register(collector)
+        registry.register(self.requests)
 
     def _gauge(self, name: str, help: str, *labels: str) -> Gauge:
         return Gauge(f"simpletuner_{name}", help, labels, registry=self._registry)
