@@ -21,6 +21,19 @@ def test_the_root_of_small_trees() -> None:
     assert [split(size) for size in (2, 3, 4, 5, 8, 9)] == [1, 2, 2, 4, 4, 8]
 
 
+def by_the_definition(leaves: list[bytes]) -> bytes:
+    """As RFC 9162 says it: the largest power of two that is smaller than the size goes to the left."""
+    if len(leaves) == 1:
+        return leaves[0]
+    middle = split(len(leaves))
+    return node(by_the_definition(leaves[:middle]), by_the_definition(leaves[middle:]))
+
+
+def test_the_root_is_that_of_the_definition_for_every_size() -> None:
+    for size in range(1, len(LEAVES) + 1):
+        assert root_of(LEAVES[:size]) == by_the_definition(LEAVES[:size]), size
+
+
 def test_every_earlier_log_is_proven_to_be_part_of_every_later_one() -> None:
     roots = [root_of(LEAVES[:size]) for size in range(len(LEAVES) + 1)]
     for later in range(1, len(LEAVES) + 1):

@@ -17,8 +17,8 @@ RARE = (
         "a-cancellation-takes-gpus-back",
         "a job cancelled while its results are on their way holds its GPUs again",
         "core/jobs/job.py",
-        "    attempt_lives = job.state in (JobState.RUNNING, JobState.CANCELLING)\n",
-        "    attempt_lives = job.state is JobState.RUNNING\n",
+        " or job.state is _CANCELLING\n",
+        "\n",
         MANY_SEEDS,
     ),
     Mutant(

@@ -148,7 +148,7 @@ TRAFFIC = (
         "bad-worker-eats-the-queue",
         "a worker that can start nothing is offered the next job at once",
         "core/placement/matching.py",
-        "        and not worker.takes_a_pause\n",
+        " and not worker.takes_a_pause",
         "",
         ("tests/core/workers/test_start_trouble.py",),
     ),

@@ -22,12 +22,14 @@ def split(size: int) -> int:
 
 
 def root_of(leaves: Sequence[bytes]) -> bytes:
+    """Builds the tree level by level; one that is left over at the end of a level goes up as it is."""
     if not leaves:
         return EMPTY
-    if len(leaves) == 1:
-        return leaves[0]
-    middle = split(len(leaves))
-    return node(root_of(leaves[:middle]), root_of(leaves[middle:]))
+    level = leaves
+    while len(level) > 1:
+        left_over = level[len(level) & ~1 :]
+        level = [*map(node, level[::2], level[1::2]), *left_over]
+    return level[0]
 
 
 def consistency_proof(earlier: int, later: int, subtree: Subtree) -> list[bytes]:

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.configs.datasets import PREFIX
+from simpletuner_fleet.core.configs.stored_bundle import read_stored
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
@@ -96,7 +97,7 @@ def _submit_message(
     view: View, job: Job, attempt: Attempt, ids: Ids, policy: Policy
 ) -> tuple[JobSubmit, dict[str, str]]:
     """And the names of the secrets it needs, by variable."""
-    bundle = msgspec.json.decode(view.job_bundle(job.id) or b"{}", type=Bundle)
+    bundle = read_stored(view.job_bundle(job.id) or b"{}")
     order = JobSubmit(
         job_id=job.id,
         attempt=attempt.number,

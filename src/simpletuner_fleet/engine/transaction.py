@@ -84,7 +84,8 @@ class Transaction:
         self._jobs: dict[str, Job] = {}
         self._attempts: dict[str, Attempt] = {}
         self._workers: dict[str, Worker] = {}
-        self._status_before: dict[str, WorkerStatus] = {}
+        self._standing_before: dict[str, tuple[Worker, bool]] = {}
+        """Of each worker concerned, its row and whether it had attempts."""
         self._events: list[Event] = []
         self._reachable_before: dict[str, bool] = {}
         self._reservations = index.roster.reservations
@@ -165,7 +166,7 @@ class Transaction:
         self._workers[worker.id] = worker
 
     def save_worker(self, worker: Worker) -> None:
-        self._note_status(worker.id)
+        self._note_standing(worker.id)
         self.tx.save_worker(worker)
         self._workers[worker.id] = replace(worker, version=worker.version + 1)
         self._offer_to(worker.id)
@@ -173,7 +174,7 @@ class Transaction:
     def delete_worker(self, worker: Worker) -> None:
         self.tx.delete_worker(worker.id)
         self._workers.pop(worker.id, None)
-        self._status_before.pop(worker.id, None)
+        self._standing_before.pop(worker.id, None)
         self.set_reachable(worker.id, False)
         self.effects.left.append(worker.id)
 
@@ -227,8 +228,11 @@ class Transaction:
 
     def finish(self) -> None:
         """Records how statuses changed, then every fact of this transaction, in order."""
-        for worker_id, before in self._status_before.items():
-            after = self._status(worker_id)
+        for worker_id, (row_before, had_attempts) in self._standing_before.items():
+            row, has_attempts = self._standing(worker_id)
+            if row is row_before and has_attempts is had_attempts:
+                continue
+            before, after = row_before.status(had_attempts), row.status(has_attempts)
             if after is not before:
                 self.record(self._status_changed(worker_id, before, after))
                 self.publish("worker", id=worker_id, status=after)
@@ -247,7 +251,7 @@ class Transaction:
         self._follow_job(self.job(job.id), before)
 
     def _save_attempt(self, attempt: Attempt) -> None:
-        self._note_status(attempt.worker_id)
+        self._note_standing(attempt.worker_id)
         known = self._attempts.get(attempt.id)
         if known is None:  # every attempt that existed before was read at this transaction
             self.tx.add_attempt(attempt)
@@ -307,12 +311,12 @@ class Transaction:
         if self.index.roster.is_open(worker_id):
             self.causes.append(WorkerMayTake(worker_id))
 
-    def _status(self, worker_id: str) -> WorkerStatus:
-        return self.worker_in_memory(worker_id).status(self.index.roster.has_attempts(worker_id))
+    def _standing(self, worker_id: str) -> tuple[Worker, bool]:
+        return self.worker_in_memory(worker_id), self.index.roster.has_attempts(worker_id)
 
-    def _note_status(self, worker_id: str) -> None:
-        if worker_id not in self._status_before and worker_id in self.index.roster.workers:
-            self._status_before[worker_id] = self._status(worker_id)
+    def _note_standing(self, worker_id: str) -> None:
+        if worker_id not in self._standing_before and worker_id in self.index.roster.workers:
+            self._standing_before[worker_id] = self._standing(worker_id)
 
     def _status_changed(self, worker_id: str, before: WorkerStatus, after: WorkerStatus) -> Event:
         return Event(

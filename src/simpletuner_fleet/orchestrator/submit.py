@@ -2,14 +2,14 @@
 
 import hashlib
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.configs.bundle import Bundle
+from simpletuner_fleet.core.configs.bundle import Bundle, check_references
+from simpletuner_fleet.core.configs.stored_bundle import read_stored
 from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import going_on, lifecycle, stopping
@@ -47,7 +47,6 @@ from simpletuner_fleet.storage.artifacts import adopt_checkpoint
 from simpletuner_fleet.storage.datasets import check_datasets
 
 MAX_IDEMPOTENCY_KEY_CHARS = 255
-MAX_REMEMBERED_BUNDLE_BYTES = 64 * 1024
 LAST_EVENTS = 20
 """The end of a job is among so many events at the end of its history."""
 
@@ -140,19 +139,19 @@ def _submit(
     team = _team(transaction, request.team, by)
     ceiling = priority_ceiling(team, by.ids)
     request = permitted(request, by, local_enabled=local_enabled, priority_ceiling=ceiling)
-    key, fingerprint = _idempotency_key(request), _fingerprint(request)
+    key = _idempotency_key(request)
+    fingerprint = _fingerprint(request) if key else ""
     known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
     if known:
         return _repeat(transaction, known, fingerprint, by)
     config = _config(transaction, by, request)
     request = replace(request, target=away_from_home(request.target, config))
-    facts = replace(_facts(transaction, by, config.bundle, request.depends_on, team), team=team)
     resume = _resume(transaction, request.resume_from, by, config.bundle)
     job = decide_submission(
         request,
         by,
         config,
-        replace(facts, resume=resume),
+        _facts(transaction, by, config.bundle, request.depends_on, team, resume),
         transaction.policy,
         job_id=transaction.ids.new("j"),
         seq=0 if request.dry_run else transaction.tx.next_seq(),
@@ -165,26 +164,26 @@ def _submit(
         return replace(_dry_run_answer(transaction, job), config=used)
     if request.no_wait:
         _must_start_now(transaction, job)
-    bundle = msgspec.json.encode(config.bundle)
-    _add(transaction, job, bundle, by.actor, resume, approval, config_by=config.saved_by)
+    _add(transaction, job, config.text, by.actor, resume, approval, config_by=config.saved_by)
     if key:
         _remember(transaction, key, by, fingerprint, job)
     place_waiting_jobs(transaction)
-    return replace(_answer(transaction, transaction.job(job.id)), config=used)
+    return _answer(transaction, transaction.job(job.id), config=used)
 
 
 def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: str | None) -> Job:
     old = transaction.job(job_id)
     stored = transaction.tx.job_bundle(job_id) or b"{}"
-    bundle = msgspec.json.decode(stored, type=Bundle)
+    bundle = read_stored(stored)
+    check_references(bundle)
     team = transaction.organisation.teams.get(old.team) if old.team else None
-    facts = replace(_facts(transaction, by, bundle, old.depends_on, team, old.owner), team=team)
     resume = _resume(transaction, resume_from, by, bundle)
+    facts = _facts(transaction, by, bundle, old.depends_on, team, resume, old.owner)
     job = retried(
         old,
         bundle,
         by,
-        replace(facts, never_approved=_never_approved(transaction, old), resume=resume),
+        replace(facts, never_approved=_never_approved(transaction, old)),
         transaction.policy,
         job_id=transaction.ids.new("j"),
         seq=transaction.tx.next_seq(),
@@ -291,25 +290,13 @@ def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         request,
         stored.name,
         stored.version,
-        _decoded(stored.bundle),
+        stored.bundle,
         saved_by=stored.created_by,
         # Only `auto` depends on it, and to ask takes the connection: other targets do not wait for that.
         author_may_run_locally=request.target is not Target.AUTO
         or stored.created_by == by.actor.id
         or holds_now(transaction.tx, stored.created_by, SUBMIT_LOCAL),
     )
-
-
-def _decoded(stored: bytes) -> Bundle:
-    """One config is often submitted many times: small ones are remembered. Nobody changes what this returns."""
-    if len(stored) > MAX_REMEMBERED_BUNDLE_BYTES:
-        return msgspec.json.decode(stored, type=Bundle)
-    return _remembered(stored)
-
-
-@lru_cache(maxsize=64)
-def _remembered(stored: bytes) -> Bundle:
-    return msgspec.json.decode(stored, type=Bundle)
 
 
 def _never_approved(transaction: Transaction, job: Job) -> bool:
@@ -336,6 +323,7 @@ def _facts(
     bundle: Bundle,
     depends_on: Iterable[str],
     team: Team | None,
+    resume: StoredManifest | None,
     *others: str,
 ) -> Facts:
     """`others` are the ids of those for whom the job will run, beside who submits it and their team."""
@@ -348,6 +336,8 @@ def _facts(
         withheld_secrets=frozenset(name for name, one in secrets.items() if not one.is_for(*whose)),
         datasets=check_datasets(seen, bundle),
         dependencies={job_id: job for job_id, job in jobs.items() if job},
+        resume=resume,
+        team=team,
     )
 
 
@@ -411,7 +401,13 @@ def _dry_run_answer(transaction: Transaction, job: Job) -> Submitted:
     return replace(answer, explanation=explanation, position=position, fleet=survey)
 
 
-def _answer(transaction: Transaction, job: Job, would_start_now: bool | None = None) -> Submitted:
+def _answer(
+    transaction: Transaction,
+    job: Job,
+    *,
+    would_start_now: bool | None = None,
+    config: ConfigUsed | None = None,
+) -> Submitted:
     waits = job.state in (JobState.QUEUED, JobState.BLOCKED) and not would_start_now
     index = transaction.index
     book = index.roster.book
@@ -427,6 +423,7 @@ def _answer(transaction: Transaction, job: Job, would_start_now: bool | None = N
         position=position,
         explanation=explanation,
         would_start_now=would_start_now,
+        config=config,
         quotas=warnings,
     )
 

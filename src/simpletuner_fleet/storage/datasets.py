@@ -167,14 +167,6 @@ async def _drop(fleet: Fleet, dataset_id: str) -> None:
 
 def check_datasets(view: View, bundle: Bundle) -> tuple[tuple[str, int], ...]:
     """Returns id and size of each dataset that the job names. Raises what is wrong, naming the field."""
-    unnamed = datasets.references([bundle.settings, bundle.dataloader, bundle.env]) - bundle.datasets.keys()
-    if unnamed:
-        name = min(unnamed)
-        raise Invalid(
-            f"The config references the dataset '{name}', but datasets does not say which one that is.",
-            path="$.datasets",
-            next_step=f'Add "datasets": {{"{name}": "sha256:…"}}, as printed by \'simpletuner data push DIR\'.',
-        )
     sizes: dict[str, int] = {}
     for name, text in bundle.datasets.items():
         dataset_id = datasets.read_id(text, f"$.datasets.{name}")

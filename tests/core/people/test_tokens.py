@@ -40,7 +40,15 @@ def test_the_largest_secret_fits_its_width() -> None:
 
 @pytest.mark.parametrize(
     ("number", "width", "text"),
-    [(0, 1, "0"), (0, 6, "000000"), (61, 1, "z"), (62, 2, "10"), (62**3 - 1, 3, "zzz"), (10, 2, "0A")],
+    [
+        (0, 1, "0"),
+        (0, 6, "000000"),
+        (61, 1, "z"),
+        (62, 2, "10"),
+        (62**3 - 1, 3, "zzz"),
+        (10, 2, "0A"),
+        (62**42 + 62**10 - 1, 43, "1" + "0" * 32 + "z" * 10),
+    ],
 )
 def test_base62_has_a_fixed_width(number: int, width: int, text: str) -> None:
     assert tokens.base62(number, width) == text

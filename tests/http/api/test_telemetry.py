@@ -29,3 +29,16 @@ def test_requests_are_counted_by_route_bucket_and_status() -> None:
     assert page[f"{name}_count['', '']"] == 1, "a path that is not ours, whatever its method, is one row"
     assert page["simpletuner_http_answers_total['2xx']"] == 2
     assert page["simpletuner_http_answers_total['4xx']"] == 2
+
+
+def test_times_fall_into_the_first_bucket_that_holds_them() -> None:
+    telemetry = Telemetry()
+    for seconds in (0.0, 0.001, 0.0011, 86_400.0, 1e9):
+        telemetry.first_offer(seconds)
+    page = samples(telemetry)
+    name = "simpletuner_dispatch_seconds"
+    buckets = [page[f"{name}_bucket['{bound}']"] for bound in ("0.001", "0.005", "86400.0", "+Inf")]
+    assert buckets == [2, 3, 4, 5]
+    assert page[f"{name}_count[]"] == 5
+    assert page[f"{name}_sum[]"] == 0.001 + 0.0011 + 86_400.0 + 1e9
+    assert page["simpletuner_commit_seconds_count[]"] == 0

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.configs.datasets import check_mounts
+from simpletuner_fleet.core.configs.datasets import check_mounts, references
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS
 from simpletuner_fleet.core.publishing import Publish, check_publish
@@ -110,6 +110,18 @@ def _check(bundle: Bundle) -> None:
         _check_command(bundle.settings)
     if bundle.trainer in LAUNCHERS:
         check_launcher(bundle.trainer, bundle.settings)
+
+
+def check_references(bundle: Bundle) -> None:
+    """Every dataset that its texts point to must be named in `datasets`."""
+    unnamed = references([bundle.settings, bundle.dataloader, bundle.env]) - bundle.datasets.keys()
+    if unnamed:
+        name = min(unnamed)
+        raise Invalid(
+            f"The config references the dataset '{name}', but datasets does not say which one that is.",
+            path="$.datasets",
+            next_step=f'Add "datasets": {{"{name}": "sha256:…"}}, as printed by \'simpletuner data push DIR\'.',
+        )
 
 
 def _check_variable(name: str, path: str) -> None:

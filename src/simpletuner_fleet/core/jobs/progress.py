@@ -7,6 +7,7 @@ may tell of an end. Fields not known here are kept as far as they are plain and 
 
 import math
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -47,8 +48,8 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def fields(self) -> dict[str, Any]:
         """Returns it as it travels and is stored: one flat object, without what was not said."""
-        said = {name: getattr(self, name) for name in READERS}
-        return {**{name: value for name, value in said.items() if value is not None}, **self.more}
+        said = zip(READERS, _values(self), strict=True)
+        return {**{name: value for name, value in said if value is not None}, **self.more}
 
 
 def read_progress(fields: Mapping[str, Any]) -> Progress:
@@ -122,3 +123,4 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "total_bytes": _count,
 }
 """Every field of `Progress` but the last, and how what was said becomes it."""
+_values: Callable[[Progress], tuple[Any, ...]] = attrgetter(*READERS)

@@ -5,14 +5,22 @@ orchestrator's own machine.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import FreeText, Name, Reading, Seconds, Whole
-from simpletuner_fleet.core.configs.bundle import Bundle, check_name, read_bundle, with_overrides
+from simpletuner_fleet.core.configs.bundle import (
+    Bundle,
+    check_name,
+    check_references,
+    read_bundle,
+    with_overrides,
+)
 from simpletuner_fleet.core.configs.datasets import check_mounts
+from simpletuner_fleet.core.configs.stored_bundle import MOST_REMEMBERED, is_small, read_stored, text_of
 from simpletuner_fleet.core.errors import Forbidden, Invalid
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import OnPartition, OnTimeLimit, Target
@@ -141,6 +149,8 @@ class ChosenConfig(Struct, frozen=True, kw_only=True):
     version: int
     """It is 0 where the config came with the request and is stored nowhere else."""
     bundle: Bundle
+    text: bytes
+    """The bundle as it is stored with the job."""
     saved_by: str = ""
     """The id of whoever saved this version; empty where the config came with the request."""
     author_may_run_locally: bool = True
@@ -149,25 +159,31 @@ class ChosenConfig(Struct, frozen=True, kw_only=True):
 
 def inline_config(request: SubmitRequest, config: Mapping[str, Any]) -> ChosenConfig:
     """The config that came with the request."""
-    bundle = read_bundle(dict(config))
+    read = read_bundle(dict(config))
     name = check_name(request.config_name or INLINE_NAME, "$.config_name")
-    return ChosenConfig(name=name, version=0, bundle=_as_requested(bundle, request))
+    bundle, text = _as_requested(read, request)
+    return ChosenConfig(name=name, version=0, bundle=bundle, text=text)
 
 
 def stored_config(
     request: SubmitRequest,
     name: str,
     version: int,
-    bundle: Bundle,
+    stored: bytes,
     *,
     saved_by: str,
     author_may_run_locally: bool,
 ) -> ChosenConfig:
     """The config that the request names, as it is stored now."""
+    if _changes_config(request) or not is_small(stored):
+        bundle, text = _as_requested(read_stored(stored), request)
+    else:
+        bundle, text = _unchanged(stored)
     return ChosenConfig(
         name=name,
         version=version,
-        bundle=_as_requested(bundle, request),
+        bundle=bundle,
+        text=text,
         saved_by=saved_by,
         author_may_run_locally=author_may_run_locally,
     )
@@ -181,11 +197,24 @@ def away_from_home(target: Target, config: ChosenConfig) -> Target:
     return Target.WORKER if target is Target.AUTO and not config.author_may_run_locally else target
 
 
-def _as_requested(bundle: Bundle, request: SubmitRequest) -> Bundle:
+def _changes_config(request: SubmitRequest) -> bool:
+    return bool(request.overrides or request.datasets or request.publish) or request.watchdog != Watchdog()
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _unchanged(stored: bytes) -> tuple[Bundle, bytes]:
+    """Remembered, since the same config is often submitted many times; one that is refused is looked at every time."""
+    return _as_requested(read_stored(stored), SubmitRequest())
+
+
+def _as_requested(bundle: Bundle, request: SubmitRequest) -> tuple[Bundle, bytes]:
+    """Returns the job's copy of it, whatever of it the request replaces, and the text that it is stored as."""
     changed = with_watchdog(with_overrides(bundle, request.overrides), request.watchdog)
     publish = check_publish(request.publish, "$.publish") if request.publish else bundle.publish
     datasets = check_mounts({**bundle.datasets, **request.datasets}, "$.datasets")
-    return replace(changed, datasets=datasets, publish=publish)
+    requested = replace(changed, datasets=datasets, publish=publish)
+    check_references(requested)
+    return requested, text_of(requested)
 
 
 def with_watchdog(bundle: Bundle, watchdog: Watchdog) -> Bundle:

@@ -19,14 +19,16 @@ _UNEVEN = bytes(range(_EVEN, 256))
 
 
 def base62(number: int, width: int) -> str:
-    """The last `width` digits. Ten at a time, then two: dividing long numbers is what it costs."""
-    digits: list[str] = []
-    for begin in range(0, width, 10):
+    """The last `width` digits. Ten at a time, then five, which are a short number: dividing long ones is what it costs."""
+    digits = ""
+    while len(digits) < width:
         number, ten = divmod(number, 62**10)
-        for _ in range(begin, min(begin + 10, width), 2):
-            ten, pair = divmod(ten, 62 * 62)
-            digits.append(_PAIRS[pair])
-    return "".join(reversed(digits))[-width:]
+        digits = f"{_five_digits(ten // 62**5)}{_five_digits(ten % 62**5)}{digits}"
+    return digits[-width:]
+
+
+def _five_digits(number: int) -> str:
+    return f"{BASE62[number // 62**4]}{_PAIRS[number // 62**2 % 62**2]}{_PAIRS[number % 62**2]}"
 
 
 def random_digits(random_bytes: bytes) -> str:

@@ -119,13 +119,13 @@ def has_refused(worker: Worker, refused_by: tuple[str, ...]) -> bool:
     return bool(refused_by) and refusal_of(worker) in refused_by
 
 
+_CONNECTED, _ACTIVE = Connection.CONNECTED, AdminState.ACTIVE
+"""Compared at every change of a worker; see `core/jobs/job.py`."""
+
+
 def in_service(worker: Worker) -> bool:
     """Whether the worker takes jobs once it has room."""
-    return (
-        worker.connection is Connection.CONNECTED
-        and worker.admin is AdminState.ACTIVE
-        and not worker.takes_a_pause
-    )
+    return worker.connection is _CONNECTED and worker.admin is _ACTIVE and not worker.takes_a_pause
 
 
 def is_open(worker: Worker, occupancy: Occupancy) -> bool:

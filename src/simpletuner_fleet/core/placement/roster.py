@@ -242,9 +242,10 @@ class Roster:
 
     def offering(self, worker_id: str, gpus: Iterable[str]) -> list[str]:
         """Returns this worker and every other one that offers any of these GPUs of it."""
-        keys = (gpu_identity(worker_id, uuid) for uuid in gpus)
-        others = (other for key in keys for other in self._gpu_workers.get(key, ()))
-        return list(dict.fromkeys(chain((worker_id,), others)))
+        offering: dict[str, None] = {worker_id: None}
+        for uuid in gpus:
+            offering.update(self._gpu_workers.get(gpu_identity(worker_id, uuid), {}))
+        return list(offering)
 
     def _note_gpus(self, worker_id: str, before: tuple[Gpu, ...], now: tuple[Gpu, ...]) -> None:
         self._occupancy.pop(worker_id, None)
@@ -468,9 +469,13 @@ class Roster:
                 self._fits[worker_id].discard(class_id)
 
 
+_QUEUED, _NO_HOLD = JobState.QUEUED, Hold.NONE
+"""Compared at every change of a job; see `core/jobs/job.py`."""
+
+
 def waits(job: Job) -> bool:
     """In its line and free to be placed."""
-    return job.state is JobState.QUEUED and job.hold is Hold.NONE
+    return job.state is _QUEUED and job.hold is _NO_HOLD
 
 
 def _add(counts: dict[str, int], key: str, change: int) -> None:

@@ -1,7 +1,7 @@
 """What Prometheus may count. No label names a job, a worker or a person."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
@@ -9,7 +9,6 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -33,6 +32,30 @@ ENDS = frozenset(
 )
 """Every pair of outcome and failure that is told. They are there from the start: what grows from nothing to one would
 not be seen to have grown."""
+
+
+class Times(Collector):
+    """A histogram that is counted in a plain list, for what happens several times in every job's life."""
+
+    def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._help = help
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        """The last one takes what is longer than every bound."""
+        self._seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._seconds += seconds
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        buckets = list(zip(_labels(self._bounds), accumulate(self._counts), strict=True))
+        yield HistogramMetricFamily(self._name, self._help, buckets=buckets, sum_value=self._seconds)
+
+
+def _labels(bounds: Sequence[float]) -> list[str]:
+    return [*(str(float(bound)) for bound in bounds), "+Inf"]
 
 
 class RequestTimes(Collector):
@@ -63,7 +86,7 @@ class RequestTimes(Collector):
             "Requests by row of the route table",
             labels=["method", "route"],
         )
-        bounds = [*(str(float(bound)) for bound in REQUEST_BUCKETS), "+Inf"]
+        bounds = _labels(REQUEST_BUCKETS)
         for key, counts in list(self._buckets.items()):
             times.add_metric(
                 list(key), list(zip(bounds, accumulate(counts), strict=True)), self._seconds[key]
@@ -136,18 +159,14 @@ class Telemetry:
         self._disk_size = self._gauge("storage_size_bytes", "Size of the disk of the storage folder")
         self._streams = self._gauge("worker_streams", "Open streams of workers")
         self._watchers = self._gauge("event_streams", "Open streams of watchers")
-        self._waits = Histogram(
-            "simpletuner_dispatch_seconds",
-            "From a job's submission to its first offer",
-            buckets=WAIT_BUCKETS,
-            registry=registry,
+        self._waits = Times(
+            "simpletuner_dispatch_seconds", "From a job's submission to its first offer", WAIT_BUCKETS
         )
-        self._commits = Histogram(
-            "simpletuner_commit_seconds",
-            "Transactions, with their wait for the disk",
-            buckets=REQUEST_BUCKETS,
-            registry=registry,
+        self._commits = Times(
+            "simpletuner_commit_seconds", "Transactions, with their wait for the disk", REQUEST_BUCKETS
         )
+        registry.register(self._waits)
+        registry.register(self._commits)
         self._attempts = Counter(
             "simpletuner_attempts_ended",
             "Attempts by how they ended, and failures by their class",

@@ -74,6 +74,7 @@ class Admission:
         self._proxies = Networks.parse(settings.trusted_proxies)
         self._asserted, self._user_header = settings.asserted_headers, settings.user_header
         self._worker_networks = Networks.parse(settings.worker_networks)
+        self._has_proxies, self._limits_workers = bool(self._proxies), bool(self._worker_networks)
         self._on_worker_auth_failure = on_worker_auth_failure
         limits = settings.limits
         self._worker_rate = Buckets(limits.worker, monotonic)
@@ -100,14 +101,14 @@ class Admission:
 
     def is_secure(self, exchange: Exchange) -> bool:
         """Came over TLS, to us or to a trusted proxy."""
-        if exchange.secure or not self._proxies:
+        if exchange.secure or not self._has_proxies:
             return exchange.secure
         return exchange.headers.get("x-forwarded-proto") == "https" and self._proxies.holds(exchange.peer)
 
     def admit_known(self, compiled: CompiledRoute, headers: Mapping[str, str]) -> Principal | None:
         """Returns who calls where that takes one look into memory, as it does for most calls of most agents; None: `admit`
         has to look closer."""
-        if not HEADERS_LOOKED_AT.isdisjoint(headers) or (compiled.of_workers and self._worker_networks):
+        if not HEADERS_LOOKED_AT.isdisjoint(headers) or (compiled.of_workers and self._limits_workers):
             return None
         permission = compiled.row.permission
         if permission is Access.PUBLIC:
@@ -119,7 +120,7 @@ class Admission:
     async def admit(self, compiled: CompiledRoute, exchange: Exchange, ip: str, secure: bool) -> Principal:
         """Returns who calls, or raises why they may not."""
         row, headers = compiled.row, exchange.headers
-        if compiled.of_workers and self._worker_networks and not self._worker_networks.holds(ip):
+        if compiled.of_workers and self._limits_workers and not self._worker_networks.holds(ip):
             refused = NetworkNotAllowed(f"Workers may not connect from {ip}.")
             await self._note_worker_failure(ip, row.path, refused, headers)
             raise refused

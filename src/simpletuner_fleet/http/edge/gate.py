@@ -26,7 +26,7 @@ class Gate:
 
     def enter_at_once(self, caller: str) -> bool:
         """Whether there was room; nobody who waits is overtaken by a caller of their own."""
-        if self._waiting_of[caller] or not self._has_room(caller):
+        if self._waiting_of.get(caller) or not self._has_room(caller):
             return False
         self._inside[caller] += 1
         return True
@@ -63,7 +63,7 @@ class Gate:
             self._waiting.append((other, turn))
 
     def _has_room(self, caller: str) -> bool:
-        return self._inside[caller] < self._per_caller and self._inside.total() < self._at_once
+        return self._inside.get(caller, 0) < self._per_caller and self._inside.total() < self._at_once
 
 
 def _less(counts: Counter[str], caller: str) -> None:

@@ -1,10 +1,11 @@
 """Events become audit entries, each hashed over the one before."""
 
 from collections.abc import Iterable
+from itertools import repeat
 
 from simpletuner_fleet.core.audit import AuditEntry, canonical, new_entry_hash
 from simpletuner_fleet.core.events import Event
-from simpletuner_fleet.store.rows.text import storable, storable_json
+from simpletuner_fleet.store.rows.text import is_plain, storable, storable_json
 
 PLAIN = (str, int, float, type(None))
 UNSTORABLE_MARKS = ("\\u0000", "\\ud")
@@ -22,18 +23,15 @@ def chained(
     at = float(at)
     for event in events:
         last_seq += 1
-        kind, actor = event.type.value, event.actor
+        kind, actor = str(event.type), event.actor
         details, text = event.details, canonical(event.details)
-        if not all(isinstance(value, PLAIN) for value in details.values()) or _may_be_unstorable(text):
+        if not all(map(isinstance, details.values(), repeat(PLAIN))) or _may_be_unstorable(text):
             details = storable_json(details)
             text = canonical(details)
-        people_and_things = (
-            storable(actor.id),
-            storable(actor.name),
-            storable(actor.ip),
-            storable(event.target_type),
-            storable(event.target_id),
-        )
+        people_and_things = (actor.id, actor.name, actor.ip, event.target_type, event.target_id)
+        if not is_plain("".join(people_and_things)):
+            who, name, ip, target_type, target = map(storable, people_and_things)
+            people_and_things = (who, name, ip, target_type, target)
         last_hash = new_entry_hash(last_seq, at, kind, people_and_things, text, last_hash)
         entries.append((AuditEntry(last_seq, at, kind, *people_and_things, details, last_hash), text))
     return entries

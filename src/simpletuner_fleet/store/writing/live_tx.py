@@ -101,8 +101,8 @@ class LiveTx(SqlView):
         if job.class_id != old.class_id and job.class_id not in self._known_classes:
             self._step.classes[job.class_id] = job
         if old.state is not job.state:
-            self._step.tallies[JOBS, old.state.value] -= 1
-            self._step.tallies[JOBS, job.state.value] += 1
+            self._step.tallies[JOBS, str(old.state)] -= 1
+            self._step.tallies[JOBS, str(job.state)] += 1
         saved = replace(job, version=job.version + 1)
         self._rows.set_job(job.id, saved if _same_texts(job, old) else _storable_job(saved))
 
@@ -155,7 +155,8 @@ class LiveTx(SqlView):
             raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
         self._refuse_second_live(attempt)
         self._step.change(self._step.attempts, self._step.new_attempts, attempt.id, old)
-        self._rows.set_attempt(attempt.id, _storable_attempt(attempt))
+        same_texts = attempt_texts(attempt) == attempt_texts(old)
+        self._rows.set_attempt(attempt.id, attempt if same_texts else _storable_attempt(attempt))
 
     def _visited_attempt(self, attempt_id: str) -> Attempt | None:
         stored = self._stored.attempt(attempt_id)
