@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.errors import Invalid, NameTaken, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
@@ -26,13 +26,23 @@ CheckSettings = Callable[[MachinePool], None]
 
 
 async def save_pool(
-    fleet: Fleet, name: str, request: PoolRequest, actor: Actor, check_settings: CheckSettings
+    fleet: Fleet,
+    name: str,
+    request: PoolRequest,
+    actor: Actor,
+    check_settings: CheckSettings,
+    *,
+    new: bool = False,
 ) -> MachinePool:
     """Makes a pool, or changes it for the machines to come. Its provider cannot change while it has machines."""
     check_pool(name, request)
 
     def step(transaction: Transaction) -> MachinePool:
         before = transaction.tx.pool(name)
+        if before and new:
+            raise NameTaken(
+                f"There is a pool {name} already.", next_step="Choose another name, or change that one."
+            )
         pool = MachinePool(
             name=name,
             request=request,

@@ -1,5 +1,7 @@
 """Pools: where machines come from, and what they may cost."""
 
+from msgspec import Struct
+
 from simpletuner_fleet.core.errors import ProviderUnavailable
 from simpletuner_fleet.core.provisioning.offers import is_eligible
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
@@ -20,6 +22,11 @@ from simpletuner_fleet.orchestrator.machines.rounds import since_when
 
 TAGS = ("machines",)
 READ, CHANGE = "machines.read", "admin.machines"
+
+
+class SavePoolQuery(Struct, kw_only=True):
+    new: bool = False
+    """Refuse where there is a pool of this name."""
 
 
 async def list_pools(call: Call[None]) -> PoolsView:
@@ -45,7 +52,7 @@ async def save_pool(call: Call[PoolRequest]) -> PoolView:
     require_fresh_login(call)
     deps, provisioner = deps_of(call), deps_of(call).provisioning
     pool = await pools.save_pool(
-        deps.fleet, call.path["name"], call.body, call.actor, provisioner.check_settings
+        deps.fleet, call.path["name"], call.body, call.actor, provisioner.check_settings, new=call.query.new
     )
     provisioner.wake()
     return await _view(deps, pool)
@@ -103,6 +110,7 @@ ROUTES = [
         PoolRequest,
         PoolView,
         "Make a pool, or change it for the machines to come",
+        query=SavePoolQuery,
         tags=TAGS,
     ),
     Route(
