@@ -20,9 +20,8 @@ from simpletuner_fleet.providers.contract import (
     ProviderRefused,
     ProviderSurroundings,
 )
-from simpletuner_fleet.providers.settings import SettingsReader, declared_offer
+from simpletuner_fleet.providers.settings import SettingsReader, declared_offer, end_of_file
 
-LOG_BYTES = 16_000
 KILL_AFTER_S = 40.0
 """A worker that was asked to stop gives its job back before that."""
 
@@ -115,13 +114,4 @@ class ProcessProvider:
             await asyncio.to_thread(shutil.rmtree, self._folder / provider_id, True)
 
     async def boot_log(self, provider_id: str) -> str:
-        return await asyncio.to_thread(_end_of, self._folder / Path(provider_id).name / "log")
-
-
-def _end_of(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            opened.seek(max(0, file.stat().st_size - LOG_BYTES))
-            return opened.read().decode(errors="replace")
-    except OSError:
-        return ""
+        return await asyncio.to_thread(end_of_file, self._folder / Path(provider_id).name / "log")

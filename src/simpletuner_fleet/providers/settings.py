@@ -1,8 +1,12 @@
 """Reads a pool's settings for its provider: whatever is left over was mistyped."""
 
+from pathlib import Path
+
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.provisioning.offers import MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool
+
+LOG_BYTES = 16_000
 
 
 class SettingsReader:
@@ -41,3 +45,13 @@ def declared_offer(settings: SettingsReader, kind: str) -> MachineOffer:
         vram_gb=settings.number("vram_gb", 0.0),
         accelerator=settings.word("accelerator", "cuda"),
     )
+
+
+def end_of_file(file: Path) -> str:
+    """Returns the last of what a machine printed; nothing where that cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - LOG_BYTES))
+            return opened.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -45,6 +45,8 @@ class ProviderLook(Struct, frozen=True, kw_only=True):
     """After so long its list shows what was made before, and does not show what was ended before."""
     machines: tuple[ListedMachine, ...]
     offers: tuple[MachineOffer, ...] = ()
+    trouble: str = ""
+    """Why its offers could not be had, though its list could."""
 
 
 def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:

@@ -96,7 +96,7 @@ class Provisioner:
         wants_offers = fleet.has_waiting_jobs() or any(pool.request.min_machines for pool in pools)
         answers = await asyncio.gather(*(self._look(pool, wants_offers) for pool in pools))
         looks = {name: look for name, look in answers if isinstance(look, ProviderLook)}
-        troubles = {name: look for name, look in answers if isinstance(look, str)}
+        troubles = {name: look if isinstance(look, str) else look.trouble for name, look in answers}
         calls = await decide_once(fleet, LooksOfRound(looks=looks, troubles=troubles))
         rows = await fleet.read(lambda view: [view.machine(one) for one in calls.ask])
         asks = [self._ask(machine) for machine in rows if machine is not None]

@@ -63,10 +63,20 @@ class LooksOfRound(Struct, frozen=True, kw_only=True):
 
 
 async def look_at(provider: MachineProvider, now: float, *, with_offers: bool) -> ProviderLook:
-    """`now` is read before the provider is asked."""
-    machines = await provider.machines()
-    offers = await provider.offers() if with_offers else []
-    return ProviderLook(at=now, settle_s=provider.settle_s, machines=tuple(machines), offers=tuple(offers))
+    """`now` is read before the provider is asked. Machines are looked after also where nothing is offered."""
+    machines, trouble = await provider.machines(), ""
+    offers: list[MachineOffer] = []
+    try:
+        offers = await provider.offers() if with_offers else []
+    except (ProviderRefused, ProviderUnsure) as error:
+        trouble = str(error)
+    return ProviderLook(
+        at=now,
+        settle_s=provider.settle_s,
+        machines=tuple(machines),
+        offers=tuple(offers),
+        trouble=trouble,
+    )
 
 
 async def decide_once(fleet: Fleet, seen: LooksOfRound) -> MachineCalls:

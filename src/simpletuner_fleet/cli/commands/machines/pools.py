@@ -10,7 +10,9 @@ POOL = argument("name", metavar="POOL")
 MONEY: dict[str, Any] = {"read": values.dollars, "metavar": "DOLLARS", "default": argparse.SUPPRESS}
 POOL_SET = (
     POOL,
-    argument("--provider", metavar="KIND", help="Where its machines come from: process, or a plug-in's name"),
+    argument(
+        "--provider", metavar="KIND", help="Where its machines come from: process, slurm, or a plug-in's name"
+    ),
     repeated("--setting", "KEY=VALUE", "For the provider alone; KEY= takes it away; may be repeated"),
     argument("--secret", metavar="NAME", help="The stored secret that holds the provider's key"),
     argument("--min-machines", read=values.count, metavar="N", help="Keep so many even without a job"),
