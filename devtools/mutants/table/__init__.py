@@ -6,6 +6,7 @@ from devtools.mutants.table.leading import LEADING
 from devtools.mutants.table.machines import MACHINES
 from devtools.mutants.table.mutant import Mutant
 from devtools.mutants.table.placing import PLACING
+from devtools.mutants.table.rare import RARE
 from devtools.mutants.table.states import STATES
 from devtools.mutants.table.stored import STORED
 from devtools.mutants.table.traffic import TRAFFIC
@@ -23,4 +24,5 @@ MUTANTS = (
     *STORED,
     *TRAFFIC,
     *MACHINES,
+    *RARE,
 )
