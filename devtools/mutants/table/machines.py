@@ -46,4 +46,20 @@ MACHINES = (
         "        if not home:",
         RULES,
     ),
+    Mutant(
+        "no-offers-no-look",
+        "a provider whose offers cannot be had is not looked at, and its machines are not looked after",
+        "orchestrator/machines/rounds.py",
+        "    except (ProviderRefused, ProviderUnsure) as error:\n        trouble = str(error)",
+        "    except NotLeader as error:\n        trouble = str(error)",
+        RULES,
+    ),
+    Mutant(
+        "pools-are-told-to-everybody",
+        "events about pools go to everybody who may read jobs",
+        "http/api/service/events.py",
+        '    "pool": "machines.read",\n',
+        '    "pool": "jobs.read",\n',
+        RULES,
+    ),
 )
