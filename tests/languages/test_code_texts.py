@@ -48,6 +48,10 @@ PARAMS: dict[str, Any] = {
     "used": 8,
     "ceiling": 8.0,
     "state": "running",
+    "pool": "runpod",
+    "machine": "1 x A100 80 GB",
+    "price": 1.89,
+    "since_s": 40.0,
 }
 others = pytest.mark.parametrize("lang", [language.code for language in LANGUAGES if language.code != "en"])
 

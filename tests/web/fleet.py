@@ -16,6 +16,10 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
+from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
+from simpletuner_fleet.core.restoring import HANDS_OFF
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.access.limits import Rate, RateLimits
 from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.orchestrator.sweep import sweep_once
@@ -97,6 +101,7 @@ async def _build(home: Path, workers: int, jobs: int, log_lines: int, hostile: b
     async with _orchestrator_of(home, workers, jobs) as running:
         state = FleetState()
         await _tell_the_day(running, state, log_lines)
+        await machines_from_elsewhere(running, MARKUP if hostile else "no route to host")
         if hostile:
             await _tell_hostile_things(running, state)
         return state
@@ -284,6 +289,44 @@ async def _workers_now(crew: Crew, state: FleetState) -> None:
     state.jobs["dispatched"] = submitted["job_id"]
     async with running.as_user(None) as stranger:
         await stranger.post("/api/workers/register", json={}, headers={"X-Worker-Token": "wt_" + "x" * 40})
+
+
+async def machines_from_elsewhere(running: Running, printed: str) -> None:
+    """A pool of a database that was restored: nobody brings or ends anything while pages are looked at."""
+    request = PoolRequest(provider="process", max_machines=4, max_daily=50.0, settings={"gpus": "1"})
+    now = running.clock.at
+    pool = MachinePool(
+        name="cloud", request=request, created_at=now - 3 * HOUR_S, created_by="u_1", trouble=printed
+    )
+    usual = Machine(
+        id="m_page",
+        pool="cloud",
+        name="stf-fleet-page",
+        state=MachineState.GONE,
+        created_at=now - HOUR_S,
+        asked_at=now - HOUR_S,
+        gpus=1,
+        gpu_name="A100",
+        vram_gb=80.0,
+        region=printed[:60],
+        spot=True,
+        offered_price=1.89,
+        rates=((now - HOUR_S, 1.89),),
+        gone_at=now - 0.5 * HOUR_S,
+        why="boot_deadline",
+        detail=printed,
+        boot_log=f"booting\n{printed}\n",
+    )
+    joined = replace(usual, id="m_joined", state=MachineState.JOINED, gone_at=None, why="", boot_log="")
+    ending = replace(joined, id="m_ending", state=MachineState.DESTROYING, why="idle")
+
+    def step(transaction: Transaction) -> None:
+        transaction.tx.put_setting(HANDS_OFF, repr(now))
+        transaction.tx.put_pool(pool)
+        for machine in (usual, joined, ending):
+            transaction.tx.put_machine(machine)
+
+    await running.fleet.act(step)
 
 
 MARKUP = """"><img src=x onerror="alert(1)"><script>alert(2)</script>{{7*7}}${7*7}'`"""

@@ -3,6 +3,7 @@
 from devtools.mutants.table.attackers import ATTACKERS
 from devtools.mutants.table.fencing import FENCING
 from devtools.mutants.table.leading import LEADING
+from devtools.mutants.table.machines import MACHINES
 from devtools.mutants.table.mutant import Mutant
 from devtools.mutants.table.placing import PLACING
 from devtools.mutants.table.rare import RARE
@@ -22,5 +23,6 @@ MUTANTS = (
     *TRAINING,
     *STORED,
     *TRAFFIC,
+    *MACHINES,
     *RARE,
 )

@@ -36,6 +36,7 @@ from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.walls import WallSurroundings, choose_walls
+from simpletuner_fleet.agent.joining import is_for_joining, joined
 from simpletuner_fleet.agent.loops.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.loops.stream_loop import stream_loop
 from simpletuner_fleet.agent.machine_facts import MachineFacts
@@ -134,7 +135,7 @@ async def run_agent(
     cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
     log.info("control groups of jobs: %s", cgroups.sentence())
     with StateDir.open(folder) as state:
-        token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
+        token = await token_source(settings, state)
         client, context = await client_for(settings, token)
         probe = probe or GpuProbe(environment)
         try:
@@ -199,8 +200,22 @@ async def run_agent(
             await client.close()
 
 
+async def token_source(settings: WorkerSettings, state: StateDir) -> TokenSource:
+    """A token that is good for joining only is exchanged, once, for one that stays in this folder."""
+    kept = state.path / "worker_token"
+    if not is_for_joining(settings.token):
+        return TokenSource(settings.token, settings.token_file or kept)
+    if not kept.exists():
+        client, _ = await client_for(settings, settings.token or "")
+        try:
+            write_whole(kept, (await joined(client, state.home)).encode())
+        finally:
+            await client.close()
+    return TokenSource(None, kept)
+
+
 async def client_for(
-    settings: WorkerSettings, token: TokenSource
+    settings: WorkerSettings, token: TokenSource | str
 ) -> tuple[OrchestratorClient, ssl.SSLContext | None]:
     """Begins at the first address whose certificate can be looked at; the others are looked at when they are needed."""
     urls = [settings.url, *settings.further_urls]
@@ -212,7 +227,9 @@ async def client_for(
                 raise
             continue
         others = [_address(other, settings.tls) for other in urls if other != url]
-        return OrchestratorClient(url, lambda: token.token, context, others), context
+        return OrchestratorClient(
+            url, lambda: token if isinstance(token, str) else token.token, context, others
+        ), context
     raise AssertionError("there is always a last one")
 
 

@@ -366,6 +366,13 @@ class StoreUnavailable(FleetError):
     next_step = "Try again shortly. If it keeps happening, check the orchestrator's disk space and database."
 
 
+class ProviderUnavailable(FleetError):
+    """The provider of machines cannot be asked now."""
+
+    code = "provider_unavailable"
+    next_step = "Check the pool's settings, its secret and the provider's own status, and try again."
+
+
 class NotLeader(StoreUnavailable):
     """This orchestrator does not lead, and the leader cannot be reached; nothing was changed."""
 

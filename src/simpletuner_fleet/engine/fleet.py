@@ -51,6 +51,7 @@ class Fleet:
         self.vault = vault
         """None: this fleet keeps no secrets."""
         self.clock = clock
+        self.began_at = clock.now()
         self.ids = ids
         self.streams = streams
         self.policy = policy
@@ -81,6 +82,9 @@ class Fleet:
 
     def has_finishing_jobs(self) -> bool:
         return bool(self._index.roster.finishing_jobs())
+
+    def has_waiting_jobs(self) -> bool:
+        return bool(self._index.roster.classes_with_jobs())
 
     async def act(self, step: Callable[[Transaction], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""

@@ -31,6 +31,7 @@ NOBODYS = frozenset(
         # An endpoint is shown to its owner alone (orchestrator/notices), and so is a saved view (orchestrator/steering).
         *("endpoint", "endpoints", "deliveries", "saved_views", "stored_bytes_of_jobs"),
         *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
+        *("pool", "pools", "machine", "machine_by_join_hash", "machines_since"),
         *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
     }
 )

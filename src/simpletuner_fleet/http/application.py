@@ -32,6 +32,8 @@ from simpletuner_fleet.http.api.jobs import logs as logs_api
 from simpletuner_fleet.http.api.jobs import metrics as metrics_api
 from simpletuner_fleet.http.api.jobs import publishing as publishing_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
+from simpletuner_fleet.http.api.machines import machines as machines_api
+from simpletuner_fleet.http.api.machines import pools as pools_api
 from simpletuner_fleet.http.api.notices import endpoints as notices_api
 from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.api.service import events as events_api
@@ -75,6 +77,8 @@ ROUTES: tuple[Route, ...] = (
     *notices_api.ROUTES,
     *events_api.ROUTES,
     *admin_api.ROUTES,
+    *pools_api.ROUTES,
+    *machines_api.ROUTES,
     *tokens_api.ROUTES,
     *logins_api.ROUTES,
     *sessions_api.ROUTES,

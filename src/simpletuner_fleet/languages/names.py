@@ -65,6 +65,33 @@ FAILURES = {
 }
 """By class, as `core.failure` finds it."""
 
+MACHINE_STATUSES = {
+    "wanted": N_("Wanted"),
+    "asked": N_("Requested"),
+    "booting": N_("Booting"),
+    "joined": N_("Joined"),
+    "draining": N_("Draining"),
+    "destroying": N_("Being destroyed"),
+    "gone": N_("Gone"),
+}
+MACHINE_ENDS = {
+    "idle": N_("It was idle"),
+    "not_needed": N_("It was no longer needed"),
+    "refused": N_("The provider refused"),
+    "never_made": N_("The provider never made it"),
+    "boot_deadline": N_("It did not join in time"),
+    "lost": N_("Its worker went silent"),
+    "left": N_("Its worker has left"),
+    "worker_deleted": N_("Its worker was deleted"),
+    "vanished": N_("It vanished from the provider's list"),
+    "asked_for": N_("Somebody ended it"),
+    "pool_deleted": N_("Its pool was deleted"),
+    "budget": N_("The pool's budget is used up"),
+    "price": N_("It costs more than the pool allows"),
+    "stray": N_("It carried our name and nobody knew of it"),
+}
+"""By the reason that a machine has in `core.provisioning`."""
+
 EVENTS = {
     "approval_rule.deleted": N_("Approval rule deleted"),
     "approval_rule.set": N_("Approval rule set"),
@@ -116,6 +143,16 @@ EVENTS = {
     "notification.replayed": N_("Notification replayed"),
     "notification.resumed": N_("Notification resumed"),
     "notification.tested": N_("Notification tested"),
+    "machine.asked": N_("Machine requested"),
+    "machine.booting": N_("Machine is booting"),
+    "machine.destroying": N_("Machine is being destroyed"),
+    "machine.draining": N_("Machine set to drain"),
+    "machine.gone": N_("Machine gone"),
+    "machine.joined": N_("Machine joined"),
+    "machine.wanted": N_("Machine wanted"),
+    "pool.deleted": N_("Pool deleted"),
+    "pool.resumed": N_("Pools looked after again"),
+    "pool.saved": N_("Pool saved"),
     "quota.deleted": N_("Quota taken away"),
     "quota.set": N_("Quota set"),
     "secret.deleted": N_("Secret deleted"),
@@ -189,6 +226,14 @@ def visibility_name(words: Words, visibility: str) -> str:
 
 def failure_name(words: Words, failure_class: str) -> str:
     return _named(words, FAILURES, failure_class)
+
+
+def machine_status_name(words: Words, status: str) -> str:
+    return _named(words, MACHINE_STATUSES, status)
+
+
+def machine_end_name(words: Words, why: str) -> str:
+    return _named(words, MACHINE_ENDS, why)
 
 
 def event_name(words: Words, event_type: str) -> str:

@@ -16,6 +16,7 @@ from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.ports.machines import MachinesRead, MachinesWrite
 from simpletuner_fleet.ports.records import (
     ApiToken,
     AuditFilter,
@@ -30,7 +31,7 @@ from simpletuner_fleet.ports.records import (
 )
 
 
-class View(Protocol):
+class View(MachinesRead, Protocol):
     """Reading. Every method costs one indexed look-up or one page, never the whole table, unless it says so."""
 
     def job(self, job_id: str) -> Job | None: ...
@@ -269,7 +270,7 @@ class View(Protocol):
         ...
 
 
-class Tx(View, Protocol):
+class Tx(View, MachinesWrite, Protocol):
     """Writing, inside one transaction: all of it is durable when `Store.write` returns, or none of it happened."""
 
     def next_seq(self) -> int: ...

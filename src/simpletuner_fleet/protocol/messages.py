@@ -94,6 +94,19 @@ class AuditHead(Struct, kw_only=True, frozen=True, omit_defaults=True):
     """By the orchestrator's own key, over all of the others; empty where it has none."""
 
 
+class JoinMachine(Struct, kw_only=True):
+    """The worker of a machine that a pool has brought comes for the first time, with its one-time token."""
+
+    home: Name
+    """Random name of its state folder: asked from there again, it is answered the same."""
+
+
+class MachineJoined(Struct, kw_only=True):
+    worker_id: str
+    name: str
+    token: str
+
+
 class Register(Struct, kw_only=True):
     name: FreeText | None = None
     persistent: bool = False

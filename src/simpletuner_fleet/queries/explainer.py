@@ -6,6 +6,7 @@ from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.place import survey_of, why_waiting_given
 from simpletuner_fleet.core.placement.reasons import Code
+from simpletuner_fleet.core.provisioning.waiting import with_machines
 from simpletuner_fleet.engine.index import held_until, read_limits, roster_of
 from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.engine.standing import FleetStanding
@@ -28,14 +29,17 @@ class Explainer:
         self._limits = read_limits(everything)
         self._held_until = held_until(everything)
         self._surveys: dict[str, Survey] = {} if standing.roster is None else standing.surveys
+        self._pools = everything.pools()
+        self._machines = everything.machines_since(float("inf")) if self._pools else []
 
     def explain(self, job: Job, ahead: int, now: float) -> Explanation:
         answer = self._surveys.get(job.line)
         if answer is None:
             answer = self._surveys[job.line] = survey_of(self.roster, job)
-        return why_waiting_given(
+        explanation = why_waiting_given(
             self.roster, job, self._limits, now, answer, ahead=ahead, held_until=self._held_until
         )
+        return with_machines(explanation, job, self._pools, self._machines, self.roster.pools)
 
 
 def reasons_of(

@@ -9,9 +9,7 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Hold, JobState
 from simpletuner_fleet.core.placement.forecast import (
     OtherWay,
-    RunningJob,
     StartForecast,
-    ends_at,
     forecast,
     is_busy,
     other_ways,
@@ -22,6 +20,7 @@ from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.index import held_until, read_limits
+from simpletuner_fleet.engine.running import running_on
 from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import View
@@ -69,7 +68,7 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
         )
 
     busy = [
-        (worker, _running_on(view, worker, now))
+        (worker, running_on(view, worker, now))
         for worker, occupancy in asked()
         if is_busy(worker, occupancy, job.requires)
     ]
@@ -81,18 +80,3 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
 
 def _as_far_as_the_team_may(worker: Worker, pool: Pool) -> Worker:
     return replace(worker, gpus=tuple(gpu for gpu in worker.gpus if pool.holds_gpu(gpu.name)))
-
-
-def _running_on(view: View, worker: Worker, now: float) -> list[RunningJob]:
-    """Nothing is told of a job that the caller may not see: its end counts as unknown."""
-    attempts = view.live_attempts_of_worker(worker.id)
-    jobs = [(attempt, view.job(attempt.job_id)) for attempt in attempts]
-    return [
-        RunningJob(
-            job_id=attempt.job_id,
-            title=(job.name or job.config_name) if job else attempt.job_id,
-            gpus=frozenset(attempt.gpus),
-            ends_at=ends_at(job, attempt.started_at, now) if job else None,
-        )
-        for attempt, job in jobs
-    ]

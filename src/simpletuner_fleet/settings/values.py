@@ -116,6 +116,24 @@ def seconds(raw: str) -> float:
     return total
 
 
+def seconds_or_none(raw: str) -> float:
+    """As `seconds`, or 0."""
+    return 0.0 if raw.strip() == "0" else seconds(raw)
+
+
+def dollars(raw: str) -> float | None:
+    """`none` takes a limit away."""
+    if raw.strip().lower() == "none":
+        return None
+    try:
+        number = float(raw.strip().removeprefix("$"))
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e9:
+        raise ValueError(_("expected an amount such as 2.50, or none"))
+    return number
+
+
 def moment(raw: str) -> str:
     """A span such as `10m` becomes seconds ago; a time stays as it is."""
     try:

@@ -18,6 +18,7 @@ from simpletuner_fleet.web.pages import (
     worker,
     workers,
 )
+from simpletuner_fleet.web.pages.machines import machines, pools
 from simpletuner_fleet.web.pages.notices import notifications
 from simpletuner_fleet.web.pages.people import approvals, quotas, teams, tokens, users
 
@@ -34,6 +35,8 @@ ROUTES: tuple[Route, ...] = (
     *workers.ROUTES,
     *create_worker.ROUTES,
     *worker.ROUTES,
+    *machines.ROUTES,
+    *pools.ROUTES,
     *users.ROUTES,
     *teams.ROUTES,
     *quotas.ROUTES,

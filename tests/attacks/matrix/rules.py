@@ -4,7 +4,9 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import JobState
 
-READING = frozenset({"queue.read", "jobs.read", "configs.read", "data.read", "notifications.own"})
+READING = frozenset(
+    {"queue.read", "jobs.read", "configs.read", "data.read", "notifications.own", "machines.read"}
+)
 MEMBERS = READING | {
     *(
         "queue.submit",
@@ -21,7 +23,7 @@ MEMBERS = READING | {
 STEERING = frozenset({"queue.cancel", "queue.priority", "queue.approve", "jobs.cancel", "jobs.retry"})
 ADMINS = frozenset(
     {"admin.workers", "admin.audit", "admin.tokens", "admin.users", "admin.limits", "secrets.write"}
-    | {"admin.teams", "admin.see_all", "admin.notifications"}
+    | {"admin.teams", "admin.see_all", "admin.notifications", "admin.machines"}
 )
 EVERYTHING = MEMBERS | STEERING | ADMINS
 HOLDS: dict[str, frozenset[str]] = {
@@ -202,7 +204,21 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/admin/tokens",
         "DELETE /api/admin/tokens/{id}",
     ),
+    "machines.read": (
+        "GET /api/pools",
+        "GET /api/pools/{name}",
+        "GET /api/machines",
+        "GET /api/machines/{id}",
+    ),
+    "admin.machines": (
+        "PUT /api/pools/{name}",
+        "DELETE /api/pools/{name}",
+        "POST /api/pools/take-in-hand",
+        "GET /api/pools/{name}/offers",
+        "POST /api/machines/{id}/end",
+    ),
     "public": (
+        "POST /api/workers/join",
         "POST /api/login",
         "GET /api/login/providers",
         "POST /api/login/terminals",
@@ -337,6 +353,8 @@ NOBODYS = (
     *("POST /api/admin/workers/{id}/drain", "POST /api/admin/workers/{id}/resume"),
     *("POST /api/admin/workers/{id}/token", "PATCH /api/admin/users/{id}", "DELETE /api/admin/users/{id}"),
     "POST /api/admin/users/{id}/link",
+    *("GET /api/pools/{name}", "PUT /api/pools/{name}", "DELETE /api/pools/{name}"),
+    *("GET /api/pools/{name}/offers", "GET /api/machines/{id}", "POST /api/machines/{id}/end"),
     *("GET /api/teams/{id}", "PATCH /api/teams/{id}", "DELETE /api/teams/{id}"),
     *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
     *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),

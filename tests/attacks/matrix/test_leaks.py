@@ -158,7 +158,7 @@ async def _watch(house: House, headers: Headers) -> Line:
 
 
 def test_who_sees_what_is_said_for_everything_that_can_be_looked_up() -> None:
-    looks = {name for name in vars(View) if not name.startswith("_")}
+    looks = {name for base in View.__mro__ for name in vars(base) if not name.startswith("_")}
     decided = {name for name in vars(SightView) if not name.startswith("_")}
     assert looks == (looks & decided) | (looks & NOBODYS)
     assert not decided & NOBODYS

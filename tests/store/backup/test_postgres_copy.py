@@ -9,7 +9,7 @@ import pytest
 
 from simpletuner_fleet.core.leadership import next_term
 from simpletuner_fleet.core.people.revocations import Withdrawn
-from simpletuner_fleet.core.restoring import RESTORED, least_epoch
+from simpletuner_fleet.core.restoring import HANDS_OFF, RESTORED, least_epoch
 from simpletuner_fleet.store.backup import postgres_copy
 from simpletuner_fleet.store.backup.archive import BackupUnusable, unpack_archive, write_archive
 from simpletuner_fleet.store.failures import StoreBusy
@@ -77,6 +77,7 @@ async def test_every_row_comes_back_and_what_must_not_does_not(
     assert "hash-1" not in repr(restored)
     now = {str(key): text for key, text in rows(url, "settings")}
     assert now.pop(RESTORED) == NOTE
+    assert now.pop(HANDS_OFF), "machines are left alone until somebody says so"
     assert now == {key: text for key, text in settings if key not in ("one_time_key:abc", "late")}
     assert rows(url, "counters")[0][1] == least_epoch(2000.0) > manifest.epoch
     term = rows(url, "leadership")[0][0]

@@ -42,8 +42,10 @@ from simpletuner_fleet.protocol.messages import (
     Goodbye,
     Heartbeat,
     HeartbeatAnswer,
+    JoinMachine,
     LogAnswer,
     LogChunk,
+    MachineJoined,
     Register,
     Registered,
     ReportAnswer,
@@ -123,6 +125,10 @@ class OrchestratorClient:
         # Where several may lead, no refusal proves that nobody does: another one may lead that cannot be reached.
         self.outage.learn("" if response.term else response.ends, answer)
         return answer
+
+    async def join(self, message: JoinMachine) -> MachineJoined:
+        """The one-time token stands where a worker's will."""
+        return await self._control_call("/api/workers/join", message, MachineJoined)
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
         return await self._control_call("/api/workers/heartbeat", message, HeartbeatAnswer)

@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.commands.backup import BACKUP
 from simpletuner_fleet.cli.commands.configs import CONFIGS
 from simpletuner_fleet.cli.commands.data import DATA
 from simpletuner_fleet.cli.commands.jobs import JOBS
+from simpletuner_fleet.cli.commands.machines.pools import MACHINES, POOLS
 from simpletuner_fleet.cli.commands.others import OTHERS
 from simpletuner_fleet.cli.commands.people.approvals import APPROVALS
 from simpletuner_fleet.cli.commands.people.notifications import NOTIFICATIONS, WEBHOOKS
@@ -41,6 +42,8 @@ PACKAGE = "simpletuner_fleet.cli"
 NOUNS = (
     JOBS,
     WORKERS,
+    POOLS,
+    MACHINES,
     CONFIGS,
     SECRETS,
     DATA,

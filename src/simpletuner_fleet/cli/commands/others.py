@@ -70,6 +70,12 @@ MCP = (
 )
 
 OTHERS = (
+    Command(
+        "offers",
+        "nouns.machines.pools:offers",
+        "What a pool's provider has now, the cheapest first",
+        (argument("name", metavar="POOL"),),
+    ),
     Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
     Command("doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,)),
     Command("login", "nouns.people.login:login", "Remember a server and a token for it", LOGIN),

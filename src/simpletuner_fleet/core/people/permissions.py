@@ -11,6 +11,7 @@ LEAST_ROLE = {
     "admin.users": Role.ADMIN,
     "admin.limits": Role.ADMIN,
     "admin.notifications": Role.ADMIN,
+    "admin.machines": Role.ADMIN,
     "admin.teams": Role.ADMIN,
     "admin.see_all": Role.ADMIN,  # what is private to others, or another team's
     "queue.submit": Role.MEMBER,
@@ -29,6 +30,7 @@ LEAST_ROLE = {
     "secrets.read": Role.MEMBER,
     "secrets.write": Role.ADMIN,
     "data.read": Role.VIEWER,
+    "machines.read": Role.VIEWER,
     "data.write": Role.MEMBER,
     "notifications.own": Role.VIEWER,
 }

@@ -9,6 +9,8 @@ SECRET_CHARS = 43
 CHECKSUM_CHARS = 6
 WORKER, API, UPLOAD = "wt", "st", "ut"
 SESSION, ONE_TIME = "ss", "ok"
+JOIN = "jt"
+"""For one machine, once: it is exchanged for a worker's."""
 
 
 _PAIRS = [high + low for high in BASE62 for low in BASE62]

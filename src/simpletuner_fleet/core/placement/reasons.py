@@ -39,6 +39,10 @@ class Code(StrEnum):
     QUOTA = "QUOTA"
     LOCAL_GPU_BUSY = "LOCAL_GPU_BUSY"
     LOCAL_NO_GPU = "LOCAL_NO_GPU"
+    WAITING_FOR_MACHINE = "WAITING_FOR_MACHINE"
+    MACHINE_CEILING = "MACHINE_CEILING"
+    NO_MACHINE_OFFERED = "NO_MACHINE_OFFERED"
+    MACHINES_FAILED = "MACHINES_FAILED"
     NOT_WAITING = "NOT_WAITING"
 
 
@@ -330,6 +334,44 @@ REASONS: dict[str, Reason] = {
             impossible=True,
             fixes=(N_("Submit with target 'worker' or 'auto', or start the server with --local."),),
             advice=(N_("submit with --target worker or --target auto"),),
+        ),
+        Reason(
+            code=Code.WAITING_FOR_MACHINE,
+            kind=Kind.WAIT,
+            sentence=N_(
+                "waiting for a machine: %(pool)s, %(machine)s, %(price)s $/h, on its way for %(since_s)s s"
+            ),
+            label=N_("a machine is on its way"),
+        ),
+        Reason(
+            code=Code.MACHINE_CEILING,
+            kind=Kind.ADMIN,
+            sentence=N_(
+                "no machine is started: the pool %(pool)s has reached its limit (%(ceiling)s); the cheapest "
+                "machine that fits costs %(price)s $/h"
+            ),
+            label=N_("a pool's limit is reached"),
+            fixes=(N_("Raise the pool's limits: simpletuner pools set %(pool)s --help"),),
+        ),
+        Reason(
+            code=Code.NO_MACHINE_OFFERED,
+            kind=Kind.ADMIN,
+            sentence=N_(
+                "no machine is started: the pool %(pool)s is offered none with %(gpus)s GPUs of %(min_vram_gb)s GB "
+                "that fits"
+            ),
+            label=N_("no pool is offered a fitting machine"),
+            fixes=(N_("See what is offered: simpletuner offers %(pool)s"),),
+        ),
+        Reason(
+            code=Code.MACHINES_FAILED,
+            kind=Kind.ADMIN,
+            sentence=N_(
+                "no machine is started: the last ones of the pool %(pool)s never joined; it tries again in "
+                "%(wait_s)s s"
+            ),
+            label=N_("a pool's machines never joined"),
+            fixes=(N_("See what happened: simpletuner machines list --all"),),
         ),
         Reason(
             code=Code.NOT_WAITING,

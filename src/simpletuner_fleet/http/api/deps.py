@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from msgspec import Struct, field
 
-from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.core.errors import InvalidToken, StoreUnavailable
 from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.core.workers.reach import HowSure, reach_of
 from simpletuner_fleet.core.workers.worker import Worker
@@ -22,6 +22,7 @@ from simpletuner_fleet.http.api.open_streams import FOLLOWERS, SEARCHES, STREAMS
 from simpletuner_fleet.http.api.service.kept_figures import KeptFigures
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
+from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.people.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
@@ -136,6 +137,8 @@ class Deps(Struct, kw_only=True):
     """None: this orchestrator tells nobody of anything."""
     noted_trials: Buckets = field(default_factory=lambda: Buckets(TRIALS, time.monotonic))
     """Test messages, per endpoint."""
+    provisioner: Provisioner | None = None
+    """None: this orchestrator looks after no machines, as in tests."""
     passwords: Passwords = field(default_factory=Passwords)
     login_door: LoginDoor = field(default_factory=LoginDoor)
     sign_in: SignIn = field(default_factory=SignIn)
@@ -186,6 +189,12 @@ class Deps(Struct, kw_only=True):
         """One for all: it holds the locks."""
         self._storage = self._storage or Storage(self.fleet, self.blobs, self.space)
         return self._storage
+
+    @property
+    def provisioning(self) -> Provisioner:
+        if self.provisioner is None:
+            raise StoreUnavailable("This orchestrator is still starting; nothing was changed.")
+        return self.provisioner
 
     def revoke(self, token_hashes: Collection[str]) -> None:
         """Forgets these credentials and ends their streams. It is called right after the commit and before the answer."""

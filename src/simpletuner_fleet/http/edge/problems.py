@@ -78,6 +78,7 @@ STATUS: dict[type[Exception], int] = {
     errors.Invalid: 422,
     errors.TooManyRequests: 429,
     errors.ProviderUnusable: 502,
+    errors.ProviderUnavailable: 502,
     errors.StoreUnavailable: 503,
 }
 

@@ -111,23 +111,32 @@ async def drain(
     """
     if timeout_s is not None and not 0 <= timeout_s <= MAX_DRAIN_TIMEOUT_S:
         raise Invalid(f"timeout_s must be between 0 and {MAX_DRAIN_TIMEOUT_S:g}.", path="$.timeout_s")
+    return await fleet.act(
+        lambda transaction: drain_within(transaction, worker_id, note, actor, timeout_s, checkpoint_first)
+    )
+
+
+def drain_within(
+    transaction: Transaction,
+    worker_id: str,
+    note: str,
+    actor: Actor,
+    timeout_s: float | None = None,
+    checkpoint_first: bool = True,
+) -> Worker:
     shown_note = note[:MAX_NOTE_CHARS]
-
-    def step(transaction: Transaction) -> Worker:
-        worker = transaction.worker(worker_id)
-        plan = _plan(worker, timeout_s, checkpoint_first, transaction.now)
-        if (worker.admin, worker.drain_note, worker.drain_plan) != (AdminState.DRAINING, shown_note, plan):
-            drained = replace(worker, admin=AdminState.DRAINING, drain_note=shown_note, drain_plan=plan)
-            transaction.save_worker(drained)
-            limits = {"timeout_s": timeout_s, "checkpoint_first": checkpoint_first} if plan else {}
-            transaction.record(_event(EventType.WORKER_DRAINED, worker, actor, note=shown_note, **limits))
-            _take_offers_back(transaction, worker)
-            _publish(transaction, drained)
-        end_drain(transaction, worker_id)
-        transaction.wake(worker_id)
-        return transaction.worker(worker_id)
-
-    return await fleet.act(step)
+    worker = transaction.worker(worker_id)
+    plan = _plan(worker, timeout_s, checkpoint_first, transaction.now)
+    if (worker.admin, worker.drain_note, worker.drain_plan) != (AdminState.DRAINING, shown_note, plan):
+        drained = replace(worker, admin=AdminState.DRAINING, drain_note=shown_note, drain_plan=plan)
+        transaction.save_worker(drained)
+        limits = {"timeout_s": timeout_s, "checkpoint_first": checkpoint_first} if plan else {}
+        transaction.record(_event(EventType.WORKER_DRAINED, worker, actor, note=shown_note, **limits))
+        _take_offers_back(transaction, worker)
+        _publish(transaction, drained)
+    end_drain(transaction, worker_id)
+    transaction.wake(worker_id)
+    return transaction.worker(worker_id)
 
 
 def _plan(worker: Worker, timeout_s: float | None, checkpoint_first: bool, now: float) -> DrainPlan | None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.people.revocations import Withdrawn
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Membership, Team, TeamRole
-from simpletuner_fleet.core.restoring import LEAP, RESTORED, least_epoch
+from simpletuner_fleet.core.restoring import HANDS_OFF, LEAP, RESTORED, least_epoch
 
 UNUSABLE = "restored:"
 """Begins what stands in place of a hash: no secret has it."""
@@ -57,8 +57,9 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
         run("DELETE FROM settings WHERE key = :key", {"key": TEAM_PREFIX + team_id})
     for team_id, since in withdrawn.members.items():
         _amend_team(run, TEAM_PREFIX + team_id, since)
-    run("DELETE FROM settings WHERE key = :key", {"key": RESTORED})
-    run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": RESTORED, "value": note})
+    for key, value in ((RESTORED, note), (HANDS_OFF, repr(now))):
+        run("DELETE FROM settings WHERE key = :key", {"key": key})
+        run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": key, "value": value})
 
 
 def _amend_team(run: Run, key: str, since: Mapping[str, str]) -> None:

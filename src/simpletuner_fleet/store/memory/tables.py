@@ -10,6 +10,8 @@ from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.ports import (
     ApiToken,
@@ -56,6 +58,8 @@ class Tables(LiveRows):
         self.endpoints: dict[str, Endpoint] = {}
         self.deliveries: dict[str, tuple[DeliveryTry, ...]] = {}
         self.saved_views: dict[tuple[str, str], SavedView] = {}
+        self.pools: dict[str, MachinePool] = {}
+        self.machines: dict[str, Machine] = {}
         self.approvals: dict[str, Approval] = {}
         self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
         self.datasets: dict[str, tuple[Dataset, bool]] = {}
@@ -201,6 +205,14 @@ class Tables(LiveRows):
     def set_saved_view(self, place: tuple[str, str], view: SavedView | None) -> None:
         self.journal.append((self.set_saved_view, place, self.saved_views.get(place)))
         _put(self.saved_views, place, view)
+
+    def set_pool(self, name: str, pool: MachinePool | None) -> None:
+        self.journal.append((self.set_pool, name, self.pools.get(name)))
+        _put(self.pools, name, pool)
+
+    def set_machine(self, machine_id: str, machine: Machine | None) -> None:
+        self.journal.append((self.set_machine, machine_id, self.machines.get(machine_id)))
+        _put(self.machines, machine_id, machine)
 
     def set_note(self, place: tuple[str, str], note: JobNote | None) -> None:
         job_id, note_id = place

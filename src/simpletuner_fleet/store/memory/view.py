@@ -29,6 +29,7 @@ from simpletuner_fleet.ports import (
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsView
 from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsView
 from simpletuner_fleet.store.memory.finding import MemoryFindingView
+from simpletuner_fleet.store.memory.machines import MemoryMachinesView
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.live_rows import by_epoch
 from simpletuner_fleet.store.rows.text import name_key
@@ -37,7 +38,7 @@ AFTER_EVERY_ID = "\U0010ffff"
 BEFORE_EVERY_ID = ""
 
 
-class MemoryView(MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView):
+class MemoryView(MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView, MemoryMachinesView):
     """The promise of ports.View, over dictionaries and sorted lists."""
 
     def __init__(self, tables: Tables) -> None:

@@ -4,6 +4,7 @@ from simpletuner_fleet.store.sql.audit import AuditView
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.datasets import DatasetsView
 from simpletuner_fleet.store.sql.jobs import JobsView
+from simpletuner_fleet.store.sql.machines.machine_rows import MachineRowsView
 from simpletuner_fleet.store.sql.people.accounts import AccountsView
 from simpletuner_fleet.store.sql.people.approvals import ApprovalsView
 from simpletuner_fleet.store.sql.people.endpoints import EndpointsView
@@ -25,6 +26,7 @@ class SqlView(
     PublicationsView,
     EndpointsView,
     SavedViewsView,
+    MachineRowsView,
     ApprovalsView,
 ):
     """Reading through whatever transaction the database is in."""

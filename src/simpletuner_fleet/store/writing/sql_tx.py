@@ -12,6 +12,7 @@ from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Database, Params, Row, SqlSession
 from simpletuner_fleet.store.sql.datasets import DatasetsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
+from simpletuner_fleet.store.sql.machines.machine_rows import MachineRowsTx
 from simpletuner_fleet.store.sql.people.accounts import AccountsTx
 from simpletuner_fleet.store.sql.people.approvals import ApprovalsTx
 from simpletuner_fleet.store.sql.people.endpoints import EndpointsTx
@@ -82,6 +83,7 @@ class SqlTx(
     ApprovalsTx,
     EndpointsTx,
     SavedViewsTx,
+    MachineRowsTx,
 ):
     """The promise of ports.Tx. The pipeline tells it when a step is kept or undone, and when a batch is stored or lost.
 

@@ -28,6 +28,7 @@ PLACES = (
     Place("/fleet", N_("Fleet"), "cpu", "jobs.read", key="f"),
     Place("/notifications", N_("Notifications"), "info", "notifications.own", key="n"),
     Place("/admin/workers", N_("Workers"), "server", "admin.workers", ADMINISTRATION, key="w"),
+    Place("/machines", N_("Machines"), "hard-drive", "admin.machines", ADMINISTRATION, key="m"),
     Place("/admin/users", N_("Users"), "users", "admin.users", ADMINISTRATION, key="u"),
     Place("/teams", N_("Teams"), "users", "jobs.read", ADMINISTRATION, needs_teams=True),
     Place("/approvals", N_("Approvals"), "check", "jobs.read", ADMINISTRATION, needs_teams=True),

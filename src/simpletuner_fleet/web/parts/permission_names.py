@@ -36,6 +36,8 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         N_("Administration"),
         (
             ("admin.workers", N_("Create, drain and delete workers")),
+            ("machines.read", N_("View pools and machines, and what they cost")),
+            ("admin.machines", N_("Set up pools, and end machines")),
             ("admin.users", N_("Manage users")),
             ("admin.tokens", N_("Manage API tokens")),
             ("admin.audit", N_("Read and verify the audit log")),

@@ -1,6 +1,7 @@
 """Everything a server runs while it leads: put together over an open store, begun, and ended to the last task."""
 
 import argparse
+import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,7 +16,7 @@ from simpletuner_fleet.cli.frame.private_files import read_private, stored_secre
 from simpletuner_fleet.cli.programs.addresses import line_for_others
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
 from simpletuner_fleet.cli.programs.leading.notices import sender_of
-from simpletuner_fleet.cli.programs.local_worker import LocalWorker
+from simpletuner_fleet.cli.programs.local_worker import LocalWorker, environment_of
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
@@ -29,6 +30,7 @@ from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.server import tls
 from simpletuner_fleet.orchestrator.after_restore import hold_after_restore, place_after_hold
+from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.people import accounts, api_tokens
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher
@@ -147,9 +149,26 @@ class Reign:
         running.push_async_callback(deps.deliverer.stop)
 
     def start_local_worker(self, url: str, fingerprint: str | None) -> None:
+        """And what else needs to know where this server is reached."""
+        self._start_provisioner(url, fingerprint)
         if self._plan.local:
             self._local_worker = LocalWorker(self._plan.data_dir, self._local_arguments(url, fingerprint))
             self._local_worker.start()
+
+    def _start_provisioner(self, url: str, fingerprint: str | None) -> None:
+        reached_at = self._args.public_url or url
+        joining = {"SIMPLETUNER_ORCHESTRATOR_URL": reached_at}
+        if fingerprint and reached_at.startswith("https:"):
+            joining["SIMPLETUNER_SSL_FINGERPRINT"] = fingerprint
+        provisioner = Provisioner(
+            self.deps.fleet,
+            self._plan.data_dir / "machines",
+            environment_of(os.environ, self._plan.data_dir),
+            joining,
+        )
+        self.deps.provisioner = provisioner
+        provisioner.start()
+        self._running.push_async_callback(provisioner.stop)
 
     async def end_streams(self, *, keep_local_worker: bool = False) -> None:
         """Stops the local worker first: it still has to give its job back."""

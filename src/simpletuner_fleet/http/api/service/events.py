@@ -11,7 +11,12 @@ from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.protocol.sse import encode_raw
 
 MAX_BUFFER_BYTES = 256 * 1024
-NEEDED_FOR = {"worker": "admin.workers", "audit": "admin.workers"}
+NEEDED_FOR = {
+    "worker": "admin.workers",
+    "audit": "admin.workers",
+    "pool": "machines.read",
+    "machine": "machines.read",
+}
 """Events that not every reader of jobs may see."""
 JOB = "job"
 

@@ -3,11 +3,14 @@
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.http.access.auth import refuse_misshapen
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
-from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, WORKER, Call, Route
+from simpletuner_fleet.http.edge.routes import KIB, PUBLIC, UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.orchestrator import trainer_options as options_of
+from simpletuner_fleet.orchestrator.machines import joining
 from simpletuner_fleet.orchestrator.workers import attendance, registration, report
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
@@ -16,6 +19,8 @@ from simpletuner_fleet.protocol.messages import (
     Goodbye,
     Heartbeat,
     HeartbeatAnswer,
+    JoinMachine,
+    MachineJoined,
     Register,
     Registered,
     ReportAnswer,
@@ -37,6 +42,14 @@ class WorkerIdQuery(Struct, kw_only=True):
 
 class Left(Struct):
     success: bool = True
+
+
+async def join(call: Call[JoinMachine]) -> MachineJoined:
+    """Whoever has the token is the machine; where it was used, or is none, they are refused and nothing else is said."""
+    token = call.headers.get("x-worker-token", "")
+    refuse_misshapen(token, tokens.JOIN)
+    joined = await joining.join(deps_of(call).fleet, token, call.body.home)
+    return MachineJoined(worker_id=joined.worker_id, name=joined.name, token=joined.token)
 
 
 async def register(call: Call[Register]) -> Registered:
@@ -103,6 +116,16 @@ async def queue(call: Call[None]) -> HasJobs:
 
 
 ROUTES = [
+    Route(
+        "POST",
+        "/api/workers/join",
+        join,
+        PUBLIC,
+        JoinMachine,
+        MachineJoined,
+        "Exchange a machine's one-time token, sent in X-Worker-Token, for a worker's own",
+        tags=TAGS,
+    ),
     Route(
         "POST",
         "/api/workers/register",

@@ -1,7 +1,7 @@
 // Forms and buttons that speak to the JSON API: data-api="POST /api/…".
 //   data-then   refresh | go:/path/{field} | leave | event:name | close  (what follows success; several with a blank between)
 //   data-body   JSON that is sent as it is; a form adds its fields by name: dots nest, data-type says int, float, bool,
-//               json, lines, pairs (key=value lines), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
+//               json, lines, pairs (key=value, by line or comma), pair-lines (by line), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { refresh } from "./live.js";
@@ -45,13 +45,13 @@ function typed(field) {
   if (field.type === "checkbox") return field.checked;
   const text = field.value;
   if (text === "" && field.dataset.empty === "null") return null;
-  if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" || type === "words" ? [] : type === "pairs" ? {} : undefined;
+  if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" || type === "words" ? [] : type === "pairs" || type === "pair-lines" ? {} : undefined;
   if (type === "int" || type === "float") return Number(text);
   if (type === "bool") return text === "true";
   if (type === "json") return JSON.parse(text);
   if (type === "words") return text.split(/[\s,]+/).filter(Boolean);
   if (type === "lines") return text.split(/\n/).map((line) => line.trim()).filter(Boolean);
-  if (type === "pairs") return Object.fromEntries(text.split(/\n|,/).map((line) => line.trim()).filter(Boolean).map((line) => {
+  if (type === "pairs" || type === "pair-lines") return Object.fromEntries(text.split(type === "pairs" ? /\n|,/ : /\n/).map((line) => line.trim()).filter(Boolean).map((line) => {
     const cut = line.indexOf("=");
     return cut < 0 ? [line, ""] : [line.slice(0, cut).trim(), line.slice(cut + 1).trim()];
   }));

@@ -35,7 +35,7 @@ function open() {
     become("live");
     tell({ kind: "event", data, last });
   };
-  for (const name of ["ready", "ping", "job", "worker", "audit", "config"]) source.addEventListener(name, heard);
+  for (const name of ["ready", "ping", "job", "worker", "audit", "config", "pool", "machine"]) source.addEventListener(name, heard);
   source.onmessage = heard;
   source.onerror = () => {
     become("lost");

@@ -1,0 +1,65 @@
+"""Machines that pools bring, and the money that they cost."""
+
+from devtools.mutants.table.mutant import Mutant
+
+RULES = ("tests/core/provisioning", "tests/orchestrator/machines")
+DAYS = (*RULES, "tests/sim/test_machine_days.py")
+
+MACHINES = (
+    Mutant(
+        "asked-is-given-up-at-once",
+        "a machine that the list does not show yet is given up, and a second one brought",
+        "core/provisioning/upkeep.py",
+        "    if look.at - since < look.settle_s:\n        return missing",
+        "    if look.at < since:\n        return missing",
+        DAYS,
+    ),
+    Mutant(
+        "unknown-is-idle",
+        "a machine whose worker is not heard counts as idle",
+        "core/provisioning/upkeep.py",
+        "    idle = worker.connected and not worker.busy",
+        "    idle = not worker.busy",
+        RULES,
+    ),
+    Mutant(
+        "destroyed-costs-nothing",
+        "a machine that is being destroyed makes room for the next one before it is gone",
+        "core/provisioning/money.py",
+        "    live = [machine for machine in known if machine.is_live]",
+        "    live = [machine for machine in known if machine.destroying_at is None and machine.is_live]",
+        DAYS,
+    ),
+    Mutant(
+        "others-are-strays",
+        "machines of others are destroyed",
+        "core/provisioning/upkeep.py",
+        "        if not listed.name.startswith(beginning) or listed.provider_id in ids:",
+        "        if listed.provider_id in ids:",
+        DAYS,
+    ),
+    Mutant(
+        "token-for-many",
+        "a second machine joins with the token of the first",
+        "orchestrator/machines/joining.py",
+        "        if machine.home and machine.home != home:",
+        "        if not home:",
+        RULES,
+    ),
+    Mutant(
+        "no-offers-no-look",
+        "a provider whose offers cannot be had is not looked at, and its machines are not looked after",
+        "orchestrator/machines/rounds.py",
+        "    except (ProviderRefused, ProviderUnsure) as error:\n        trouble = str(error)",
+        "    except NotLeader as error:\n        trouble = str(error)",
+        RULES,
+    ),
+    Mutant(
+        "pools-are-told-to-everybody",
+        "events about pools go to everybody who may read jobs",
+        "http/api/service/events.py",
+        '    "pool": "machines.read",\n',
+        '    "pool": "jobs.read",\n',
+        RULES,
+    ),
+)

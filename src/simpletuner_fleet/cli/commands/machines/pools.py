@@ -1,0 +1,88 @@
+"""`simpletuner pools …` and `simpletuner machines …`"""
+
+import argparse
+from typing import Any
+
+from simpletuner_fleet.cli.commands.rows import Noun, OneOf, Verb, argument, repeated, switch
+from simpletuner_fleet.settings import values
+
+POOL = argument("name", metavar="POOL")
+MONEY: dict[str, Any] = {"read": values.dollars, "metavar": "DOLLARS", "default": argparse.SUPPRESS}
+POOL_SET = (
+    POOL,
+    argument(
+        "--provider", metavar="KIND", help="Where its machines come from: process, slurm, or a plug-in's name"
+    ),
+    repeated("--setting", "KEY=VALUE", "For the provider alone; KEY= takes it away; may be repeated"),
+    argument("--secret", metavar="NAME", help="The stored secret that holds the provider's key"),
+    argument("--min-machines", read=values.count, metavar="N", help="Keep so many even without a job"),
+    argument("--max-machines", read=values.count, metavar="N", help="Never more at a time (default: 1)"),
+    argument("--max-price", help="An hour of one machine costs at most so much", **MONEY),
+    argument("--max-hourly", help="All its machines cost at most so much an hour", **MONEY),
+    argument("--max-daily", help="They cost at most so much a day (UTC)", **MONEY),
+    argument("--max-monthly", help="They cost at most so much a month (UTC)", **MONEY),
+    argument(
+        "--market",
+        choices=("on_demand", "spot", "spot_first"),
+        metavar="WHICH",
+        help="on_demand (default), spot, or spot_first",
+    ),
+    argument(
+        "--over-budget",
+        choices=("stop", "finish"),
+        metavar="WHAT",
+        help="At the limit of a day or month running jobs are saved and stopped (stop, the default) or finish",
+    ),
+    argument(
+        "--idle",
+        read=values.seconds_or_none,
+        metavar="TIME",
+        help="So long a machine stays without a job (default: 10m); 0: one job, then it goes",
+    ),
+    argument(
+        "--boot", read=values.seconds, metavar="TIME", help="So long it may take to join (default: 15m)"
+    ),
+    repeated("--kind", "GLOB", "Only GPUs of this name; may be repeated"),
+    repeated("--region", "REGION", "Only there; may be repeated"),
+    repeated("--label", "KEY=VALUE", "Of its workers; may be repeated"),
+    repeated("--trainer", "NAME", "What its machines can run (default: simpletuner); may be repeated"),
+    argument("--data-gb", read=values.gigabytes, metavar="GB", help="Datasets it can hold (default: 100)"),
+    argument("--orchestrator-url", metavar="URL", help="Where its machines reach the server"),
+    OneOf((switch("--on", help="Bring machines"), switch("--off", help="Bring no new ones"))),
+)
+POOLS = Noun(
+    "pools",
+    "Where machines come from, and what they may cost",
+    "nouns.machines.pools",
+    (
+        Verb("list", "List pools with their machines and costs"),
+        Verb("get", "Show one pool", (POOL,)),
+        Verb("set", "Make a pool, or change what is named", POOL_SET, run="nouns.machines.pools:set_"),
+        Verb("delete", "Delete a pool; its machines finish their jobs and are destroyed", (POOL,)),
+        Verb("take-in-hand", "After a restore: look after machines again"),
+    ),
+)
+MACHINE = argument("id", metavar="MACHINE")
+MACHINES = Noun(
+    "machines",
+    "Machines that pools have brought",
+    "nouns.machines.pools",
+    (
+        Verb(
+            "list",
+            "List machines and what they cost",
+            (
+                argument("--pool", metavar="POOL", help="Only of this pool"),
+                switch("--all", help="Those too that went this month"),
+            ),
+            run="nouns.machines.pools:list_machines",
+        ),
+        Verb("get", "Show one machine", (MACHINE,), run="nouns.machines.pools:get_machine"),
+        Verb(
+            "end",
+            "Let a machine finish its jobs and destroy it",
+            (MACHINE, switch("--now", help="Destroy it at once, whatever runs there")),
+            run="nouns.machines.pools:end_machine",
+        ),
+    ),
+)

@@ -1,0 +1,225 @@
+"""`simpletuner pools …`, `simpletuner machines …` and `simpletuner offers`"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
+
+POOLS, MACHINES = "/api/pools", "/api/machines"
+GIVEN = ("provider", "secret", "min_machines", "max_machines", "market", "over_budget", "orchestrator_url")
+LIMITS = ("max_price", "max_hourly", "max_daily", "max_monthly")
+LISTS = {"kind": "kinds", "region": "regions", "trainer": "trainers"}
+
+
+def _dollars(name: str) -> Callable[[Any], str]:
+    return lambda row: f"{row.get(name) or 0:.2f}"
+
+
+def _machines_of(pool: Any) -> str:
+    return f"{pool.get('machines')}/{pool['request'].get('max_machines')}"
+
+
+LIST = (
+    field("name"),
+    field("request.provider", "PROVIDER"),
+    Column("MACHINES", _machines_of, right=True),
+    Column("$/H", _dollars("hourly"), right=True),
+    Column("TODAY ($)", _dollars("today"), right=True),
+    Column("THIS MONTH ($)", _dollars("this_month"), right=True),
+    field("trouble", shrinks=True),
+)
+DETAIL = (
+    *LIST,
+    Column("MONTH'S FORECAST ($)", _dollars("month_forecast"), right=True),
+    field("request.max_price", "MOST FOR ONE ($/H)"),
+    field("request.max_hourly", "MOST AN HOUR ($)"),
+    field("request.max_daily", "MOST A DAY ($)"),
+    field("request.max_monthly", "MOST A MONTH ($)"),
+    field("request.over_budget", "AT THE LIMIT"),
+    field("request.market", "MARKET"),
+    field("request.min_machines", "AT LEAST"),
+    field("request.idle_s", "IDLE (S)"),
+    field("request.boot_s", "BOOT (S)"),
+    field("request.settings", "SETTINGS"),
+    field("request.secret", "SECRET"),
+    field("request.kinds", "GPUS"),
+    field("request.regions", "REGIONS"),
+    field("request.labels", "LABELS"),
+    field("request.trainers", "TRAINERS"),
+    field("request.enabled", "ENABLED"),
+)
+MACHINE_LIST = (
+    field("id"),
+    field("pool"),
+    field("status"),
+    field("hardware", shrinks=True),
+    Column("$/H", _dollars("price"), right=True),
+    Column("COST ($)", _dollars("cost"), right=True),
+    Column("ASKED", lambda machine: ago(machine.get("asked_at")), goes=1),
+    field("why"),
+)
+MACHINE_DETAIL = (
+    *MACHINE_LIST,
+    field("name"),
+    field("provider_id", "PROVIDER'S ID"),
+    field("worker_id", "WORKER"),
+    field("detail", "PROVIDER SAID"),
+    field("boot_log", "BOOT LOG"),
+)
+OFFERS = (
+    field("id"),
+    field("gpu_name", "GPU"),
+    field("gpus", right=True),
+    field("vram_gb", "VRAM (GB)", right=True),
+    Column("$/H", _dollars("price"), right=True),
+    field("spot"),
+    field("region"),
+    field("eligible"),
+)
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        answer = api.page(POOLS, "pools")
+        if not answer["pools"] and not out.for_programs:
+            out.hint(_("No pools yet. Make one:  simpletuner pools set NAME --provider KIND"))
+        out.items("pools", answer["pools"], LIST, id_field="name")
+        if answer.get("hands_off"):
+            out.hint(
+                _(
+                    "This database was restored: machines are left alone until you say that no other server looks "
+                    "after them:  simpletuner pools take-in-hand"
+                )
+            )
+    return ExitCode.OK
+
+
+def get(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).item(api.get(f"{POOLS}/{segment(args.name)}"), DETAIL, id_field="name")
+    return ExitCode.OK
+
+
+def set_(args: argparse.Namespace) -> int:
+    """The server takes the whole of a pool, so the present one is read first and changed here."""
+    out = Output(args)
+    with connected(args) as api:
+        known = _known(api, args.name)
+        if known is None and not args.provider:
+            raise usage(
+                _("there is no pool %(name)s yet", name=args.name),
+                _("a new one needs to know where its machines come from"),
+                f"simpletuner pools set {args.name} --provider process",
+            )
+        saved = api.put(f"{POOLS}/{segment(args.name)}", changed_request(known or {}, args))
+        out.say(_("saved the pool %(name)s", name=args.name))
+        if out.for_programs:
+            out.item(saved, LIST, id_field="name")
+    return ExitCode.OK
+
+
+def _known(api: Api, name: str) -> dict[str, Any] | None:
+    rows = api.items(POOLS, "pools", lookup=True)
+    return next((row["request"] for row in rows if row["name"] == name), None)
+
+
+def changed_request(request: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the pool with what the command names; a list that is named is named whole."""
+    changed = dict(request)
+    changed |= {name: value for name in GIVEN if (value := getattr(args, name)) is not None}
+    changed |= {name: getattr(args, name) for name in LIMITS if hasattr(args, name)}
+    changed |= {target: list(words) for name, target in LISTS.items() if (words := getattr(args, name))}
+    for name, target in (("idle", "idle_s"), ("boot", "boot_s"), ("data_gb", "data_gb")):
+        if getattr(args, name) is not None:
+            changed[target] = getattr(args, name)
+    if args.setting:
+        settings = {**changed.get("settings", {}), **_settings(args.setting)}
+        changed["settings"] = {key: value for key, value in settings.items() if value}
+    if args.label:
+        changed["labels"] = _labels(args.label)
+    if args.on or args.off:
+        changed["enabled"] = bool(args.on)
+    return changed
+
+
+def _settings(words: list[str]) -> dict[str, str]:
+    """A value may hold commas and equals signs: it is the provider's to read."""
+    pairs = [word.partition("=") for word in words]
+    for key, equals, _value in pairs:
+        if not key or not equals:
+            raise _misused("--setting", _("expected KEY=VALUE, got '%(item)s'", item=key))
+    return {key: value for key, _equals, value in pairs}
+
+
+def _labels(words: list[str]) -> dict[str, str]:
+    try:
+        return values.pairs(words)
+    except ValueError as error:
+        raise _misused("--label", str(error)) from None
+
+
+def _misused(flag: str, why: str) -> CliError:
+    return usage(
+        _("%(flag)s cannot be used this way", flag=flag),
+        why,
+        _("for example %(example)s", example=f"{flag} key=value"),
+    )
+
+
+def delete(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.delete(f"{POOLS}/{segment(args.name)}")
+        Output(args).say(_("the pool %(name)s goes with its last machine", name=args.name))
+    return ExitCode.OK
+
+
+def take_in_hand(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.post(f"{POOLS}/take-in-hand")
+        Output(args).say(_("machines are looked after again"))
+    return ExitCode.OK
+
+
+def offers(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        rows = api.items(f"{POOLS}/{segment(args.name)}/offers", "offers")
+        if not rows and not out.for_programs:
+            out.hint(_("The provider offers nothing now."))
+        out.items("offers", rows, OFFERS)
+    return ExitCode.OK
+
+
+def list_machines(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        query = {"pool": args.pool, "gone": "true" if args.all else None}
+        rows = api.items(MACHINES, "machines", query)
+        if not rows and not out.for_programs:
+            out.hint(_("No machines now. A pool brings one when a job needs it."))
+        out.items("machines", rows, MACHINE_LIST)
+    return ExitCode.OK
+
+
+def get_machine(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).item(api.get(f"{MACHINES}/{segment(args.id)}"), MACHINE_DETAIL)
+    return ExitCode.OK
+
+
+def end_machine(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        answer = api.post(f"{MACHINES}/{segment(args.id)}/end", {"now": args.now})
+        out.say(_("machine %(id)s: %(status)s", id=args.id, status=answer["status"]))
+        if out.for_programs:
+            out.item(answer, MACHINE_LIST)
+    return ExitCode.OK

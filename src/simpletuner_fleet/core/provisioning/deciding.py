@@ -1,0 +1,88 @@
+"""One decision over all pools: what becomes of the machines there are, and which are brought."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.provisioning.growth import FleetNow, Wanted, grow
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.money import budget_is_used_up, spending
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderLook
+from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine
+from simpletuner_fleet.core.provisioning.upkeep import Upkeep, WorkerFacts, strays, tended
+
+
+class Stray(Struct, frozen=True, kw_only=True):
+    pool: str
+    listed: ListedMachine
+
+
+class ProvisioningDecision(Struct, frozen=True, kw_only=True):
+    changed: tuple[tuple[Machine, Machine], ...] = ()
+    """Each machine before and after, where it is another."""
+    strays: tuple[Stray, ...] = ()
+    wanted: tuple[Wanted, ...] = ()
+    no_machine: Mapping[str, dict[str, NoMachine]] = {}
+    """By pool and line."""
+
+
+def decide(
+    pools: Sequence[MachinePool],
+    machines: Sequence[Machine],
+    looks: Mapping[str, ProviderLook],
+    workers: Mapping[str, WorkerFacts],
+    fleet: FleetNow,
+    our_beginning: str,
+) -> ProvisioningDecision:
+    """`machines` are all that are not gone, and those that went this month; `looks` has no pool that did not answer."""
+    taken = frozenset(machine.provider_id for machine in machines if machine.is_live and machine.provider_id)
+    changed: list[tuple[Machine, Machine]] = []
+    after_of: dict[str, list[Machine]] = {}
+    for pool in pools:
+        own = [machine for machine in machines if machine.pool == pool.name]
+        upkeep = Upkeep(
+            pool=pool,
+            now=fleet.now,
+            look=looks.get(pool.name),
+            workers=workers,
+            budget_over=budget_is_used_up(pool, spending(own, fleet.now), fleet.lead_s),
+            lead_s=fleet.lead_s,
+            listening_since=fleet.listening_since,
+        )
+        after_of[pool.name] = tended(own, upkeep, taken)
+        changed += [pair for pair in zip(own, after_of[pool.name], strict=True) if pair[0] != pair[1]]
+    unknown = _unknown(
+        pools, looks, [machine for rows in after_of.values() for machine in rows], our_beginning
+    )
+    growth = grow(pools, looks, after_of, fleet)
+    return ProvisioningDecision(
+        changed=tuple(changed),
+        strays=tuple(unknown),
+        wanted=tuple(growth.wanted),
+        no_machine=growth.no_machine,
+    )
+
+
+def _unknown(
+    pools: Sequence[MachinePool],
+    looks: Mapping[str, ProviderLook],
+    machines: Sequence[Machine],
+    beginning: str,
+) -> list[Stray]:
+    """Two pools of one account see the same machines: each stray is one pool's."""
+    unknown: list[Stray] = []
+    seen: set[tuple[str, str]] = set()
+    for pool in pools:
+        look = looks.get(pool.name)
+        for listed in strays(look, machines, beginning) if look else ():
+            key = (pool.request.provider, listed.provider_id)
+            if key not in seen:
+                seen.add(key)
+                unknown.append(Stray(pool=pool.name, listed=listed))
+    return unknown
+
+
+def told_of(pool: MachinePool, no_machine: dict[str, NoMachine], trouble: str) -> MachinePool:
+    """Returns the pool with what people are told of it."""
+    return replace(pool, no_machine=no_machine, trouble=trouble)

@@ -1,0 +1,276 @@
+"""Whether to bring machines, and which: only for jobs that no machine which exists or boots would take sooner."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.placement.forecast import RunningJob, forecast
+from simpletuner_fleet.core.placement.ordering import limit_reached
+from simpletuner_fleet.core.placement.reasons import Code
+from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Machine, Why
+from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending
+from simpletuner_fleet.core.provisioning.offers import (
+    MachineOffer,
+    ProviderLook,
+    TeamPools,
+    expected_worker,
+    fits,
+    is_eligible,
+    preference_of,
+)
+from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine, PoolCeiling
+from simpletuner_fleet.core.workers.worker import Worker
+
+USUAL_BOOT_S = 120.0
+BOOTS_REMEMBERED = 10
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 3600.0
+LINES_TOLD = 32
+TOLD_FIRST = (
+    *(PoolCeiling.COUNT, PoolCeiling.HOURLY, PoolCeiling.DAILY, PoolCeiling.MONTHLY),
+    PoolCeiling.PRICE,
+)
+"""Of several ceilings, the one that is told."""
+
+
+class Demand(Struct, frozen=True, kw_only=True):
+    """Jobs of one line that wait for a worker, by the first of them."""
+
+    job: Job
+    count: int
+
+
+class FleetNow(Struct, frozen=True, kw_only=True):
+    """What placement knows at this moment."""
+
+    now: float
+    demands: Sequence[Demand]
+    """In the order in which their first jobs stand."""
+    busy: Sequence[tuple[Worker, Sequence[RunningJob]]] = ()
+    limits: Limits = Limits()
+    running: int = 0
+    running_by_owner: Mapping[str, int] = {}
+    running_by_team: Mapping[str, int] = {}
+    team_pools: TeamPools = {}
+    lead_s: float = 0.0
+    listening_since: float = 0.0
+    """When this orchestrator began."""
+    arriving: frozenset[str] = frozenset()
+    """Ids of machines that have joined and whose workers are about to connect."""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    pool: str
+    offer: MachineOffer
+    for_job: str
+
+
+class Growth(Struct):
+    wanted: list[Wanted] = field(default_factory=list)
+    no_machine: dict[str, dict[str, NoMachine]] = field(default_factory=dict)
+    """By pool and line."""
+
+
+class _Room(Struct):
+    """A machine on its way, and what is left of it for jobs that wait."""
+
+    worker: Worker
+    gpus: int
+    slots: int
+
+    def take(self, job: Job, team_pools: TeamPools) -> bool:
+        if self.slots < 1 or self.gpus < job.requires.gpus or not fits(self.worker, job.requires, team_pools):
+            return False
+        self.slots -= 1
+        self.gpus -= job.requires.gpus
+        return True
+
+
+class _Market(Struct):
+    """One pool with what its provider offers, and the money that is left."""
+
+    pool: MachinePool
+    look: ProviderLook
+    spent: Spending
+    paused_until: float
+    boot_s: float
+
+
+def grow(
+    pools: Sequence[MachinePool],
+    looks: Mapping[str, ProviderLook],
+    machines: Mapping[str, Sequence[Machine]],
+    fleet: FleetNow,
+) -> Growth:
+    """`machines` are those of each pool, with the ones that have gone this month."""
+    growth = Growth()
+    markets = [
+        _Market(
+            pool=pool,
+            look=looks[pool.name],
+            spent=spending(machines[pool.name], fleet.now),
+            paused_until=paused_until(machines[pool.name]),
+            boot_s=usual_boot_s(machines[pool.name]),
+        )
+        for pool in pools
+        if pool.brings_machines and pool.name in looks
+    ]
+    if not markets:
+        return growth
+    rooms = [
+        _room(pool, machine)
+        for pool in pools
+        for machine in machines[pool.name]
+        if machine.state in ON_ITS_WAY or machine.id in fleet.arriving
+    ]
+    _serve(fleet, markets, rooms, growth)
+    for market in markets:
+        _keep_least(market, machines[market.pool.name], fleet, growth)
+    return growth
+
+
+def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: Growth) -> None:
+    planned: Counter[str] = Counter()
+    ahead = 0
+    soonest_s = min(market.boot_s for market in markets)
+    for demand in fleet.demands:
+        job = demand.job
+        for _ in range(demand.count):
+            if _is_limited(fleet, job, planned):
+                break
+            free = forecast(job.requires, fleet.busy, ahead, fleet.now)
+            if free is not None and free.at <= fleet.now + soonest_s:
+                ahead += 1
+            elif not any(room.take(job, fleet.team_pools) for room in rooms) and not _bring(
+                fleet, job, markets, rooms, growth
+            ):
+                break
+            planned += Counter({"": 1, f"owner {job.owner}": 1, f"team {job.team}": 1})
+
+
+def _is_limited(fleet: FleetNow, job: Job, planned: Counter[str]) -> bool:
+    """Whether a limit would keep one more job from running once those run that machines are brought for."""
+    of_owner = fleet.running_by_owner.get(job.owner, 0) + planned[f"owner {job.owner}"]
+    of_team = fleet.running_by_team.get(job.team, 0) + planned[f"team {job.team}"] if job.team else None
+    return limit_reached(fleet.limits, fleet.running + planned[""], of_owner, of_team) is not None
+
+
+def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room], growth: Growth) -> bool:
+    """Wants the cheapest machine that fits; says of each pool why not where there is none."""
+    best: tuple[tuple[Any, ...], _Market, MachineOffer] | None = None
+    refusals: list[tuple[_Market, NoMachine]] = []
+    for market in markets:
+        offer = _best_offer(market, job, fleet)
+        if isinstance(offer, NoMachine):
+            refusals.append((market, offer))
+            continue
+        key = (*preference_of(market.pool, offer), market.pool.name)
+        if best is None or key < best[0]:
+            best = (key, market, offer)
+    if best is None:
+        for market, refusal in refusals:
+            lines = growth.no_machine.setdefault(market.pool.name, {})
+            if len(lines) < LINES_TOLD:
+                lines[job.line] = refusal
+        return False
+    _, market, offer = best
+    _want(market, offer, job.id, growth)
+    room = _Room(worker := expected_worker(market.pool, offer), offer.gpus, worker.max_jobs)
+    room.take(job, fleet.team_pools)
+    rooms.append(room)
+    return True
+
+
+def _want(market: _Market, offer: MachineOffer, job_id: str, growth: Growth) -> None:
+    growth.wanted.append(Wanted(pool=market.pool.name, offer=offer, for_job=job_id))
+    spent = market.spent
+    market.spent = Spending(
+        machines=spent.machines + 1,
+        hourly=spent.hourly + offer.price,
+        today=spent.today,
+        this_month=spent.this_month,
+    )
+
+
+def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | NoMachine:
+    pool = market.pool
+    fitting = sorted(
+        (
+            offer
+            for offer in market.look.offers
+            if is_eligible(pool, offer) and fits(expected_worker(pool, offer), job.requires, fleet.team_pools)
+        ),
+        key=lambda offer: preference_of(pool, offer),
+    )
+    if not fitting:
+        return NoMachine(
+            code=Code.NO_MACHINE_OFFERED,
+            params={
+                "pool": pool.name,
+                "gpus": job.requires.gpus,
+                "min_vram_gb": job.requires.min_vram_gb,
+            },
+        )
+    if fleet.now < market.paused_until:
+        params = {"pool": pool.name, "until": market.paused_until}
+        return NoMachine(code=Code.MACHINES_FAILED, params=params)
+    reached: PoolCeiling | None = None
+    for offer in fitting:
+        ceiling = ceiling_reached(pool, market.spent, offer.price, fleet.lead_s)
+        if ceiling is None:
+            return offer
+        if reached is None or TOLD_FIRST.index(ceiling) < TOLD_FIRST.index(reached):
+            reached = ceiling
+    params = {"pool": pool.name, "ceiling": str(reached), "price": min(offer.price for offer in fitting)}
+    return NoMachine(code=Code.MACHINE_CEILING, params=params)
+
+
+def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, growth: Growth) -> None:
+    pool = market.pool
+    eligible = [offer for offer in market.look.offers if is_eligible(pool, offer)]
+    missing = pool.request.min_machines - market.spent.machines
+    if fleet.now < market.paused_until:
+        return
+    for _ in range(missing):
+        affordable = [
+            offer
+            for offer in eligible
+            if ceiling_reached(pool, market.spent, offer.price, fleet.lead_s) is None
+        ]
+        if not affordable:
+            return
+        _want(market, min(affordable, key=lambda offer: preference_of(pool, offer)), "", growth)
+
+
+def _room(pool: MachinePool, machine: Machine) -> _Room:
+    worker = expected_worker(pool, machine)
+    return _Room(worker, machine.gpus, worker.max_jobs)
+
+
+def usual_boot_s(machines: Sequence[Machine]) -> float:
+    """Returns how long the last machines of a pool took to join, in the middle."""
+    took = [
+        machine.joined_at - machine.asked_at
+        for machine in sorted(machines, key=lambda one: one.joined_at or 0.0)
+        if machine.joined_at is not None and machine.asked_at is not None
+    ][-BOOTS_REMEMBERED:]
+    return sorted(took)[len(took) // 2] if took else USUAL_BOOT_S
+
+
+def paused_until(machines: Sequence[Machine]) -> float:
+    """Returns when a pool whose last machines never came asks for the next: each failure in a row doubles the pause."""
+    over = [machine for machine in machines if machine.gone_at is not None or machine.joined_at is not None]
+    over.sort(key=lambda machine: machine.gone_at or machine.joined_at or 0.0, reverse=True)
+    failures, last = 0, 0.0
+    for machine in over:
+        if machine.joined_at is not None:
+            break
+        if machine.why in FAILURES or machine.why == Why.VANISHED:
+            failures += 1
+            last = max(last, machine.gone_at or 0.0)
+    if not failures:
+        return 0.0
+    return last + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (failures - 1))

@@ -1,0 +1,110 @@
+"""What providers have and show, and which of it a job could use: asked of the same function that places jobs."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Requirements, Target
+from simpletuner_fleet.core.placement.matching import why_never
+from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.pool import POOL_LABEL, MachinePool
+from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, WorkerType
+
+
+class MachineOffer(Struct, frozen=True, kw_only=True):
+    """A machine that could be had."""
+
+    id: str
+    price: float
+    """Dollars an hour for all of it."""
+    gpu_name: str = ""
+    gpus: int = 0
+    vram_gb: float = 0.0
+    spot: bool = False
+    region: str = ""
+    accelerator: str = "cuda"
+
+
+class ListedMachine(Struct, frozen=True, kw_only=True):
+    """A machine as its provider's list shows it."""
+
+    provider_id: str
+    name: str
+    runs: bool = True
+    """False: it is there and does not work any more; it may cost all the same."""
+    price: float | None = None
+
+
+class ProviderLook(Struct, frozen=True, kw_only=True):
+    """What a provider showed, and when it was asked: what was done since is not in it."""
+
+    at: float
+    settle_s: float
+    """After so long its list shows what was made before, and does not show what was ended before."""
+    machines: tuple[ListedMachine, ...]
+    offers: tuple[MachineOffer, ...] = ()
+    trouble: str = ""
+    """Why its offers could not be had, though its list could."""
+
+
+def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:
+    """Returns the worker that such a machine will be, as far as placement asks."""
+    request = pool.request
+    return Worker(
+        id=offer.id,
+        name=offer.id,
+        token_hash="",
+        token_created_at=0.0,
+        created_at=0.0,
+        chosen_type=worker_type_of(pool),
+        connection=Connection.CONNECTED,
+        labels=worker_labels(pool),
+        gpus=tuple(
+            Gpu(
+                index=index,
+                uuid=f"{offer.id}-{index}",
+                name=offer.gpu_name,
+                vram_gb=offer.vram_gb,
+                accelerator_type=offer.accelerator,
+            )
+            for index in range(offer.gpus)
+        ),
+        trainers=request.trainers,
+        max_jobs=max(1, offer.gpus) if request.idle_s else 1,
+        data_limit_bytes=int(request.data_gb * 1e9),
+    )
+
+
+def worker_type_of(pool: MachinePool) -> WorkerType:
+    return WorkerType.PERSISTENT if pool.request.idle_s else WorkerType.EPHEMERAL
+
+
+def worker_labels(pool: MachinePool) -> dict[str, str]:
+    return {**pool.request.labels, POOL_LABEL: pool.name}
+
+
+TeamPools = Mapping[str, Pool]
+"""By team, what of the fleet it may use; a team that is not named may use everything."""
+
+
+def fits(worker: Worker, requires: Requirements, team_pools: TeamPools) -> bool:
+    team_pool = team_pools.get(requires.team)
+    return requires.target is not Target.LOCAL and why_never(worker, requires, team_pool) is None
+
+
+def is_eligible(pool: MachinePool, offer: MachineOffer) -> bool:
+    """Whether the pool takes such machines at all, whatever they cost."""
+    request = pool.request
+    if (offer.spot and request.market == "on_demand") or (not offer.spot and request.market == "spot"):
+        return False
+    if request.regions and offer.region not in request.regions:
+        return False
+    name = offer.gpu_name.casefold()
+    return not request.kinds or any(fnmatchcase(name, kind.casefold()) for kind in request.kinds)
+
+
+def preference_of(pool: MachinePool, offer: MachineOffer) -> tuple[bool, float, int, str]:
+    """Smaller is better: where spot goes first it does; then the cheapest, then the smallest."""
+    return (pool.request.market == "spot_first" and not offer.spot, offer.price, offer.gpus, offer.id)

@@ -1,0 +1,134 @@
+"""Pools: where machines come from, how many at most, and what they may cost."""
+
+import re
+from enum import StrEnum
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.bounds import FreeText, Name
+from simpletuner_fleet.core.configs.bundle import check_name
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.jobs.submission import check_labels
+
+MAX_MACHINES = 10_000
+MAX_MONEY = 1e9
+MAX_TIME_S = 7 * 86_400.0
+MAX_SETTINGS, MAX_SETTING_CHARS = 64, 16_384
+POOL_LABEL = "pool"
+NAME_BEGINS = "stf"
+_UNFIT_FOR_NAMES = re.compile(r"[^a-z0-9]+")
+
+Market = Literal["on_demand", "spot", "spot_first"]
+OverBudget = Literal["stop", "finish"]
+
+
+class PoolCeiling(StrEnum):
+    """The ceiling that keeps a machine from being brought, by the name that it has in a pool."""
+
+    COUNT = "max_machines"
+    PRICE = "max_price"
+    HOURLY = "max_hourly"
+    DAILY = "max_daily"
+    MONTHLY = "max_monthly"
+
+
+class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person says of a pool."""
+
+    provider: Name
+    settings: dict[FreeText, FreeText] = {}
+    """For the provider alone."""
+    secret: Name | None = None
+    """The name of the stored secret that holds the provider's key."""
+    min_machines: int = 0
+    max_machines: int = 1
+    max_price: float | None = None
+    """Dollars an hour for one machine; without it any price goes."""
+    max_hourly: float | None = None
+    max_daily: float | None = None
+    max_monthly: float | None = None
+    market: Market = "on_demand"
+    over_budget: OverBudget = "stop"
+    """What becomes of running jobs at the ceiling of a day or month: saved and stopped in time, or let finish."""
+    idle_s: float = 600.0
+    """So long a machine stays without a job; 0: each machine takes one job and goes."""
+    boot_s: float = 900.0
+    """So long a machine may take to join, and a lost one to come back."""
+    kinds: tuple[FreeText, ...] = ()
+    """Names of GPUs, with * and ?; none: any."""
+    regions: tuple[FreeText, ...] = ()
+    labels: dict[FreeText, FreeText] = {}
+    trainers: tuple[Name, ...] = ("simpletuner",)
+    """What its machines can run."""
+    data_gb: float = 100.0
+    """How much its machines can hold of datasets."""
+    orchestrator_url: FreeText = ""
+    """Where its machines reach the orchestrator; empty: the server's public URL."""
+    enabled: bool = True
+    """Off: no new machine is brought; those that are there go on."""
+
+
+class NoMachine(Struct, frozen=True, kw_only=True):
+    """The reason why no machine is brought for jobs that wait in one line."""
+
+    code: str
+    """The code of a reason in `placement.reasons`."""
+    params: dict[str, Any] = {}
+
+
+class MachinePool(Struct, frozen=True, kw_only=True):
+    name: str
+    request: PoolRequest
+    created_at: float
+    created_by: str
+    deleted_at: float | None = None
+    """Deleted: it stays until its last machine is gone."""
+    no_machine: dict[str, NoMachine] = {}
+    """By line, for the jobs that would need one."""
+    trouble: str = ""
+    """What its provider said to the last look, where that failed."""
+
+    @property
+    def brings_machines(self) -> bool:
+        return self.request.enabled and self.deleted_at is None
+
+
+def check_pool(name: str, request: PoolRequest) -> None:
+    check_name(name, "$.name", "pool's name")
+    check_labels(request.labels, "$.labels")
+    _within(request.max_machines, 0, MAX_MACHINES, "max_machines")
+    _within(request.min_machines, 0, request.max_machines, "min_machines")
+    for field in ("max_price", "max_hourly", "max_daily", "max_monthly"):
+        value = getattr(request, field)
+        if value is not None:
+            _within(value, 0, MAX_MONEY, field)
+    _within(request.idle_s, 0, MAX_TIME_S, "idle_s")
+    _within(request.boot_s, 10, MAX_TIME_S, "boot_s")
+    _within(request.data_gb, 0, 1e6, "data_gb")
+    if not request.trainers:
+        raise Invalid("Name at least one trainer that the pool's machines can run.", path="$.trainers")
+    if len(request.settings) > MAX_SETTINGS or any(
+        len(text) > MAX_SETTING_CHARS for pair in request.settings.items() for text in pair
+    ):
+        raise Invalid("The provider's settings are too large.", path="$.settings")
+
+
+def _within(value: float, least: float, most: float, field: str) -> None:
+    if not least <= value <= most:
+        raise Invalid(f"{field} must be between {least:g} and {most:g}.", path=f"$.{field}")
+
+
+def name_for(fleet_id: str, machine_id: str) -> str:
+    """Returns a name by which a machine is known as ours, whatever becomes of our answer to its making."""
+    return f"{our_beginning(fleet_id)}{_plain(machine_id)}"
+
+
+def our_beginning(fleet_id: str) -> str:
+    return f"{NAME_BEGINS}-{_plain(fleet_id)}-"
+
+
+def _plain(text: str) -> str:
+    """Letters of both cases would be one at many a provider: they are written so that they stay two."""
+    escaped = "".join(f"{char.lower()}0" if char.isupper() else char for char in text.replace("0", "00"))
+    return _UNFIT_FOR_NAMES.sub("", escaped)

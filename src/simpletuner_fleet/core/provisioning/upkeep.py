@@ -1,0 +1,224 @@
+"""What becomes of the machines that are there: compared with the provider's list, with their workers and with the money.
+
+Unknown is active: a machine whose worker is not heard is not idle. But unknown costs: it is gone only once the list has
+not shown it for long enough, and as long as its worker is heard it is there, whatever the list says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.provisioning.machine import (
+    IN_USE,
+    ON_ITS_WAY,
+    Machine,
+    MachineInput,
+    MachineState,
+    Why,
+    at_price,
+    moved,
+)
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderLook
+from simpletuner_fleet.core.provisioning.pool import MachinePool
+
+HEARD_AGAIN_WITHIN_S = 120.0
+"""After a start of the orchestrator nobody is given up before: machines could not reach it, and try again."""
+SHORTEST_IDLE_S = 60.0
+"""So long a machine that takes one job waits for it: an offer may have to be made twice."""
+
+
+class WorkerFacts(Struct, frozen=True, kw_only=True):
+    """What is known of a machine's worker."""
+
+    connected: bool
+    busy: bool
+    """It has a job, or results to bring."""
+    idle_since: float
+    offline_since: float | None = None
+    leaves: bool = False
+    """It takes one job and leaves."""
+
+
+class Upkeep(Struct, frozen=True, kw_only=True):
+    """One pool, as it is looked after."""
+
+    pool: MachinePool
+    now: float
+    look: ProviderLook | None
+    """None: the provider did not answer, so that nothing is known of what it has."""
+    workers: Mapping[str, WorkerFacts]
+    """By worker id."""
+    listening_since: float = 0.0
+    """When this orchestrator began."""
+    budget_over: bool = False
+    lead_s: float = 0.0
+    """So long before its end a machine is told to stop."""
+
+    def may_give_up(self) -> bool:
+        return self.now - self.listening_since >= HEARD_AGAIN_WITHIN_S
+
+
+def tended(machines: Sequence[Machine], upkeep: Upkeep, taken: frozenset[str] = frozenset()) -> list[Machine]:
+    """Returns the pool's machines as they are after this look. `taken` are the ids at the provider of all known ones."""
+    shown = _Shown.of(upkeep.look, taken) if upkeep.look else None
+    seen = [_compared(machine, upkeep, shown) for machine in machines]
+    spare = sum(machine.is_live for machine in seen) - upkeep.pool.request.min_machines
+    after: list[Machine] = []
+    for machine in seen:
+        judged = _judged(machine, upkeep, may_go_idle=spare > 0)
+        if judged.why == Why.IDLE and machine.why != Why.IDLE:
+            spare -= 1
+        after.append(judged)
+    return after
+
+
+def strays(look: ProviderLook, known: Iterable[Machine], beginning: str) -> list[ListedMachine]:
+    """Returns what carries our name and belongs to nobody. What carries another name is never touched."""
+    rows = [machine for machine in known if machine.is_live]
+    ids = {machine.provider_id for machine in rows if machine.provider_id}
+    names = {machine.name for machine in rows if not machine.provider_id}
+    unknown: list[ListedMachine] = []
+    for listed in look.machines:
+        if not listed.name.startswith(beginning) or listed.provider_id in ids:
+            continue
+        if listed.name in names:
+            names.discard(listed.name)
+        else:
+            unknown.append(listed)
+    return unknown
+
+
+class _Shown(Struct, frozen=True):
+    """The provider's list by what machines are known by."""
+
+    by_id: dict[str, ListedMachine]
+    by_name: dict[str, ListedMachine]
+    """Those that no known machine has the id of; of several with one name the first."""
+
+    @classmethod
+    def of(cls, look: ProviderLook, taken: frozenset[str]) -> "_Shown":
+        in_order = sorted(look.machines, key=lambda one: one.provider_id, reverse=True)
+        nobodys = {one.name: one for one in in_order if one.provider_id not in taken}
+        return cls({one.provider_id: one for one in look.machines}, nobodys)
+
+    def listed(self, machine: Machine) -> ListedMachine | None:
+        if machine.provider_id:
+            return self.by_id.get(machine.provider_id)
+        return self.by_name.get(machine.name)
+
+
+def _compared(machine: Machine, upkeep: Upkeep, shown: _Shown | None) -> Machine:
+    look = upkeep.look
+    if look is None or shown is None or machine.state is MachineState.WANTED:
+        return machine
+    listed = shown.listed(machine)
+    if listed is None:
+        return _missed(machine, upkeep, look)
+    price = machine.price if listed.price is None else listed.price
+    ended_at = None if listed.runs else machine.ended_at or upkeep.now
+    known = replace(machine, provider_id=listed.provider_id, missing_since=None, ended_at=ended_at)
+    known = at_price(known, price, upkeep.now)
+    if known.state is MachineState.ASKED:
+        return moved(known, MachineInput.APPEAR, upkeep.now)
+    if known.state is MachineState.GONE and _is_news(known, look):
+        return moved(known, MachineInput.APPEAR, upkeep.now, Why.STRAY)
+    return known if known.is_live else machine
+
+
+def _is_news(machine: Machine, look: ProviderLook) -> bool:
+    return machine.gone_at is not None and look.at > machine.gone_at
+
+
+def _missed(machine: Machine, upkeep: Upkeep, look: ProviderLook) -> Machine:
+    if not machine.is_live or machine.asked_at is None or look.at <= machine.asked_at:
+        return machine
+    worker = upkeep.workers.get(machine.worker_id)
+    if machine.state in IN_USE and worker is not None and worker.connected:
+        return machine
+    missing = replace(machine, missing_since=machine.missing_since or look.at)
+    since = max(missing.missing_since or look.at, machine.asked_at)
+    if look.at - since < look.settle_s:
+        return missing
+    seen = machine.provider_id or machine.joined_at is not None
+    return moved(missing, MachineInput.VANISH, upkeep.now, Why.VANISHED if seen else Why.NEVER_MADE)
+
+
+def _judged(machine: Machine, upkeep: Upkeep, *, may_go_idle: bool) -> Machine:
+    now = upkeep.now
+    if machine.state is MachineState.WANTED:
+        # It should have been asked for in the round that wanted it: whoever needs one now wants it anew.
+        return moved(machine, MachineInput.DROP, now, Why.NOT_NEEDED)
+    if machine.state in ON_ITS_WAY:
+        why = _why_not_awaited(machine, upkeep)
+        return moved(machine, MachineInput.DESTROY, now, why) if why else machine
+    if machine.state is MachineState.JOINED:
+        return _joined(machine, upkeep, may_go_idle)
+    if machine.state is MachineState.DRAINING:
+        return _draining(machine, upkeep)
+    return machine
+
+
+def _why_not_awaited(machine: Machine, upkeep: Upkeep) -> Why | None:
+    request = upkeep.pool.request
+    if upkeep.pool.deleted_at is not None:
+        return Why.POOL_DELETED
+    if upkeep.budget_over:
+        return Why.BUDGET
+    if request.max_price is not None and machine.price > request.max_price:
+        return Why.PRICE
+    if machine.ended_at is not None:
+        return Why.LEFT
+    asked_at = machine.asked_at or machine.created_at
+    if upkeep.now - asked_at >= request.boot_s and upkeep.may_give_up():
+        return Why.BOOT_DEADLINE
+    return None
+
+
+def _joined(machine: Machine, upkeep: Upkeep, may_go_idle: bool) -> Machine:
+    now, worker = upkeep.now, upkeep.workers.get(machine.worker_id)
+    if worker is None:
+        return moved(machine, MachineInput.DESTROY, now, Why.WORKER_DELETED)
+    if _is_lost(machine, worker, upkeep):
+        why = Why.LEFT if worker.leaves or machine.ended_at is not None else Why.LOST
+        return moved(machine, MachineInput.DESTROY, now, why)
+    why_drained = _why_drained(machine, worker, upkeep, may_go_idle)
+    if why_drained is None:
+        return machine
+    stops = why_drained is Why.BUDGET and upkeep.pool.request.over_budget == "stop"
+    drained = replace(
+        moved(machine, MachineInput.DRAIN, now, why_drained), stop_by=now + upkeep.lead_s if stops else None
+    )
+    return _draining(drained, upkeep)
+
+
+def _is_lost(machine: Machine, worker: WorkerFacts, upkeep: Upkeep) -> bool:
+    """Its job was given away before this: as long as it holds one, its results may be on that machine alone."""
+    if worker.connected or worker.busy or worker.offline_since is None:
+        return False
+    if worker.leaves or machine.ended_at is not None:
+        return True
+    return upkeep.now - worker.offline_since >= upkeep.pool.request.boot_s and upkeep.may_give_up()
+
+
+def _why_drained(machine: Machine, worker: WorkerFacts, upkeep: Upkeep, may_go_idle: bool) -> Why | None:
+    request = upkeep.pool.request
+    idle = worker.connected and not worker.busy
+    if upkeep.pool.deleted_at is not None:
+        return Why.POOL_DELETED
+    if upkeep.budget_over and (idle or request.over_budget == "stop"):
+        return Why.BUDGET
+    if request.max_price is not None and machine.price > request.max_price:
+        return Why.PRICE
+    idle_s = request.idle_s or SHORTEST_IDLE_S
+    if idle and may_go_idle and upkeep.now - max(worker.idle_since, machine.joined_at or 0.0) >= idle_s:
+        return Why.IDLE
+    return None
+
+
+def _draining(machine: Machine, upkeep: Upkeep) -> Machine:
+    worker = upkeep.workers.get(machine.worker_id)
+    out_of_time = machine.stop_by is not None and upkeep.now >= machine.stop_by
+    if worker is not None and worker.busy and not out_of_time:
+        return machine
+    return moved(machine, MachineInput.DESTROY, upkeep.now)

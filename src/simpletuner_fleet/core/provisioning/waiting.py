@@ -1,0 +1,90 @@
+"""What a job that no worker can take now is told of machines: one is on its way, or why none is."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.placement.explain import Explanation
+from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, fixes, sentence
+from simpletuner_fleet.core.provisioning.machine import ON_ITS_WAY, Machine
+from simpletuner_fleet.core.provisioning.offers import TeamPools, expected_worker, fits
+from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine
+
+WHILE_NO_WORKER = IMPOSSIBLE | {
+    Code.ALL_MATCHING_BUSY,
+    Code.ALL_MATCHING_OFFLINE,
+    Code.ALL_MATCHING_RECONNECTING,
+    Code.ALL_MATCHING_DRAINING,
+    Code.ALL_MATCHING_SET_ASIDE,
+    Code.ALL_MATCHING_UNUSABLE,
+}
+"""For all else that a job waits for, no machine would help."""
+
+
+def with_machines(
+    explanation: Explanation,
+    job: Job,
+    pools: Sequence[MachinePool],
+    machines: Sequence[Machine],
+    team_pools: TeamPools,
+) -> Explanation:
+    if job.state is not JobState.QUEUED or explanation.code not in WHILE_NO_WORKER or not pools:
+        return explanation
+    now = explanation.as_of
+    coming = _coming(job, pools, machines, team_pools)
+    if coming is not None:
+        return _told(explanation, Code.WAITING_FOR_MACHINE, machine_params(coming, now))
+    refusal = next((pool.no_machine[job.line] for pool in pools if job.line in pool.no_machine), None)
+    if refusal is None or refusal.code not in REASONS:
+        return explanation
+    return _told(explanation, Code(refusal.code), _with_pause(refusal, now))
+
+
+def machine_params(machine: Machine, now: float) -> dict[str, Any]:
+    return {
+        "pool": machine.pool,
+        "machine": machine_text(machine),
+        "price": round(machine.price, 4),
+        "phase": str(machine.state),
+        "since_s": max(0.0, now - (machine.asked_at or machine.created_at)),
+    }
+
+
+def machine_text(machine: Machine) -> str:
+    if not machine.gpus:
+        return "CPU"
+    memory = f" {machine.vram_gb:g} GB" if machine.vram_gb else ""
+    return f"{machine.gpus} x {machine.gpu_name or 'GPU'}{memory}"
+
+
+def _coming(
+    job: Job, pools: Sequence[MachinePool], machines: Sequence[Machine], team_pools: TeamPools
+) -> Machine | None:
+    """The one that was wanted for this job before any other that fits it."""
+    pool_of = {pool.name: pool for pool in pools}
+    fitting = [
+        machine
+        for machine in machines
+        if machine.state in ON_ITS_WAY
+        and machine.pool in pool_of
+        and fits(expected_worker(pool_of[machine.pool], machine), job.requires, team_pools)
+    ]
+    return min(fitting, key=lambda one: (one.for_job != job.id, one.asked_at or one.created_at), default=None)
+
+
+def _with_pause(refusal: NoMachine, now: float) -> dict[str, Any]:
+    until = refusal.params.get("until")
+    return {**refusal.params, "wait_s": max(0.0, until - now)} if until is not None else refusal.params
+
+
+def _told(explanation: Explanation, code: Code, params: dict[str, Any]) -> Explanation:
+    return replace(
+        explanation,
+        kind=REASONS[code].kind,
+        code=code,
+        sentence=sentence(code, params),
+        params=params,
+        fixes=fixes(code, params),
+    )

@@ -1,0 +1,143 @@
+"""Pools: where machines come from, and what they may cost."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import ProviderUnavailable
+from simpletuner_fleet.core.provisioning.offers import is_eligible
+from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
+from simpletuner_fleet.core.restoring import HANDS_OFF
+from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
+from simpletuner_fleet.http.api.deps import Deps, deps_of
+from simpletuner_fleet.http.edge.routes import Call, Route
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.http.views.machines import (
+    OffersView,
+    PoolsView,
+    PoolView,
+    offer_view,
+    pool_view,
+)
+from simpletuner_fleet.orchestrator.machines import pools
+from simpletuner_fleet.orchestrator.machines.rounds import since_when
+
+TAGS = ("machines",)
+READ, CHANGE = "machines.read", "admin.machines"
+
+
+class SavePoolQuery(Struct, kw_only=True):
+    new: bool = False
+    """Refuse where there is a pool of this name."""
+
+
+async def list_pools(call: Call[None]) -> PoolsView:
+    fleet = deps_of(call).fleet
+    now = fleet.clock.now()
+    rows, machines, hands_off = await fleet.read(
+        lambda view: (view.pools(), view.machines_since(since_when(now)), view.setting(HANDS_OFF))
+    )
+    return PoolsView(
+        pools=[pool_view(pool, machines, now) for pool in rows],
+        hands_off=hands_off is not None and bool(rows),
+    )
+
+
+async def get_pool(call: Call[None]) -> PoolView:
+    fleet = deps_of(call).fleet
+    return await _view(
+        deps_of(call), await fleet.read(lambda view: pools.existing_pool(view, call.path["name"]))
+    )
+
+
+async def save_pool(call: Call[PoolRequest]) -> PoolView:
+    require_fresh_login(call)
+    deps, provisioner = deps_of(call), deps_of(call).provisioning
+    pool = await pools.save_pool(
+        deps.fleet, call.path["name"], call.body, call.actor, provisioner.check_settings, new=call.query.new
+    )
+    provisioner.wake()
+    return await _view(deps, pool)
+
+
+async def delete_pool(call: Call[None]) -> Done:
+    deps = deps_of(call)
+    await pools.delete_pool(deps.fleet, call.path["name"], call.actor)
+    deps.provisioning.wake()
+    return Done(id=call.path["name"])
+
+
+async def take_in_hand(call: Call[None]) -> Done:
+    deps = deps_of(call)
+    await pools.take_in_hand(deps.fleet, call.actor)
+    deps.provisioning.wake()
+    return Done(id="pools")
+
+
+async def list_offers(call: Call[None]) -> OffersView:
+    deps, name = deps_of(call), call.path["name"]
+    pool = await deps.fleet.read(lambda view: pools.existing_pool(view, name))
+    try:
+        offers = await deps.provisioning.offers(pool)
+    except Exception as error:  # anybody's code, and anybody's network
+        raise ProviderUnavailable(
+            f"The provider of the pool {name} cannot be asked: {str(error) or type(error).__name__}."
+        ) from error
+    offers.sort(key=lambda offer: (offer.price, offer.id))
+    return OffersView(offers=[offer_view(pool, one, eligible=is_eligible(pool, one)) for one in offers])
+
+
+async def _view(deps: Deps, pool: MachinePool) -> PoolView:
+    now = deps.fleet.clock.now()
+    machines = await deps.fleet.read(lambda view: view.machines_since(since_when(now)))
+    return pool_view(pool, machines, now)
+
+
+ROUTES = [
+    Route(
+        "GET",
+        "/api/pools",
+        list_pools,
+        READ,
+        answer=PoolsView,
+        summary="All pools, what they have and what they cost",
+        tags=TAGS,
+    ),
+    Route("GET", "/api/pools/{name}", get_pool, READ, answer=PoolView, summary="One pool", tags=TAGS),
+    Route(
+        "PUT",
+        "/api/pools/{name}",
+        save_pool,
+        CHANGE,
+        PoolRequest,
+        PoolView,
+        "Make a pool, or change it for the machines to come",
+        query=SavePoolQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        "/api/pools/{name}",
+        delete_pool,
+        CHANGE,
+        answer=Done,
+        summary="Delete a pool; its machines finish their jobs and are destroyed",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/pools/take-in-hand",
+        take_in_hand,
+        CHANGE,
+        answer=Done,
+        summary="After a restore: look after machines again",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/pools/{name}/offers",
+        list_offers,
+        CHANGE,
+        answer=OffersView,
+        summary="What the pool's provider has now, the cheapest first",
+        tags=TAGS,
+    ),
+]

@@ -1,0 +1,140 @@
+"""Pools, machines and offers as the API shows them. Money is in dollars."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.money import cost, forecast_of_month, spending
+from simpletuner_fleet.core.provisioning.offers import MachineOffer
+from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
+from simpletuner_fleet.core.provisioning.waiting import machine_text
+from simpletuner_fleet.http.edge.routes import rfc3339
+
+CENTS = 4
+
+
+class PoolView(Struct, kw_only=True):
+    name: str
+    request: PoolRequest
+    created_at: str | None
+    created_by: str
+    deleted: bool
+    """It was deleted, and stays until its last machine is gone."""
+    machines: int
+    hourly: float
+    """What its machines cost an hour now."""
+    today: float
+    this_month: float
+    month_forecast: float
+    """What this month will have cost if nothing changes."""
+    trouble: str
+    """Why its provider could not be looked at; empty where it could."""
+
+
+class PoolsView(Struct, kw_only=True):
+    pools: list[PoolView]
+    hands_off: bool
+    """The database was restored: nothing is brought or destroyed until somebody says so."""
+
+
+class MachineView(Struct, kw_only=True):
+    id: str
+    pool: str
+    name: str
+    status: str
+    hardware: str
+    price: float
+    """Dollars an hour."""
+    cost: float
+    """What it has cost so far."""
+    spot: bool
+    region: str
+    provider_id: str
+    worker_id: str | None
+    created_at: str | None
+    asked_at: str | None
+    joined_at: str | None
+    gone_at: str | None
+    why: str
+    """The reason for which it is not wanted any more; empty where it is."""
+    detail: str
+    """What the provider said to it."""
+    boot_log: str
+    """What it printed, where it did not join in time."""
+
+
+class MachinesView(Struct, kw_only=True):
+    machines: list[MachineView]
+
+
+class OfferView(Struct, kw_only=True):
+    id: str
+    pool: str
+    gpu_name: str
+    gpus: int
+    vram_gb: float
+    price: float
+    spot: bool
+    region: str
+    eligible: bool
+    """Whether the pool takes it, whatever it costs."""
+
+
+class OffersView(Struct, kw_only=True):
+    offers: list[OfferView]
+
+
+def pool_view(pool: MachinePool, machines: Sequence[Machine], now: float) -> PoolView:
+    own = [machine for machine in machines if machine.pool == pool.name]
+    spent = spending(own, now)
+    return PoolView(
+        name=pool.name,
+        request=pool.request,
+        created_at=rfc3339(pool.created_at),
+        created_by=pool.created_by,
+        deleted=pool.deleted_at is not None,
+        machines=spent.machines,
+        hourly=round(spent.hourly, CENTS),
+        today=round(spent.today, CENTS),
+        this_month=round(spent.this_month, CENTS),
+        month_forecast=round(forecast_of_month(own, now), CENTS),
+        trouble=pool.trouble,
+    )
+
+
+def machine_view(machine: Machine, now: float) -> MachineView:
+    return MachineView(
+        id=machine.id,
+        pool=machine.pool,
+        name=machine.name,
+        status=machine.state,
+        hardware=machine_text(machine),
+        price=machine.price,
+        cost=round(cost(machine, now), CENTS),
+        spot=machine.spot,
+        region=machine.region,
+        provider_id=machine.provider_id,
+        worker_id=machine.worker_id or None,
+        created_at=rfc3339(machine.created_at),
+        asked_at=rfc3339(machine.asked_at),
+        joined_at=rfc3339(machine.joined_at),
+        gone_at=rfc3339(machine.gone_at),
+        why=machine.why,
+        detail=machine.detail,
+        boot_log=machine.boot_log,
+    )
+
+
+def offer_view(pool: MachinePool, offer: MachineOffer, *, eligible: bool) -> OfferView:
+    return OfferView(
+        id=offer.id,
+        pool=pool.name,
+        gpu_name=offer.gpu_name,
+        gpus=offer.gpus,
+        vram_gb=offer.vram_gb,
+        price=offer.price,
+        spot=offer.spot,
+        region=offer.region,
+        eligible=eligible,
+    )

@@ -1,0 +1,64 @@
+"""Writing a machine with all that follows from it: the audit entry, its worker's drain, and its worker's end."""
+
+from typing import Any
+
+from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
+from simpletuner_fleet.core.provisioning.money import cost
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.workers.administer import drain_within
+from simpletuner_fleet.orchestrator.workers.losing import give_up
+
+DRAIN_NOTE = "its machine is not needed any more"
+ENDS_WORK = frozenset({MachineState.DRAINING, MachineState.DESTROYING})
+
+
+def save_machine(
+    transaction: Transaction, before: Machine, after: Machine, actor: Actor = ORCHESTRATOR
+) -> None:
+    transaction.tx.put_machine(after)
+    if before.state is after.state:
+        return
+    transaction.record(machine_event(after, actor, transaction.now))
+    transaction.publish("machine", id=after.id, status=str(after.state))
+    if not after.worker_id or transaction.tx.worker(after.worker_id) is None:
+        return
+    if after.state in ENDS_WORK:
+        stops = after.stop_by is not None
+        drain_within(transaction, after.worker_id, DRAIN_NOTE, ORCHESTRATOR, 0.0 if stops else None)
+    elif after.state is MachineState.GONE:
+        _end_worker(transaction, after)
+
+
+def _end_worker(transaction: Transaction, machine: Machine) -> None:
+    """Nothing of it is left anywhere: what it ran is lost at once, and nobody waits for it to come back."""
+    for attempt in transaction.live_attempts(machine.worker_id):
+        give_up(transaction, attempt, "its machine is gone")
+    worker = transaction.worker(machine.worker_id)
+    transaction.record(
+        Event(
+            type=EventType.WORKER_CLEANED_UP,
+            actor=ORCHESTRATOR,
+            target_type="worker",
+            target_id=worker.id,
+            details={"name": worker.name},
+        )
+    )
+    transaction.delete_worker(worker)
+    transaction.cut(worker.id, "cleaned_up")
+
+
+def machine_event(machine: Machine, actor: Actor = ORCHESTRATOR, now: float | None = None) -> Event:
+    details: dict[str, Any] = {"pool": machine.pool, "name": machine.name, "price": machine.price}
+    for field in ("provider_id", "why", "detail", "worker_id", "for_job"):
+        if value := getattr(machine, field):
+            details[field] = value
+    if now is not None and machine.state is MachineState.GONE:
+        details["cost"] = round(cost(machine, now), 6)
+    return Event(
+        type=EventType(f"machine.{machine.state}"),
+        actor=actor,
+        target_type="machine",
+        target_id=machine.id,
+        details=details,
+    )

@@ -1,0 +1,147 @@
+"""People make, change and delete pools, and end machines by hand."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Invalid, NameTaken, NotFound
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.provisioning.machine import (
+    IN_USE,
+    Machine,
+    MachineInput,
+    MachineState,
+    Why,
+    moved,
+)
+from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest, check_pool
+from simpletuner_fleet.core.restoring import HANDS_OFF
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.stored_secrets import stored_secrets
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.machines.machine_rows import save_machine
+from simpletuner_fleet.ports import View
+
+CheckSettings = Callable[[MachinePool], None]
+
+
+async def save_pool(
+    fleet: Fleet,
+    name: str,
+    request: PoolRequest,
+    actor: Actor,
+    check_settings: CheckSettings,
+    *,
+    new: bool = False,
+) -> MachinePool:
+    """Makes a pool, or changes it for the machines to come. Its provider cannot change while it has machines."""
+    check_pool(name, request)
+
+    def step(transaction: Transaction) -> MachinePool:
+        before = transaction.tx.pool(name)
+        if before and new:
+            raise NameTaken(
+                f"There is a pool {name} already.", next_step="Choose another name, or change that one."
+            )
+        pool = MachinePool(
+            name=name,
+            request=request,
+            created_at=before.created_at if before else transaction.now,
+            created_by=before.created_by if before else actor.id,
+        )
+        if before and before.request.provider != request.provider and _has_machines(transaction.tx, name):
+            raise Invalid(
+                "A pool that has machines cannot change its provider.",
+                path="$.provider",
+                next_step="Delete it, wait until its machines are gone, and make it anew.",
+            )
+        if request.secret and not stored_secrets(transaction.tx, [request.secret]):
+            raise Invalid(
+                f"There is no secret '{request.secret}'.",
+                path="$.secret",
+                next_step=f"Store it with 'simpletuner secrets set {request.secret}'.",
+            )
+        check_settings(pool)
+        transaction.tx.put_pool(pool)
+        transaction.record(_event(EventType.POOL_SAVED, name, actor, provider=request.provider))
+        transaction.publish("pool", id=name)
+        return pool
+
+    return await fleet.act(step)
+
+
+async def delete_pool(fleet: Fleet, name: str, actor: Actor) -> MachinePool:
+    """Its machines finish what they run and are destroyed; the pool is gone with the last of them."""
+
+    def step(transaction: Transaction) -> MachinePool:
+        pool = existing_pool(transaction.tx, name)
+        if pool.deleted_at is None:
+            pool = replace(pool, deleted_at=transaction.now)
+            transaction.record(_event(EventType.POOL_DELETED, name, actor))
+            transaction.publish("pool", id=name)
+            if _has_machines(transaction.tx, name):
+                transaction.tx.put_pool(pool)
+            else:
+                transaction.tx.delete_pool(name)
+        return pool
+
+    return await fleet.act(step)
+
+
+async def take_in_hand(fleet: Fleet, actor: Actor) -> bool:
+    """After a restore, once somebody has made sure that no other server uses these pools. False: it was so already."""
+
+    def step(transaction: Transaction) -> bool:
+        if transaction.tx.setting(HANDS_OFF) is None:
+            return False
+        transaction.tx.delete_setting(HANDS_OFF)
+        transaction.record(_event(EventType.POOLS_RESUMED, "", actor))
+        return True
+
+    return await fleet.act(step)
+
+
+async def end_machine(fleet: Fleet, machine_id: str, actor: Actor, *, now: bool) -> Machine:
+    """Lets it finish what it runs, or destroys it at once."""
+
+    def step(transaction: Transaction) -> Machine:
+        machine = existing_machine(transaction.tx, machine_id)
+        after = _ended(machine, transaction.now, at_once=now)
+        if after != machine:
+            save_machine(transaction, machine, after, actor)
+        return after
+
+    return await fleet.act(step)
+
+
+def _ended(machine: Machine, now: float, *, at_once: bool) -> Machine:
+    if machine.state in (MachineState.DESTROYING, MachineState.GONE):
+        return machine
+    if machine.state is MachineState.WANTED:
+        return moved(machine, MachineInput.DROP, now, Why.ASKED_FOR)
+    if machine.state in IN_USE and not at_once:
+        draining = machine.state is MachineState.DRAINING
+        return machine if draining else moved(machine, MachineInput.DRAIN, now, Why.ASKED_FOR)
+    return moved(machine, MachineInput.DESTROY, now, Why.ASKED_FOR)
+
+
+def existing_pool(view: View, name: str) -> MachinePool:
+    pool = view.pool(name)
+    if pool is None:
+        raise NotFound(f"There is no pool {name}.")
+    return pool
+
+
+def existing_machine(view: View, machine_id: str) -> Machine:
+    machine = view.machine(machine_id)
+    if machine is None:
+        raise NotFound(f"There is no machine {machine_id}.")
+    return machine
+
+
+def _has_machines(view: View, name: str) -> bool:
+    return any(machine.pool == name for machine in view.machines_since(float("inf")))
+
+
+def _event(type_: EventType, name: str, actor: Actor, **details: str) -> Event:
+    return Event(type=type_, actor=actor, target_type="pool", target_id=name, details=dict(details))

@@ -1,0 +1,165 @@
+"""The loop that looks after pools for as long as this orchestrator leads. Without pools it sleeps until there is one."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from simpletuner_fleet.core.errors import FleetError, NotLeader
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.offers import MachineOffer, ProviderLook
+from simpletuner_fleet.core.provisioning.pool import MachinePool
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.stored_secrets import secret_value
+from simpletuner_fleet.orchestrator.machines.rounds import (
+    LooksOfRound,
+    ask_once,
+    decide_once,
+    destroy_once,
+    look_at,
+)
+from simpletuner_fleet.providers.contract import MachineProvider, ProviderSurroundings, ProviderUnsure
+from simpletuner_fleet.providers.registry import make_provider
+
+log = logging.getLogger(__name__)
+
+CALLS_AT_ONCE = 8
+SHORTEST_ROUND_S = 0.2
+HTTP_TIMEOUT_S = 30.0
+
+
+class Provisioner:
+    def __init__(
+        self,
+        fleet: Fleet,
+        folder: Path,
+        environment: dict[str, str],
+        joining: dict[str, str],
+    ) -> None:
+        """`joining` is how a worker on another machine finds this orchestrator."""
+        self._fleet = fleet
+        self._folder = folder
+        self._environment = environment
+        self._joining = joining
+        self._task: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._providers: dict[str, tuple[object, MachineProvider]] = {}
+        self._http = httpx2.AsyncClient(follow_redirects=False, timeout=HTTP_TIMEOUT_S)
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._http.aclose()
+
+    def wake(self) -> None:
+        """A pool was made or changed."""
+        self._woken.set()
+
+    def check_settings(self, pool: MachinePool) -> None:
+        """Raises Invalid where the provider would not take them."""
+        self._made(pool, None)
+
+    async def offers(self, pool: MachinePool) -> list[MachineOffer]:
+        """Raises ProviderUnsure or ProviderRefused where they cannot be had."""
+        provider = await self._provider_of(pool)
+        async with asyncio.timeout(HTTP_TIMEOUT_S):
+            return await provider.offers()
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            pause_s = HTTP_TIMEOUT_S
+            try:
+                pools = await self._fleet.read(lambda view: view.pools())
+                if not pools:
+                    await self._woken.wait()
+                    continue
+                pause_s = await self.round_once(pools)
+            except Exception:
+                log.exception("looking after machines failed; it is tried again")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(SHORTEST_ROUND_S, pause_s)):
+                    await self._woken.wait()
+
+    async def round_once(self, pools: list[MachinePool]) -> float:
+        """Returns how long to wait until the next."""
+        fleet = self._fleet
+        wants_offers = fleet.has_waiting_jobs() or any(pool.request.min_machines for pool in pools)
+        answers = await asyncio.gather(*(self._look(pool, wants_offers) for pool in pools))
+        looks = {name: look for name, look in answers if isinstance(look, ProviderLook)}
+        troubles = {name: look if isinstance(look, str) else look.trouble for name, look in answers}
+        calls = await decide_once(fleet, LooksOfRound(looks=looks, troubles=troubles))
+        rows = await fleet.read(lambda view: [view.machine(one) for one in calls.ask])
+        asks = [self._ask(machine) for machine in rows if machine is not None]
+        await _some_at_once([*(self._destroy(machine) for machine in calls.destroy), *asks])
+        known = [provider.sweep_s for _, provider in self._providers.values()]
+        return min(known, default=HTTP_TIMEOUT_S)
+
+    async def _look(self, pool: MachinePool, wants_offers: bool) -> tuple[str, ProviderLook | str]:
+        now = self._fleet.clock.now()
+        try:
+            provider = await self._provider_of(pool)
+            async with asyncio.timeout(HTTP_TIMEOUT_S):
+                return pool.name, await look_at(
+                    provider, now, with_offers=wants_offers and pool.brings_machines
+                )
+        except FleetError as error:
+            return pool.name, error.detail
+        except TimeoutError:
+            return pool.name, "no answer in time"
+        except Exception as error:  # anybody's code, and anybody's network
+            if not isinstance(error, ProviderUnsure):
+                log.exception("the provider of the pool %s cannot be looked at", pool.name)
+            return pool.name, str(error) or type(error).__name__
+
+    async def _ask(self, machine: Machine) -> None:
+        pool = await self._fleet.read(lambda view: view.pool(machine.pool))
+        if pool is not None:
+            await ask_once(self._fleet, await self._provider_of(pool), pool, machine.id, self._joining)
+
+    async def _destroy(self, machine: Machine) -> None:
+        pool = await self._fleet.read(lambda view: view.pool(machine.pool))
+        if pool is not None:
+            await destroy_once(self._fleet, await self._provider_of(pool), machine)
+
+    async def _provider_of(self, pool: MachinePool) -> MachineProvider:
+        name = pool.request.secret
+        key = (
+            await self._fleet.read(lambda view: secret_value(view, self._fleet.vault, name)) if name else None
+        )
+        made_from = (pool.request.provider, pool.request.settings, key)
+        known = self._providers.get(pool.name)
+        if known is None or known[0] != made_from:
+            known = self._providers[pool.name] = (made_from, self._made(pool, key))
+        return known[1]
+
+    def _made(self, pool: MachinePool, key: str | None) -> MachineProvider:
+        return make_provider(
+            ProviderSurroundings(
+                pool=pool, key=key, folder=self._folder, environment=self._environment, http=self._http
+            )
+        )
+
+
+async def _some_at_once(calls: list[Coroutine[Any, Any, None]]) -> None:
+    """What goes wrong with one machine must not keep the others from being looked after."""
+    free = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    async def one(call: Coroutine[Any, Any, None]) -> None:
+        async with free:
+            await call
+
+    for outcome in await asyncio.gather(*(one(call) for call in calls), return_exceptions=True):
+        if isinstance(outcome, NotLeader):
+            raise outcome
+        if isinstance(outcome, BaseException):
+            log.error("a machine could not be looked after; it is tried again", exc_info=outcome)

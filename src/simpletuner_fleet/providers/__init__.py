@@ -1,0 +1,1 @@
+"""Where machines come from: one file for each kind of provider, behind one contract."""

@@ -1,0 +1,74 @@
+"""What a provider of machines promises, and what it is told.
+
+A provider keeps nothing in memory that matters: a new orchestrator makes a new one, and asks it for its list. Each call
+may be the last thing this process does, and may be made again. None of them waits longer than `settle_s`.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import httpx2
+from msgspec import Struct
+
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
+from simpletuner_fleet.core.provisioning.pool import MachinePool
+
+
+class ProviderRefused(Exception):
+    """It was said so that nothing was made, and nothing will be: no offer any more, no money, a wrong request."""
+
+
+class ProviderUnsure(Exception):
+    """No answer, or none of which one could be sure: what was asked may have been done."""
+
+
+class ProviderSurroundings(Struct, frozen=True, kw_only=True):
+    """What a provider is made with."""
+
+    pool: MachinePool
+    key: str | None
+    """The value of the secret that the pool names."""
+    folder: Path
+    """Where it may keep files, alone."""
+    environment: dict[str, str]
+    """What a worker on this very machine may have of the server's environment."""
+    http: httpx2.AsyncClient
+
+
+class MachineOrder(Struct, frozen=True, kw_only=True):
+    """A machine to be made."""
+
+    name: str
+    offer: MachineOffer
+    environment: dict[str, str]
+    """With which `simpletuner worker` joins by itself: the one-time token is in it."""
+
+
+class CreatedMachine(Struct, frozen=True, kw_only=True):
+    provider_id: str
+    price: float | None = None
+    """Dollars an hour, where the provider says so."""
+
+
+class MachineProvider(Protocol):
+    settle_s: float
+    """After so long the list shows what was made before, whatever became of the answer, and not what was ended before."""
+    sweep_s: float
+    """How often it may be asked for its list."""
+
+    async def offers(self) -> list[MachineOffer]: ...
+    async def create(self, order: MachineOrder) -> CreatedMachine:
+        """Raises ProviderRefused if nothing was made; whatever else it raises leaves that open."""
+        ...
+
+    async def machines(self) -> list[ListedMachine]:
+        """All of them, or an exception: never a part."""
+        ...
+
+    async def destroy(self, provider_id: str) -> None:
+        """Harmless if it is gone, or was asked before."""
+        ...
+
+    async def boot_log(self, provider_id: str) -> str:
+        """The end of what it printed; empty where that cannot be had."""
+        ...

@@ -1,0 +1,168 @@
+"""Machines that are jobs of a Slurm cluster: each is one `sbatch` whose script is the worker.
+
+Allocation and worker have one life: the worker's end ends the allocation, and the allocation's time limit is told to the
+worker in time to save. Slurm's own commands are asked, as the server's user: they know what a site allows, and are the
+same over many versions. The one-time token goes to `sbatch` on its standard input: no list of processes shows it.
+"""
+
+import asyncio
+import os
+import re
+import shlex
+from contextlib import suppress
+from pathlib import Path
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
+from simpletuner_fleet.core.provisioning.pool import NAME_BEGINS
+from simpletuner_fleet.providers.contract import (
+    CreatedMachine,
+    MachineOrder,
+    ProviderRefused,
+    ProviderSurroundings,
+    ProviderUnsure,
+)
+from simpletuner_fleet.providers.settings import SettingsReader, declared_offer, end_of_file
+
+COMMAND_TIMEOUT_S = 20.0
+KILL_AFTER_S = 60.0
+"""A worker that was asked to stop gives its job back before that."""
+NOTICE_S = 120
+PASSED_ON = "PATH,HOME,USER,LANG"
+"""Of the server's environment: whatever else a worker needs is in its script."""
+OPTIONS = ("account", "partition", "qos", "constraint", "gres", "time", "mem")
+UNSURE = ("timed out", "unable to contact", "zero bytes", "connection", "communication", "try again")
+"""Beginnings of what Slurm says when nobody knows whether the controller has heard."""
+ENDED = frozenset({"COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"})
+_PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
+
+SCRIPT = """#!/bin/sh
+umask 077
+{exports}
+work="${{SLURM_TMPDIR:-${{TMPDIR:-/tmp}}}}/{name}"
+{command} worker --work-dir "$work" &
+worker=$!
+trap 'trap "" TERM; kill -TERM $worker' TERM
+wait $worker
+status=$?
+while kill -0 $worker 2>/dev/null; do wait $worker; status=$?; done
+rm -rf "$work"
+exit $status
+"""
+
+
+class SlurmProvider:
+    settle_s = 30.0
+    sweep_s = 5.0
+
+    def __init__(self, surroundings: ProviderSurroundings) -> None:
+        if surroundings.pool.request.secret:
+            raise Invalid("The provider 'slurm' takes no secret.", path="$.secret")
+        settings = SettingsReader(surroundings.pool)
+        self._offer = declared_offer(settings, "slurm")
+        given = {name: settings.word(name) for name in OPTIONS}
+        if self._offer.gpus and not given["gres"]:
+            given["gres"] = f"gpu:{self._offer.gpus}"
+        self._options = [f"--{name}={value}" for name, value in given.items() if value]
+        self._options.append(f"--cpus-per-task={max(1, int(settings.number('cpus', 1)))}")
+        self._notice_s = int(settings.number("notice_s", NOTICE_S))
+        self._command = settings.word("command", "simpletuner")
+        self._logs = settings.word("log_dir")
+        config = settings.word("config")
+        settings.finish()
+        if not _PROGRAM.fullmatch(self._command):
+            raise Invalid(
+                "The provider's setting 'command' must be the path of a program.", path="$.settings"
+            )
+        if self._logs and not Path(self._logs).is_absolute():
+            raise Invalid("The provider's setting 'log_dir' must be an absolute path.", path="$.settings")
+        self._environment = {**surroundings.environment, **({"SLURM_CONF": config} if config else {})}
+        self._asked_to_stop: dict[str, float] = {}
+
+    async def offers(self) -> list[MachineOffer]:
+        """One kind, as the pool describes it. Slurm is asked whether it would take such a job at all."""
+        await self._say("sbatch", *self._options, "--test-only", script="#!/bin/sh\n")
+        return [self._offer]
+
+    async def create(self, order: MachineOrder) -> CreatedMachine:
+        exports = "\n".join(
+            f"export {name}={shlex.quote(value)}" for name, value in order.environment.items()
+        )
+        script = SCRIPT.format(exports=exports, name=order.name, command=self._command)
+        printed = await self._say(
+            "sbatch",
+            *self._options,
+            *("--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", f"--export={PASSED_ON}"),
+            f"--job-name={order.name}",
+            f"--signal=B:TERM@{self._notice_s}",
+            f"--output={Path(self._logs) / '%j.log' if self._logs else '/dev/null'}",
+            script=script,
+        )
+        job_id = printed.strip().partition(";")[0]
+        if not job_id.isdigit():
+            raise ProviderUnsure(f"sbatch said {printed[:200]!r}, which is no job id")
+        return CreatedMachine(provider_id=job_id, price=self._offer.price)
+
+    async def machines(self) -> list[ListedMachine]:
+        return [
+            ListedMachine(provider_id=job_id, name=name, runs=state not in ENDED, price=self._offer.price)
+            for job_id, name, state in await self._queue()
+        ]
+
+    async def _queue(self) -> list[tuple[str, str, str]]:
+        """Id, name and state of each job of this user that has a name like ours."""
+        printed = await self._say("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%j")
+        rows = [line.strip().split("|", 2) for line in printed.splitlines() if line.count("|") >= 2]
+        return [(job_id, name, state) for job_id, state, name in rows if name.startswith(f"{NAME_BEGINS}-")]
+
+    async def destroy(self, provider_id: str) -> None:
+        """A worker that runs is asked first, and alone: a trainer that Slurm ends beside it could not save."""
+        states = {job_id: state for job_id, _, state in await self._queue()}
+        state, now = states.get(provider_id), asyncio.get_running_loop().time()
+        if state is None:
+            self._asked_to_stop.pop(provider_id, None)
+            return
+        asked_at = self._asked_to_stop.setdefault(provider_id, now)
+        if state == "RUNNING" and asked_at == now:
+            await self._cancel("--batch", "--signal=TERM", provider_id)
+        elif state != "RUNNING" or now - asked_at >= KILL_AFTER_S:
+            await self._cancel(provider_id)
+
+    async def _cancel(self, *arguments: str) -> None:
+        with suppress(ProviderRefused):  # it has just ended; the list will tell
+            await self._say("scancel", *arguments)
+
+    async def boot_log(self, provider_id: str) -> str:
+        if not self._logs or not provider_id.isdigit():
+            return ""
+        return await asyncio.to_thread(end_of_file, Path(self._logs) / f"{provider_id}.log")
+
+    async def _say(self, *command: str, script: str = "") -> str:
+        """Returns what the command printed."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env=self._environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise ProviderRefused(f"{command[0]} cannot be started: {error.strerror or error}") from error
+        try:
+            async with asyncio.timeout(COMMAND_TIMEOUT_S):
+                printed, complained = await process.communicate(script.encode())
+        except TimeoutError as error:
+            raise ProviderUnsure(f"{command[0]} did not end in {COMMAND_TIMEOUT_S:g} s") from error
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        status = await process.wait()
+        if status == 0:
+            return printed.decode(errors="replace")
+        said = complained.decode(errors="replace").strip() or f"{command[0]} ended with {status}"
+        if status < 0 or any(part in said.lower() for part in UNSURE):
+            raise ProviderUnsure(said)
+        raise ProviderRefused(said)

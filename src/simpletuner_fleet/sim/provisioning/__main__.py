@@ -1,0 +1,44 @@
+"""`python -m simpletuner_fleet.sim.provisioning`: many days of machines, or one seed told from beginning to end."""
+
+import argparse
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+from simpletuner_fleet.sim.provisioning.run import run_days
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="simpletuner_fleet.sim.provisioning", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--days", type=float, default=2.0, help="how many virtual days of each")
+    parser.add_argument(
+        "--seed", type=int, help="run this one seed alone, and print everything that happened"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    arguments = parser.parse_args(argv)
+    if arguments.seed is not None:
+        result = run_days(arguments.seed, arguments.days, whole_trace=True)
+        print("\n".join(result.trace))
+        print(f"seed {result.seed}: {result.violation or 'every promise kept'}")
+        return 1 if result.violation else 0
+    counts: Counter[str] = Counter()
+    days, broken = 0.0, 0
+    seeds = range(arguments.start, arguments.start + arguments.seeds)
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for result in pool.map(partial(run_days, days=arguments.days), seeds):
+            counts += result.counts
+            days += result.days
+            if result.violation:
+                broken += 1
+                print(f"seed {result.seed}: {result.violation}", flush=True)
+    for kind, count in sorted(counts.items()):
+        print(f"{count:8d}  {kind}")
+    print(f"{len(seeds)} seeds, {days:.0f} virtual days, {broken} broken")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""A provider with every quirk that real ones have, and the truth of what exists and costs there."""
+
+from collections.abc import Callable, Generator
+from random import Random
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
+from simpletuner_fleet.providers.contract import (
+    CreatedMachine,
+    MachineOrder,
+    ProviderRefused,
+    ProviderUnsure,
+)
+from simpletuner_fleet.sim.world import Violation, World
+
+LONGEST_LAG_S = 120.0
+LONGEST_CALL_S = 25.0
+
+
+class CallPause(Struct, frozen=True):
+    """What a call waits for: so much virtual time."""
+
+    seconds: float
+
+    def __await__(self) -> Generator["CallPause", None, None]:
+        yield self
+
+
+class CloudMachine(Struct):
+    """A machine as it is, whatever the list says."""
+
+    id: str
+    name: str
+    price: float
+    gpus: int
+    created_at: float
+    shown_from: float
+    environment: dict[str, str]
+    foreign: bool = False
+    ended_at: float | None = None
+    shown_until: float = 0.0
+    power_off: Callable[[], None] = lambda: None
+    joined: bool = False
+    useful_at: float = 0.0
+    """When a trainer last ran there, or it was made."""
+
+    @property
+    def costs(self) -> bool:
+        return self.ended_at is None and not self.foreign
+
+
+class QuirkyCloud:
+    """The promise of providers.MachineProvider, kept as badly as it may be."""
+
+    settle_s = LONGEST_LAG_S + 2 * LONGEST_CALL_S
+    sweep_s = 60.0
+
+    def __init__(self, world: World, chance: Random, weather: float) -> None:
+        self.world = world
+        self.chance = chance
+        self.weather = weather
+        """How often anything goes wrong while there are faults."""
+        self.there: dict[str, CloudMachine] = {}
+        self.boots: Callable[[CloudMachine], None] = lambda machine: None
+        self.watch: Callable[[], None] = lambda: None
+        self._made = 0
+        self.base_price = chance.choice((0.5, 1.0, 2.0))
+        for number in range(2):
+            stranger = self._add(f"stf-someoneelse-{number}", 1.0, 1, {})
+            stranger.foreign = True
+
+    def of_ours(self) -> list[CloudMachine]:
+        return [machine for machine in self.there.values() if machine.costs]
+
+    def fails(self, kind: str, share: float) -> bool:
+        fails = self.world.faulty and self.chance.random() < share * self.weather
+        if fails:
+            self.world.fault(f"cloud: {kind}")
+        return fails
+
+    def _lag_s(self) -> float:
+        return self.chance.uniform(0.0, LONGEST_LAG_S) if self.world.faulty and self.weather else 0.0
+
+    async def offers(self) -> list[MachineOffer]:
+        await CallPause(self.chance.uniform(0.1, 5.0))
+        if self.fails("no offers", 0.05):
+            return []
+        prices = [self.base_price * self.chance.uniform(0.8, 1.6) for _ in range(3)]
+        return [
+            MachineOffer(
+                id=f"o{gpus}", price=round(gpus * price, 3), gpu_name="A100", gpus=gpus, vram_gb=80.0
+            )
+            for gpus, price in zip((1, 2, 4), prices, strict=True)
+        ]
+
+    async def create(self, order: MachineOrder) -> CreatedMachine:
+        if self.fails("refused", 0.1):
+            await CallPause(self.chance.uniform(0.1, 5.0))
+            raise ProviderRefused("no capacity")
+        if self.fails("request lost", 0.05):
+            await CallPause(LONGEST_CALL_S)
+            raise ProviderUnsure("no answer")
+        made: list[CloudMachine] = []
+
+        def make() -> None:
+            offer = order.offer
+            made.append(self._add(order.name, offer.price, offer.gpus, order.environment))
+            self.boots(made[0])
+            self.watch()
+
+        # Whoever asked may be dead before it is made: the request is on its way.
+        took_s = self.chance.uniform(0.1, LONGEST_CALL_S - 1.0)
+        self.world.after(took_s, make)
+        await CallPause(took_s + 0.5)
+        if self.fails("answer lost", 0.15):
+            raise ProviderUnsure("status 500")
+        return CreatedMachine(provider_id=made[0].id, price=made[0].price)
+
+    def _add(self, name: str, price: float, gpus: int, environment: dict[str, str]) -> CloudMachine:
+        self._made += 1
+        now = self.world.now
+        machine = CloudMachine(
+            id=f"c{self._made}",
+            name=name,
+            price=price,
+            gpus=gpus,
+            created_at=now,
+            shown_from=now + self._lag_s(),
+            environment=environment,
+            useful_at=now,
+        )
+        if any(one.name == name for one in self.there.values()):
+            raise Violation("M1", f"a second machine was made with the name {name}")
+        self.there[machine.id] = machine
+        return machine
+
+    async def machines(self) -> list[ListedMachine]:
+        await CallPause(self.chance.uniform(0.1, 5.0))
+        if self.fails("no list", 0.1):
+            raise ProviderUnsure("status 429")
+        now = self.world.now
+        return [
+            ListedMachine(provider_id=one.id, name=one.name, price=one.price)
+            for one in self.there.values()
+            if now >= one.shown_from and (one.ended_at is None or now < one.shown_until)
+        ]
+
+    async def destroy(self, provider_id: str) -> None:
+        await CallPause(self.chance.uniform(0.1, 5.0))
+        if self.fails("not destroyed", 0.2):
+            raise ProviderUnsure("status 503")
+        machine = self.there.get(provider_id)
+        if machine is not None and machine.foreign:
+            raise Violation("M2", f"{machine.name} is not ours and was destroyed")
+        if machine is not None:
+            self.end(machine)
+        if self.fails("answer to destroy lost", 0.1):
+            raise ProviderUnsure("no answer")
+
+    def end(self, machine: CloudMachine) -> None:
+        if machine.ended_at is None:
+            machine.ended_at = self.world.now
+            machine.shown_until = self.world.now + self._lag_s()
+            machine.power_off()
+            self.watch()
+
+    async def boot_log(self, provider_id: str) -> str:
+        return f"nothing of {provider_id}"

@@ -1,0 +1,1 @@
+"""Pools of machines, and the machines."""

@@ -1,0 +1,1 @@
+"""Pages about pools and the machines that they bring."""

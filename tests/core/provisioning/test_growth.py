@@ -1,0 +1,186 @@
+"""Which machines are brought: the cheapest that fits, for jobs that nothing else would take sooner, within every ceiling."""
+
+from typing import Any
+
+from simpletuner_fleet.core.jobs.job import Target
+from simpletuner_fleet.core.placement.forecast import RunningJob
+from simpletuner_fleet.core.placement.reasons import Code
+from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.provisioning.growth import FleetNow, Growth, grow, paused_until, usual_boot_s
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineState, Why
+from simpletuner_fleet.core.provisioning.offers import MachineOffer
+from simpletuner_fleet.core.provisioning.pool import MachinePool
+from tests.core.builders import NOW, a_gpu, a_worker
+from tests.core.provisioning.provisioning_kit import (
+    a_fleet,
+    a_look,
+    a_machine,
+    a_pool,
+    an_offer,
+    waiting,
+)
+
+BOOTING, GONE = MachineState.BOOTING, MachineState.GONE
+
+
+def grown(
+    fleet: FleetNow,
+    *offers: MachineOffer,
+    pool: MachinePool | None = None,
+    machines: tuple[Machine, ...] = (),
+) -> Growth:
+    pool = pool or a_pool()
+    looks = {pool.name: a_look(offers=offers or (an_offer(),))}
+    return grow([pool], looks, {pool.name: machines}, fleet)
+
+
+def chosen(growth: Growth) -> list[str]:
+    return [wanted.offer.id for wanted in growth.wanted]
+
+
+def why_not(growth: Growth) -> list[tuple[str, Any]]:
+    return [(one.code, one.params.get("ceiling")) for one in growth.no_machine.get("cloud", {}).values()]
+
+
+def test_nobody_waits_and_nothing_is_brought() -> None:
+    assert grown(a_fleet()) == Growth()
+
+
+def test_the_cheapest_offer_that_fits_is_taken() -> None:
+    offers = (an_offer("dear", 3.0), an_offer("small", 0.5, vram_gb=24.0), an_offer("fits", 2.0))
+    assert chosen(grown(a_fleet(waiting(min_vram_gb=40.0)), *offers)) == ["fits"]
+    assert chosen(grown(a_fleet(waiting()), *offers)) == ["small"]
+
+
+def test_a_machine_on_its_way_takes_as_many_jobs_as_it_has_gpus_for() -> None:
+    booting = a_machine(state=BOOTING, gpus=2)
+    assert chosen(grown(a_fleet(waiting(2)), machines=(booting,))) == []
+    assert chosen(grown(a_fleet(waiting(3)), machines=(booting,))) == ["o_1"]
+    takes_one = a_pool(idle_s=0.0)
+    assert chosen(grown(a_fleet(waiting(2)), pool=takes_one, machines=(booting,))) == ["o_1"]
+
+
+def test_a_machine_that_has_just_joined_counts_until_its_worker_connects() -> None:
+    joined = a_machine()
+    assert chosen(grown(a_fleet(waiting()), machines=(joined,))) == ["o_1"]
+    assert chosen(grown(a_fleet(waiting(), arriving=frozenset({"m_1"})), machines=(joined,))) == []
+
+
+def test_several_jobs_share_a_machine_that_is_brought_for_the_first() -> None:
+    big = an_offer("big", 4.0, gpus=4)
+    assert chosen(grown(a_fleet(waiting(4)), big)) == ["big"]
+
+
+def test_a_worker_that_will_be_free_sooner_is_waited_for() -> None:
+    worker = a_worker()
+    soon = RunningJob(job_id="j_9", title="x", gpus=frozenset({a_gpu(owner="w_1").uuid}), ends_at=NOW + 60.0)
+    late = RunningJob(job_id="j_9", title="x", gpus=frozenset({a_gpu(owner="w_1").uuid}), ends_at=NOW + 600.0)
+    assert chosen(grown(a_fleet(waiting(), busy=[(worker, [soon])]))) == []
+    assert chosen(grown(a_fleet(waiting(), busy=[(worker, [late])]))) == ["o_1"]
+    assert chosen(grown(a_fleet(waiting(2), busy=[(worker, [soon])]))) == ["o_1"]
+
+
+def test_no_machine_is_brought_for_jobs_that_a_limit_keeps_from_running() -> None:
+    limits = Limits(global_running=2)
+    assert chosen(grown(a_fleet(waiting(5), limits=limits, running=1))) == ["o_1"]
+    assert chosen(grown(a_fleet(waiting(5), limits=limits, running=2))) == []
+
+
+def test_a_job_for_the_orchestrators_own_gpus_brings_nothing() -> None:
+    assert chosen(grown(a_fleet(waiting(target=Target.LOCAL)))) == []
+
+
+def test_every_ceiling_keeps_machines_away_and_says_so() -> None:
+    one = a_machine(asked_at=NOW - 3600.0)
+    assert why_not(grown(a_fleet(waiting()), pool=a_pool(max_machines=1), machines=(one,))) == [
+        (Code.MACHINE_CEILING, "max_machines")
+    ]
+    cases = {
+        "max_price": a_pool(max_price=1.9),
+        "max_hourly": a_pool(max_hourly=3.9),
+        "max_daily": a_pool(max_daily=2.1),
+        "max_monthly": a_pool(max_monthly=2.1),
+    }
+    for ceiling, pool in cases.items():
+        growth = grown(a_fleet(waiting(), lead_s=600.0), pool=pool, machines=(one,))
+        assert (chosen(growth), why_not(growth)) == ([], [(Code.MACHINE_CEILING, ceiling)])
+    plenty = a_pool(max_price=2.0, max_hourly=4.0, max_daily=3.0, max_monthly=3.0)
+    assert chosen(grown(a_fleet(waiting(), lead_s=600.0), pool=plenty, machines=(one,))) == ["o_1"]
+
+
+def test_what_is_wanted_in_one_decision_counts_for_the_next_one_of_it() -> None:
+    assert len(chosen(grown(a_fleet(waiting(9)), pool=a_pool(max_machines=2)))) == 2
+    assert len(chosen(grown(a_fleet(waiting(9)), pool=a_pool(max_machines=9, max_hourly=6.0)))) == 3
+
+
+def test_a_machine_that_is_being_destroyed_still_costs() -> None:
+    leaving = a_machine(state=MachineState.DESTROYING)
+    assert chosen(grown(a_fleet(waiting()), pool=a_pool(max_machines=1), machines=(leaving,))) == []
+
+
+def test_where_nothing_fits_it_says_what_was_looked_for() -> None:
+    growth = grown(a_fleet(waiting(gpus=8)))
+    (refusal,) = growth.no_machine["cloud"].values()
+    assert (refusal.code, refusal.params["gpus"]) == (Code.NO_MACHINE_OFFERED, 8)
+
+
+def test_the_market_the_kind_and_the_region_are_the_pools_to_choose() -> None:
+    spot, dear = an_offer("spot", 1.0, spot=True, region="eu"), an_offer("firm", 2.0, region="us")
+    assert chosen(grown(a_fleet(waiting()), spot, dear)) == ["firm"]
+    assert chosen(grown(a_fleet(waiting()), spot, dear, pool=a_pool(market="spot"))) == ["spot"]
+    assert chosen(grown(a_fleet(waiting()), dear, spot, pool=a_pool(market="spot_first"))) == ["spot"]
+    assert chosen(grown(a_fleet(waiting()), dear, pool=a_pool(market="spot_first"))) == ["firm"]
+    assert chosen(grown(a_fleet(waiting()), dear, pool=a_pool(regions=("eu",)))) == []
+    assert chosen(grown(a_fleet(waiting()), dear, pool=a_pool(kinds=("a1*",)))) == ["firm"]
+    assert chosen(grown(a_fleet(waiting()), dear, pool=a_pool(kinds=("h100*",)))) == []
+
+
+def test_of_several_pools_the_cheapest_brings_it_and_only_one() -> None:
+    pools = [a_pool("dear"), a_pool("cheap"), a_pool("off", enabled=False)]
+    looks = {
+        "dear": a_look(offers=(an_offer(price=3.0),)),
+        "cheap": a_look(offers=(an_offer(price=2.0),)),
+        "off": a_look(offers=(an_offer(price=1.0),)),
+    }
+    growth = grow(pools, looks, {pool.name: () for pool in pools}, a_fleet(waiting()))
+    assert [wanted.pool for wanted in growth.wanted] == ["cheap"]
+
+
+def test_labels_and_trainers_are_matched_as_for_workers() -> None:
+    labelled = a_fleet(waiting(labels=(("team", "nlp"),)))
+    assert chosen(grown(labelled)) == []
+    assert chosen(grown(labelled, pool=a_pool(labels={"team": "nlp"}))) == ["o_1"]
+    assert chosen(grown(a_fleet(waiting(labels=(("pool", "cloud"),))))) == ["o_1"]
+    assert chosen(grown(a_fleet(waiting(trainer="demo")))) == []
+
+
+def test_after_failures_a_pool_pauses_longer_each_time_and_not_after_a_success() -> None:
+    failed = [
+        a_machine(f"m_{n}", GONE, gone_at=NOW - 10.0 * n, why=Why.BOOT_DEADLINE, joined_at=None)
+        for n in range(1, 4)
+    ]
+    assert paused_until(failed[:1]) == NOW - 10.0 + 30.0
+    assert paused_until(failed) == NOW - 10.0 + 120.0
+    growth = grown(a_fleet(waiting()), machines=tuple(failed))
+    assert why_not(growth) == [(Code.MACHINES_FAILED, None)]
+    came = a_machine("m_9", joined_at=NOW - 1.0)
+    assert paused_until([*failed, came]) == 0.0
+    idle = a_machine("m_8", GONE, gone_at=NOW, why=Why.IDLE, joined_at=NOW - 50.0)
+    assert paused_until([*failed, idle]) == 0.0
+
+
+def test_the_least_number_is_kept_without_any_job() -> None:
+    assert len(chosen(grown(a_fleet(), pool=a_pool(min_machines=2)))) == 2
+    assert chosen(grown(a_fleet(), pool=a_pool(min_machines=1), machines=(a_machine(),))) == []
+
+
+def test_how_long_a_pool_takes_to_boot_is_what_its_last_machines_took() -> None:
+    took = [a_machine(f"m_{n}", asked_at=NOW, joined_at=NOW + n) for n in (30.0, 60.0, 500.0)]
+    assert usual_boot_s(took) == 60.0
+    assert usual_boot_s([]) == 120.0
+
+
+def test_gpus_of_a_requirement_are_whole_machines() -> None:
+    two = an_offer("two", 3.0, gpus=2)
+    fleet = a_fleet(waiting(2, gpus=2))
+    assert chosen(grown(fleet, an_offer(), two)) == ["two", "two"]

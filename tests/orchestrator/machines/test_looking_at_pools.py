@@ -1,0 +1,78 @@
+"""Pools that are looked at: a provider without offers, a name that is taken, and who hears of them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
+from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
+from simpletuner_fleet.orchestrator.machines.rounds import look_at
+from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder, ProviderRefused
+from tests.http.api_kit import Running, orchestrator, read_events
+
+POOL: dict[str, Any] = {"provider": "process", "trainers": ["command"]}
+
+
+class SoldOut:
+    """Has a machine of ours, and answers no question about offers."""
+
+    settle_s = 60.0
+    sweep_s = 1.0
+
+    async def offers(self) -> list[MachineOffer]:
+        raise ProviderRefused("invalid partition")
+
+    async def create(self, order: MachineOrder) -> CreatedMachine:
+        raise ProviderRefused("invalid partition")
+
+    async def machines(self) -> list[ListedMachine]:
+        return [ListedMachine(provider_id="p1", name="stf-f1-m1")]
+
+    async def destroy(self, provider_id: str) -> None: ...
+
+    async def boot_log(self, provider_id: str) -> str:
+        return ""
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with orchestrator() as made:
+        made.deps.provisioner = Provisioner(made.fleet, Path("/nonexistent"), {}, {})
+        yield made
+        await made.deps.provisioner.stop()
+
+
+async def test_machines_are_seen_also_where_offers_cannot_be_had() -> None:
+    look = await look_at(SoldOut(), 1.0, with_offers=True)
+    assert [machine.provider_id for machine in look.machines] == ["p1"]
+    assert (look.offers, look.trouble) == ((), "invalid partition")
+    assert (await look_at(SoldOut(), 1.0, with_offers=False)).trouble == ""
+
+
+async def test_a_new_pool_does_not_write_over_one_of_its_name(running: Running) -> None:
+    made = await running.http.put("/api/pools/p?new=true", json=POOL)
+    assert made.status_code == 200, made.text
+    again = await running.http.put("/api/pools/p?new=true", json={**POOL, "max_machines": 9})
+    assert (again.status_code, again.json()["code"]) == (409, "name_taken")
+    changed = await running.http.put("/api/pools/p", json={**POOL, "max_machines": 7})
+    assert changed.json()["request"]["max_machines"] == 7
+
+
+async def test_who_may_not_see_pools_hears_nothing_of_them(running: Running) -> None:
+    jobs_only, both = await running.token("jobs.read"), await running.token("jobs.read", "machines.read")
+    async with running.as_user(jobs_only) as outsider, running.as_user(both) as insider:
+        streams = [await read_events(one, "/api/events") for one in (outsider, insider)]
+        await running.http.put("/api/pools/p", json=POOL)
+        await running.save_config("after", {"trainer": "command", "settings": {"command": ["true"]}})
+        await running.submit(config_name="after")
+        for stream in streams:
+            await stream.events.next("ready")
+        assert (await streams[1].events.next("pool"))["id"] == "p"
+        fleet = running.fleet
+        await fleet.act(lambda transaction: transaction.publish("config", id="last"))
+        await streams[0].events.next("config")
+        assert streams[0].events.of_kind("pool") == []
+        for stream in streams:
+            await stream.close()

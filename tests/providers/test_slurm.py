@@ -1,0 +1,159 @@
+"""Machines that are jobs of a real Slurm: asked for, listed, cancelled, and a whole training from a pool."""
+
+import asyncio
+import getpass
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.providers.contract import (
+    MachineOrder,
+    ProviderRefused,
+    ProviderSurroundings,
+    ProviderUnsure,
+)
+from simpletuner_fleet.providers.slurm import SlurmProvider
+from tests.core.provisioning.provisioning_kit import a_pool
+from tests.e2e.kit import World
+from tests.e2e.processes import wait_until
+from tests.providers.slurm_cluster import SlurmCluster, slurm_cluster
+
+LONG_S = 90.0
+PROGRAM = str(Path(sys.executable).parent / "simpletuner")
+NOBODY = {"SIMPLETUNER_ORCHESTRATOR_URL": "http://127.0.0.1:9", "SIMPLETUNER_WORKER_TOKEN": "jt_one'two"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as made:
+        if made is None:
+            pytest.skip("apt-get cannot bring slurmctld, slurmd and munge to this machine")
+        yield made
+
+
+def provider_of(cluster: SlurmCluster, **settings: str) -> SlurmProvider:
+    given = {"config": str(cluster.config), "command": PROGRAM, "log_dir": str(cluster.folder), **settings}
+    return SlurmProvider(
+        ProviderSurroundings(
+            pool=a_pool(provider="slurm", settings=given),
+            key=None,
+            folder=cluster.folder,
+            environment=cluster.environment,
+            http=httpx2.AsyncClient(),
+        )
+    )
+
+
+async def becomes(holds: Callable[[], bool], what: str) -> None:
+    await asyncio.to_thread(wait_until, holds, what, LONG_S)
+
+
+def test_what_would_be_run_or_ignored_unseen_is_refused() -> None:
+    def refused(**request: Any) -> str:
+        pool = a_pool(provider="slurm", **request)
+        with pytest.raises(Invalid) as caught:
+            SlurmProvider(
+                ProviderSurroundings(
+                    pool=pool, key=None, folder=Path("/x"), environment={}, http=httpx2.AsyncClient()
+                )
+            )
+        return caught.value.detail
+
+    assert "path of a program" in refused(settings={"command": "true; rm"})
+    assert "absolute" in refused(settings={"log_dir": "logs"})
+    assert "no setting nodes" in refused(settings={"nodes": "2"})
+    assert "takes no secret" in refused(secret="key")
+
+
+async def test_a_machine_is_one_job_found_by_anybody_and_asked_before_it_is_ended(
+    cluster: SlurmCluster,
+) -> None:
+    provider = provider_of(cluster, time="10", constraint="fast", price="0.5")
+    (offer,) = await provider.offers()
+    assert (offer.price, offer.gpus) == (0.5, 0)
+    order = MachineOrder(name="stf-f1-m1", offer=offer, environment=NOBODY)
+    created = await provider.create(order)
+    other = provider_of(cluster)
+    (listed,) = await other.machines()
+    assert (listed.provider_id, listed.name, listed.runs) == (created.provider_id, "stf-f1-m1", True)
+    shown = cluster.says("scontrol", "show", "job", created.provider_id)
+    assert "TimeLimit=00:10:00" in shown
+    assert "Features=fast" in shown
+    assert "Requeue=0" in shown
+    assert "jt_one" not in shown
+    log = cluster.folder / f"{created.provider_id}.log"
+    await becomes(lambda: log.exists() and "does not answer" in log.read_text(), "its worker runs")
+    assert "does not answer" in await other.boot_log(created.provider_id)
+    work = Path(os.environ.get("TMPDIR", "/tmp")) / "stf-f1-m1"
+    assert work.exists()
+    await other.destroy(created.provider_id)
+    await becomes(lambda: "stf-f1-m1" not in cluster.jobs(), "its job ends")
+    assert not work.exists()
+    ended = cluster.says("scontrol", "show", "job", created.provider_id)
+    assert "JobState=FAILED" in ended, "its worker was asked, and the script ended by itself"
+    await other.destroy(created.provider_id)
+
+
+async def test_one_that_waits_in_slurms_own_queue_is_listed_and_cancelled(cluster: SlurmCluster) -> None:
+    provider = provider_of(cluster, cpus="4")
+    (offer,) = await provider.offers()
+    names = ("stf-f1-m2", "stf-f1-m3")
+    made = [await provider.create(MachineOrder(name=n, offer=offer, environment=NOBODY)) for n in names]
+    assert {one.name for one in await provider.machines()} == set(names)
+    assert all(one.runs for one in await provider.machines())
+    await provider.destroy(made[1].provider_id)
+    await becomes(lambda: cluster.jobs() == ["stf-f1-m2"], "the one that waits is gone")
+    await provider.destroy(made[0].provider_id)
+    await becomes(lambda: cluster.jobs() == [], "the other ends, too")
+
+
+async def test_what_slurm_says_no_to_was_not_made_and_what_it_cannot_answer_is_unsure(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    provider = provider_of(cluster, partition="none")
+    with pytest.raises(ProviderRefused, match="invalid partition"):
+        await provider.offers()
+    (offer,) = await provider_of(cluster).offers()
+    order = MachineOrder(name="stf-f1-m4", offer=offer, environment=NOBODY)
+    with pytest.raises(ProviderRefused, match="invalid partition"):
+        await provider.create(order)
+    nowhere = tmp_path / "slurm.conf"
+    text = cluster.config.read_text()
+    nowhere.write_text(text.replace("SlurmctldPort=", "SlurmctldPort=1\n#") + "MessageTimeout=2\n")
+    lost = provider_of(cluster, config=str(nowhere))
+    with pytest.raises(ProviderUnsure):
+        await lost.machines()
+    assert cluster.jobs() == []
+
+
+def test_a_job_brings_a_slurm_machine_trains_there_and_it_goes(cluster: SlurmCluster, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.environment |= {
+        **{name: cluster.environment[name] for name in ("PATH", "LD_LIBRARY_PATH")},
+        "USER": getpass.getuser(),
+    }
+    given = {"config": str(cluster.config), "command": PROGRAM, "log_dir": str(cluster.folder), "time": "30"}
+    settings = [word for name, value in given.items() for word in ("--setting", f"{name}={value}")]
+    try:
+        world.start_server()
+        saved = world.cli(
+            *("pools", "set", "cluster", "--provider", "slurm", "--trainer", "command", "--idle", "0"),
+            *settings,
+        )
+        assert saved.returncode == 0, saved.stderr
+        offers = world.cli("offers", "cluster", "-o", "json")
+        assert json.loads(offers.stdout)["items"][0]["eligible"] is True, offers.stderr
+        job_id = world.submit(world.command("true", resources={"gpus": 0}))
+        world.becomes(job_id, "completed", LONG_S)
+        wait_until(lambda: cluster.jobs() == [], "the ephemeral worker ends its allocation", LONG_S)
+        (machine,) = world.get("/api/machines?gone=true")["machines"]
+        assert machine["provider_id"].isdigit()
+    finally:
+        world.close()
