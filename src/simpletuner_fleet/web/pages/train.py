@@ -131,6 +131,7 @@ async def train(call: Call[None]) -> Reply:
             priorities=priorities_for(call),
             may_save=call.principal.can("configs.write"),
             may_local=call.principal.can(SUBMIT_LOCAL),
+            may_upload=call.principal.can("data.write"),
             data=data_block({"bundle": bundle, "known": _known_keys()}),
         )
 
