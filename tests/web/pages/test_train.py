@@ -186,12 +186,18 @@ async def test_what_is_wrong_is_named_while_typing_and_nothing_is_sent(
     await expect(outlook(page)).to_contain_text("settings.command")
     await expect(command).to_have_attribute("aria-invalid", "true")
     await expect(page.get_by_role("tab", name="Settings")).to_have_class("wrong")
+    said = command.locator("xpath=..").locator(".field-error")
+    await expect(said).to_contain_text("command")
+    assert await command.get_attribute("aria-describedby") == await said.get_attribute("id")
+    await page.get_by_role("tab", name="JSON").click()
     await page.get_by_role("button", name="Train in Cloud").press("Enter")
+    await expect(command).to_be_focused()
     await expect(page).to_have_url(re.compile(r"/train\?new=command$"))
     await command.fill("true")
     await page.get_by_label("GPUs", exact=True).fill("16")
     await expect(outlook(page)).to_contain_text("Cannot start as configured")
     await expect(command).not_to_have_attribute("aria-invalid", "true")
+    await expect(said).to_have_count(0)
     await axe(page)
 
 
@@ -253,12 +259,15 @@ def test_looking_ahead_speaks_the_readers_language_and_stores_nothing(fleet: Con
     body = answer.json()
     assert answer.status_code == 200
     assert body["ok"] is False
-    assert body["wrong"] == ["settings.num_processes"]
+    (wrong,) = body["wrong"]
+    assert wrong["path"] == "settings.num_processes"
+    assert wrong["text"]
+    assert "num_processes must be 1 or more" not in wrong["text"]
     assert "num_processes must be 1 or more" not in body["outlook"]
     hostile = {"config_name": "x<script>", "config": {"settings": {"a": 1}}}
     answer = world.call("POST", "/train/check", hostile)
     assert "<script>" not in answer.json()["outlook"]
-    assert answer.json()["wrong"] == ["config_name"]
+    assert [one["path"] for one in answer.json()["wrong"]] == ["config_name"]
     assert world.get("/api/queue/stats")["total"] == before
 
 
@@ -347,7 +356,9 @@ async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks
     assert said[3].startswith("Warning:"), "what is only odd comes last"
     await page.get_by_role("tab", name="Settings").click()
     await expect(steps).to_have_attribute("aria-invalid", "true")
-    await expect(page.get_by_role("combobox", name="Model family")).to_have_attribute("aria-invalid", "true")
+    family = page.get_by_role("combobox", name="Model family")
+    await expect(family).to_have_attribute("aria-invalid", "true")
+    await expect(family.locator("xpath=..").locator(".field-error")).to_contain_text("Did you mean 'sdxl'?")
     await expect(page.get_by_role("button", name="Train in Cloud")).not_to_have_attribute(
         "aria-disabled", "true"
     )

@@ -81,6 +81,12 @@ class SettingsFinding(Struct, frozen=True, kw_only=True):
     next: str
 
 
+class WrongField(Struct, frozen=True):
+    path: str
+    text: str
+    """What is wrong with it and what would help, as it stands beside the field."""
+
+
 class Outlook(Struct, frozen=True, kw_only=True):
     """What would become of the job if it were sent off now."""
 
@@ -101,8 +107,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     """The job could be sent off."""
     sound: bool
     """The config could be saved."""
-    wrong: list[str]
-    """Names the fields that are wrong."""
+    wrong: list[WrongField]
+    """The fields that are wrong, the first to be looked at first."""
     changed: bool
     saves_as: int
     may_save: bool
@@ -206,11 +212,17 @@ def _checked(
 ) -> Checked:
     problem = problem_of(result) if isinstance(result, FleetError) else None
     findings = findings_of(options) if options else []
-    wrong = [f"settings.{finding.setting}" for finding in findings if finding.is_error and finding.setting]
+    wrong = [
+        WrongField(f"settings.{finding.setting}", f"{finding.detail} {finding.next}".strip())
+        for finding in findings
+        if finding.is_error and finding.setting
+    ]
+    if problem and problem.path:
+        wrong.insert(0, WrongField(problem.path, f"{problem.detail} {problem.next}".strip()))
     return Checked(
         ok=problem is None,
         sound=bundle is not None,
-        wrong=[*([problem.path] if problem and problem.path else []), *wrong],
+        wrong=wrong,
         changed=bundle is not None and (saved is None or bool(differences(bundle_of(saved), bundle))),
         saves_as=(saved.version if saved else 0) + 1,
         may_save=saved is None or may_change(writer_of(call), saved.owner),
