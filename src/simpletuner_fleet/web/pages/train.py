@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
+from simpletuner_fleet.core.configs.options import Option, Options
 from simpletuner_fleet.core.errors import FleetError, Invalid
 from simpletuner_fleet.core.jobs.job import Job, JobState, Target
 from simpletuner_fleet.core.jobs.submit_request import SET_PRIORITY, SUBMIT_LOCAL
@@ -122,6 +123,7 @@ async def train(call: Call[None]) -> Reply:
     draft = await _draft(call)
     around = await drafts.surroundings(deps.fleet, datasets=call.principal.can("data.read"))
     bundle = msgspec.to_builtins(draft.bundle)
+    schema = await trainer_options.newest_options(deps.fleet, ASKED_FOR_OPTIONS)
     with spoken(call):
         return page(
             call,
@@ -138,7 +140,11 @@ async def train(call: Call[None]) -> Reply:
             may_save=call.principal.can("configs.write"),
             may_local=call.principal.can(SUBMIT_LOCAL),
             may_upload=call.principal.can("data.write"),
-            data=data_block({"bundle": bundle, "known": _known_keys()}),
+            schema=schema,
+            told_by=ASKED_FOR_OPTIONS,
+            data=data_block(
+                {"bundle": bundle, "known": _known_keys(), "options": {ASKED_FOR_OPTIONS: _options(schema)}}
+            ),
         )
 
 
@@ -200,6 +206,11 @@ def form_of(job: Job | None, priorities: Collection[str]) -> JobForm:
 
 def _known_keys() -> dict[str, list[str]]:
     return {trainer: [key for field in fields for key in field.keys] for trainer, fields in FIELDS.items()}
+
+
+def _options(schema: Options | None) -> list[Option]:
+    """Returns what of them can be set, in the order of their names."""
+    return sorted(schema.options, key=lambda option: option.names[:1]) if schema else []
 
 
 def _checked(

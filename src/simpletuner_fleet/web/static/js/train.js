@@ -10,7 +10,7 @@ import { t } from "./words.js";
 const SOON_MS = 350;
 const AGAIN_MS = 5000;
 const byId = (id) => document.getElementById(id);
-const { bundle, known } = read(byId("train-data").textContent);
+const { bundle, known, options } = read(byId("train-data").textContent);
 const cloud = byId("cloud");
 const outlook = byId("outlook");
 const place = cloud.querySelector("[data-problem]");
@@ -22,7 +22,7 @@ let asked = 0;
 let touched = false;
 let askedAt = 0;
 
-const showForm = setUp(known, (change) => {
+const showForm = setUp(known, options, (change) => {
   change(bundle.settings);
   show("settings-json");
 });
