@@ -25,8 +25,9 @@ from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.store import open_store
 from tests.http.api_kit import ADMIN, Running, TurnedClock, orchestrator
+from tests.http.data_kit import push
 from tests.web import crowd
-from tests.web.machines import A100, H100, L40S, MAC, RTX4090, Crew, Work
+from tests.web.machines import A100, H100, L40S, MAC, RTX4090, Crew, Work, picture
 
 SETTINGS = {
     "SIMPLETUNER_ADMIN_TOKEN": ADMIN,
@@ -69,6 +70,13 @@ CONFIGS = {
 }
 
 
+DATASET = {
+    **{f"cats/{number}.png": picture(number) for number in range(1, 4)},
+    "cats/1.txt": b"a cat in a hat",
+    "cats/2.txt": b"""<img src=x onerror="alert(1)"> a cat on a mat""",
+    "cats/no-picture.png": b"<script>alert(1)</script>",
+    "notes.md": b"# Pets",
+}
 PEOPLE = {"admin": "Anna", "member": "Bruno", "viewer": "Chitra"}
 
 
@@ -129,6 +137,7 @@ async def _tell_the_day(running: Running, state: FleetState, log_lines: int) -> 
     clock = running.clock
     for name, bundle in CONFIGS.items():
         await running.save_config(name, bundle)
+    await push(running.http, DATASET, "pets")
     async with Crew(running) as crew:
         for role, name in PEOPLE.items():
             state.sessions[role] = await crew.let_in(role, name)

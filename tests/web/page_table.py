@@ -4,8 +4,9 @@ from msgspec import Struct
 
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web import routes
+from tests.http.data_kit import dataset_id
 from tests.web.browser import Role
-from tests.web.fleet import FleetState
+from tests.web.fleet import DATASET, FleetState
 
 NO_PAGES = (
     "/assets/",
@@ -13,6 +14,7 @@ NO_PAGES = (
     "/login/with/",
     "/login/back/",
     "/jobs/{id}/pictures/",
+    "/datasets/{id}/pictures/",
     "/configs/{name}/export",
 )
 """Rows of the console's table that answer with no page."""
@@ -58,6 +60,9 @@ PAGES = (
     PageRow("/compare"),
     PageRow("/configs"),
     PageRow("/configs/{name}", names=("sdxl-cats",)),
+    PageRow("/datasets"),
+    PageRow("/datasets/upload"),
+    PageRow("/datasets/{id}", names=(dataset_id(DATASET),)),
     PageRow("/fleet"),
     PageRow("/admin/workers"),
     PageRow("/admin/workers/create"),

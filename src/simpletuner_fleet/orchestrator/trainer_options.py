@@ -50,6 +50,12 @@ def known_options(view: View, trainer: str) -> dict[str, Options]:
     return msgspec.json.decode(text, type=dict[str, Options]) if text else {}
 
 
+async def newest_options(fleet: Fleet, trainer: str) -> Options | None:
+    """Of the newest release that any worker has told of."""
+    known = await fleet.read(lambda view: known_options(view, trainer))
+    return known[max(known, key=version_order)] if known else None
+
+
 async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedOptions:
     """Against the named release, else the newest that any worker has told of."""
     known, of_workers = await fleet.read(

@@ -60,6 +60,8 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     worker_id: str | None = None
     config_name: str | None = None
     trainer: str | None = None
+    dataset: str | None = None
+    """It names the dataset of this id."""
     labels: tuple[tuple[str, str], ...] = ()
     """Each is asked for by the job, key and pattern as they were submitted."""
     tags: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.configs.datasets import read_id
 from simpletuner_fleet.core.jobs.finding import (
     IN_START_ORDER,
     NEWEST_FIRST,
@@ -127,6 +128,7 @@ def filter_of(
         worker_id=_worker(view, search.worker),
         config_name=search.config or None,
         trainer=search.trainer or None,
+        dataset=read_id(search.dataset, "$.dataset") if search.dataset else None,
         labels=tuple(read_label(label) for label in search.label if label),
         tags=tuple(check_tag(tag, "$.tag") for tag in search.tag if tag),
         created_since=read_moment(search.since, "$.since"),

@@ -22,7 +22,7 @@ from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import refuse_others
-from simpletuner_fleet.engine.sight import seen_through
+from simpletuner_fleet.engine.sight import seen_through, unrestricted
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import job_run_by
@@ -46,7 +46,7 @@ async def accept(
     The same content again gets the new name if it is its owner's; anybody else's push finds it as it is.
     """
     fleet = storage.fleet
-    known = await fleet.read(lambda view: view.dataset(dataset_id))
+    known = await fleet.read(lambda view: unrestricted(view).dataset(dataset_id))
     if known is None:
         default = fleet.policy.default_visibility
         its = fleet.organisation.belonging(writer, team, visibility, default)

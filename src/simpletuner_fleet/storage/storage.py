@@ -5,6 +5,7 @@ from msgspec import Struct, field
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.keyed_locks import KeyedLocks
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.listing_shelf import ListingShelf
 from simpletuner_fleet.storage.metrics.kept_curves import CurveShelf
 from simpletuner_fleet.storage.space import SpaceWatch
 
@@ -33,3 +34,4 @@ class Storage:
         self.dataset_usage = DatasetUsage()
         self.locks = KeyedLocks()
         self.curve_shelf = CurveShelf()
+        self.listing_shelf = ListingShelf()

@@ -18,6 +18,7 @@ from simpletuner_fleet.web.pages import (
     worker,
     workers,
 )
+from simpletuner_fleet.web.pages.data import datasets, pictures
 from simpletuner_fleet.web.pages.machines import machines, pools
 from simpletuner_fleet.web.pages.notices import notifications
 from simpletuner_fleet.web.pages.people import approvals, quotas, teams, tokens, users
@@ -32,6 +33,8 @@ ROUTES: tuple[Route, ...] = (
     *samples.ROUTES,
     *train.ROUTES,
     *configs.ROUTES,
+    *datasets.ROUTES,
+    *pictures.ROUTES,
     *workers.ROUTES,
     *create_worker.ROUTES,
     *worker.ROUTES,

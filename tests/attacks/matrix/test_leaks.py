@@ -80,7 +80,7 @@ def test_no_look_at_any_address_tells_of_another_team(tmp_path: Path) -> None:
                     answer = await house.ask("GET", path, None, headers)
                     assert answer.status < 500, (path, who, answer)
                     leaks += [f"{path} tells {who} of {word}" for word in said(secrets.words, answer.body)]
-            for path in ("/api/jobs", "/jobs", "/api/configs", "/api/data"):
+            for path in ("/api/jobs", "/jobs", "/api/configs", "/api/data", "/datasets"):
                 assert said(secrets.words, (await house.ask("GET", path, None, secrets.ann)).body), path
         return leaks
 

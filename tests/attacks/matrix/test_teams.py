@@ -4,6 +4,7 @@ Whoever may not see a job is answered word for word as if there were none, whate
 """
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -136,7 +137,7 @@ def test_no_list_count_or_name_tells_of_another_teams_things(tmp_path: Path) -> 
                 for name in (job.id, "secret-recipe", "secret-faces", dataset, "lab"):
                     assert name.encode() not in seen, (path, name)
                 assert job.id.encode() in (await house.ask("GET", "/api/jobs", None, ann)).body
-            for page in ("/", "/jobs", "/fleet", "/configs", "/train", "/teams"):
+            for page in ("/", "/jobs", "/fleet", "/configs", "/datasets", "/train", "/teams"):
                 seen = (await house.ask("GET", page, None, fay)).body
                 for name in ("secret-recipe", "secret-faces", job.id, "lab<"):
                     assert name.encode() not in seen, (page, name)
@@ -168,6 +169,44 @@ def test_no_list_count_or_name_tells_of_another_teams_things(tmp_path: Path) -> 
             foreign = await house.ask("POST", "/api/queue/submit", {**inline, "team": "lab"}, fay)
             assert foreign.status == 404
             assert b"There is no team 'lab'" in foreign.body
+
+    asyncio.run(story())
+
+
+def test_a_dataset_of_another_team_is_found_on_no_page_and_not_by_pushing_it_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_lab(tmp_path) as lab:
+            house, ann, fay = lab.house, lab.people["ann"], lab.people["fay"]
+            dataset = await house.dataset("secret-faces", ann)
+            used = await house.submit(ann, "gpu", datasets={"faces": dataset})
+            bare = dataset.removeprefix("sha256:")
+            content = hashlib.sha256(b"a picture of secret-faces").hexdigest()
+            looks = (f"/datasets/{bare}", f"/datasets/{bare}?show=files", f"/datasets/{dataset}")
+            for path in (*looks, f"/datasets/{bare}/pictures/{content}", f"/api/data/{dataset}"):
+                hidden = await house.ask("GET", path, None, fay)
+                absent = await house.ask("GET", path.replace(bare, "0" * 64), None, fay)
+                said = absent.body.replace(b"0" * 64, bare.encode())
+                assert (hidden.status, hidden.body) == (404, said), path
+            seen = await house.ask("GET", looks[0], None, lab.people["tom"])
+            assert seen.status == 200
+            assert used.encode() in seen.body
+            assert b"secret-faces" in (await house.ask("GET", "/datasets", None, lab.people["tom"])).body
+            assert (
+                used.encode() not in (await house.ask("GET", f"/api/jobs?dataset={dataset}", None, fay)).body
+            )
+            assert used.encode() in (await house.ask("GET", f"/api/jobs?dataset={dataset}", None, ann)).body
+            for who in ("fay", "tom"):
+                assert (await house.ask("DELETE", f"/api/data/{dataset}", None, lab.people[who])).status in (
+                    403,
+                    404,
+                )
+
+            # The same folder pushed by a stranger neither renames it nor says whose it is.
+            again = await house.ask("POST", "/api/data", {"id": dataset, "name": "mine-now"}, fay)
+            assert again.status == 409
+            assert b"ann" not in again.body
+            known = json.loads((await house.ask("GET", f"/api/data/{dataset}", None, ann)).body)
+            assert (known["name"], known["visibility"]) == ("secret-faces", "team")
 
     asyncio.run(story())
 

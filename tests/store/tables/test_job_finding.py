@@ -36,6 +36,8 @@ async def filled(store: Store) -> Store:
     def step(tx: Tx) -> None:
         for one in JOBS:
             tx.add_job(one, BUNDLE)
+        tx.name_datasets("j_1", ["pets", "cars"])
+        tx.name_datasets("j_6", ["pets"])
         tx.add_attempt(attempt(1, job_id="j_3", failure_class="oom", ended_at=60.0, state="ended"))
 
     await store.write(step)
@@ -56,6 +58,9 @@ async def test_jobs_are_found_by_what_they_ask_for_and_what_is_written_on_them(f
     assert await fitting(filled, labels=(("gpu", "a100"),)) == [1, 6]
     assert await fitting(filled, labels=(("gpu", "a100"), ("rack", 'r"1'))) == [1, 6]
     assert await fitting(filled, labels=(("gpu", "a"),)) == []
+    assert await fitting(filled, dataset="pets") == [1, 6]
+    assert await fitting(filled, dataset="cars", tags=("cats",)) == [1]
+    assert await fitting(filled, dataset="none") == []
     assert await fitting(filled, tags=("cats",)) == [1, 6]
     assert await fitting(filled, tags=("cat",)) == [3]
     assert await fitting(filled, tags=("cats", "हिन्दी")) == [6]

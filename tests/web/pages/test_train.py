@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 
 from simpletuner_fleet.core.configs.bundle import read_bundle
 from simpletuner_fleet.web.pages import train
-from simpletuner_fleet.web.parts.train_fields import FIELDS, STARTERS
+from simpletuner_fleet.web.parts.train_fields import FIELDS, STARTER_NAMES, STARTERS
 from tests.e2e.kit import World
 from tests.http.api_kit import orchestrator
 from tests.web.browser import Role, axe, visit
@@ -186,12 +186,18 @@ async def test_what_is_wrong_is_named_while_typing_and_nothing_is_sent(
     await expect(outlook(page)).to_contain_text("settings.command")
     await expect(command).to_have_attribute("aria-invalid", "true")
     await expect(page.get_by_role("tab", name="Settings")).to_have_class("wrong")
+    said = command.locator("xpath=..").locator(".field-error")
+    await expect(said).to_contain_text("command")
+    assert await command.get_attribute("aria-describedby") == await said.get_attribute("id")
+    await page.get_by_role("tab", name="JSON").click()
     await page.get_by_role("button", name="Train in Cloud").press("Enter")
+    await expect(command).to_be_focused()
     await expect(page).to_have_url(re.compile(r"/train\?new=command$"))
     await command.fill("true")
     await page.get_by_label("GPUs", exact=True).fill("16")
     await expect(outlook(page)).to_contain_text("Cannot start as configured")
     await expect(command).not_to_have_attribute("aria-invalid", "true")
+    await expect(said).to_have_count(0)
     await axe(page)
 
 
@@ -253,12 +259,15 @@ def test_looking_ahead_speaks_the_readers_language_and_stores_nothing(fleet: Con
     body = answer.json()
     assert answer.status_code == 200
     assert body["ok"] is False
-    assert body["wrong"] == ["settings.num_processes"]
+    (wrong,) = body["wrong"]
+    assert wrong["path"] == "settings.num_processes"
+    assert wrong["text"]
+    assert "num_processes must be 1 or more" not in wrong["text"]
     assert "num_processes must be 1 or more" not in body["outlook"]
     hostile = {"config_name": "x<script>", "config": {"settings": {"a": 1}}}
     answer = world.call("POST", "/train/check", hostile)
     assert "<script>" not in answer.json()["outlook"]
-    assert answer.json()["wrong"] == ["config_name"]
+    assert [one["path"] for one in answer.json()["wrong"]] == ["config_name"]
     assert world.get("/api/queue/stats")["total"] == before
 
 
@@ -282,10 +291,10 @@ def test_who_may_not_submit_is_told_so(fleet: Console) -> None:
 
 
 def test_every_beginning_is_a_sound_config_that_its_form_knows() -> None:
-    for trainer, bundle in STARTERS.items():
+    assert set(STARTERS) == set(STARTER_NAMES)
+    for bundle in STARTERS.values():
         read = read_bundle(bundle)
-        assert read.trainer == trainer
-        known = {key for field in FIELDS[trainer] for key in field.keys}
+        known = {key for field in FIELDS[read.trainer] for key in field.keys}
         assert set(read.settings) <= known
 
 
@@ -322,6 +331,7 @@ async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks
     page = await page_as(ours, "admin")
     await visit(page, "/train?config=checked")
     await expect(outlook(page)).to_contain_text("The settings were not checked")
+    await expect(page.locator("#form")).to_contain_text("No worker has reported the trainer's options yet")
 
     token = world.post("/api/admin/workers", {"name": "teller"})["token"]
     answer = world.client.post(
@@ -333,8 +343,29 @@ async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks
     await visit(page, "/train?config=checked")
     await expect(outlook(page)).to_contain_text("SimpleTuner 4.10.1 accepts these settings.")
 
+    # The form offers what the trainer says of itself: its choices, and all its options by name.
+    await expect(page.locator("#form")).to_contain_text(
+        "All 4 options of SimpleTuner 4.10.1 can be added by name"
+    )
+    family = page.get_by_role("combobox", name="Model family")
+    offered = "field => [...field.list.options].map((option) => option.value)"
+    assert await family.evaluate(offered) == ["sdxl", "flux"]
+    new = page.get_by_role("combobox", name="Add a setting")
+    assert await new.evaluate(offered) == ["learning_rate", "max_train_steps", "model_family", "push_to_hub"]
+    await new.fill("push_to_hub")
+    await expect(page.locator("#new-said")).to_have_text("true or false")
+    await page.get_by_label("Value").fill("true")
+    await page.keyboard.press("Enter")
+    switch = page.get_by_role("combobox", name="push_to_hub", exact=True)
+    assert await switch.evaluate("field => [field.localName, field.value]") == ["select", "true"]
+    await switch.select_option("false")
+    await axe(page)
+
     steps = page.get_by_role("textbox", name="Training steps")
     await page.get_by_role("tab", name="JSON").click()
+    await expect(page.get_by_label("Trainer settings as JSON")).to_have_value(
+        re.compile('"push_to_hub": false')
+    )
     text = page.get_by_label("Trainer settings as JSON")
     await text.fill(
         '{"model_family": "sdxx", "learning_rte": 1, "max_train_steps": "many", "push_to_hub": true}'
@@ -347,7 +378,8 @@ async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks
     assert said[3].startswith("Warning:"), "what is only odd comes last"
     await page.get_by_role("tab", name="Settings").click()
     await expect(steps).to_have_attribute("aria-invalid", "true")
-    await expect(page.get_by_role("combobox", name="Model family")).to_have_attribute("aria-invalid", "true")
+    await expect(family).to_have_attribute("aria-invalid", "true")
+    await expect(family.locator("xpath=..").locator(".field-error")).to_contain_text("Did you mean 'sdxl'?")
     await expect(page.get_by_role("button", name="Train in Cloud")).not_to_have_attribute(
         "aria-disabled", "true"
     )

@@ -68,6 +68,7 @@ SEARCH = (
     argument("--worker", metavar="WORKER", help="Only jobs of this worker"),
     argument("--config-name", metavar="NAME", help="Only jobs of this config"),
     argument("--trainer", metavar="NAME", help="Only jobs of this trainer"),
+    argument("--dataset", metavar="ID", help="Only jobs that use this dataset, sha256:…"),
     repeated("--label", "KEY=GLOB", "Only jobs submitted with this label; may be repeated"),
     repeated("--tag", "TAG", "Only jobs that have this tag; may be repeated"),
     argument(

@@ -47,6 +47,7 @@ def searched(args: argparse.Namespace) -> dict[str, Any]:
         "worker": args.worker,
         "config": args.config_name,
         "trainer": args.trainer,
+        "dataset": args.dataset,
         "label": args.label,
         "tag": args.tag,
         "reason": args.reason,

@@ -42,6 +42,7 @@ LIST_JOBS: RouteCall[FoundJobsPage] = RouteCall(
         "worker",
         "config",
         "trainer",
+        "dataset",
         "label",
         "tag",
         "reason",

@@ -143,8 +143,10 @@ class DatasetView(Struct, frozen=True, kw_only=True):
     created_by: str
     owner: str
     """The id of who may rename and delete it; empty: administrators alone."""
-    team: str = ""
-    visibility: str = "everybody"
+    team: str
+    """The id of the team that it belongs to; empty where it belongs to none."""
+    visibility: str
+    """Who may see it beside its owner: private, team or everybody."""
 
 
 class DatasetListView(Struct, frozen=True, kw_only=True):

@@ -171,6 +171,8 @@ class JobSearch(Struct, kw_only=True):
     """The name or id of the worker on which it runs or last ran."""
     config: SearchWord | None = None
     trainer: SearchWord | None = None
+    dataset: SearchWord | None = None
+    """The id of a dataset that it names, sha256:… ."""
     label: list[SearchWord] = []
     """key=value: a label that it asks of its worker, as it was submitted; may be repeated."""
     tag: list[SearchWord] = []

@@ -23,6 +23,21 @@ _INDEX = re.compile(r"(?:^|[-_. ])(\d{1,4})$", re.ASCII)
 _NUMBER = re.compile(r"(?<!\d)\d{1,15}(?!\d)", re.ASCII)
 
 
+HEAD_BYTES = 16
+"""So many bytes of a file say what it is."""
+
+
+def picture_type(head: bytes) -> str | None:
+    """Decides by what the bytes are, never by their name: a page or a script must not come back as one."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
 def is_picture(path: str) -> bool:
     return path.lower().endswith(ENDINGS)
 

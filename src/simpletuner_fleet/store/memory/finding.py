@@ -61,6 +61,7 @@ class MemoryFindingView:
             and _in_range(job.created_at, where.created_since, where.created_until)
             and _in_range(job.finished_at, where.finished_since, where.finished_until)
             and where.trainer in (None, job.requires.trainer)
+            and (where.dataset is None or job.id in self._tables.dataset_jobs.get(where.dataset, ()))
             and set(where.labels) <= set(job.requires.labels)
             and set(where.tags) <= set(job.tags)
             and not (where.not_retried and any(one.retry_of == job.id for one in self._tables.jobs.values()))

@@ -101,6 +101,9 @@ def job_conditions(where: JobFilter, state: str | None) -> Conditions:
         if moment is not None:
             conditions.append(condition)
             params[field] = float(moment)
+    if where.dataset is not None:
+        conditions.append("id IN (SELECT job_id FROM job_datasets WHERE dataset_id = :dataset)")
+        params["dataset"] = where.dataset
     for some in (_texts(where), _asked(where), _written(where), _reasons(where)):
         conditions += some[0]
         params |= some[1]

@@ -25,6 +25,7 @@ PLACES = (
     Place("/train", N_("Train"), "play", "queue.submit", key="t"),
     Place("/jobs", N_("Jobs"), "list", "jobs.read", key="j"),
     Place("/configs", N_("Configs"), "file-text", "configs.read", key="c"),
+    Place("/datasets", N_("Datasets"), "database", "data.read", key="d"),
     Place("/fleet", N_("Fleet"), "cpu", "jobs.read", key="f"),
     Place("/notifications", N_("Notifications"), "info", "notifications.own", key="n"),
     Place("/admin/workers", N_("Workers"), "server", "admin.workers", ADMINISTRATION, key="w"),

@@ -9,6 +9,7 @@ HELP = {
     "/jobs/{id}/checkpoints": "submit-a-job#get-the-model",
     "/compare": "submit-a-job#watch-it",
     "/configs": "submit-a-job#save-a-config",
+    "/datasets": "submit-a-job#bring-the-data",
     "/fleet": "troubleshooting#a-job-waits",
     "/admin/workers": "add-a-worker",
     "/admin/workers/{id}": "troubleshooting#a-worker-goes-offline",

@@ -1,21 +1,10 @@
 """A picture that a training made, shown only if it is what it claims to be."""
 
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.core.training.samples import MAX_BYTES
+from simpletuner_fleet.core.training.samples import HEAD_BYTES, MAX_BYTES, picture_type
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.storage import artifacts
-
-
-def picture_type(head: bytes) -> str | None:
-    """Decides by what the bytes are, never by their name: a page or a script must not come back as one."""
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return None
 
 
 async def picture(call: Call[None]) -> Reply:
@@ -25,7 +14,7 @@ async def picture(call: Call[None]) -> Reply:
     if file is None:
         raise NotFound("There is no such picture.")
     body = await deps.blobs.read_object(sha256, 0, file.size)
-    kind = picture_type(body[:16])
+    kind = picture_type(body[:HEAD_BYTES])
     if kind is None:
         raise NotFound("This file is no picture.")
     return Reply(

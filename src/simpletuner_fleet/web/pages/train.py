@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
+from simpletuner_fleet.core.configs.options import Option, Options
 from simpletuner_fleet.core.errors import FleetError, Invalid
 from simpletuner_fleet.core.jobs.job import Job, JobState, Target
 from simpletuner_fleet.core.jobs.submit_request import SET_PRIORITY, SUBMIT_LOCAL
@@ -81,6 +82,12 @@ class SettingsFinding(Struct, frozen=True, kw_only=True):
     next: str
 
 
+class WrongField(Struct, frozen=True):
+    path: str
+    text: str
+    """What is wrong with it and what would help, as it stands beside the field."""
+
+
 class Outlook(Struct, frozen=True, kw_only=True):
     """What would become of the job if it were sent off now."""
 
@@ -101,8 +108,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     """The job could be sent off."""
     sound: bool
     """The config could be saved."""
-    wrong: list[str]
-    """Names the fields that are wrong."""
+    wrong: list[WrongField]
+    """The fields that are wrong, the first to be looked at first."""
     changed: bool
     saves_as: int
     may_save: bool
@@ -116,6 +123,7 @@ async def train(call: Call[None]) -> Reply:
     draft = await _draft(call)
     around = await drafts.surroundings(deps.fleet, datasets=call.principal.can("data.read"))
     bundle = msgspec.to_builtins(draft.bundle)
+    schema = await trainer_options.newest_options(deps.fleet, ASKED_FOR_OPTIONS)
     with spoken(call):
         return page(
             call,
@@ -131,7 +139,12 @@ async def train(call: Call[None]) -> Reply:
             priorities=priorities_for(call),
             may_save=call.principal.can("configs.write"),
             may_local=call.principal.can(SUBMIT_LOCAL),
-            data=data_block({"bundle": bundle, "known": _known_keys()}),
+            may_upload=call.principal.can("data.write"),
+            schema=schema,
+            told_by=ASKED_FOR_OPTIONS,
+            data=data_block(
+                {"bundle": bundle, "known": _known_keys(), "options": {ASKED_FOR_OPTIONS: _options(schema)}}
+            ),
         )
 
 
@@ -195,6 +208,11 @@ def _known_keys() -> dict[str, list[str]]:
     return {trainer: [key for field in fields for key in field.keys] for trainer, fields in FIELDS.items()}
 
 
+def _options(schema: Options | None) -> list[Option]:
+    """Returns what of them can be set, in the order of their names."""
+    return sorted(schema.options, key=lambda option: option.names[:1]) if schema else []
+
+
 def _checked(
     call: Call[SubmitBody],
     result: Submitted | FleetError,
@@ -205,11 +223,17 @@ def _checked(
 ) -> Checked:
     problem = problem_of(result) if isinstance(result, FleetError) else None
     findings = findings_of(options) if options else []
-    wrong = [f"settings.{finding.setting}" for finding in findings if finding.is_error and finding.setting]
+    wrong = [
+        WrongField(f"settings.{finding.setting}", f"{finding.detail} {finding.next}".strip())
+        for finding in findings
+        if finding.is_error and finding.setting
+    ]
+    if problem and problem.path:
+        wrong.insert(0, WrongField(problem.path, f"{problem.detail} {problem.next}".strip()))
     return Checked(
         ok=problem is None,
         sound=bundle is not None,
-        wrong=[*([problem.path] if problem and problem.path else []), *wrong],
+        wrong=wrong,
         changed=bundle is not None and (saved is None or bool(differences(bundle_of(saved), bundle))),
         saves_as=(saved.version if saved else 0) + 1,
         may_save=saved is None or may_change(writer_of(call), saved.owner),

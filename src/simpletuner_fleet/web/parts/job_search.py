@@ -10,6 +10,7 @@ FIELDS: tuple[tuple[str, str, str], ...] = (
     ("worker", N_("Worker"), "gpu-1"),
     ("config", N_("Config"), ""),
     ("trainer", N_("Trainer"), "simpletuner"),
+    ("dataset", N_("Dataset"), "sha256:…"),
     ("label", N_("Label"), "gpu_type=a100"),
     ("tag", N_("Tag"), ""),
     ("reason", N_("Reason"), "gpu_out_of_memory"),

@@ -97,23 +97,29 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "torchrun": (*LAUNCHER, FOLDER),
 }
 
+
+def _lora(family: str, model: str, **other: Any) -> dict[str, Any]:
+    settings = {
+        "model_family": family,
+        "model_type": "lora",
+        "pretrained_model_name_or_path": model,
+        "resolution": 1024,
+        "train_batch_size": 1,
+        "learning_rate": 1e-4,
+        "max_train_steps": 2000,
+        "checkpoint_step_interval": 250,
+        "lora_rank": 16,
+        "seed": 42,
+        "mixed_precision": "bf16",
+    }
+    return {"trainer": "simpletuner", "settings": {**settings, **other}}
+
+
 STARTERS: dict[str, dict[str, Any]] = {
-    "simpletuner": {
-        "trainer": "simpletuner",
-        "settings": {
-            "model_family": "flux",
-            "model_type": "lora",
-            "pretrained_model_name_or_path": "black-forest-labs/FLUX.1-dev",
-            "resolution": 1024,
-            "train_batch_size": 1,
-            "learning_rate": 1e-4,
-            "max_train_steps": 2000,
-            "checkpoint_step_interval": 250,
-            "lora_rank": 16,
-            "seed": 42,
-            "mixed_precision": "bf16",
-        },
-    },
+    "simpletuner": _lora("flux", "black-forest-labs/FLUX.1-dev"),
+    "sdxl": _lora("sdxl", "stabilityai/stable-diffusion-xl-base-1.0", train_batch_size=4),
+    "sd3": _lora("sd3", "stabilityai/stable-diffusion-3.5-medium"),
+    "qwen-image": _lora("qwen_image", "Qwen/Qwen-Image"),
     "demo": {
         "trainer": "demo",
         "settings": {"max_train_steps": 2000, "checkpoint_step_interval": 500, "seed": 42},
@@ -124,9 +130,12 @@ STARTERS: dict[str, dict[str, Any]] = {
         "settings": {"command": ["python", "train.py", "--config", "{config}", "--out", "{output_dir}"]},
     },
 }
-"""By the trainer: a sound beginning that passes every check."""
+"""Each is a sound beginning that passes every check; of a trainer that has several, its own name is the first."""
 STARTER_NAMES = {
-    "simpletuner": N_("a LoRA with SimpleTuner"),
+    "simpletuner": N_("a LoRA of FLUX.1 with SimpleTuner"),
+    "sdxl": N_("a LoRA of Stable Diffusion XL with SimpleTuner"),
+    "sd3": N_("a LoRA of Stable Diffusion 3.5 with SimpleTuner"),
+    "qwen-image": N_("a LoRA of Qwen-Image with SimpleTuner"),
     "demo": N_("the small demo training"),
     "command": N_("any command"),
 }

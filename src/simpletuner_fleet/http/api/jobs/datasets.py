@@ -49,8 +49,10 @@ class DatasetView(Struct, kw_only=True):
     created_by: str
     owner: str
     """The id of who may rename and delete it; empty: administrators alone."""
-    team: str = ""
-    visibility: str = "everybody"
+    team: str
+    """The id of the team that it belongs to; empty where it belongs to none."""
+    visibility: str
+    """Who may see it beside its owner: private, team or everybody."""
 
 
 class DatasetListView(Struct):
@@ -144,6 +146,8 @@ def _view(dataset: Dataset) -> DatasetView:
         created_at=rfc3339(dataset.created_at),
         created_by=dataset.created_by,
         owner=dataset.owner,
+        team=dataset.team,
+        visibility=dataset.visibility,
     )
 
 

@@ -1,5 +1,6 @@
 // The form over a trainer's settings. It changes only what somebody changes in it; all other keys stay as they are.
 import { isPlain, shown, typed } from "./exact.js";
+import { choicesOf, optionsOf, typeOf } from "./train-options.js";
 import { t } from "./words.js";
 
 const form = document.getElementById("form");
@@ -30,7 +31,16 @@ function put(field, value) {
   field.readOnly = value !== undefined && !isPlain(value) && !(lines && Array.isArray(value));
 }
 
-function row(key, value, changed) {
+// A setting that the trainer knows has a field of its kind: a list where it takes one of a few values.
+function control(option, value) {
+  const choices = choicesOf(option);
+  if (!choices.length || !choices.includes(shown(value))) return document.createElement("input");
+  const select = document.createElement("select");
+  select.append(...choices.map((choice) => new Option(choice, choice)));
+  return select;
+}
+
+function row(key, value, option, changed) {
   const place = document.createElement("div");
   const label = document.createElement("label");
   const id = `other-${key}`;
@@ -50,7 +60,7 @@ function row(key, value, changed) {
   }
   const line = document.createElement("div");
   line.className = "row nowrap-row";
-  const input = document.createElement("input");
+  const input = control(option, value);
   Object.assign(input, { id, className: "code", autocomplete: "off", spellcheck: false });
   input.dataset.kind = "any";
   input.dataset.other = key;
@@ -64,10 +74,35 @@ function row(key, value, changed) {
   gone.addEventListener("click", () => changed((settings) => { delete settings[key]; }));
   line.append(input, gone);
   place.append(line);
+  if (option) place.append(Object.assign(document.createElement("p"), { className: "hint", textContent: typeOf(option) }));
   return place;
 }
 
-export function setUp(known, changed) {
+function proposals(field) {
+  const list = document.createElement("datalist");
+  list.id = `${field.id}-list`;
+  field.setAttribute("list", list.id);
+  field.after(list);
+  return list;
+}
+
+// What the trainer itself says of the fields that are always there: its own choices instead of ours.
+function useChoices(options) {
+  for (const field of form.querySelectorAll("[data-keys]")) {
+    const option = options(field.closest("[data-trainer]").dataset.trainer).get(field.dataset.keys.split(" ")[0]);
+    const choices = choicesOf(option);
+    if (!choices.length) continue;
+    const list = field.matches("select") ? field : field.list ?? proposals(field);
+    const blank = field.matches("select") ? [field.options[0]] : [];
+    list.replaceChildren(...blank, ...choices.map((choice) => new Option(choice, choice)));
+  }
+}
+
+export function setUp(known, told, changed) {
+  const options = optionsOf(told);
+  const [said, names, values] = ["new-said", "new-key-list", "new-value-list"].map((id) => document.getElementById(id));
+  let current = options("");
+  useChoices(options);
   form.addEventListener("input", (event) => {
     const field = event.target;
     if (field.dataset.keys) {
@@ -86,15 +121,24 @@ export function setUp(known, changed) {
     const name = key.value.trim();
     if (!name) return key.focus();
     const given = typed(value.value);
-    key.value = value.value = "";
+    key.value = value.value = said.textContent = "";
     changed((settings) => { settings[keyIn(settings, [bare(name)])] = given; });
     key.focus();
   };
   document.getElementById("add-setting").addEventListener("click", add);
+  key.addEventListener("input", () => {
+    const option = current.get(bare(key.value.trim()));
+    said.textContent = option ? typeOf(option) : "";
+    values.replaceChildren(...choicesOf(option).map((choice) => new Option(choice, choice)));
+  });
   for (const field of [key, value]) field.addEventListener("keydown", (event) => { if (event.key === "Enter") add(); });
 
   return function show(trainer, settings) {
     for (const part of form.querySelectorAll("[data-trainer]")) part.hidden = part.dataset.trainer !== trainer;
+    if (current !== options(trainer)) {
+      current = options(trainer);
+      names.replaceChildren(...[...current.keys()].map((name) => new Option("", name)));
+    }
     for (const field of form.querySelectorAll(`[data-trainer="${CSS.escape(trainer)}"] [data-keys]`)) {
       const own = keyIn(settings, field.dataset.keys.split(" "));
       field.dataset.path = `settings.${bare(own)}`;
@@ -103,7 +147,7 @@ export function setUp(known, changed) {
     const rest = Object.keys(settings).filter((name) => !(known[trainer] || []).includes(bare(name)));
     const there = [...others.children].map((place) => place.querySelector("label").textContent);
     const same = there.length === rest.length && rest.every((name, at) => name === there[at]);
-    if (!same) others.replaceChildren(...rest.map((name) => row(name, settings[name], changed)));
+    if (!same) others.replaceChildren(...rest.map((name) => row(name, settings[name], current.get(bare(name)), changed)));
     for (const field of others.querySelectorAll("[data-other]")) put(field, settings[field.dataset.other]);
     none.hidden = rest.length > 0;
   };

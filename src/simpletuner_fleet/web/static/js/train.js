@@ -10,7 +10,7 @@ import { t } from "./words.js";
 const SOON_MS = 350;
 const AGAIN_MS = 5000;
 const byId = (id) => document.getElementById(id);
-const { bundle, known } = read(byId("train-data").textContent);
+const { bundle, known, options } = read(byId("train-data").textContent);
 const cloud = byId("cloud");
 const outlook = byId("outlook");
 const place = cloud.querySelector("[data-problem]");
@@ -22,7 +22,7 @@ let asked = 0;
 let touched = false;
 let askedAt = 0;
 
-const showForm = setUp(known, (change) => {
+const showForm = setUp(known, options, (change) => {
   change(bundle.settings);
   show("settings-json");
 });
@@ -213,7 +213,7 @@ function swap(element, html) {
 
 function mark(told) {
   checked = told;
-  for (const field of document.querySelectorAll("[data-path][aria-invalid]")) if (!broken.has(field.id)) field.removeAttribute("aria-invalid");
+  unmark();
   for (const tab of document.querySelectorAll("[role=tab]")) tab.classList.remove("wrong");
   for (const id of broken) tabOf(byId(id)).classList.add("wrong");
   if (!told) {
@@ -223,11 +223,47 @@ function mark(told) {
   }
   swap(outlook, told.outlook);
   if (told.sound) swap(byId("changes"), told.changes);
-  for (const field of told.wrong.map(fieldOf).filter(Boolean)) {
-    if (field.matches("input, select, textarea")) field.setAttribute("aria-invalid", "true");
+  for (const { path, text } of told.wrong) {
+    const field = fieldOf(path);
+    if (!field) continue;
+    if (field.matches("input, select, textarea")) markField(field, text);
     tabOf(field)?.classList.add("wrong");
   }
   showSaving();
+}
+
+function unmark() {
+  for (const said of document.querySelectorAll(".train .field-error")) {
+    const field = byId(said.dataset.of);
+    const others = (field?.getAttribute("aria-describedby") ?? "").split(" ").filter((id) => id && id !== said.id);
+    if (others.length) field.setAttribute("aria-describedby", others.join(" "));
+    else field?.removeAttribute("aria-describedby");
+    said.remove();
+  }
+  for (const field of document.querySelectorAll("[data-path][aria-invalid]")) if (!broken.has(field.id)) field.removeAttribute("aria-invalid");
+}
+
+// What is wrong stands right below the field. Of two complaints about one field the first is shown.
+function markField(field, text) {
+  const id = `${field.id}-said`;
+  if (byId(id)) return;
+  const said = document.createElement("p");
+  Object.assign(said, { id, className: "wrong field-error", textContent: text });
+  said.dataset.of = field.id;
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", [field.getAttribute("aria-describedby"), id].filter(Boolean).join(" "));
+  field.closest(".field").append(said);
+}
+
+// Goes to the first field that is wrong, wherever it is folded away.
+function goToWrong() {
+  const field = broken.size ? byId([...broken][0]) : (checked?.wrong ?? []).map(({ path }) => fieldOf(path)).find((one) => one?.matches("input, select, textarea"));
+  if (!field) return outlook.scrollIntoView({ block: "nearest" });
+  const tab = tabOf(field);
+  if (tab) open(tab);
+  const fold = field.closest("details");
+  if (fold) fold.open = true;
+  return field.focus();
 }
 
 // The nearest field to a path: the setting itself, else the part of the config it stands in.
@@ -288,7 +324,7 @@ function withKey(body) {
 
 async function send() {
   await check();
-  if (!checked?.ok) return outlook.scrollIntoView({ block: "nearest" });
+  if (!checked?.ok) return goToWrong();
   const { config, ...wishes } = request();
   const stored = named() && (wantsSaving() || !checked.changed);
   if (wantsSaving()) await save();
