@@ -65,6 +65,7 @@ PAGES = (
     PageRow("/admin/users"),
     PageRow("/teams"),
     PageRow("/quotas"),
+    PageRow("/usage"),
     PageRow("/approvals"),
     PageRow("/admin/tokens"),
     PageRow("/admin/audit"),

@@ -19,7 +19,7 @@ from simpletuner_fleet.web.pages import (
     workers,
 )
 from simpletuner_fleet.web.pages.notices import notifications
-from simpletuner_fleet.web.pages.people import approvals, quotas, teams, tokens, users
+from simpletuner_fleet.web.pages.people import approvals, quotas, teams, tokens, usage, users
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -37,6 +37,7 @@ ROUTES: tuple[Route, ...] = (
     *users.ROUTES,
     *teams.ROUTES,
     *quotas.ROUTES,
+    *usage.ROUTES,
     *approvals.ROUTES,
     *tokens.ROUTES,
     *audit.ROUTES,
