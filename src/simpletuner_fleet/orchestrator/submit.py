@@ -226,9 +226,9 @@ def admitted(
 
 def _refused(params: dict[str, Any]) -> QuotaReached:
     quota, kind, whose = params["quota"], params["kind"], params["whose"]
-    used, ceiling = params["used"], params["ceiling"]
+    used, ceiling = _figure(params["used"]), _figure(params["ceiling"])
     return QuotaReached(
-        f"The quota {quota} ({kind}, {whose}) is reached: {_figure(used)} of {_figure(ceiling)} are used.",
+        f"The quota {quota} ({kind}, {whose}) is reached: {used} of {ceiling} are used.",
         **params,
     )
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
-from simpletuner_fleet.core.money.costs import Cost, cost_of
+from simpletuner_fleet.core.money.costs import JobCost, cost_of
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.matching import labels_match
 from simpletuner_fleet.core.publishing import Publication
@@ -40,7 +40,7 @@ class SeenJob(Struct, frozen=True, kw_only=True):
     """It is 1 for the next in line."""
     publication: Publication | None = None
     """Only where one job alone is looked at."""
-    cost: Cost | None = None
+    cost: JobCost | None = None
     """The same; None where no price is known."""
 
 

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.money.amounts import cost_micros
 from simpletuner_fleet.core.workers.worker import Gpu
 
 
-class Cost(Struct, frozen=True, kw_only=True):
+class JobCost(Struct, frozen=True, kw_only=True):
     micros: int
     at_least: bool = False
     """The price of some of it is not known, so it is more."""
@@ -22,7 +22,7 @@ def is_unpriced(attempt: Attempt) -> bool:
     return bool(attempt.gpus) and attempt.hourly_micros is None
 
 
-def cost_of(attempts: Iterable[Attempt], now: float) -> Cost | None:
+def cost_of(attempts: Iterable[Attempt], now: float) -> JobCost | None:
     """Returns what they have cost until now; None where no price is known of any."""
     micros, hourly, known, unknown = 0, 0, False, False
     for one in attempts:
@@ -36,7 +36,7 @@ def cost_of(attempts: Iterable[Attempt], now: float) -> Cost | None:
             one.hourly_micros, one.accepted_at, now if one.ended_at is None else one.ended_at
         )
         hourly += one.hourly_micros if one.live else 0
-    return Cost(micros=micros, at_least=unknown, hourly_micros=hourly) if known else None
+    return JobCost(micros=micros, at_least=unknown, hourly_micros=hourly) if known else None
 
 
 def kind_of_gpus(gpus: Iterable[Gpu]) -> str:

@@ -10,7 +10,7 @@ from simpletuner_fleet.core.configs.datasets import prefixed_id
 from simpletuner_fleet.core.jobs.failure import advice_for
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.jobs.progress import fields_of
-from simpletuner_fleet.core.money.costs import Cost
+from simpletuner_fleet.core.money.costs import JobCost
 from simpletuner_fleet.core.placement.explain import Explanation, FunnelStep, WorkerVerdict
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import FileEntry
@@ -290,7 +290,7 @@ def job_view(
 
 
 def whole_job_view(
-    job: JobView, publication: Publication | None, cost: Cost | None = None, currency: str = ""
+    job: JobView, publication: Publication | None, cost: JobCost | None = None, currency: str = ""
 ) -> WholeJobView:
     return WholeJobView(
         **asdict(job),
