@@ -66,7 +66,12 @@ def test_a_rule_that_cannot_hold_is_refused() -> None:
 
 def test_a_job_costs_what_its_attempts_cost_at_the_price_of_their_time() -> None:
     over = an_attempt(
-        "a_1", state=AttemptState.ENDED, gpus=("g",), accepted_at=NOW, ended_at=NOW + HOUR_S, hourly_micros=2_000_000
+        "a_1",
+        state=AttemptState.ENDED,
+        gpus=("g",),
+        accepted_at=NOW,
+        ended_at=NOW + HOUR_S,
+        hourly_micros=2_000_000,
     )
     runs = an_attempt("a_2", gpus=("g",), accepted_at=NOW + HOUR_S, hourly_micros=3_000_000)
     unknown = an_attempt("a_3", gpus=("g",), accepted_at=NOW)
