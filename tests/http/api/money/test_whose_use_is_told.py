@@ -23,7 +23,7 @@ async def test_ones_own_and_ones_teams_use_is_told_and_nothing_of_others(tmp_pat
         team = {"kind": "money_month", "scope": "team", "subject": "lab", "ceiling": 90_000_000}
         for quota in (each, team):
             await house.good("POST", "/api/quotas", quota)
-        worker = await house.worker("gpu")
+        worker = await house.worker("gpu", gpus=1)
 
         async def runs(who: str, config_name: str, visibility: str, **more: Any) -> None:
             config = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 1}}
