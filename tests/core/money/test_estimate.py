@@ -46,12 +46,12 @@ def test_workers_without_a_price_are_counted_and_not_taken_for_free() -> None:
     dear = a_worker("w_3", gpus=2, price_micros=5)
     too_small = a_worker("w_4", gpus=0, price_micros=1)
     asked = hourly_prices(known, JOB, [a_worker(gpus=4), odd, dear, too_small], None)
+    assert asked is not None
     assert asked == HourlyPrices(low=2, high=5, unpriced=1)
     pair = a_job(requires=Requirements(gpus=2))
     assert hourly_prices(known, pair, [dear], None) == HourlyPrices(low=10, high=10, unpriced=0)
     assert hourly_prices(known, JOB, [odd], None) is None
-    made = estimate(replace(JOB, time_limit_s=HOUR_S), asked, "EUR", []) if asked else None
-    assert made is not None
+    made = estimate(replace(JOB, time_limit_s=HOUR_S), asked, "EUR", [])
     assert made.high_micros == 5
     assert most_expected(made) is None, "it may go where nobody knows the price"
 

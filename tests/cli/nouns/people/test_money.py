@@ -20,8 +20,15 @@ LINE = {
 UNKNOWN = {**LINE, "key": "u_2", "name": "*", "cost_micros": 0, "at_least": True, "unpriced_gpu_hours": 2.0}
 PARTLY = {**LINE, "key": "u_3", "name": "bob", "at_least": True, "unpriced_gpu_hours": 0.5}
 QUOTA: dict[str, Any] = {
-    "id": "q_1", "kind": "money_month", "scope": "all", "subject": "", "whose": "all",
-    "ceiling": 500_000_000, "action": "wait", "warn_at": 0.8, "unit": "EUR",
+    "id": "q_1",
+    "kind": "money_month",
+    "scope": "all",
+    "subject": "",
+    "whose": "all",
+    "ceiling": 500_000_000,
+    "action": "wait",
+    "warn_at": 0.8,
+    "unit": "EUR",
 }
 
 
