@@ -98,12 +98,13 @@ class HouseWorker:
     async def say(self, path: str, body: Json) -> Json:
         return await self.house.good("POST", f"/api/workers/{path}", body, self.headers)
 
-    async def join(self, max_jobs: int = 500) -> None:
+    async def join(self, max_jobs: int = 500, gpus: int = 0) -> None:
         self.seq += 1
+        has = [{"index": at, "uuid": f"GPU-{self.id}-{at}", "name": "NVIDIA A100"} for at in range(gpus)]
         body = {
             "name": self.name,
             "persistent": True,
-            "gpus": [],
+            "gpus": has,
             "trainers": ["command"],
             "max_jobs": max_jobs,
         }
@@ -241,11 +242,11 @@ class House:
         made = await self.good("POST", "/api/admin/tokens", body, by)
         return {"authorization": f"Bearer {made['token']}"}
 
-    async def worker(self, name: str, max_jobs: int = 500) -> HouseWorker:
+    async def worker(self, name: str, max_jobs: int = 500, gpus: int = 0) -> HouseWorker:
         """It takes the jobs that ask for it by its label alone."""
         body = {"name": name, "labels": {"only": name}}
         self.workers[name] = worker = HouseWorker(self, await self.good("POST", "/api/admin/workers", body))
-        await worker.join(max_jobs)
+        await worker.join(max_jobs, gpus)
         return worker
 
     async def submit(self, by: Headers, worker: str, *, approved: bool = True, **options: Any) -> str:

@@ -74,6 +74,7 @@ PAGES = (
     PageRow("/admin/users"),
     PageRow("/teams"),
     PageRow("/quotas"),
+    PageRow("/usage"),
     PageRow("/approvals"),
     PageRow("/admin/tokens"),
     PageRow("/admin/audit"),

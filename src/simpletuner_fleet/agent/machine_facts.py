@@ -17,6 +17,8 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     trainers: tuple[str, ...]
     labels: dict[str, str]
+    price_micros: int | None = None
+    """What an hour of one of its GPUs costs, in millionths; None: it does not know."""
     tls: str = ""
     """How it knows the orchestrator; see `protocol.messages.Register`."""
 
@@ -35,6 +37,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
             version=self.version,
             home=self.home,
             tls=self.tls,
+            price_micros=self.price_micros,
         )
 
 

@@ -87,6 +87,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     work_dir: Path | None = None
     trainer_python: str | None = None
+    price_micros: int | None = None
+    """What an hour of one of its GPUs costs, in millionths of the fleet's currency."""
     max_jobs: int | None = None
     """None: as many as its GPUs allow; one where it leaves after that."""
     upload_limit_mbps: float | None = None
@@ -294,6 +296,7 @@ async def _look_around(
         trainers=tuple(trainers),
         labels={**reported_labels(gpus), **version, **settings.labels},
         tls=settings.tls.kind(settings.url),
+        price_micros=settings.price_micros,
     )
 
 

@@ -17,6 +17,8 @@ TITLES = {
     "job.approved": N_("Job %(title)s was approved"),
     "job.rejected": N_("Job %(title)s was not approved"),
     "approval.needed": N_("Job %(title)s needs approval"),
+    "quota.nearly_used": N_("The quota %(title)s is nearly used"),
+    "quota.reached": N_("The quota %(title)s is reached"),
     "worker.lost": N_("Worker %(title)s was lost"),
 }
 TEST_TITLE = N_("Test message from SimpleTuner")
@@ -24,6 +26,8 @@ TEST_TEXT = N_("If you can read this, you will be told here.")
 MOST_LINES = 50
 MAX_TITLE_CHARS, MAX_WHY_CHARS = 120, 600
 PAGES = {"job": "/jobs/", "worker": "/admin/workers/"}
+PLAIN_PAGES = {"quota": "/quotas"}
+"""Of things that have no page of their own."""
 
 
 class Wording(Struct, frozen=True, kw_only=True):
@@ -65,6 +69,8 @@ def title_of(words: Words, notice: Notice) -> str:
 
 def link_to(notice: Notice, base_url: str) -> str:
     page = PAGES.get(notice.target_type)
+    if base_url and notice.target_type in PLAIN_PAGES:
+        return base_url + PLAIN_PAGES[notice.target_type]
     return f"{base_url}{page}{notice.target_id}" if base_url and page else ""
 
 

@@ -7,7 +7,10 @@ from simpletuner_fleet.engine.organisation import Organisation
 from simpletuner_fleet.ports import JobFilter, View
 
 MOST_JOBS_AN_HOUR = 1_000_000
-OF_HOURS = (QuotaKind.GPU_HOURS_DAY, QuotaKind.GPU_HOURS_MONTH)
+OF_WHAT_WAS_USED = (
+    *(QuotaKind.GPU_HOURS_DAY, QuotaKind.GPU_HOURS_MONTH),
+    *(QuotaKind.MONEY_DAY, QuotaKind.MONEY_MONTH),
+)
 
 
 def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> QuotaBook | None:
@@ -15,14 +18,15 @@ def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float
     quotas = organisation.quotas
     if not quotas:
         return None
-    if _any_of(quotas, *OF_HOURS):
-        usage.day.ended.clear()
-        usage.month.ended.clear()
+    if _any_of(quotas, *OF_WHAT_WAS_USED):
+        usage.day.forget()
+        usage.month.forget()
         usage.take_charges(view.charges_since(usage.month.begins))
     if _any_of(quotas, QuotaKind.JOBS_PER_HOUR):
         recent = view.jobs_page(JobFilter(created_since=now - HOUR_S), None, MOST_JOBS_AN_HOUR)
         usage.take_submissions(reversed(recent))
-    return QuotaBook(quotas, dict(organisation.roles), organisation.names, usage)
+    currency = organisation.prices.currency
+    return QuotaBook(quotas, dict(organisation.roles), organisation.names, usage, currency)
 
 
 def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:

@@ -3,6 +3,7 @@
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import EndReason, Job
+from simpletuner_fleet.core.money.prices import hourly_price
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.placement.place import (
     Placement,
@@ -81,6 +82,7 @@ def _offer(transaction: Transaction, placement: Placement) -> None:
             upload_token_hash=tokens.hashed(upload_token),
             now=transaction.now,
             resume=_resume_point(transaction, job),
+            hourly_micros=hourly_price(transaction.organisation.prices, share.worker, share.gpus),
         )
     )
     if job.requires.secrets and not share.worker.legacy:

@@ -74,6 +74,8 @@ class Fleet:
         """The same, told to all orchestrators: once whoever listened with what was revoked has been cut off."""
         self.leads: Callable[[], bool] = lambda: True
         """Whether this orchestrator leads for sure at this very moment; one that is alone always does."""
+        self.quotas_looked_at = 0.0
+        """When somebody last looked which quotas are nearly used."""
         self._index = index
         self._standing = UNKNOWN_STANDING
         store.observe(index)

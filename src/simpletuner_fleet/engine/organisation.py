@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, PriceRule, in_order
 from simpletuner_fleet.core.people.accounts import Role
 from simpletuner_fleet.core.people.approvals import ApprovalRule
 from simpletuner_fleet.core.people.ownership import Writer
@@ -16,6 +18,8 @@ from simpletuner_fleet.ports import View
 
 QUOTA_PREFIX = "quota:"
 RULE_PREFIX = "approval_rule:"
+PRICE_PREFIX = "price_rule:"
+CURRENCY_SETTING = "currency"
 FAIR_SHARE_SETTING = "fair_share"
 
 
@@ -32,6 +36,7 @@ class Organisation(Struct, frozen=True, kw_only=True):
     rules: tuple[ApprovalRule, ...] = ()
     """Which jobs need an approval."""
     fair_share: FairShare = FairShare()
+    prices: PriceList = NO_PRICES
 
     def onlooker(self, ids: Iterable[str], *, above: bool) -> Onlooker:
         whose = frozenset(one for one in ids if one)
@@ -74,4 +79,13 @@ def read_organisation(view: View) -> Organisation:
         ),
         quotas=tuple(msgspec.json.decode(text, type=Quota) for text in quotas),
         fair_share=msgspec.json.decode(share, type=FairShare) if share else FairShare(),
+        prices=_read_prices(view),
+    )
+
+
+def _read_prices(view: View) -> PriceList:
+    rules = view.settings_with_prefix(PRICE_PREFIX).values()
+    return PriceList(
+        currency=view.setting(CURRENCY_SETTING) or DEFAULT_CURRENCY,
+        rules=in_order(msgspec.json.decode(text, type=PriceRule) for text in rules),
     )

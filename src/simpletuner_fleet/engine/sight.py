@@ -13,6 +13,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.money.reports import UsedAttempt, seen_use
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import Onlooker, may_see
 from simpletuner_fleet.core.publishing import Publication
@@ -22,7 +23,7 @@ from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredMan
 T = TypeVar("T")
 NOBODYS = frozenset(
     {
-        *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since"),
+        *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since", "any_priced_attempt"),
         *("worker", "worker_by_token_hash", "worker_by_name", "workers", "offline_workers_before"),
         *("api_token", "api_token_by_hash", "api_tokens", "session", "sessions_of_user", "sessions_by_sid"),
         *("user", "user_by_name", "user_by_subject", "users", "setting", "settings_with_prefix"),
@@ -108,6 +109,10 @@ class SightView:
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
         return [one for one in self.whole.attempts_since(at, limit) if self.job(one.job_id)]
+
+    def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
+        used = self.whole.attempts_used(since, until)
+        return [seen for one in used if (seen := seen_use(self._onlooker, one))]
 
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
         return self.whole.job_events(job_id, limit) if self.job(job_id) else []

@@ -34,6 +34,9 @@ from simpletuner_fleet.http.api.jobs import publishing as publishing_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
 from simpletuner_fleet.http.api.machines import machines as machines_api
 from simpletuner_fleet.http.api.machines import pools as pools_api
+from simpletuner_fleet.http.api.money import budgets as budgets_api
+from simpletuner_fleet.http.api.money import prices as prices_api
+from simpletuner_fleet.http.api.money import usage as usage_api
 from simpletuner_fleet.http.api.notices import endpoints as notices_api
 from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.api.service import events as events_api
@@ -89,6 +92,9 @@ ROUTES: tuple[Route, ...] = (
     *teams_api.ROUTES,
     *own_tokens_api.ROUTES,
     *quotas_api.ROUTES,
+    *prices_api.ROUTES,
+    *usage_api.ROUTES,
+    *budgets_api.ROUTES,
     *approvals_api.ROUTES,
     *audit_api.ROUTES,
     *health_api.ROUTES,

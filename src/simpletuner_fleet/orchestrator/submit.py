@@ -27,6 +27,7 @@ from simpletuner_fleet.core.jobs.submit_request import (
     read_priority,
     stored_config,
 )
+from simpletuner_fleet.core.money.estimate import Estimate
 from simpletuner_fleet.core.people.approvals import Approval, Requirement
 from simpletuner_fleet.core.people.quotas import QuotaAction, quota_params
 from simpletuner_fleet.core.people.teams import Team, priority_ceiling, team_for
@@ -42,6 +43,7 @@ from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with_approval
+from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.artifacts import adopt_checkpoint
 from simpletuner_fleet.storage.datasets import check_datasets
@@ -71,6 +73,8 @@ class Submitted(Struct, frozen=True, kw_only=True):
     """None where the config came with the request."""
     fleet: Survey | None = None
     """Only a dry run fills this: what every worker says to the job."""
+    estimate: Estimate | None = None
+    """Only a dry run fills this: what the job would cost; None where no price is known."""
     quotas: list[dict[str, Any]] = []
     """Those of which so much is used that it is worth a word."""
 
@@ -161,7 +165,8 @@ def _submit(
     job = _behind_those_who_wait(transaction, job)
     used = _config_used(config.name, config.version, config.saved_by, by)
     if request.dry_run:
-        return replace(_dry_run_answer(transaction, job), config=used)
+        estimate = estimate_in(transaction, job, by.onlooker)
+        return replace(_dry_run_answer(transaction, job), config=used, estimate=estimate)
     if request.no_wait:
         _must_start_now(transaction, job)
     _add(transaction, job, config.text, by.actor, resume, approval, config_by=config.saved_by)
@@ -215,15 +220,21 @@ def admitted(
     )
     if job.hold is Hold.APPROVAL:
         others.append(BY_SETTING)
-    return with_approval(transaction, job, others, is_approver=by.may_approve)
+    return with_approval(transaction, job, others, is_approver=by.may_approve, onlooker=by.onlooker)
 
 
 def _refused(params: dict[str, Any]) -> QuotaReached:
     quota, kind, whose = params["quota"], params["kind"], params["whose"]
-    used, ceiling = params["used"], params["ceiling"]
+    used, ceiling = _figure(params["used"]), _figure(params["ceiling"])
     return QuotaReached(
-        f"The quota {quota} ({kind}, {whose}) is reached: {used:g} of {ceiling:g} are used.", **params
+        f"The quota {quota} ({kind}, {whose}) is reached: {used} of {ceiling} are used.",
+        **params,
     )
+
+
+def _figure(amount: float | str) -> str:
+    """Money is said with its currency already."""
+    return amount if isinstance(amount, str) else f"{amount:g}"
 
 
 def _behind_those_who_wait(transaction: Transaction, job: Job) -> Job:

@@ -18,6 +18,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.gpu_history import KEPT_S
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.approvals import let_expire
+from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from simpletuner_fleet.orchestrator.workers.administer import end_drain
 from simpletuner_fleet.orchestrator.workers.losing import give_up
 
@@ -58,6 +59,7 @@ def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
     for worker_id in fleet.pauses_over():
         yield _try_again(fleet, worker_id)
     yield let_expire(fleet)
+    yield watch_quotas(fleet)
     if fleet.new_day_begun():
         yield fleet.act(lambda transaction: None)  # every act looks at the clock, and places what may go on
 

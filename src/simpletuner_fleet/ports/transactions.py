@@ -8,6 +8,7 @@ from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.money.reports import UsedAttempt
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
@@ -89,6 +90,14 @@ class View(MachinesRead, Protocol):
 
     def charges_since(self, at: float) -> list[Charge]:
         """Returns what every attempt that ended since then has cost. For the start of counting only."""
+        ...
+
+    def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
+        """Returns every attempt that was accepted and went on between the two. For reports: looks at all of them."""
+        ...
+
+    def any_priced_attempt(self) -> bool:
+        """Whether something was ever counted in money. May look at every attempt."""
         ...
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]: ...

@@ -119,6 +119,8 @@ class Register(Struct, kw_only=True):
     labels: dict[FreeText, FreeText] = {}
     version: FreeText = ""
     max_jobs: Whole = 1
+    price_micros: Count | None = None
+    """What an hour of one of its GPUs costs, in millionths of the fleet's currency; not said where it is left out."""
     attempts: list[HeldAttempt] | None = None
     home: Path = ""
     incarnation: Name = ""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.money.costs import JobCost, cost_of
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.matching import labels_match
 from simpletuner_fleet.core.publishing import Publication
@@ -39,6 +40,8 @@ class SeenJob(Struct, frozen=True, kw_only=True):
     """It is 1 for the next in line."""
     publication: Publication | None = None
     """Only where one job alone is looked at."""
+    cost: JobCost | None = None
+    """The same; None where no price is known."""
 
 
 class SeenWorker(Struct, frozen=True, kw_only=True):
@@ -223,7 +226,11 @@ def _job(view: View, job_id: str) -> Job:
 def _one_job(view: View, job_id: str, now: float, standing: FleetStanding) -> SeenJob:
     job = _job(view, job_id)
     ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
-    return replace(with_reasons(view, [job], now, standing, ahead)[0], publication=view.publication(job_id))
+    return replace(
+        with_reasons(view, [job], now, standing, ahead)[0],
+        publication=view.publication(job_id),
+        cost=cost_of(view.attempts_of_job(job_id), now) if job.attempts else None,
+    )
 
 
 def with_reasons(

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from simpletuner_fleet.core.mail_addresses import MAIL
+from simpletuner_fleet.core.money.amounts import read_amount
 from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
@@ -86,6 +87,16 @@ def gigabytes(raw: str) -> float:
     if not 0 <= number <= 1_000_000:
         raise ValueError(_("expected between 0 and 1000000 gigabytes"))
     return number
+
+
+def money(raw: str) -> int:
+    """In millionths of the currency's unit."""
+    try:
+        return read_amount(raw)
+    except ValueError:
+        raise ValueError(
+            _("expected an amount such as 2.50, with at most six digits behind the point")
+        ) from None
 
 
 def log_megabytes(raw: str) -> int:

@@ -103,6 +103,14 @@ WORKER = (
         metavar="N",
     ),
     Setting(
+        "price",
+        values.money,
+        "What an hour of one of its GPUs costs, in the fleet's currency, for example 2.50 (default: the fleet's own rules)",
+        flags=("--price",),
+        env="SIMPLETUNER_WORKER_PRICE",
+        metavar="AMOUNT",
+    ),
+    Setting(
         "restarted_within",
         values.seconds,
         "How long trainers wait for a new agent after theirs has died (default: 45s as a systemd service, else 2s)",

@@ -21,7 +21,7 @@ from simpletuner_fleet.web.pages import (
 from simpletuner_fleet.web.pages.data import datasets, pictures
 from simpletuner_fleet.web.pages.machines import machines, pools
 from simpletuner_fleet.web.pages.notices import notifications
-from simpletuner_fleet.web.pages.people import approvals, quotas, teams, tokens, users
+from simpletuner_fleet.web.pages.people import approvals, quotas, teams, tokens, usage, users
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -43,6 +43,7 @@ ROUTES: tuple[Route, ...] = (
     *users.ROUTES,
     *teams.ROUTES,
     *quotas.ROUTES,
+    *usage.ROUTES,
     *approvals.ROUTES,
     *tokens.ROUTES,
     *audit.ROUTES,

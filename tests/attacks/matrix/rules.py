@@ -84,6 +84,10 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/jobs/{id}/artifacts/{manifest_id}/archive",
         "GET /api/jobs/{id}/publication",
         "GET /api/events",
+        "GET /api/prices",
+        "GET /api/usage",
+        "GET /api/usage/export",
+        "GET /api/budgets",
     ),
     "queue.submit": ("POST /api/queue/submit",),
     "queue.read": (
@@ -107,6 +111,10 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/quotas",
         "PATCH /api/quotas/{id}",
         "DELETE /api/quotas/{id}",
+        "POST /api/prices",
+        "DELETE /api/prices/{id}",
+        "PUT /api/prices/currency",
+        "GET /api/prices/idle",
         "GET /api/approvals/rules",
         "POST /api/approvals/rules",
         "DELETE /api/approvals/rules/{rule}",
@@ -358,7 +366,7 @@ NOBODYS = (
     *("GET /api/teams/{id}", "PATCH /api/teams/{id}", "DELETE /api/teams/{id}"),
     *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
     *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),
-    "DELETE /api/approvals/rules/{rule}",
+    *("DELETE /api/approvals/rules/{rule}", "DELETE /api/prices/{id}"),
 )
 """Routes with a name in them for which it does not matter whose the thing is: the permission alone decides."""
 

@@ -169,3 +169,76 @@ def test_who_nears_a_ceiling_is_told() -> None:
 def test_a_quota_that_makes_no_sense_is_refused(quota: Quota) -> None:
     with pytest.raises(Invalid):
         checked_quota(quota)
+
+
+def test_money_is_counted_while_jobs_run_and_begins_anew_at_midnight() -> None:
+    book = a_book(a_quota("money_day", "each", 5_000_000), a_quota("money_month", "team", 90_000_000, "tm"))
+    usage, job = book.usage, job_of("ann", "tm")
+    usage.take_charges([Charge("ann", "tm", 1, NOON - 4 * HOUR_S, NOON - 2 * HOUR_S, 1_000_000)])
+    runs = replace(attempt_of(job, NOON - HOUR_S), hourly_micros=1_000_000)
+    usage.see_attempt(None, replace(runs, state=AttemptState.OFFERED, accepted_at=None), job)
+    usage.see_attempt(replace(runs, state=AttemptState.OFFERED, accepted_at=None), runs, job)
+    day, month = book.quotas
+    assert book.standing(day, person("ann"), NOON).used == 3_000_000
+    assert book.keeps_waiting(job) is None, "any that is left suffices"
+    book.now = NOON + 2 * HOUR_S
+    waits = book.keeps_waiting(job)
+    assert waits is not None
+    assert (waits.used, waits.quota, waits.at_least) == (5_000_000, day, False)
+    assert waits.frees_at == day_of(NOON)[1]
+    assert waits.forecast is not None
+    assert waits.forecast.hourly_micros == 1_000_000
+    params = quota_params(book, waits)
+    assert (params["used"], params["ceiling"]) == ("5.00 USD", "5.00 USD")
+    assert (params["used_micros"], params["ceiling_micros"]) == (5_000_000, 5_000_000)
+
+    usage.see_attempt(runs, replace(runs, state=AttemptState.ENDED, ended_at=NOON + 3 * HOUR_S), job)
+    assert book.standing(month, "team:tm", NOON + 9 * HOUR_S).used == 6_000_000, "and no more since its end"
+    usage.advance(NOON + 24 * HOUR_S)
+    assert book.standing(day, person("ann"), NOON + 24 * HOUR_S).used == 0
+    assert not isinstance(book.standing(day, person("ann"), NOON).used, float)
+
+
+def test_what_runs_over_midnight_is_paid_on_both_days_and_undoing_takes_all_back() -> None:
+    book = a_book(a_quota("money_day", "each", 5_000_000))
+    usage, job, (day,) = book.usage, job_of("ann"), book.quotas
+    runs = replace(attempt_of(job, NOON), hourly_micros=3_600_000)
+    usage.see_attempt(None, runs, job)
+    midnight = day_of(NOON)[1]
+    usage.advance(midnight + 10)
+    assert book.standing(day, person("ann"), midnight + 10).used == 10_000
+    ended = replace(runs, state=AttemptState.ENDED, ended_at=midnight + 20)
+    usage.see_attempt(runs, ended, job)
+    assert book.standing(day, person("ann"), midnight + 99).used == 20_000
+    usage.see_attempt(ended, runs, job)
+    usage.see_attempt(runs, None, job)
+    assert book.standing(day, person("ann"), midnight + 99).used == 0
+    assert usage.hourly[person("ann")] == 0
+
+
+def test_a_price_that_nobody_knows_makes_it_at_least() -> None:
+    book = a_book(a_quota("money_day", "each", 5_000_000), a_quota("money_day", "all", 5_000_000))
+    usage, (each, everybody) = book.usage, book.quotas
+    unknown, known = job_of("ann", id="j_1"), job_of("bob", id="j_2")
+    usage.see_attempt(None, attempt_of(unknown, NOON), unknown)
+    usage.see_attempt(None, replace(attempt_of(known, NOON), hourly_micros=1_000_000), known)
+    later = NOON + HOUR_S
+    assert book.standing(each, person("ann"), later).at_least
+    assert not book.standing(each, person("bob"), later).at_least
+    both = book.standing(everybody, "all", later)
+    assert (both.used, both.at_least) == (1_000_000, True)
+    assert book.accounts_of(each) == [person("ann"), person("bob")]
+    runs = attempt_of(unknown, NOON)
+    usage.see_attempt(runs, replace(runs, state=AttemptState.ENDED, ended_at=later), unknown)
+    assert book.standing(each, person("ann"), later).at_least, "also once it has ended"
+    no_gpu = a_book(each)
+    cpu = job_of("ann", gpus=0)
+    no_gpu.usage.see_attempt(None, attempt_of(cpu, NOON, 0), cpu)
+    assert not no_gpu.standing(each, person("ann"), later).at_least, "without a GPU there is nothing to pay"
+    assert no_gpu.keeps_waiting(cpu) is None
+
+
+def test_a_ceiling_of_money_is_a_whole_number() -> None:
+    assert checked_quota(a_quota("money_day", "all", 5.0)).ceiling == 5
+    with pytest.raises(Invalid):
+        checked_quota(a_quota("money_day", "all", 5.5))

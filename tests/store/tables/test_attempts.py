@@ -29,6 +29,8 @@ EVERY_FIELD = attempt(
     resume_below=60,
     stopping=Stopping(reason=EndReason.DRAINED, asked_at=3.0, grace_s=30.0, save_s=300.0, had_step=900),
     reason="drained",
+    gpu_kind="NVIDIA H100",
+    hourly_micros=2**52,
 )
 ENDED = AttemptState.ENDED
 
@@ -61,7 +63,7 @@ async def test_an_attempt_comes_back_as_it_was_stored(store: Store) -> None:
 
 
 async def test_every_changing_field_of_an_attempt_is_saved(store: Store) -> None:
-    await add(store, attempt(3))
+    await add(store, attempt(3, gpu_kind=EVERY_FIELD.gpu_kind, hourly_micros=EVERY_FIELD.hourly_micros))
     await store.write(lambda tx: tx.save_attempt(EVERY_FIELD))
     assert await store.read(lambda view: view.attempt("a_3")) == EVERY_FIELD
 
@@ -160,14 +162,42 @@ async def test_what_ended_attempts_have_cost_is_told_with_whose_it_was(store: St
                     accepted_at=accepted,
                     ended_at=ended,
                     gpus=("g1", "g2"),
+                    gpu_kind="H100",
+                    hourly_micros=None if at else 5_000_000,
                 )
             )
 
     await store.write(step)
     charges = await store.read(lambda view: view.charges_since(20.0))
     assert charges == [
-        Charge("u_ann", "tm_lab", 2, 10.0, 20.0),
+        Charge("u_ann", "tm_lab", 2, 10.0, 20.0, 5_000_000),
         Charge("u_ann", "tm_lab", 2, 30.0, 50.0),
     ]
     assert await store.read(lambda view: view.charges_since(50.5)) == []
     assert await store.read(lambda view: view.stored_bytes_of_team("tm_lab")) == 0
+
+
+async def test_what_was_used_between_two_moments_is_told_live_or_over(store: Store) -> None:
+    owned = job(7, owner="u_ann", team="tm_lab")
+    assert await store.read(lambda view: view.any_priced_attempt()) is False
+
+    def step(tx: Tx) -> None:
+        tx.add_job(owned, BUNDLE)
+        over = replace(attempt(1, job_id="j_7"), state=ENDED, gpus=("g1", "g2"), gpu_kind="H100")
+        tx.add_attempt(replace(over, accepted_at=10.0, ended_at=20.0, hourly_micros=5_000_000))
+        tx.add_attempt(replace(attempt(2, job_id="j_7"), state=ENDED, accepted_at=None, ended_at=25.0))
+        tx.add_attempt(replace(attempt(3, job_id="j_7"), accepted_at=30.0, gpus=("g1",)))
+
+    await store.write(step)
+    used = await store.read(lambda view: view.attempts_used(0.0, 100.0))
+    assert [(one.begun_at, one.ended_at, one.gpus, one.hourly_micros) for one in used] == [
+        (10.0, 20.0, 2, 5_000_000),
+        (30.0, None, 1, None),
+    ]
+    first = used[0]
+    assert (first.owner, first.team, first.config_name, first.gpu_kind, first.visibility) == (
+        *("u_ann", "tm_lab", owned.config_name, "H100", owned.visibility),
+    )
+    assert len(await store.read(lambda view: view.attempts_used(20.0, 100.0))) == 1
+    assert len(await store.read(lambda view: view.attempts_used(0.0, 30.0))) == 1
+    assert await store.read(lambda view: view.any_priced_attempt()) is True

@@ -12,6 +12,7 @@ from simpletuner_fleet.cli.commands.jobs import JOBS
 from simpletuner_fleet.cli.commands.machines.pools import MACHINES, POOLS
 from simpletuner_fleet.cli.commands.others import OTHERS
 from simpletuner_fleet.cli.commands.people.approvals import APPROVALS
+from simpletuner_fleet.cli.commands.people.money import PRICES
 from simpletuner_fleet.cli.commands.people.notifications import NOTIFICATIONS, WEBHOOKS
 from simpletuner_fleet.cli.commands.people.quotas import LIMITS, QUOTAS
 from simpletuner_fleet.cli.commands.people.secrets import SECRETS
@@ -54,6 +55,7 @@ NOUNS = (
     USERS,
     TEAMS,
     QUOTAS,
+    PRICES,
     LIMITS,
     APPROVALS,
     BACKUP,

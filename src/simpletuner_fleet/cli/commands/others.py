@@ -2,6 +2,7 @@
 
 import argparse
 
+from simpletuner_fleet.cli.commands.people.money import USAGE
 from simpletuner_fleet.cli.commands.rows import Command, argument, repeated, switch
 from simpletuner_fleet.settings import values
 
@@ -77,6 +78,7 @@ OTHERS = (
         (argument("name", metavar="POOL"),),
     ),
     Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
+    USAGE,
     Command("doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,)),
     Command("login", "nouns.people.login:login", "Remember a server and a token for it", LOGIN),
     Command("logout", "nouns.people.login:logout", "Forget a server's token", (LOGOUT,)),

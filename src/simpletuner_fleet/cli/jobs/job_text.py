@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simpletuner_fleet.cli.frame.amounts import known_money, money
 from simpletuner_fleet.cli.frame.output import Column, dig, field
 from simpletuner_fleet.cli.frame.quantities import age, between
 from simpletuner_fleet.cli.frame.text import clean
@@ -98,6 +99,17 @@ def results(job: dict[str, Any]) -> str | None:
     return None
 
 
+def cost(job: dict[str, Any]) -> str | None:
+    """Says what it has cost until now; nothing where no price is known."""
+    known = job.get("cost")
+    if not isinstance(known, dict):
+        return None
+    currency = str(known["currency"])
+    until_now = known_money(known["micros"], currency, at_least=bool(known["at_least"]))
+    hourly = money(known["hourly_micros"], currency) if known["hourly_micros"] else None
+    return _("%(amount)s, %(hourly)s an hour", amount=until_now, hourly=hourly) if hourly else until_now
+
+
 def status(job: dict[str, Any]) -> str:
     """Nobody may take a job whose results are not stored for one that is done."""
     if job.get("results") == "missing":
@@ -140,6 +152,7 @@ DETAIL = (
     Column("REASON", lambda job: reason(job) if job.get("status") in WAITING else None),
     Column("ERROR", error),
     Column("FAILURE", failure_text),
+    Column("COST", cost),
     Column("CREATED", lambda job: job.get("created_at")),
     Column("STARTED", lambda job: job.get("started_at")),
     Column("FINISHED", lambda job: job.get("finished_at")),

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any
 
+import msgspec
+
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.config_layouts import looks_like_path
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
@@ -19,7 +21,9 @@ from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected, new_key
 from simpletuner_fleet.cli.remote.changes import changes
 from simpletuner_fleet.cli.remote.datasets import find_dataset
+from simpletuner_fleet.core.money.estimate import Estimate
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages.estimates import estimate_texts
 from simpletuner_fleet.settings import values
 
 RESULT = (
@@ -112,6 +116,8 @@ def _send(api: Api, args: argparse.Namespace, request: dict[str, Any], key: str)
 def _show_dry_run(answer: dict[str, Any], out: Output) -> int:
     out.item(answer, DRY, id_field="job_id")
     _say_whose(answer, out)
+    if answer.get("estimate") and not out.for_programs:
+        out.say_all(estimate_texts(msgspec.convert(answer["estimate"], Estimate)))
     out.say(_("Nothing was submitted (--dry-run)."))
     return ExitCode.OK
 

@@ -59,6 +59,7 @@ def run_worker(args: argparse.Namespace) -> int:
         isolation=args.isolation,
         job_paths=tuple(JobPath(path, writable) for path, writable in args.job_path),
         limits=JobLimits(memory_gb=args.job_memory_gb, pids=args.job_pids),
+        price_micros=args.price,
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs),
     )
     try:

@@ -74,8 +74,14 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     offline_since: str | None
     """Since when it is offline, or reconnecting."""
     token_created_at: str | None
+    price_micros: int | None
+    """What an hour of one of its GPUs costs, in millionths, as an administrator has said it of this worker."""
+    reported_price_micros: int | None
+    """The same as the worker says it."""
     token_age_days: float
     token_warning: str | None
+    effective_price_micros: int | None = None
+    """What counts: the first of the two that is said, or else what a rule says; null: not known, or not of all alike."""
 
 
 class WorkerListView(Struct, frozen=True, kw_only=True):

@@ -132,11 +132,23 @@ class PublicationView(Struct, frozen=True, kw_only=True):
     finished_at: str | None
 
 
+class CostView(Struct, frozen=True, kw_only=True):
+    micros: int
+    """In millionths of the currency's unit, until now."""
+    currency: str
+    at_least: bool
+    """The price of some of it is not known: it is more."""
+    hourly_micros: int
+    """What it adds in an hour, while it runs."""
+
+
 class WholeJobView(JobView, frozen=True, kw_only=True):
     """One job, with what lists leave out."""
 
     publication: PublicationView | None = None
     """What becomes of its model after its end; null where nothing is, or not yet, to be published."""
+    cost: CostView | None = None
+    """What it has cost; null where no price is known of any of its attempts."""
 
 
 class FunnelStep(Struct, frozen=True, kw_only=True):
@@ -227,6 +239,10 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     failure_evidence: str | None
     resume_below: int | None
     """A watchdog found the training spoiled from this step on: nobody goes on from there."""
+    gpu_kind: str
+    """What its GPUs are called."""
+    hourly_micros: int | None
+    """What an hour of its GPUs costs, in millionths, as it was when it was offered; null where nobody had said."""
 
 
 class AttemptsView(Struct, frozen=True, kw_only=True):
@@ -265,6 +281,22 @@ class ConfigUsed(Struct, frozen=True, kw_only=True):
     saved_by_id: str
 
 
+class Estimate(Struct, frozen=True, kw_only=True):
+    currency: str
+    sure: str
+    runs: int
+    """How many completed jobs it is taken from."""
+    low_micros: int | None
+    likely_micros: int | None
+    high_micros: int | None
+    """None where nobody can say."""
+    hourly_low_micros: int
+    hourly_high_micros: int
+    """What an hour costs on the cheapest and on the dearest worker that could take it."""
+    unpriced_workers: int
+    """How many could take it whose price is not known: the estimate does not hold there."""
+
+
 class SubmitAnswer(Struct, frozen=True, kw_only=True):
     success: bool
     job_id: str | None
@@ -283,6 +315,8 @@ class SubmitAnswer(Struct, frozen=True, kw_only=True):
     """In a dry run, how many workers could ever take the job."""
     idle_workers: int | UnsetType = UNSET
     """In a dry run, how many of them have room for it now."""
+    estimate: Estimate | None = None
+    """In a dry run, what the job would cost and how sure that is; null where no price is known."""
     quotas: list[dict[str, Any]] = field(default_factory=list)
     """Quotas that are nearly or wholly used: which, whose, how much of it, and when some comes back."""
 

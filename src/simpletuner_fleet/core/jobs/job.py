@@ -351,6 +351,10 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """An EndReason, or empty where the outcome says it all."""
     resume_below: int | None = None
     """A watchdog found the training spoiled from this step on: nobody goes on from there."""
+    gpu_kind: str = ""
+    """What its GPUs are called, for reports: workers go, and attempts stay."""
+    hourly_micros: int | None = None
+    """What an hour of its GPUs costs, in millionths, as it was when it was offered; None where nobody had said."""
 
     @property
     def saved_something(self) -> bool:

@@ -36,6 +36,7 @@ from simpletuner_fleet.core.jobs.job import (
     next_state,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, is_preparing
+from simpletuner_fleet.core.money.costs import kind_of_gpus
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import ResumePoint
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
@@ -53,6 +54,7 @@ def offer(
     upload_token_hash: str,
     now: float,
     resume: ResumePoint | None = None,
+    hourly_micros: int | None = None,
 ) -> Decision:
     attempt = Attempt(
         id=attempt_id,
@@ -70,6 +72,8 @@ def offer(
         resumed_from_step=resume.step if resume else None,
         resumed_manifest=resume.manifest_id if resume else None,
         checkpoint_step=resume.step if resume else None,
+        gpu_kind=kind_of_gpus(gpus),
+        hourly_micros=hourly_micros,
     )
     offered = replace(
         job,

@@ -21,6 +21,8 @@ KINDS = {
     "job.approved": N_("My job was approved"),
     "job.rejected": N_("My job was not approved"),
     "approval.needed": N_("A job needs approval"),
+    "quota.nearly_used": N_("A quota or budget is nearly used"),
+    "quota.reached": N_("A quota or budget is reached"),
     "worker.lost": N_("A worker was lost"),
 }
 """What people choose from, in the order in which it is shown."""
@@ -43,6 +45,8 @@ SOURCES: dict[str, str] = {
     EventType.JOB_REJECTED: "job.rejected",
     EventType.JOB_APPROVAL_EXPIRED: "job.rejected",
     EventType.JOB_SUBMITTED: "approval.needed",
+    EventType.QUOTA_NEARLY_USED: "quota.nearly_used",
+    EventType.QUOTA_REACHED: "quota.reached",
     EventType.WORKER_LOST: "worker.lost",
 }
 DETAILS = (
@@ -72,6 +76,8 @@ class Notice(Struct, frozen=True, kw_only=True):
     """How people call it."""
     owner: str
     """Whose it is; empty: nobody's."""
+    leads: tuple[str, ...] = ()
+    """Who leads the team that it concerns, where it is a team's."""
     details: dict[str, Any] = {}
 
 
@@ -80,7 +86,7 @@ def kind_of(entry: AuditEntry) -> str | None:
     return SOURCES.get(entry.event_type)
 
 
-def notice_of(entry: AuditEntry, kind: str, title: str, owner: str) -> Notice:
+def notice_of(entry: AuditEntry, kind: str, title: str, owner: str, leads: tuple[str, ...] = ()) -> Notice:
     return Notice(
         seq=entry.seq,
         hash=entry.hash,
@@ -90,6 +96,7 @@ def notice_of(entry: AuditEntry, kind: str, title: str, owner: str) -> Notice:
         target_id=entry.target_id,
         title=title or entry.target_id,
         owner=owner,
+        leads=leads,
         details={key: entry.details[key] for key in DETAILS if entry.details.get(key) is not None},
     )
 
@@ -105,9 +112,9 @@ def wants(endpoint: Endpoint, notice: Notice) -> bool:
         return False
     if notice.kind == "approval.needed":
         return notice.owner != endpoint.owner
-    if notice.target_type != "job" or rules.scope == "all":
+    if notice.target_type not in ("job", "quota") or rules.scope == "all":
         return True
-    return bool(notice.owner) and notice.owner == endpoint.owner
+    return bool(endpoint.owner) and endpoint.owner in (notice.owner, *notice.leads)
 
 
 def needed_permissions(events: Collection[str], scope: str) -> set[str]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, MayNotApprove
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.money.amounts import MAX_MICROS
 
 DAY_S = 86_400.0
 MAX_APPROVERS = 20
@@ -33,6 +34,8 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
     gpus_over: int | None = None
     hours_over: float | None = None
     """Its time limit in hours; a job without one has no end, and is over."""
+    cost_over_micros: int | None = None
+    """What it may cost, by its estimate, in millionths of the currency's unit; where that is not known it is over."""
     gpu: str = ""
     """A glob of GPU names: the job could run on no other. Where it could, it is kept off those, and needs no approval."""
     first_job: bool = False
@@ -108,11 +111,17 @@ class JobFacts(Struct, frozen=True, kw_only=True):
     is_first: bool
     only_on: frozenset[str] = frozenset()
     """The globs, among those of the rules, of GPUs without which no worker could take the job."""
+    cost_micros: int | None = None
+    """The most that it is expected to cost; None where nobody can say."""
 
 
 def checked_rule(rule: ApprovalRule) -> ApprovalRule:
     if not 1 <= len(rule.name) <= MAX_RULE_NAME_CHARS or not rule.name.isprintable():
         raise Invalid(f"A rule's name has 1 to {MAX_RULE_NAME_CHARS} printable characters.", path="$.name")
+    if rule.cost_over_micros is not None and not 0 <= rule.cost_over_micros <= MAX_MICROS:
+        raise Invalid(
+            "A cost is 0 or more, in whole millionths of the currency's unit.", path="$.cost_over_micros"
+        )
     if not 1 <= rule.count <= MAX_APPROVERS:
         raise Invalid(f"It takes 1 to {MAX_APPROVERS} approvals.", path="$.count")
     if not 60.0 <= rule.expires_s <= MAX_EXPIRY_S:
@@ -132,11 +141,17 @@ def applies(rule: ApprovalRule, job: Job, facts: JobFacts) -> bool:
         (not rule.team or rule.team == job.team)
         and (rule.gpus_over is None or job.requires.gpus > rule.gpus_over)
         and (rule.hours_over is None or hours is None or hours > rule.hours_over)
+        and (rule.cost_over_micros is None or is_over(rule.cost_over_micros, facts.cost_micros))
         and (not rule.first_job or facts.is_first)
         and (not rule.config or fnmatchcase(job.config_name, rule.config))
         and (not rule.trainer or rule.trainer == job.requires.trainer)
         and (not rule.gpu or rule.gpu in facts.only_on)
     )
+
+
+def is_over(ceiling: int, cost: int | None) -> bool:
+    """What nobody can say counts as more."""
+    return cost is None or cost > ceiling
 
 
 def requirement_of(rule: ApprovalRule) -> Requirement:

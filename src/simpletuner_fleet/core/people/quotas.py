@@ -7,11 +7,14 @@ from math import isfinite
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import MAX_AMOUNT
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY, amount_text
+from simpletuner_fleet.core.money.forecast import Forecast, forecast_of
 from simpletuner_fleet.core.placement.usage import EVERYBODY, HOUR_S, UseLedger, person, team
 
 
@@ -20,6 +23,9 @@ class QuotaKind(StrEnum):
     GPUS = "gpus"
     GPU_HOURS_DAY = "gpu_hours_day"
     GPU_HOURS_MONTH = "gpu_hours_month"
+    MONEY_DAY = "money_day"
+    """A budget: in millionths of the currency's unit."""
+    MONEY_MONTH = "money_month"
     JOBS_PER_HOUR = "jobs_per_hour"
     STORED_BYTES = "stored_bytes"
 
@@ -50,6 +56,8 @@ KIND_NAMES = {
     QuotaKind.GPUS: N_("GPUs at once"),
     QuotaKind.GPU_HOURS_DAY: N_("GPU-hours a day"),
     QuotaKind.GPU_HOURS_MONTH: N_("GPU-hours a month"),
+    QuotaKind.MONEY_DAY: N_("money a day"),
+    QuotaKind.MONEY_MONTH: N_("money a month"),
     QuotaKind.JOBS_PER_HOUR: N_("jobs an hour"),
     QuotaKind.STORED_BYTES: N_("stored bytes"),
 }
@@ -58,6 +66,7 @@ ACTIONS: dict[QuotaKind, frozenset[QuotaAction]] = {
     QuotaKind.STORED_BYTES: frozenset({QuotaAction.REFUSE}),
 }
 """What can be done at the ceiling of a kind; everything where a kind is not named."""
+OF_MONEY = (QuotaKind.MONEY_DAY, QuotaKind.MONEY_MONTH)
 OF_ONE = (QuotaScope.PERSON, QuotaScope.TEAM, QuotaScope.ROLE)
 """Scopes that name whose quota it is."""
 
@@ -68,7 +77,8 @@ class Quota(Struct, frozen=True, kw_only=True):
     scope: QuotaScope
     subject: str = ""
     """The id of the person or team, or the role; empty for each person and for all."""
-    ceiling: float
+    ceiling: int | float
+    """A whole number where it is money."""
     action: QuotaAction = QuotaAction.WAIT
     warn_at: float = 0.8
     """From this share of the ceiling on, whoever submits is told."""
@@ -80,18 +90,24 @@ class QuotaStanding(Struct, frozen=True, kw_only=True):
 
     quota: Quota
     account: str
-    used: float
+    used: int | float
     frees_at: float | None = None
     """When some of it comes back by itself; None: when a job ends."""
+    at_least: bool = False
+    """Of money: some of what was used has no known price, and is not in it."""
+    forecast: Forecast | None = None
+    """Of money alone."""
 
     @property
     def left(self) -> float:
-        return max(0.0, self.quota.ceiling - self.used)
+        return max(0, self.quota.ceiling - self.used)
 
 
 def checked_quota(quota: Quota) -> Quota:
     if not isfinite(quota.ceiling) or not 0 <= quota.ceiling <= MAX_AMOUNT:
         raise Invalid("A ceiling is 0 or more.", path="$.ceiling")
+    if quota.kind in OF_MONEY and quota.ceiling != int(quota.ceiling):
+        raise Invalid("A ceiling of money is a whole number of millionths.", path="$.ceiling")
     if not 0 < quota.warn_at <= 1:
         raise Invalid("warn_at is a share of the ceiling: more than 0 and at most 1.", path="$.warn_at")
     if (quota.scope in OF_ONE) != bool(quota.subject):
@@ -106,16 +122,22 @@ def checked_quota(quota: Quota) -> Quota:
         raise Invalid(
             f"At the ceiling of {quota.kind} there can be {', '.join(sorted(possible))}.", path="$.action"
         )
-    return quota
+    return replace(quota, ceiling=int(quota.ceiling)) if quota.kind in OF_MONEY else quota
 
 
 class QuotaBook:
     """All quotas, beside what is used of them: asked for every job that is admitted or placed."""
 
     def __init__(
-        self, quotas: Iterable[Quota], roles: Mapping[str, str], names: Mapping[str, str], usage: UseLedger
+        self,
+        quotas: Iterable[Quota],
+        roles: Mapping[str, str],
+        names: Mapping[str, str],
+        usage: UseLedger,
+        currency: str = DEFAULT_CURRENCY,
     ) -> None:
         self.quotas = tuple(quotas)
+        self.currency = currency
         self.names = names
         """Of people and teams, by id."""
         self.usage = usage
@@ -172,6 +194,8 @@ class QuotaBook:
     ) -> QuotaStanding:
         """What is stored is not counted here: it takes a walk through the storage's rows."""
         usage = self.usage
+        if quota.kind in OF_MONEY:
+            return self._standing_of_money(quota, account, now)
         used, frees_at = 0.0, None
         match quota.kind:
             case QuotaKind.RUNNING_JOBS:
@@ -187,14 +211,45 @@ class QuotaBook:
                 used, frees_at = len(moments), moments[0] + HOUR_S if moments else None
         return QuotaStanding(quota=quota, account=account, used=used, frees_at=frees_at)
 
+    def _standing_of_money(self, quota: Quota, account: str, now: float) -> QuotaStanding:
+        usage = self.usage
+        window = usage.day if quota.kind is QuotaKind.MONEY_DAY else usage.month
+        spent = usage.spent_micros(window, account, now)
+        return QuotaStanding(
+            quota=quota,
+            account=account,
+            used=spent,
+            frees_at=window.ends,
+            at_least=not usage.knows_every_price(window, account),
+            forecast=forecast_of(
+                spent, usage.hourly[account], int(quota.ceiling), window.begins, window.ends, now
+            ),
+        )
+
+    def accounts_of(self, quota: Quota) -> list[str]:
+        """Returns every account that the quota is counted for and that has used something of late."""
+        match quota.scope:
+            case QuotaScope.ALL:
+                return [EVERYBODY]
+            case QuotaScope.PERSON:
+                return [person(quota.subject)]
+            case QuotaScope.TEAM:
+                return [team(quota.subject)]
+        people = (one for one in self.usage.known_accounts() if one.startswith(person("")))
+        if quota.scope is QuotaScope.EACH:
+            return sorted(people)
+        return sorted(one for one in people if self._roles.get(one.removeprefix(person(""))) == quota.subject)
+
 
 def _needs(kind: QuotaKind, job: Job) -> float:
-    """Returns what one more such job takes of it. Hours are not known before: any that are left suffice."""
+    """Returns what one more such job takes of it. Hours and money are not known before: any that are left suffice."""
     match kind:
         case QuotaKind.GPUS:
             return job.requires.gpus
         case QuotaKind.RUNNING_JOBS | QuotaKind.JOBS_PER_HOUR:
             return 1
+        case QuotaKind.MONEY_DAY | QuotaKind.MONEY_MONTH:
+            return 1 if job.requires.gpus else 0
         case _:
             return 1e-9 if job.requires.gpus else 0.0
 
@@ -209,6 +264,14 @@ def quota_params(book: QuotaBook, standing: QuotaStanding) -> dict[str, Any]:
         "used": round(standing.used, 2),
         "ceiling": quota.ceiling,
     }
+    if quota.kind in OF_MONEY:
+        params |= {
+            "used": amount_text(int(standing.used), book.currency),
+            "ceiling": amount_text(int(quota.ceiling), book.currency),
+            "used_micros": standing.used,
+            "ceiling_micros": quota.ceiling,
+            "at_least": standing.at_least,
+        }
     if standing.frees_at is not None:
         at = datetime.fromtimestamp(standing.frees_at, UTC)
         params |= {"frees": at.strftime("%Y-%m-%d %H:%M UTC"), "frees_at": standing.frees_at}

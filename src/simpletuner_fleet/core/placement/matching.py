@@ -106,8 +106,14 @@ def why_never(worker: Worker, requires: Requirements, pool: Pool | None = None) 
 
 def _in_pool(worker: Worker, requires: Requirements, pool: Pool) -> bool:
     """Tells whether the worker is the team's to use, with enough GPUs of the kinds that it may use."""
-    fitting = (gpu for gpu in worker.gpus if _gpu_fits(gpu, requires) and pool.holds_gpu(gpu.name))
-    return pool.holds_worker(worker) and sum(1 for _ in fitting) >= requires.gpus
+    return pool.holds_worker(worker) and len(fitting_gpus(worker, requires, pool)) >= requires.gpus
+
+
+def fitting_gpus(worker: Worker, requires: Requirements, pool: Pool | None = None) -> list[Gpu]:
+    """Returns those of its GPUs that such a job could be given."""
+    return [
+        gpu for gpu in worker.gpus if _gpu_fits(gpu, requires) and (pool is None or pool.holds_gpu(gpu.name))
+    ]
 
 
 def refusal_of(worker: Worker) -> str:

@@ -1,7 +1,8 @@
 """What people and teams use of the fleet now, and have used of late: counted as attempts begin and end, never recounted.
 
 Hours are those between an attempt's acceptance and its end, times its GPUs. Of what still runs no list is walked: with G
-GPUs in all that began at times whose GPU-weighted sum is S, they have used G·now - S.
+GPUs in all that began at times whose GPU-weighted sum is S, they have used G·now - S. Money is counted the same way, in
+whole numbers: millionths times milliseconds, divided only when somebody asks.
 """
 
 from collections import defaultdict, deque
@@ -11,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.money.amounts import MS_OF_HOUR, milliseconds
+from simpletuner_fleet.core.money.costs import is_unpriced
 
 HOUR_S = 3600.0
 EVERYBODY = "all"
@@ -38,6 +41,8 @@ class Charge(Struct, frozen=True):
     gpus: int
     begun_at: float
     ended_at: float
+    hourly_micros: int | None = None
+    """The price of its GPUs together; None where it is not known."""
 
 
 class Window(Struct):
@@ -49,6 +54,27 @@ class Window(Struct):
     """GPU-seconds of attempts that are over, by account."""
     starts: dict[str, float] = {}
     """Of attempts that go on: the GPU-weighted sum of when they began, but not before the window."""
+    spent: dict[str, int] = {}
+    """Millionths times milliseconds, of attempts that are over."""
+    paid_since: dict[str, int] = {}
+    """Of attempts that go on: the sum of when they began, weighted by their price."""
+    unpriced: dict[str, int] = {}
+    """How many that are over had no known price."""
+
+    def forget(self) -> None:
+        """Forgets what is over."""
+        for counts in (self.ended, self.spent, self.unpriced):
+            counts.clear()
+
+
+def _window() -> Window:
+    return Window(
+        ended=defaultdict(float),
+        starts=defaultdict(float),
+        spent=defaultdict(int),
+        paid_since=defaultdict(int),
+        unpriced=defaultdict(int),
+    )
 
 
 def day_of(now: float) -> tuple[float, float]:
@@ -71,6 +97,7 @@ class Going(Struct, frozen=True):
     begun_at: float | None
     """None while it is an offer."""
     offered_at: float
+    hourly_micros: int | None = None
 
     @property
     def accounts(self) -> tuple[str, ...]:
@@ -83,8 +110,11 @@ class UseLedger:
         self.gpus: dict[str, int] = defaultdict(int)
         self.waiting: dict[str, int] = defaultdict(int)
         self.waiting_gpus: dict[str, int] = defaultdict(int)
-        self.day = Window(ended=defaultdict(float), starts=defaultdict(float))
-        self.month = Window(ended=defaultdict(float), starts=defaultdict(float))
+        self.day, self.month = _window(), _window()
+        self.hourly: dict[str, int] = defaultdict(int)
+        """What all that runs costs an hour, by account."""
+        self.unpriced: dict[str, int] = defaultdict(int)
+        """How many run whose price is not known, by account."""
         self._timed: dict[str, int] = defaultdict(int)
         """GPUs whose time runs, by account."""
         self.going: dict[str, Going] = {}
@@ -99,12 +129,15 @@ class UseLedger:
                 continue
             new = True
             window.begins, window.ends = bounds(now)
-            window.ended.clear()
+            window.forget()
             window.starts.clear()
+            window.paid_since.clear()
             for one in self.going.values():
                 if one.begun_at is not None:
+                    since = max(one.begun_at, window.begins)
                     for account in one.accounts:
-                        window.starts[account] += one.gpus * max(one.begun_at, window.begins)
+                        window.starts[account] += one.gpus * since
+                        window.paid_since[account] += (one.hourly_micros or 0) * milliseconds(since)
         return new
 
     def see_attempt(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
@@ -117,14 +150,21 @@ class UseLedger:
                 continue
             if attempt.live:
                 self._count(accounts, attempt, sign)
-                going = Going(owner, team_id, len(attempt.gpus), attempt.accepted_at, attempt.offered_at)
                 if sign > 0:
-                    self.going[attempt.id] = going
+                    self.going[attempt.id] = Going(
+                        owner,
+                        team_id,
+                        len(attempt.gpus),
+                        attempt.accepted_at,
+                        attempt.offered_at,
+                        attempt.hourly_micros,
+                    )
                 else:
                     self.going.pop(attempt.id, None)
             elif attempt.accepted_at is not None and attempt.ended_at is not None and attempt.gpus:
                 gpus, begun, ended = len(attempt.gpus), attempt.accepted_at, attempt.ended_at
-                self._charge(accounts, gpus, begun, ended, sign)
+                charge = Charge(owner, team_id, gpus, begun, ended, attempt.hourly_micros)
+                self._charge(accounts, charge, sign)
 
     def _count(self, accounts: tuple[str, ...], attempt: Attempt, sign: int) -> None:
         gpus, since = len(attempt.gpus), attempt.accepted_at
@@ -137,20 +177,36 @@ class UseLedger:
             self._timed[account] += sign * gpus
             for window in (self.day, self.month):
                 window.starts[account] += sign * gpus * max(since, window.begins)
+        self._count_money(accounts, attempt, since, sign)
+
+    def _count_money(self, accounts: tuple[str, ...], attempt: Attempt, since: float, sign: int) -> None:
+        hourly, unpriced = attempt.hourly_micros, is_unpriced(attempt)
+        for account in accounts if hourly or unpriced else ():
+            self.unpriced[account] += sign * unpriced
+            if hourly:
+                self.hourly[account] += sign * hourly
+                for window in (self.day, self.month):
+                    window.paid_since[account] += sign * hourly * milliseconds(max(since, window.begins))
 
     def take_charges(self, charges: Iterable[Charge]) -> None:
         """Counts attempts that ended before anybody counted."""
         for one in charges:
-            self._charge(counted_for(one.owner, one.team), one.gpus, one.begun_at, one.ended_at, 1)
+            self._charge(counted_for(one.owner, one.team), one, 1)
 
-    def _charge(
-        self, accounts: tuple[str, ...], gpus: int, begun_at: float, ended_at: float, sign: int
-    ) -> None:
+    def _charge(self, accounts: tuple[str, ...], charge: Charge, sign: int) -> None:
+        hourly = charge.hourly_micros
         for window in (self.day, self.month):
-            seconds = ended_at - max(begun_at, window.begins)
-            if seconds > 0:
-                for account in accounts:
-                    window.ended[account] += sign * gpus * seconds
+            since = max(charge.begun_at, window.begins)
+            seconds = charge.ended_at - since
+            if seconds <= 0:
+                continue
+            paid = hourly * (milliseconds(charge.ended_at) - milliseconds(since)) if hourly else 0
+            for account in accounts:
+                window.ended[account] += sign * charge.gpus * seconds
+                if paid:
+                    window.spent[account] += sign * paid
+                elif hourly is None and charge.gpus:
+                    window.unpriced[account] += sign
 
     def see_job(self, before: Job | None, after: Job | None) -> None:
         if before is not None and after is not None and before.state is after.state:
@@ -187,6 +243,17 @@ class UseLedger:
     def gpu_hours(self, window: Window, account: str, now: float) -> float:
         going = self._timed[account] * now - window.starts[account]
         return max(0.0, window.ended[account] + going) / HOUR_S
+
+    def spent_micros(self, window: Window, account: str, now: float) -> int:
+        going = self.hourly[account] * milliseconds(now) - window.paid_since[account]
+        return max(0, window.spent[account] + going) // MS_OF_HOUR
+
+    def known_accounts(self) -> set[str]:
+        """Returns those of whom something runs, or has ended in the present month."""
+        return {*self.hourly, *self.unpriced, *self.month.ended, *self.running}
+
+    def knows_every_price(self, window: Window, account: str) -> bool:
+        return not window.unpriced[account] and not self.unpriced[account]
 
 
 def _as_before(before: Attempt, after: Attempt) -> bool:

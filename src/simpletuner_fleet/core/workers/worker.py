@@ -122,6 +122,10 @@ class Worker(Struct, frozen=True, kw_only=True):
     """What it says of its own connection: one of TLS_KINDS, or nothing."""
     former_tokens: tuple[str, ...] = ()
     """Hashes of those that were rotated, the newest last: whoever still uses one is told apart from a stranger."""
+    price_micros: int | None = None
+    """What an hour of one of its GPUs costs, in millionths of the currency's unit; None: nobody has said so."""
+    reported_price_micros: int | None = None
+    """The same as the worker says it; what was said of it by others goes before."""
     version: int = 0
 
     @property

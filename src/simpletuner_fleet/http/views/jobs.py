@@ -10,6 +10,7 @@ from simpletuner_fleet.core.configs.datasets import prefixed_id
 from simpletuner_fleet.core.jobs.failure import advice_for
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.jobs.progress import fields_of
+from simpletuner_fleet.core.money.costs import JobCost
 from simpletuner_fleet.core.placement.explain import Explanation, FunnelStep, WorkerVerdict
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import FileEntry
@@ -130,11 +131,23 @@ class PublicationView(Struct, kw_only=True):
     finished_at: Time
 
 
+class CostView(Struct, kw_only=True):
+    micros: int
+    """In millionths of the currency's unit, until now."""
+    currency: str
+    at_least: bool
+    """The price of some of it is not known: it is more."""
+    hourly_micros: int
+    """What it adds in an hour, while it runs."""
+
+
 class WholeJobView(JobView, kw_only=True):
     """One job, with what lists leave out."""
 
     publication: PublicationView | None = None
     """What becomes of its model after its end; null where nothing is, or not yet, to be published."""
+    cost: CostView | None = None
+    """What it has cost; null where no price is known of any of its attempts."""
 
 
 class JobsPage(Struct, kw_only=True):
@@ -185,6 +198,10 @@ class AttemptView(Struct, kw_only=True):
     failure_evidence: str | None
     resume_below: int | None
     """A watchdog found the training spoiled from this step on: nobody goes on from there."""
+    gpu_kind: str
+    """What its GPUs are called."""
+    hourly_micros: int | None
+    """What an hour of its GPUs costs, in millionths, as it was when it was offered; null where nobody had said."""
 
 
 class AttemptsView(Struct):
@@ -272,8 +289,14 @@ def job_view(
     )
 
 
-def whole_job_view(job: JobView, publication: Publication | None) -> WholeJobView:
-    return WholeJobView(**asdict(job), publication=publication_view(publication) if publication else None)
+def whole_job_view(
+    job: JobView, publication: Publication | None, cost: JobCost | None = None, currency: str = ""
+) -> WholeJobView:
+    return WholeJobView(
+        **asdict(job),
+        publication=publication_view(publication) if publication else None,
+        cost=view_of(CostView, cost, currency=currency) if cost else None,
+    )
 
 
 def publication_view(publication: Publication) -> PublicationView:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.job import Hold
 from simpletuner_fleet.core.notices.endpoint import Channel, Endpoint
 from simpletuner_fleet.core.notices.kinds import Notice, kind_of, needed_permissions, notice_of
+from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in
 from simpletuner_fleet.delivery.sender import Destination
 from simpletuner_fleet.engine.owners import USER, holds_now
 from simpletuner_fleet.languages import ENGLISH
@@ -41,7 +43,21 @@ def _noticed(view: View, entry: AuditEntry, kind: str) -> Notice | None:
         if kind == "approval.needed" and (job is None or job.hold is not Hold.APPROVAL or job.terminal):
             return None
         return notice_of(entry, kind, (job.name or job.config_name) if job else "", job.owner if job else "")
+    if entry.target_type == "quota":
+        said = entry.details
+        title = f"{said.get('kind', '')} ({said.get('whose', '')})"
+        return notice_of(
+            entry, kind, title, str(said.get("owner", "")), _leads(view, str(said.get("team", "")))
+        )
     return notice_of(entry, kind, str(entry.details.get("worker_name", "")), "")
+
+
+def _leads(view: View, team_id: str) -> tuple[str, ...]:
+    stored = view.setting(TEAM_PREFIX + team_id) if team_id else None
+    team = msgspec.json.decode(stored, type=Team) if stored else None
+    return (
+        tuple(one for one in team.members if role_in(team, frozenset({one})) is TeamRole.LEAD) if team else ()
+    )
 
 
 def destination_of(view: View, vault: Vault | None, endpoint: Endpoint, now: float) -> Destination | str:

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import job_event
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements
+from simpletuner_fleet.core.money.estimate import most_expected
 from simpletuner_fleet.core.people.approvals import (
     Approval,
     ApprovalRule,
@@ -26,11 +27,13 @@ from simpletuner_fleet.core.people.approvals import (
     requirement_of,
     with_vote,
 )
+from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.core.placement.matching import why_never
 from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.organisation import RULE_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
 from simpletuner_fleet.ports import JobFilter, View
 
 MAX_RULES = 200
@@ -39,7 +42,12 @@ BY_SETTING = Requirement(why="SIMPLETUNER_REQUIRE_APPROVAL")
 
 
 def with_approval(
-    transaction: Transaction, job: Job, others: Sequence[Requirement], *, is_approver: bool
+    transaction: Transaction,
+    job: Job,
+    others: Sequence[Requirement],
+    *,
+    is_approver: bool,
+    onlooker: Onlooker,
 ) -> tuple[Job, Approval | None]:
     """Returns the job as it may go on, and the approval that it waits for, if it does.
 
@@ -47,7 +55,11 @@ def with_approval(
     """
     rules = [rule for rule in transaction.organisation.rules if not (is_approver and rule.exempts_approvers)]
     job, only_on = _kept_off(transaction, job, rules)
-    facts = JobFacts(is_first=_is_first(transaction, job, rules), only_on=only_on)
+    facts = JobFacts(
+        is_first=_is_first(transaction, job, rules),
+        only_on=only_on,
+        cost_micros=_cost(transaction, job, rules, onlooker),
+    )
     holding = [rule for rule in rules if applies(rule, job, facts)]
     requirements = [*others, *map(requirement_of, holding)]
     if job.hold is Hold.APPROVAL and not requirements:
@@ -83,6 +95,15 @@ def _is_first(transaction: Transaction, job: Job, rules: Sequence[ApprovalRule])
         return False
     completed = JobFilter(states=(JobState.COMPLETED,), owner=job.owner)
     return not transaction.tx.jobs_page(completed, None, 1)
+
+
+def _cost(
+    transaction: Transaction, job: Job, rules: Sequence[ApprovalRule], onlooker: Onlooker
+) -> int | None:
+    if all(rule.cost_over_micros is None for rule in rules):
+        return None
+    estimate = estimate_in(transaction, job, onlooker)
+    return most_expected(estimate) if estimate else None
 
 
 async def approve(fleet: Fleet, job_id: str, voter: Voter, actor: Actor, note: str = "") -> Job:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.bounds import Amount
+from simpletuner_fleet.core.bounds import Amount, Whole
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.accounts import Role
@@ -26,7 +26,8 @@ class NewQuota(Struct, frozen=True, kw_only=True):
     scope: QuotaScope
     subject: str = ""
     """Name or id of the person or team, or the role; empty for each person and for all."""
-    ceiling: Amount
+    ceiling: Whole | Amount
+    """Of money in millionths of the currency's unit, and whole."""
     action: QuotaAction = QuotaAction.WAIT
     warn_at: Amount = 0.8
 
@@ -34,7 +35,7 @@ class NewQuota(Struct, frozen=True, kw_only=True):
 class QuotaChange(Struct, frozen=True, kw_only=True):
     """Left out: as it is."""
 
-    ceiling: Amount | UnsetType = UNSET
+    ceiling: Whole | Amount | UnsetType = UNSET
     action: QuotaAction | UnsetType = UNSET
     warn_at: Amount | UnsetType = UNSET
 

@@ -14,6 +14,7 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, stopping
 from simpletuner_fleet.core.jobs.job import AttemptState, EndReason, JobState, Stopping
 from simpletuner_fleet.core.jobs.submission import check_labels
+from simpletuner_fleet.core.money.prices import checked_price
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import MAX_DRAIN_TIMEOUT_S
 from simpletuner_fleet.core.workers.worker import (
@@ -204,6 +205,30 @@ async def set_labels(fleet: Fleet, worker_id: str, labels: dict[str, str], actor
             _event(EventType.WORKER_LABELS_SET, worker, actor, labels=labels, was=worker.labels)
         )
         _publish(transaction, worker)
+        return transaction.worker(worker_id)
+
+    return await fleet.act(step)
+
+
+async def set_price(fleet: Fleet, worker_id: str, price_micros: int | None, actor: Actor) -> Worker:
+    """None: what it says itself counts again, or a rule. What runs already keeps the price that it began with."""
+    if price_micros is not None:
+        checked_price(price_micros)
+
+    def step(transaction: Transaction) -> Worker:
+        worker = transaction.worker(worker_id)
+        if worker.price_micros != price_micros:
+            transaction.save_worker(replace(worker, price_micros=price_micros))
+            transaction.record(
+                _event(
+                    EventType.WORKER_PRICE_SET,
+                    worker,
+                    actor,
+                    price_micros=price_micros,
+                    was=worker.price_micros,
+                )
+            )
+            _publish(transaction, worker)
         return transaction.worker(worker_id)
 
     return await fleet.act(step)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.configs.datasets import MAX_HELD
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.submission import check_labels
+from simpletuner_fleet.core.money.amounts import MAX_MICROS
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB
 from simpletuner_fleet.core.training.checkpoint import SHA256
 from simpletuner_fleet.core.workers.gpu_health import KNOWN
@@ -35,10 +36,17 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         trainers=trainers,
         max_jobs=1 if message.legacy else message.max_jobs,
         legacy=message.legacy,
+        reported_price_micros=_reported_price(message),
         agent_version=message.version[:100],
         tls=message.tls if message.tls in TLS_KINDS else "",
         **held_data(message.data),
     )
+
+
+def _reported_price(message: Register) -> int | None:
+    """An absurd one is as good as none: it must not keep a worker from its work."""
+    price = message.price_micros
+    return price if price is not None and price <= MAX_MICROS else None
 
 
 def held_data(held: DataHeld | None) -> dict[str, Any]:

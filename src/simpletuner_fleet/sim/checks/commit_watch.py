@@ -198,6 +198,7 @@ class CommitWatch:
                 (first.admin is not last.admin, {EventType.WORKER_DRAINED, EventType.WORKER_RESUMED}),
                 (first.token_hash != last.token_hash, {EventType.WORKER_TOKEN_ROTATED}),
                 (first.labels != last.labels, {EventType.WORKER_LABELS_SET}),
+                (first.price_micros != last.price_micros, {EventType.WORKER_PRICE_SET}),
                 (first.incarnation != last.incarnation, {EventType.WORKER_REGISTERED}),
             ]
         for happened, by in expected:

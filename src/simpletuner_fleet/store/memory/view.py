@@ -8,6 +8,7 @@ from itertools import islice
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.money.reports import UsedAttempt
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
 from simpletuner_fleet.core.people.visibility import Onlooker, may_see
@@ -119,7 +120,7 @@ class MemoryView(MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView, Mem
 
     def charges_since(self, at: float) -> list[Charge]:
         ended = [
-            Charge(job.owner, job.team, len(one.gpus), one.accepted_at, one.ended_at)
+            Charge(job.owner, job.team, len(one.gpus), one.accepted_at, one.ended_at, one.hourly_micros)
             for one in self._tables.attempts.values()
             if one.accepted_at is not None
             and one.ended_at is not None
@@ -127,6 +128,29 @@ class MemoryView(MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView, Mem
             and (job := self._tables.jobs.get(one.job_id))
         ]
         return sorted(ended, key=lambda charge: charge.ended_at)
+
+    def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
+        return [
+            UsedAttempt(
+                owner=job.owner,
+                team=job.team,
+                visibility=job.visibility,
+                config_name=job.config_name,
+                gpu_kind=one.gpu_kind,
+                gpus=len(one.gpus),
+                begun_at=one.accepted_at,
+                ended_at=one.ended_at,
+                hourly_micros=one.hourly_micros,
+            )
+            for one in sorted(self._tables.attempts.values(), key=lambda one: (one.live, one.id))
+            if one.accepted_at is not None
+            and one.accepted_at < until
+            and (one.live or (one.ended_at is not None and one.ended_at > since))
+            and (job := self._tables.jobs.get(one.job_id))
+        ]
+
+    def any_priced_attempt(self) -> bool:
+        return any(one.hourly_micros is not None for one in self._tables.attempts.values())
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._tables.live_of_worker(worker_id)

@@ -64,7 +64,7 @@ FIXED_IN_JOBS = frozenset(
     | {"depends_on", "retry_of", "resume_from", "team", "visibility"}
 )
 """What is fixed is set when the row is added; a save leaves it alone, and with it the indexes over it."""
-FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at"})
+FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at", "gpu_kind", "hourly_micros"})
 OFTEN_IN_JOBS = frozenset({"id", "state", "progress", "started_at", "finished_at", "results", "version"})
 OFTEN_IN_ATTEMPTS = frozenset(
     {"id", "job_id", "number", "epoch"}

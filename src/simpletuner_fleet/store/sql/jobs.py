@@ -3,7 +3,8 @@
 from itertools import chain
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.money.reports import UsedAttempt
+from simpletuner_fleet.core.people.visibility import Onlooker, Visibility
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
 from simpletuner_fleet.store.rows.codec import strings
@@ -123,8 +124,32 @@ class JobsView(FindingView):
     def charges_since(self, at: float) -> list[Charge]:
         rows = self._db.rows(sql.CHARGES_SINCE, {"at": float(at)})
         return [
-            Charge(owner, team, len(strings(gpus)), begun, ended) for owner, team, gpus, begun, ended in rows
+            Charge(owner, team, len(strings(gpus)), begun, ended, hourly)
+            for owner, team, gpus, begun, ended, hourly in rows
         ]
+
+    def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
+        ended = self._db.rows(sql.USED_AND_ENDED, {"since": float(since), "until": float(until)})
+        still = self._db.rows(sql.USED_STILL, {"until": float(until)})
+        return [
+            UsedAttempt(
+                owner=owner,
+                team=team,
+                visibility=Visibility(visibility),
+                config_name=config_name,
+                gpu_kind=gpu_kind,
+                gpus=len(strings(gpus)),
+                begun_at=begun_at,
+                ended_at=ended_at,
+                hourly_micros=hourly_micros,
+            )
+            for owner, team, visibility, config_name, gpu_kind, gpus, begun_at, ended_at, hourly_micros in chain(
+                ended, still
+            )
+        ]
+
+    def any_priced_attempt(self) -> bool:
+        return self._db.row(sql.ANY_PRICED_ATTEMPT, NOTHING) is not None
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._attempts(sql.LIVE_ATTEMPTS_OF_WORKER, {"worker_id": worker_id})

@@ -104,10 +104,21 @@ ATTEMPTS_ENDED_SINCE = (
     f"{_ATTEMPT} WHERE ended_at >= :at AND ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT :limit"
 )
 CHARGES_SINCE = (
-    "SELECT jobs.owner, jobs.team, attempts.gpus, attempts.accepted_at, attempts.ended_at FROM attempts"
+    "SELECT jobs.owner, jobs.team, attempts.gpus, attempts.accepted_at, attempts.ended_at,"
+    " attempts.hourly_micros FROM attempts"
     " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.ended_at >= :at AND attempts.ended_at IS NOT NULL"
     " AND attempts.accepted_at IS NOT NULL ORDER BY attempts.ended_at"
 )
+_USED = (
+    "SELECT jobs.owner, jobs.team, jobs.visibility, jobs.config_name, attempts.gpu_kind, attempts.gpus,"
+    " attempts.accepted_at, attempts.ended_at, attempts.hourly_micros FROM attempts"
+    " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.accepted_at < :until"
+)
+USED_AND_ENDED = (
+    f"{_USED} AND attempts.ended_at > :since AND attempts.ended_at IS NOT NULL ORDER BY attempts.id"
+)
+USED_STILL = f"{_USED} AND attempts.state <> 'ended' ORDER BY attempts.id"
+ANY_PRICED_ATTEMPT = "SELECT 1 FROM attempts WHERE hourly_micros IS NOT NULL LIMIT 1"
 LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
 LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
 

@@ -1,10 +1,12 @@
 """How values look: plain text on the server, made local by the browser, which knows the reader's customs."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.languages import current
 from simpletuner_fleet.languages.details import detail_text
@@ -124,4 +126,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size_tag,
     "duration": duration_tag,
     "translated": translated,
+    "amount": amount_text,
+    "exact_amount": partial(amount_text, exact=True),
 }

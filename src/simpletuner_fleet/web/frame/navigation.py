@@ -34,6 +34,7 @@ PLACES = (
     Place("/teams", N_("Teams"), "users", "jobs.read", ADMINISTRATION, needs_teams=True),
     Place("/approvals", N_("Approvals"), "check", "jobs.read", ADMINISTRATION, needs_teams=True),
     Place("/quotas", N_("Quotas"), "activity", "jobs.read", ADMINISTRATION, needs_teams=True),
+    Place("/usage", N_("Usage"), "chart-line", "jobs.read", ADMINISTRATION, needs_teams=True),
     Place("/admin/tokens", N_("API tokens"), "key", "admin.tokens", ADMINISTRATION, key="k"),
     Place("/admin/audit", N_("Audit"), "scroll-text", "admin.audit", ADMINISTRATION, key="a"),
     Place("/admin/settings", N_("Settings"), "settings", "admin.limits", ADMINISTRATION, key="s"),

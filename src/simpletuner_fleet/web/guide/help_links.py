@@ -17,6 +17,7 @@ HELP = {
     "/admin/users": "enterprise#people-and-roles",
     "/teams": "enterprise#teams-quotas-and-approvals",
     "/quotas": "enterprise#teams-quotas-and-approvals",
+    "/usage": "enterprise#money",
     "/approvals": "enterprise#teams-quotas-and-approvals",
     "/admin/tokens": "enterprise#tokens-for-programs",
     "/admin/audit": "enterprise#audit-log",

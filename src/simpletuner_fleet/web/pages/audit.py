@@ -31,6 +31,8 @@ EVENT_GROUPS = {
     "user": N_("Users"),
     "team": N_("Teams"),
     "quota": N_("Quotas"),
+    "price": N_("Prices"),
+    "currency": N_("Currency"),
     "approval_rule": N_("Approvals"),
     "notification": N_("Notifications"),
     "limits": N_("Limits"),

@@ -182,6 +182,8 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             owner=owner,
             saved_by=saved_by,
             attempt=info.attempt,
+            cost=info.cost,
+            currency=fleet.organisation.prices.currency,
             checkpoint_step=info.checkpoint_step,
             sentence=state_sentence(info),
             target=target_name(current(), info.job.requires.target),

@@ -22,6 +22,7 @@ from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, current, ngettext
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, reason_text
 from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.languages.estimates import estimate_texts
 from simpletuner_fleet.orchestrator import submit, trainer_options
 from simpletuner_fleet.orchestrator.configs import bundle_of
 from simpletuner_fleet.orchestrator.submit import Submitted
@@ -96,6 +97,8 @@ class Outlook(Struct, frozen=True, kw_only=True):
     matches: str
     reason: str
     then: list[str]
+    cost: list[str]
+    """What it would cost, then how sure that is; empty where no price is known."""
     funnel: list[tuple[int, str]]
     fixes: list[str]
     no_workers: bool
@@ -298,6 +301,7 @@ def outlook(result: Submitted) -> Outlook:
         ),
         reason=_reason(result, free),
         then=_what_happens(result, possible),
+        cost=estimate_texts(result.estimate) if result.estimate else [],
         funnel=funnel_texts(words, fleet.funnel) if fleet and not result.would_start_now else [],
         fixes=fix_texts(words, why) if why else [],
         no_workers=why is not None and why.code is Code.NO_WORKERS,

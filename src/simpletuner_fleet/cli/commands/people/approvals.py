@@ -9,6 +9,12 @@ RULE = (
     argument("name", metavar="NAME"),
     argument("--gpus-over", read=values.count, metavar="N", help="Jobs of more GPUs"),
     argument("--hours-over", type=float, metavar="H", help="Jobs with a longer time limit, or none"),
+    argument(
+        "--cost-over",
+        read=values.money,
+        metavar="AMOUNT",
+        help="Jobs that may cost more, by their estimate, or of which nobody can say",
+    ),
     argument("--gpu", metavar="GLOB", help="Jobs that can run on such GPUs alone; others are kept off them"),
     switch("--first-job", help="Jobs of people who have completed none yet"),
     argument("--config-glob", metavar="GLOB", help="Jobs of configs with such names"),

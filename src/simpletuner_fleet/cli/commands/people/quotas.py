@@ -4,13 +4,13 @@ from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated
 from simpletuner_fleet.settings import values
 
 KINDS = (
-    *("running_jobs", "gpus", "gpu_hours_day", "gpu_hours_month", "jobs_per_hour"),
-    "stored_bytes",
+    *("running_jobs", "gpus", "gpu_hours_day", "gpu_hours_month", "money_day", "money_month"),
+    *("jobs_per_hour", "stored_bytes"),
 )
 ACTIONS = ("warn", "wait", "refuse", "approve")
 """By their words, for the core's own types would make every command load more."""
 QUOTA = argument("id", metavar="ID")
-CEILING = argument("ceiling", type=float, metavar="N")
+CEILING = argument("ceiling", metavar="N", help="Of money an amount, for example 500.00")
 ACTION = argument("--action", choices=ACTIONS, help="What happens at the ceiling (default: wait)")
 WARN_AT = argument("--warn-at", type=float, metavar="SHARE", help="Say so from this share on (default: 0.8)")
 CREATE = (
@@ -31,6 +31,7 @@ QUOTAS = Noun(
     (
         Verb("mine", "Show what you have used and what is left"),
         Verb("list", "List all quotas"),
+        Verb("budgets", "Show budgets: what was spent, what is left, and where it is going"),
         Verb("create", "Set a quota: of one, of each, or of all together", CREATE),
         Verb("set", "Change a quota's ceiling, or what happens there", (QUOTA, CEILING, ACTION, WARN_AT)),
         Verb("delete", "Take a quota away", (QUOTA,)),

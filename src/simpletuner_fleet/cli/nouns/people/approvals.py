@@ -13,9 +13,9 @@ from simpletuner_fleet.languages import _
 
 APPROVALS = "/api/approvals"
 RULES = f"{APPROVALS}/rules"
-OPTIONS = {"config": "config_glob"}
+OPTIONS = {"config": "config_glob", "cost_over_micros": "cost_over"}
 """Where the option has another name than the field."""
-CONDITIONS = ("gpus_over", "hours_over", "gpu", "first_job", "config", "trainer", "team")
+CONDITIONS = ("gpus_over", "hours_over", "cost_over_micros", "gpu", "first_job", "config", "trainer", "team")
 
 
 def _votes(approval: dict[str, Any]) -> str:

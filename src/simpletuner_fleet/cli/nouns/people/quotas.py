@@ -3,25 +3,44 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import ExitCode
-from simpletuner_fleet.cli.frame.output import Output, field
+from simpletuner_fleet.cli.frame.amounts import known_money, money
+from simpletuner_fleet.cli.frame.errors import ExitCode, usage
+from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
 
 QUOTAS = "/api/quotas"
 LIST = (
     field("id"),
     field("kind"),
     field("whose"),
-    field("ceiling"),
+    Column("CEILING", lambda quota: _amount(quota, "ceiling")),
     field("action"),
     field("warn_at", "WARN AT"),
 )
 MINE = (
-    *(field("id"), field("kind"), field("whose"), field("used"), field("left"), field("ceiling")),
+    *(field("id"), field("kind"), field("whose")),
+    *(
+        Column("USED", lambda quota: _used(quota)),
+        Column("LEFT", lambda quota: _amount(quota, "left")),
+        Column("CEILING", lambda quota: _amount(quota, "ceiling")),
+    ),
     *(field("action", goes=1), field("frees_at", "FREES")),
 )
+
+
+def _amount(quota: dict[str, Any], name: str) -> Any:
+    unit = quota.get("unit")
+    return money(quota[name], str(unit)) if unit else quota[name]
+
+
+def _used(quota: dict[str, Any]) -> Any:
+    unit = quota.get("unit")
+    return (
+        known_money(quota["used"], str(unit), at_least=bool(quota.get("at_least"))) if unit else quota["used"]
+    )
 
 
 def mine(args: argparse.Namespace) -> int:
@@ -41,7 +60,8 @@ def create(args: argparse.Namespace) -> int:
     scope, subject = next(
         ((scope, one) for scope, one in named.items() if one), ("each" if args.each else "all", "")
     )
-    body = {"kind": args.kind, "scope": scope, "subject": subject, "ceiling": args.ceiling, **_more(args)}
+    ceiling = _ceiling(args.kind, args.ceiling)
+    body = {"kind": args.kind, "scope": scope, "subject": subject, "ceiling": ceiling, **_more(args)}
     with connected(args) as api:
         Output(args).item(api.post(QUOTAS, body), LIST)
     return ExitCode.OK
@@ -49,7 +69,8 @@ def create(args: argparse.Namespace) -> int:
 
 def set_(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        body = {"ceiling": args.ceiling, **_more(args)}
+        kinds = {one["id"]: one["kind"] for one in api.items(QUOTAS, "quotas", lookup=True)}
+        body = {"ceiling": _ceiling(str(kinds.get(args.id, "")), args.ceiling), **_more(args)}
         Output(args).item(api.patch(f"{QUOTAS}/{segment(args.id)}", body), LIST)
     return ExitCode.OK
 
@@ -59,6 +80,38 @@ def delete(args: argparse.Namespace) -> int:
         api.delete(f"{QUOTAS}/{segment(args.id)}")
         Output(args).say(_("the quota %(id)s is taken away", id=args.id))
     return ExitCode.OK
+
+
+def budgets(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        answer = api.page("/api/budgets", "budgets")
+        Output(args).items("budgets", answer["budgets"], _budget(str(answer["currency"])), id_field="quota")
+    return ExitCode.OK
+
+
+def _budget(currency: str) -> tuple[Column, ...]:
+    def spent(budget: dict[str, Any]) -> str | None:
+        return known_money(budget["spent_micros"], currency, at_least=budget["at_least"])
+
+    return (
+        *(field("quota"), field("kind"), Column("WHOSE", lambda one: one["account"] or one["whose"])),
+        Column("SPENT", spent, right=True),
+        Column("OF", lambda one: money(one["ceiling_micros"], currency), right=True),
+        Column("FORECAST", lambda one: money(one["forecast_micros"], currency), right=True),
+        Column("ROUGH", lambda one: one["forecast_is_rough"], goes=2),
+        *(field("reached_at", "REACHED", goes=1), field("action", goes=3)),
+    )
+
+
+def _ceiling(kind: str, text: str) -> int | float:
+    try:
+        return values.money(text) if kind.startswith("money") else float(text)
+    except ValueError:
+        raise usage(
+            _("'%(word)s' is not a ceiling", word=text),
+            _("expected a number, or of money an amount such as 500.00"),
+            "simpletuner quotas create money_month 500.00 --team vision",
+        ) from None
 
 
 def _more(args: argparse.Namespace) -> dict[str, Any]:

@@ -82,6 +82,8 @@ class RuleBody(Struct, kw_only=True, forbid_unknown_fields=True):
     name: Name
     gpus_over: Count | None = None
     hours_over: Seconds | None = None
+    cost_over_micros: Count | None = None
+    """In millionths of the currency's unit, by the estimate; a job of which nobody can say is over."""
     gpu: Name = ""
     first_job: bool = False
     config: Name = ""

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.audit import AuditEntry, Problem
 from simpletuner_fleet.core.bounds import Count
+from simpletuner_fleet.core.cells import harmless_cell
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import deps_of
@@ -25,7 +26,6 @@ PERMISSION = "admin.audit"
 
 
 COLUMNS = ("id", "at", "event_type", "actor", "actor_id", "ip", "target_type", "target_id", "details", "hash")
-FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class AuditWhere(Struct, kw_only=True):
@@ -134,12 +134,7 @@ def _cells(entry: AuditEntry) -> list[str]:
         msgspec.json.encode(entry.details).decode(),
         entry.hash,
     )
-    return [_harmless(cell) for cell in cells]
-
-
-def _harmless(cell: str) -> str:
-    """A name that somebody chose must not be a formula in a spreadsheet."""
-    return f"'{cell}" if cell.startswith(FORMULA_BEGINS) else cell
+    return [harmless_cell(cell) for cell in cells]
 
 
 async def stats(call: Call[None]) -> AuditStats:

@@ -6,8 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Name
-from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind, QuotaStanding, whose
+from simpletuner_fleet.core.people.quotas import OF_MONEY, Quota, QuotaBook, QuotaKind, QuotaStanding, whose
 from simpletuner_fleet.core.placement.usage import UseLedger, person, team
+from simpletuner_fleet.engine.organisation import Organisation
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
@@ -27,9 +28,12 @@ class QuotaView(Struct, kw_only=True):
     subject: str
     whose: str
     """The owner by name."""
-    ceiling: float
+    ceiling: int | float
+    """Of money in millionths of the currency's unit."""
     action: str
     warn_at: float
+    unit: str = ""
+    """The currency, where it is money."""
 
 
 class QuotasView(Struct):
@@ -37,10 +41,12 @@ class QuotasView(Struct):
 
 
 class StandingView(QuotaView, kw_only=True):
-    used: float
-    left: float
+    used: int | float
+    left: int | float
     frees_at: str | None
     """When some of it comes back by itself; null: when a job ends, or something stored is deleted."""
+    at_least: bool
+    """Of money: some was used at a price that nobody knows, and is not in it."""
 
 
 class OwnQuotasView(Struct):
@@ -56,8 +62,7 @@ class QuotaChangeBody(QuotaChange, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 async def list_quotas(call: Call[None]) -> QuotasView:
-    organisation = deps_of(call).fleet.organisation
-    return QuotasView([QuotaView(**_fields(quota, organisation.names)) for quota in organisation.quotas])
+    return QuotasView([_view(call, quota) for quota in deps_of(call).fleet.organisation.quotas])
 
 
 async def own_quotas(call: Call[None]) -> OwnQuotasView:
@@ -90,12 +95,13 @@ async def standings(call: Call[Any]) -> list[StandingView]:
             seen[quota.id, account] = book.standing(quota, account, now)
     return [
         StandingView(
-            **_fields(one.quota, organisation.names),
+            **_fields(one.quota, organisation),
             used=stored.get(account, 0.0) if one.quota.kind is QuotaKind.STORED_BYTES else one.used,
             left=max(0.0, one.quota.ceiling - stored.get(account, 0.0))
             if one.quota.kind is QuotaKind.STORED_BYTES
             else one.left,
             frees_at=rfc3339(one.frees_at),
+            at_least=one.at_least,
         )
         for (_, account), one in seen.items()
     ]
@@ -112,19 +118,20 @@ def _stored(view: View, known: Iterable[Quota], owner: str, teams: Iterable[str]
 
 
 def _view(call: Call[Any], quota: Quota) -> QuotaView:
-    return QuotaView(**_fields(quota, deps_of(call).fleet.organisation.names))
+    return QuotaView(**_fields(quota, deps_of(call).fleet.organisation))
 
 
-def _fields(quota: Quota, names: dict[str, str]) -> dict[str, Any]:
+def _fields(quota: Quota, organisation: Organisation) -> dict[str, Any]:
     return {
         "id": quota.id,
         "kind": quota.kind,
         "scope": quota.scope,
         "subject": quota.subject,
-        "whose": whose(quota, names),
+        "whose": whose(quota, organisation.names),
         "ceiling": quota.ceiling,
         "action": quota.action,
         "warn_at": quota.warn_at,
+        "unit": organisation.prices.currency if quota.kind in OF_MONEY else "",
     }
 
 

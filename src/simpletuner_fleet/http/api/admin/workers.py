@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from simpletuner_fleet.core.bounds import FreeText, Seconds
+from simpletuner_fleet.core.bounds import Count, FreeText, Seconds
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.money.prices import gpu_price
 from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuPoint
 from simpletuner_fleet.http.api.admin.connection_commands import (
@@ -73,8 +74,12 @@ class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChangeWorkerBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    labels: dict[FreeText, FreeText]
+    """What is left out stays as it is."""
+
+    labels: dict[FreeText, FreeText] | UnsetType = UNSET
     """These replace all labels: what is left out is removed."""
+    price_micros: Count | UnsetType | None = UNSET
+    """What an hour of one of its GPUs costs, in millionths of the currency's unit; null: nobody says so of this worker."""
 
 
 async def list_workers(call: Call[None]) -> WorkerListView:
@@ -136,7 +141,11 @@ async def resume(call: Call[None]) -> WorkerView:
 
 
 async def change_worker(call: Call[ChangeWorkerBody]) -> WorkerView:
-    await administer.set_labels(deps_of(call).fleet, call.path["id"], call.body.labels, call.actor)
+    fleet, worker_id, body = deps_of(call).fleet, call.path["id"], call.body
+    if body.labels is not UNSET:
+        await administer.set_labels(fleet, worker_id, body.labels, call.actor)
+    if body.price_micros is not UNSET:
+        await administer.set_price(fleet, worker_id, body.price_micros, call.actor)
     return await get_worker(call)
 
 
@@ -155,7 +164,11 @@ def _label(text: str) -> tuple[str, str]:
 def _shown(call: Call[Any], seen: read_models.SeenWorker) -> WorkerView:
     fleet = deps_of(call).fleet
     worker = with_newest_heartbeat(fleet, seen.worker)
-    return worker_view(worker, seen.held, fleet.policy, fleet.clock.now(), seen.gpu_holders)
+    shown = worker_view(worker, seen.held, fleet.policy, fleet.clock.now(), seen.gpu_holders)
+    prices = fleet.organisation.prices
+    known = {price for gpu in worker.gpus if (price := gpu_price(prices, worker, gpu)) is not None}
+    shown.effective_price_micros = known.pop() if len(known) == 1 else None
+    return shown
 
 
 def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
@@ -221,7 +234,7 @@ ROUTES = [
         PERMISSION,
         ChangeWorkerBody,
         WorkerView,
-        "Set a worker's labels",
+        "Set a worker's labels, or what its GPUs cost",
         tags=TAGS,
     ),
     Route(

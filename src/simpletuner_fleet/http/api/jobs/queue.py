@@ -18,6 +18,7 @@ from simpletuner_fleet.core.jobs.submit_request import (
     SubmitRequest,
     Submitter,
 )
+from simpletuner_fleet.core.money.estimate import Estimate
 from simpletuner_fleet.http.api.admin.approvals import NoteBody, voter_for
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, refuse_job_of_another
@@ -63,6 +64,8 @@ class SubmitAnswer(Struct, kw_only=True):
     """In a dry run, how many workers could ever take the job."""
     idle_workers: int | UnsetType = UNSET
     """In a dry run, how many of them have room for it now."""
+    estimate: Estimate | None = None
+    """In a dry run, what the job would cost and how sure that is; null where no price is known."""
     quotas: list[dict[str, Any]] = []
     """Quotas that are nearly or wholly used: which, whose, how much of it, and when some comes back."""
 
@@ -116,6 +119,7 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         would_start_now=UNSET if submitted.would_start_now is None else submitted.would_start_now,
         matching_workers=submitted.fleet.possible if submitted.fleet else UNSET,
         idle_workers=submitted.fleet.free if submitted.fleet else UNSET,
+        estimate=submitted.estimate,
         quotas=submitted.quotas,
     )
 
@@ -173,7 +177,8 @@ async def reject(call: Call[RejectBody | None]) -> WholeJobView:
 async def current(call: Call[Any], job: Job | None = None) -> WholeJobView:
     """The job as it is after the act, told as everywhere else."""
     seen = await read_models.one_job(deps_of(call).fleet, job.id if job else call.path["id"])
-    return whole_job_view(shown(seen), seen.publication)
+    fleet = deps_of(call).fleet
+    return whole_job_view(shown(seen), seen.publication, seen.cost, fleet.organisation.prices.currency)
 
 
 def shown(seen: read_models.SeenJob) -> JobView:

@@ -1,7 +1,7 @@
 // Forms and buttons that speak to the JSON API: data-api="POST /api/…".
 //   data-then   refresh | go:/path/{field} | leave | event:name | close  (what follows success; several with a blank between)
 //   data-body   JSON that is sent as it is; a form adds its fields by name: dots nest, data-type says int, float, bool,
-//               json, lines, pairs (key=value, by line or comma), pair-lines (by line), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
+//               amount (money, sent in millionths), json, lines, pairs (key=value, by line or comma), pair-lines (by line), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { refresh } from "./live.js";
@@ -40,13 +40,20 @@ export async function call(method, path, body) {
   return told;
 }
 
+// Money is sent in whole millionths, made from the digits themselves: no float is in between.
+function millionths(text) {
+  const digits = /^(\d+)(?:\.(\d{1,6}))?$/.exec(text.trim());
+  return digits ? Number(digits[1]) * 1_000_000 + Number((digits[2] || "").padEnd(6, "0")) : text;
+}
+
 function typed(field) {
   const { type } = field.dataset;
   if (field.type === "checkbox") return field.checked;
   const text = field.value;
   if (text === "" && field.dataset.empty === "null") return null;
   if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" || type === "words" ? [] : type === "pairs" || type === "pair-lines" ? {} : undefined;
-  if (type === "int" || type === "float") return Number(text);
+  if (type === "amount" || (type === "ceiling" && field.form.elements.kind.value.startsWith("money"))) return millionths(text);
+  if (type === "int" || type === "ceiling" || type === "float") return Number(text);
   if (type === "bool") return text === "true";
   if (type === "json") return JSON.parse(text);
   if (type === "words") return text.split(/[\s,]+/).filter(Boolean);

@@ -1,0 +1,66 @@
+"""Looks at quotas of hours and money now and then, and writes into the log which are nearly used or reached, once."""
+
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.people.quota_news import WATCHED, KnownLevel, QuotaLevel, level_of, quota_news
+from simpletuner_fleet.core.people.quotas import QuotaBook, QuotaStanding, quota_params
+from simpletuner_fleet.core.placement.usage import person, team
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+
+KNOWN = "quotas.told"
+"""The setting that says of which quotas people were told already."""
+LOOK_S = 30.0
+
+
+async def watch_quotas(fleet: Fleet) -> None:
+    """Costs nothing where there is no such quota."""
+    now = fleet.clock.now()
+    if abs(now - fleet.quotas_looked_at) < LOOK_S:
+        return
+    fleet.quotas_looked_at = now
+    if any(quota.kind in WATCHED for quota in fleet.organisation.quotas):
+        await fleet.act(_look)
+
+
+def _look(transaction: Transaction) -> None:
+    book = transaction.index.roster.book
+    if book is None:
+        return
+    stored = transaction.tx.setting(KNOWN)
+    known = msgspec.json.decode(stored, type=dict[str, KnownLevel]) if stored else {}
+    standings = [
+        book.standing(quota, account, transaction.now)
+        for quota in book.quotas
+        if quota.kind in WATCHED
+        for account in book.accounts_of(quota)
+    ]
+    news, after = quota_news(standings, known)
+    for standing in news:
+        transaction.record(_event(book, standing))
+    if after != known:
+        transaction.tx.put_setting(KNOWN, msgspec.json.encode(after).decode())
+
+
+def _event(book: QuotaBook, standing: QuotaStanding) -> Event:
+    reached = level_of(standing) is QuotaLevel.REACHED
+    params = quota_params(book, standing)
+    said: dict[str, Any] = {name: params[name] for name in ("kind", "whose", "used", "ceiling")}
+    return Event(
+        type=EventType.QUOTA_REACHED if reached else EventType.QUOTA_NEARLY_USED,
+        actor=ORCHESTRATOR,
+        target_type="quota",
+        target_id=standing.quota.id,
+        details={**said, **_whose_account(standing.account), "why": f"{said['used']} / {said['ceiling']}"},
+    )
+
+
+def _whose_account(account: str) -> dict[str, str]:
+    """Who is told: the person, or the leads of the team; of all together, those who are told of everybody's."""
+    for kind, prefix in (("owner", person("")), ("team", team(""))):
+        if account.startswith(prefix):
+            return {kind: account.removeprefix(prefix)}
+    return {}
