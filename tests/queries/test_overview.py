@@ -108,7 +108,8 @@ async def test_the_line_is_counted_by_reason_and_its_first_are_shown() -> None:
         ),
     )
     line = (await overview.look(fleet, None)).line
-    assert line and (line.waiting, line.by_reason, line.oldest_at) == (5, {"GPU_COUNT_TOO_LARGE": 5}, 101.0)
+    assert line
+    assert (line.waiting, line.by_reason, line.oldest_at) == (5, {"GPU_COUNT_TOO_LARGE": 5}, 101.0)
     assert [one.job.id for one in line.first] == ["j_1", "j_2", "j_3"]
 
 
@@ -120,13 +121,15 @@ def of_another_kind(number: int) -> Callable[[Tx], object]:
 async def test_more_kinds_of_waiting_jobs_than_are_asked_are_counted_as_the_least_there_is() -> None:
     there = await fleet_of(*(of_another_kind(number) for number in range(1, MOST_GROUPS + 1)))
     line = (await overview.look(there, None)).line
-    assert line and (sum(line.by_reason.values()), line.at_least) == (MOST_GROUPS, False)
+    assert line
+    assert (sum(line.by_reason.values()), line.at_least) == (MOST_GROUPS, False)
     await there.store.write(of_another_kind(MOST_GROUPS + 1))
     await there.store.write(lambda tx: tx.add_job(job(900, class_id="c_1", created_at=0.5), BUNDLE))
     seen = await overview.look(there, None)
     stats = await queue_stats(there)
     found = await finding.find(there, JobSearch(reason="impossible"), lambda text, _: None, limit=5)
-    assert seen.line and (seen.line.waiting, seen.line.at_least) == (MOST_GROUPS + 2, True)
+    assert seen.line
+    assert (seen.line.waiting, seen.line.at_least) == (MOST_GROUPS + 2, True)
     assert (stats.reasons_counted, stats.reasons_at_least) == (MOST_GROUPS + 1, True)
     assert found.at_least
 

@@ -10,6 +10,7 @@ HELP = {
     "/compare": "submit-a-job#watch-it",
     "/configs": "submit-a-job#save-a-config",
     "/fleet": "troubleshooting#a-job-waits",
+    "/notifications": "notifications",
     "/admin/workers": "add-a-worker",
     "/admin/workers/{id}": "troubleshooting#a-worker-goes-offline",
     "/admin/workers/create": "add-a-worker#create-it",

@@ -8,3 +8,6 @@ import "./keys.js";
 import "./palette.js";
 import "./live.js";
 import "./told.js";
+
+// In a narrow window the tabs scroll sideways: the one that is open is in sight.
+document.querySelector(".tabs [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
