@@ -68,11 +68,11 @@ def test_gpus_of_one_kind_are_counted_by_what_one_could_do_with_them() -> None:
     assert largest_start(workers, occupancy) == 3
 
 
-def test_a_worker_that_takes_no_second_job_has_no_free_gpu() -> None:
+def test_a_worker_that_takes_no_second_job_has_no_free_gpu_and_those_nobody_holds_are_not_in_use() -> None:
     workers = [connected(1, gpus=gpus(4), max_jobs=1)]
     occupancy = {"w_1": Occupancy(1, frozenset({"GPU-A100-0"}))}
     (kind,) = gpu_kinds(workers, occupancy)
-    assert (kind.free, kind.busy) == (0, 4)
+    assert (kind.free, kind.busy, kind.away) == (0, 1, 3)
     assert largest_start(workers, occupancy) == 0
 
 

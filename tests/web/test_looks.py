@@ -45,7 +45,7 @@ async def test_colours_of_the_system_leave_every_status_in_words(fleet: Console,
         assert all(any(char.isalpha() for char in text) for text in texts), path
 
 
-@pytest.mark.parametrize("size", [FOUR_K, (1920, 1080), (720, 800)])
+@pytest.mark.parametrize("size", [FOUR_K, (1000, 800), (720, 800)])
 async def test_a_window_of_any_width_is_filled_and_never_scrolled_sideways(
     fleet: Console, page_as: Pages, size: tuple[int, int]
 ) -> None:

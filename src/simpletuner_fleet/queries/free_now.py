@@ -24,7 +24,7 @@ class GpuKind(Struct, frozen=True, kw_only=True):
     free: int
     busy: int
     away: int
-    """Draining, offline or unusable."""
+    """Draining, offline, unusable, or held by nobody on a worker that takes no more jobs at a time."""
 
 
 class FreeNow(Struct, frozen=True, kw_only=True):
@@ -85,9 +85,7 @@ def gpu_kinds(workers: Sequence[Worker], occupancy: Mapping[str, Occupancy]) -> 
 def _place(worker: Worker, gpu: Gpu, held: Occupancy, full: bool) -> int:
     if gpu.uuid in held.gpus:
         return 1
-    if not in_service(worker) or gpu.unusable:
-        return 2
-    return 1 if full else 0
+    return 2 if full or gpu.unusable or not in_service(worker) else 0
 
 
 def largest_start(workers: Sequence[Worker], occupancy: Mapping[str, Occupancy]) -> int:

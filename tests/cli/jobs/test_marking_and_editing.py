@@ -1,12 +1,13 @@
 """`jobs tag`, `note`, `act`, `edit` and `pin`, against an orchestrator in this process."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.ports import StoredManifest
+from simpletuner_fleet.ports import StoredManifest, Tx
 from tests.cli.conftest import Result, Run
 from tests.http.api_kit import ADMIN, GPU_CONFIG, Running, orchestrator
 
@@ -82,6 +83,10 @@ async def test_a_waiting_job_is_edited_and_an_ended_one_is_not(said: Asked) -> N
         assert (await running.job(job_id))["requires"]["gpus"] == 3
 
 
+def _add(manifest: StoredManifest, tx: Tx) -> None:
+    tx.add_manifest(manifest)
+
+
 async def test_a_checkpoint_is_pinned_by_its_step_and_one_that_is_not_there_says_where_to_look(
     said: Asked,
 ) -> None:
@@ -104,7 +109,8 @@ async def test_a_checkpoint_is_pinned_by_its_step_and_one_that_is_not_there_says
             worker_name="gpu-1",
         )
         later = replace(plain, id="m_2", name="checkpoint-200", step=200)
-        await running.fleet.store.write(lambda tx: [tx.add_manifest(one) for one in (plain, later)])
+        for one in (plain, later):
+            await running.fleet.store.write(partial(_add, one))
         pinned = await said(running, "pin", job_id, "100")
         assert pinned.code == 0, pinned.err
         assert f"the checkpoint of step 100 of {job_id} is pinned" in pinned.err
