@@ -76,6 +76,13 @@ async def test_a_waiting_job_is_edited_in_place_and_a_checkpoint_pinned_and_fork
     assert (job["requires"]["gpus"], job["requires"]["worker_labels"]) == (9, {"rack": "r7"})
 
     await stage.machine()
+    too_large = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", gpus=16)
+    await visit(page, f"/jobs/{too_large}")
+    await page.locator("#now-with").get_by_role("button", name="Use this").first.click()
+    await expect(page.locator("#now-with")).to_have_count(0)
+    assert (await stage.running.job(too_large))["worker_id"]
+
+    await stage.machine("gpu-2")
     work = await stage.begin(name="cats")
     await work.checkpoint(100)
     await visit(page, f"/jobs/{work.job_id}/checkpoints")
