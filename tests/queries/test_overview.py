@@ -127,11 +127,11 @@ async def test_more_kinds_of_waiting_jobs_than_are_asked_are_counted_as_the_leas
     await there.store.write(lambda tx: tx.add_job(job(900, class_id="c_1", created_at=0.5), BUNDLE))
     seen = await overview.look(there, None)
     stats = await queue_stats(there)
-    found = await finding.find(there, JobSearch(reason="impossible"), lambda text, _: None, limit=5)
+    page = await finding.find(there, JobSearch(reason="impossible"), lambda text, _: None, limit=5)
     assert seen.line
     assert (seen.line.waiting, seen.line.at_least) == (MOST_GROUPS + 2, True)
     assert (stats.reasons_counted, stats.reasons_at_least) == (MOST_GROUPS + 1, True)
-    assert found.at_least
+    assert page.at_least
 
 
 async def test_somebody_is_told_of_the_own_jobs_alone_and_of_machines_only_if_they_look_after_them() -> None:

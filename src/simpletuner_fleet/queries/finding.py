@@ -61,8 +61,8 @@ async def find(
 
     def look(view: View) -> FoundJobs:
         where, more = _read(view, search, read_moment, now, standing)
-        found = page_of_jobs(view, where, order, place, limit, now, standing)
-        return replace(found, at_least=more)
+        page = page_of_jobs(view, where, order, place, limit, now, standing)
+        return replace(page, at_least=more)
 
     return await fleet.read(look)
 

@@ -52,9 +52,9 @@ async def test_an_act_on_all_matching_tells_their_number_first_and_does_it_for_t
 ) -> None:
     async with orchestrator() as running:
         ids = await waiting(running, "cats", "cats", "dogs")
-        told = await said(running, "act", "cancel", "--find", "cats")
-        assert told.code == 0, told.err
-        assert "2 jobs match; nothing was changed" in told.err
+        first = await said(running, "act", "cancel", "--find", "cats")
+        assert first.code == 0, first.err
+        assert "2 jobs match; nothing was changed" in first.err
         assert (await running.job(ids[0]))["status"] == "queued"
         stale = await said(running, "act", "cancel", "--find", "cats", "--yes", "3")
         assert stale.code != 0

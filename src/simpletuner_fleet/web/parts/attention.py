@@ -17,10 +17,10 @@ class Attention(Struct, frozen=True, kw_only=True):
 
 def attention(need: Need, owner: str | None) -> Attention:
     """`owner` is whose jobs it is about, None for everybody's."""
-    told = _untold(need) if need.kind == "endpoints_failing" else _of_the_fleet(need)
-    text = _("%(sentence)s (at least)", sentence=told.text) if need.at_least else told.text
-    mine = "&mine=true" if owner is not None and told.href.startswith("/jobs?") else ""
-    return replace(told, text=text, href=told.href + mine)
+    about = _untold(need) if need.kind == "endpoints_failing" else _of_the_fleet(need)
+    text = _("%(sentence)s (at least)", sentence=about.text) if need.at_least else about.text
+    mine = "&mine=true" if owner is not None and about.href.startswith("/jobs?") else ""
+    return replace(about, text=text, href=about.href + mine)
 
 
 def _untold(need: Need) -> Attention:

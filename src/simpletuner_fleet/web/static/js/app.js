@@ -10,4 +10,5 @@ import "./live.js";
 import "./told.js";
 
 // In a narrow window the tabs scroll sideways: the one that is open is in sight.
-document.querySelector(".tabs [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+const open = document.querySelector(".tabs [aria-current=page]");
+if (open) open.parentElement.scrollLeft += open.getBoundingClientRect().right - open.parentElement.getBoundingClientRect().right + 16;
