@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.jobs.finding import JobSearch
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, Outcome, Requirements, Results
 from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.core.placement.matching import Occupancy
@@ -14,8 +15,11 @@ from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.ports import Tx
-from simpletuner_fleet.queries import overview
-from simpletuner_fleet.queries.overview import DAY_S, gpu_kinds, largest_start
+from simpletuner_fleet.queries import finding, last_day, overview
+from simpletuner_fleet.queries.explainer import MOST_GROUPS
+from simpletuner_fleet.queries.free_now import gpu_kinds, largest_start
+from simpletuner_fleet.queries.last_day import DAY_S
+from simpletuner_fleet.queries.read_models import queue_stats
 from simpletuner_fleet.store import MemoryStore
 from tests.store.samples import BUNDLE, attempt, job, worker
 
@@ -64,11 +68,11 @@ def test_gpus_of_one_kind_are_counted_by_what_one_could_do_with_them() -> None:
     assert largest_start(workers, occupancy) == 3
 
 
-def test_a_worker_that_takes_no_second_job_has_no_free_gpu() -> None:
+def test_a_worker_that_takes_no_second_job_has_no_free_gpu_and_those_nobody_holds_are_not_in_use() -> None:
     workers = [connected(1, gpus=gpus(4), max_jobs=1)]
     occupancy = {"w_1": Occupancy(1, frozenset({"GPU-A100-0"}))}
     (kind,) = gpu_kinds(workers, occupancy)
-    assert (kind.free, kind.busy) == (0, 4)
+    assert (kind.free, kind.busy, kind.away) == (0, 1, 3)
     assert largest_start(workers, occupancy) == 0
 
 
@@ -104,8 +108,42 @@ async def test_the_line_is_counted_by_reason_and_its_first_are_shown() -> None:
         ),
     )
     line = (await overview.look(fleet, None)).line
+    assert line
     assert (line.waiting, line.by_reason, line.oldest_at) == (5, {"GPU_COUNT_TOO_LARGE": 5}, 101.0)
     assert [one.job.id for one in line.first] == ["j_1", "j_2", "j_3"]
+
+
+def of_another_kind(number: int) -> Callable[[Tx], object]:
+    asked = Requirements(gpus=9, labels=(("rack", f"r{number}"),))
+    return lambda tx: tx.add_job(job(number, requires=asked, class_id=f"c_{number}"), BUNDLE)
+
+
+async def test_more_kinds_of_waiting_jobs_than_are_asked_are_counted_as_the_least_there_is() -> None:
+    there = await fleet_of(*(of_another_kind(number) for number in range(1, MOST_GROUPS + 1)))
+    line = (await overview.look(there, None)).line
+    assert line
+    assert (sum(line.by_reason.values()), line.at_least) == (MOST_GROUPS, False)
+    await there.store.write(of_another_kind(MOST_GROUPS + 1))
+    await there.store.write(lambda tx: tx.add_job(job(900, class_id="c_1", created_at=0.5), BUNDLE))
+    seen = await overview.look(there, None)
+    stats = await queue_stats(there)
+    page = await finding.find(there, JobSearch(reason="impossible"), lambda text, _: None, limit=5)
+    assert seen.line
+    assert (seen.line.waiting, seen.line.at_least) == (MOST_GROUPS + 2, True)
+    assert (stats.reasons_counted, stats.reasons_at_least) == (MOST_GROUPS + 1, True)
+    assert page.at_least
+
+
+async def test_somebody_is_told_of_the_own_jobs_alone_and_of_machines_only_if_they_look_after_them() -> None:
+    away = {"connection": Connection.OFFLINE, "chosen_type": WorkerType.PERSISTENT}
+    fleet = await fleet_of(
+        lambda tx: tx.add_worker(connected(1, **away)),
+        lambda tx: tx.add_job(job(1, state=JobState.FAILED, finished_at=NOW, owner="u_anna"), BUNDLE),
+        lambda tx: tx.add_job(job(2, state=JobState.FAILED, finished_at=NOW, owner="u_ben"), BUNDLE),
+        lambda tx: tx.add_job(job(3, requires=Requirements(gpus=64), owner="u_ben"), BUNDLE),
+    )
+    seen = await overview.look(fleet, "u_anna", machines=False)
+    assert [(need.kind, need.count) for need in seen.needs] == [("jobs_failed", 1)]
 
 
 async def test_mine_are_the_jobs_of_one_owner() -> None:
@@ -142,7 +180,7 @@ async def test_a_lane_has_runs_and_spans_of_absence_within_the_last_day() -> Non
         changed(NOW - 10 * HOUR_S, "idle", "offline"),
         changed(NOW - 9 * HOUR_S, "offline", "idle"),
     )
-    (lane,) = await overview.lanes_of(fleet)
+    (lane,) = await last_day.lanes_of(fleet)
     assert [(bar.start, bar.end, bar.outcome) for bar in lane.bars] == [
         (NOW - DAY_S, NOW - 20 * HOUR_S, "lost"),
         (NOW - HOUR_S, NOW, ""),
@@ -153,7 +191,7 @@ async def test_a_lane_has_runs_and_spans_of_absence_within_the_last_day() -> Non
 async def test_a_worker_that_is_away_now_has_been_so_since_it_left() -> None:
     gone = {"connection": Connection.OFFLINE, "offline_since": NOW - 2 * HOUR_S}
     fleet = await fleet_of(lambda tx: tx.add_worker(connected(1, **gone)))
-    (lane,) = await overview.lanes_of(fleet)
+    (lane,) = await last_day.lanes_of(fleet)
     assert lane.away == ((NOW - 2 * HOUR_S, NOW),)
 
 
@@ -177,13 +215,13 @@ async def test_gpu_hours_are_summed_by_owner_for_a_week() -> None:
             )
         ),
     )
-    assert await overview.gpu_hours(fleet) == [("u_anna", 6.0), ("u_ben", 1.0)]
+    assert await last_day.gpu_hours(fleet) == [("u_anna", 6.0), ("u_ben", 1.0)]
 
 
 async def test_a_machine_without_gpus_has_room_for_a_job_that_needs_none() -> None:
     fleet = await fleet_of(lambda tx: tx.add_worker(connected(1)))
     seen = await overview.look(fleet, None)
-    assert (seen.starts_now, seen.room, seen.workers) == (0, True, 1)
+    assert (seen.free.starts_now, seen.free.room, seen.free.workers) == (0, True, 1)
 
 
 async def test_a_worker_whose_results_are_still_on_their_way_is_busy_though_its_place_is_free() -> None:
@@ -203,5 +241,5 @@ async def test_a_worker_whose_results_are_still_on_their_way_is_busy_though_its_
         ),
     )
     seen = await overview.look(fleet, None)
-    assert [lane.status for lane in await overview.lanes_of(fleet)] == ["busy"]
-    assert seen.starts_now == 1
+    assert [lane.status for lane in await last_day.lanes_of(fleet)] == ["busy"]
+    assert seen.free.starts_now == 1

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.web.browser import visit
+from simpletuner_fleet.web.frame.navigation import PLACES
+from tests.web.browser import NARROWEST, Language, visit
 from tests.web.console import Console, Pages
 from tests.web.page_table import page_paths
 
@@ -16,6 +17,10 @@ TRANSITIONS = """
   .filter((one) => getComputedStyle(one).transitionDuration.split(",").some((time) => parseFloat(time) > 0))
   .map((one) => one.outerHTML.slice(0, 120))
 """
+EDGES = """
+(one) => { const box = one.getBoundingClientRect(); return [box.left, box.right, one.scrollWidth - one.clientWidth] }
+"""
+MIDDLE = "(one) => { const box = one.getBoundingClientRect(); return (box.top + box.bottom) / 2 }"
 OVERFLOW = "() => document.scrollingElement.scrollWidth - innerWidth"
 
 
@@ -40,7 +45,7 @@ async def test_colours_of_the_system_leave_every_status_in_words(fleet: Console,
         assert all(any(char.isalpha() for char in text) for text in texts), path
 
 
-@pytest.mark.parametrize("size", [FOUR_K, (1920, 1080), (720, 800)])
+@pytest.mark.parametrize("size", [FOUR_K, (1000, 800), (720, 800)])
 async def test_a_window_of_any_width_is_filled_and_never_scrolled_sideways(
     fleet: Console, page_as: Pages, size: tuple[int, int]
 ) -> None:
@@ -48,3 +53,20 @@ async def test_a_window_of_any_width_is_filled_and_never_scrolled_sideways(
     for path in paths(fleet):
         await visit(page, path)
         assert await page.evaluate(OVERFLOW) <= 0, path
+
+
+@pytest.mark.parametrize("language", ["en", "pt-BR", "hi"])
+async def test_on_a_phone_every_place_is_in_the_bar_or_behind_more_and_none_is_cut_off(
+    fleet: Console, page_as: Pages, language: Language
+) -> None:
+    page = await page_as(fleet, "admin", language=language, size=NARROWEST)
+    await visit(page, "/fleet")
+    await page.locator(".rail .more > summary").click()
+    assert await page.locator(".rail a:visible").count() == len(PLACES)
+    for place in await page.locator(".rail a:visible, .rail summary:visible, .head .tools > :visible").all():
+        left, right, hidden = await place.evaluate(EDGES)
+        assert left >= 0, await place.inner_text()
+        assert right <= NARROWEST[0], await place.inner_text()
+        assert hidden <= 1, await place.inner_text()
+    heights = [await one.evaluate(MIDDLE) for one in await page.locator(".head .tools > :visible").all()]
+    assert max(heights) - min(heights) < 10, heights

@@ -15,7 +15,10 @@ WORKERS, JOBS = 2_000, 20_000
 MOST_CPU_MS = 50.0
 MOST_BYTES = 200_000
 LOOKS = 5
-PAGES = ("/", "/jobs", "/jobs?show=waiting", "/fleet", "/admin/workers")
+PAGES = (
+    *("/", "/fleet", "/admin/workers"),
+    *("/jobs", "/jobs?show=waiting", "/jobs?show=ended&sort=finished"),
+)
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 

@@ -1,6 +1,8 @@
 """Why many jobs wait, told against one snapshot of the fleet."""
 
-from collections.abc import Sequence
+from collections import Counter
+
+from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
@@ -10,7 +12,7 @@ from simpletuner_fleet.core.provisioning.waiting import with_machines
 from simpletuner_fleet.engine.index import held_until, read_limits, roster_of
 from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.engine.standing import FleetStanding
-from simpletuner_fleet.ports import JobFilter, View, WaitingGroup
+from simpletuner_fleet.ports import JobFilter, View
 
 MOST_GROUPS = 500
 """The largest of them are told apart by reason; more kinds of waiting jobs than this nobody can take in anyway."""
@@ -42,10 +44,41 @@ class Explainer:
         return with_machines(explanation, job, self._pools, self._machines, self.roster.pools)
 
 
-def reasons_of(
-    view: View, where: JobFilter, now: float, standing: FleetStanding
-) -> Sequence[tuple[WaitingGroup, Code, int]]:
-    """Returns each group of waiting jobs that fit with its reason and number, the largest first."""
+class ReasonGroup(Struct, frozen=True, kw_only=True):
+    """Waiting jobs that all wait for one reason, as the first of them was told."""
+
+    key: str
+    jobs: int
+    first: Job
+    code: Code
+
+
+class WaitingReasons(Struct, frozen=True, kw_only=True):
+    groups: list[ReasonGroup]
+    """The largest first."""
+    more: bool
+    """There are others that were not asked: what is counted here is the least there is."""
+
+    def counts(self) -> dict[str, int]:
+        """Returns the number of jobs by reason."""
+        counted: Counter[str] = Counter()
+        for group in self.groups:
+            counted[str(group.code)] += group.jobs
+        return dict(counted)
+
+
+def reasons_of(view: View, where: JobFilter, now: float, standing: FleetStanding) -> WaitingReasons:
+    """Returns each group of waiting jobs that fit, with its reason and number."""
     explainer = Explainer(view, standing)
-    explained = [(group, view.job(group.first)) for group in view.waiting_groups(where, MOST_GROUPS)]
-    return [(group, explainer.explain(job, 0, now).code, group.jobs) for group, job in explained if job]
+    known = view.waiting_groups(where, MOST_GROUPS + 1)
+    first_ones = [(group, view.job(group.first)) for group in known[:MOST_GROUPS]]
+    return WaitingReasons(
+        groups=[
+            ReasonGroup(
+                key=group.key, jobs=group.jobs, first=first, code=explainer.explain(first, 0, now).code
+            )
+            for group, first in first_ones
+            if first
+        ],
+        more=len(known) > MOST_GROUPS,
+    )

@@ -5,7 +5,7 @@ from collections import Counter
 from msgspec import Struct
 
 from simpletuner_fleet.core.cutting import excerpt
-from simpletuner_fleet.core.placement.matching import in_service, is_open
+from simpletuner_fleet.core.placement.matching import is_open
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.workers.worker import gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
@@ -80,8 +80,7 @@ def gpus_by_state(roster: Roster) -> dict[tuple[str, str], int]:
     states: dict[str, tuple[str, str]] = {}
     for worker in list(roster.workers.values()):
         held = roster.occupancy(worker.id)
-        serves = in_service(worker)
-        unheld = FREE_NOW if serves and is_open(worker, held) else BUSY if serves else AWAY
+        unheld = FREE_NOW if is_open(worker, held) else AWAY
         for gpu in worker.gpus:
             state = BUSY if gpu.uuid in held.gpus else AWAY if gpu.unusable else unheld
             identity = gpu_identity(worker.id, gpu.uuid)

@@ -38,6 +38,8 @@ class FoundJobs(Struct, frozen=True, kw_only=True):
     by_state: dict[str, int]
     """The number of jobs in each state that fit all else that was asked for."""
     total: int
+    at_least: bool
+    """Of the waiting jobs not all were asked for their reason: others may fit as well."""
     first: int
     """The number of the first row among all that fit; 0 where there are none."""
     next: str | None
@@ -59,8 +61,9 @@ async def find(
     place = read_place(cursor, order) if cursor else None
 
     def look(view: View) -> FoundJobs:
-        where = filter_of(view, search, read_moment, now, standing)
-        return page_of_jobs(view, where, order, place, limit, now, standing)
+        where, more = _read(view, search, read_moment, now, standing)
+        page = page_of_jobs(view, where, order, place, limit, now, standing)
+        return replace(page, at_least=more)
 
     return await fleet.read(look)
 
@@ -85,6 +88,7 @@ def page_of_jobs(
         rows=_seen(view, jobs, order, where, now, standing),
         by_state=by_state,
         total=sum(by_state.get(state, 0) for state in where.states or JobState),
+        at_least=False,
         first=before + 1 if jobs else 0,
         next=_cursor(order, jobs[-1], before + len(jobs)) if jobs and (more or backwards) else None,
         previous=_cursor(order, jobs[0], before, backwards=True)
@@ -122,6 +126,13 @@ def filter_of(
     view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: FleetStanding
 ) -> JobFilter:
     """Reads the words of a search; raises Invalid for those that say nothing."""
+    return _read(view, search, read_moment, now, standing)[0]
+
+
+def _read(
+    view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: FleetStanding
+) -> tuple[JobFilter, bool]:
+    """Returns the filter, and whether there may be jobs that it leaves out though they fit."""
     where = JobFilter(
         states=tuple(search.status),
         owner=_owner(view, search.owner),
@@ -137,7 +148,7 @@ def filter_of(
         finished_until=read_moment(search.ended_until, "$.ended_until"),
         text=(search.q or "").strip() or None,
     )
-    return _with_reason(view, where, search.reason, now, standing) if search.reason else where
+    return _with_reason(view, where, search.reason, now, standing) if search.reason else (where, False)
 
 
 def _owner(view: View, text: str | None) -> str | None:
@@ -155,14 +166,17 @@ def _worker(view: View, text: str | None) -> str | None:
     return worker.id if worker else text
 
 
-def _with_reason(view: View, where: JobFilter, reason: str, now: float, standing: FleetStanding) -> JobFilter:
+def _with_reason(
+    view: View, where: JobFilter, reason: str, now: float, standing: FleetStanding
+) -> tuple[JobFilter, bool]:
     """A code, its kind or `impossible` says why a job waits; all else is why one ended."""
     codes = {code for code, row in REASONS.items() if reason.upper() == code or reason.lower() == row.kind}
     codes |= IMPOSSIBLE if reason.lower() == "impossible" else set()
     if not codes:
-        return replace(where, reason=reason)
-    groups = tuple(group.key for group, why, _ in reasons_of(view, where, now, standing) if why in codes)
-    return replace(where, waiting_groups=groups)
+        return replace(where, reason=reason), False
+    reasons = reasons_of(view, where, now, standing)
+    groups = tuple(group.key for group in reasons.groups if group.code in codes)
+    return replace(where, waiting_groups=groups), reasons.more
 
 
 async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: int) -> list[Job]:

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TypeVar
@@ -56,6 +55,8 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     by_reason: dict[str, int]
     reasons_counted: int
     """The number of waiting jobs whose reasons were counted: all, unless there are very many kinds of them."""
+    reasons_at_least: bool
+    """There are so many kinds: the figures of `by_reason` are the least there is of each."""
     mean_wait_s: float | None
     """Of those that began last, from their submission to their first offer; None where none has begun."""
 
@@ -127,13 +128,13 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
 
     def look(view: View) -> QueueStats:
         counts = view.job_counts()
-        reasons: Counter[str] = Counter()
-        for _, code, jobs in reasons_of(view, JobFilter(), now, standing):
-            reasons[str(code)] += jobs
+        reasons = reasons_of(view, JobFilter(), now, standing)
+        by_reason = reasons.counts()
         return QueueStats(
             by_state={state: counts.get(state, 0) for state in JobState},
-            by_reason=dict(reasons),
-            reasons_counted=reasons.total(),
+            by_reason=by_reason,
+            reasons_counted=sum(by_reason.values()),
+            reasons_at_least=reasons.more,
             mean_wait_s=_mean_wait_s(view, now),
         )
 

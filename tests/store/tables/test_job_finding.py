@@ -28,6 +28,7 @@ JOBS = (
     job(5, started_at=30.0, finished_at=70.0, state=JobState.COMPLETED, results=Results.MISSING, reason="x"),
     asking(6, DEMO, config_name="äpfel", rank=-1.0, attempts=3, tags=("cats", "हिन्दी")),
     job(7, rank=2.0, refused_by=("w_1 i_1",), name="ω"),
+    job(8, finished_at=60.0, state=JobState.CANCELLED),
 )
 
 
@@ -73,11 +74,11 @@ async def test_jobs_are_found_by_why_and_when_they_ended(filled: Store) -> None:
     assert await fitting(filled, reason="oom") == [3]
     assert await fitting(filled, reason="x") == [5]
     assert await fitting(filled, finished_since=61.0) == [5]
-    assert await fitting(filled, finished_until=70.0) == [3]
+    assert await fitting(filled, finished_until=70.0) == [3, 8]
     assert await fitting(filled, created_since=103.0, created_until=105.0) == [3, 4]
     assert await fitting(filled, states=("failed", "running"), created_since=104.0) == [4]
     assert await fitting(filled, states=("failed", "running")) == [3, 4]
-    assert await fitting(filled) == [1, 2, 3, 4, 5, 6, 7]
+    assert await fitting(filled) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def _two_more(where: JobFilter, order: JobOrder, place: JobPlace | None, view: View) -> list[Job]:
@@ -85,7 +86,9 @@ def _two_more(where: JobFilter, order: JobOrder, place: JobPlace | None, view: V
 
 
 @pytest.mark.parametrize("text", [f"{minus}{sort}" for sort in JobSort for minus in ("", "-")])
-@pytest.mark.parametrize("states", [(), ("queued", "blocked", "running")])
+@pytest.mark.parametrize(
+    "states", [(), ("queued", "blocked", "running"), ("failed", "completed", "cancelled")]
+)
 async def test_pages_in_any_order_go_on_where_the_last_one_ended(
     filled: Store, text: str, states: tuple[str, ...]
 ) -> None:

@@ -330,7 +330,9 @@ class StatsView(Struct, frozen=True, kw_only=True):
     """The same as `by_state`."""
     by_state: dict[str, int]
     by_reason: dict[str, int]
-    """Why the jobs at the front of the queue wait."""
+    """How many wait for which reason."""
     reasons_counted: int
+    reasons_at_least: bool
+    """There are so many kinds of waiting jobs that not all were asked: the figures of `by_reason` are the least there is."""
     avg_wait_seconds: float | None
     """Of the hundred jobs of the last day that began last, from submission to the first offer; null where none began."""

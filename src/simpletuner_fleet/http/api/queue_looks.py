@@ -47,8 +47,10 @@ class StatsView(Struct, kw_only=True):
     """The same as `by_state`."""
     by_state: dict[str, int]
     by_reason: dict[str, int]
-    """Why the jobs at the front of the queue wait."""
+    """How many wait for which reason."""
     reasons_counted: int
+    reasons_at_least: bool
+    """There are so many kinds of waiting jobs that not all were asked: the figures of `by_reason` are the least there is."""
     avg_wait_seconds: float | None
     """Of the hundred jobs of the last day that began last, from submission to the first offer; null where none began."""
 
@@ -98,6 +100,7 @@ async def stats(call: Call[None]) -> StatsView:
         by_state=stats.by_state,
         by_reason=stats.by_reason,
         reasons_counted=stats.reasons_counted,
+        reasons_at_least=stats.reasons_at_least,
         avg_wait_seconds=stats.mean_wait_s,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from simpletuner_fleet.core.jobs.finding import NOT_YET, JobOrder, JobPlace, JobSort, in_order
-from simpletuner_fleet.core.jobs.job import Job, Results
+from simpletuner_fleet.core.jobs.job import TERMINAL, Job, Results
 from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.ports import JobFilter, WaitingGroup
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
@@ -42,6 +42,8 @@ Conditions = tuple[list[str], dict[str, Any]]
 
 class FindingView(TallyView):
     def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
+        if order.sort is JobSort.FINISHED and where.states and TERMINAL.issuperset(where.states):
+            return self._ended_page(where, order, after, limit)
         # One state at a time is read in order from its index; several at once would have to be sorted whole.
         states: list[str | None] = [*sorted(set(where.states))] or [None]
         pages = [self._sorted_page(where, state, order, after, limit) for state in states]
@@ -61,6 +63,21 @@ class FindingView(TallyView):
         statement = sql.JOBS_SORTED.format(conditions=" AND ".join(conditions), order=ordered_by)
         return JOB_ROWS.rows(self._db.rows(statement, {**params, "limit": limit}))
 
+    def _ended_page(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
+        """Reads jobs that have ended in the order of the index of their ends, and no further than the page goes."""
+        conditions, params = job_conditions(where, None)
+        conditions += ["finished_at IS NOT NULL", _in_states(where, params)]
+        beyond, down = ("<", "DESC") if order.descending else (">", "ASC")
+        if after is not None:
+            # The first half says again what the second says, in a way that an index can be entered by.
+            conditions.append(
+                f"finished_at {beyond}= :place AND (finished_at <> :place OR seq {beyond} :place_seq)"
+            )
+            params |= {"place": float(after.value), "place_seq": after.seq}
+        ordered_by = f"finished_at {down}, seq {down}"
+        statement = sql.JOBS_SORTED.format(conditions=" AND ".join(conditions), order=ordered_by)
+        return JOB_ROWS.rows(self._db.rows(statement, {**params, "limit": limit}))
+
     def jobs_matching(self, where: JobFilter) -> dict[str, int]:
         if not where.narrows:
             counted = self._tally(JOBS)
@@ -69,10 +86,8 @@ class FindingView(TallyView):
             conditions, params = job_conditions(where, where.states[0])
         else:
             conditions, params = job_conditions(where, None)
-            names = {f"state_{at}": str(state) for at, state in enumerate(where.states)}
-            if names:
-                conditions.append(f"state IN ({', '.join(f':{name}' for name in names)})")
-                params |= names
+            if where.states:
+                conditions.append(_in_states(where, params))
         return dict(self._db.rows(sql.JOBS_MATCHING.format(conditions=" AND ".join(conditions)), params))
 
     def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
@@ -129,6 +144,13 @@ def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
             allowed.append(f"({column} IN ({', '.join(f':{name}' for name in names)}){also})")
             params |= names
     return f"({' OR '.join(allowed)})", params
+
+
+def _in_states(where: JobFilter, params: dict[str, Any]) -> str:
+    """Adds the names of the states to the parameters."""
+    names = {f"state_{at}": str(state) for at, state in enumerate(where.states)}
+    params |= names
+    return f"state IN ({', '.join(f':{name}' for name in names)})"
 
 
 def _texts(where: JobFilter) -> Conditions:

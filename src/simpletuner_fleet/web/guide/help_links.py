@@ -11,6 +11,7 @@ HELP = {
     "/configs": "submit-a-job#save-a-config",
     "/datasets": "submit-a-job#bring-the-data",
     "/fleet": "troubleshooting#a-job-waits",
+    "/notifications": "notifications",
     "/admin/workers": "add-a-worker",
     "/admin/workers/{id}": "troubleshooting#a-worker-goes-offline",
     "/admin/workers/create": "add-a-worker#create-it",

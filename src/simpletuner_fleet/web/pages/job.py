@@ -5,10 +5,12 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.jobs.failure import advice_for
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements
+from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.engine.owners import name_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
@@ -80,12 +82,22 @@ async def overview(call: Call[None]) -> Reply:
             funnel=funnel_texts(words, explained.funnel),
             fixes=fix_texts(words, explained),
             outlook=ahead,
+            changes_of=changes_of,
             asked_at=deps.fleet.clock.now(),
             notes=list(reversed(notes))[:5],
             publication=publication,
             outcome_text=outcome_text,
             began_text=began_text,
         )
+
+
+def changes_of(way: OtherWay, requires: Requirements) -> str:
+    """Returns the edit with which a waiting job asks for this instead, as the API reads it."""
+    changes: dict[str, Any] = {name: value for name, value in asdict(way).items() if value is not None}
+    left_out = changes.pop("without_label", None)
+    if left_out is not None:
+        changes["worker_labels"] = {key: value for key, value in requires.labels if key != left_out}
+    return msgspec.json.encode(changes).decode()
 
 
 async def logs(call: Call[None]) -> Reply:

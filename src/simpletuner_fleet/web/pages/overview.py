@@ -13,13 +13,16 @@ from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
-from simpletuner_fleet.queries import overview
-from simpletuner_fleet.queries.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
+from simpletuner_fleet.queries import free_now, last_day, overview
+from simpletuner_fleet.queries.free_now import FreeNow, GpuKind
+from simpletuner_fleet.queries.last_day import DAY_S, WorkerLane
+from simpletuner_fleet.queries.overview import QueueSummary
 from simpletuner_fleet.queries.worker_details import machines
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.storage.metrics import curves
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.parts import sparkline
+from simpletuner_fleet.web.parts.attention import attention
 from simpletuner_fleet.web.parts.cache import TimedCache
 from simpletuner_fleet.web.parts.demo_job import demo_job
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
@@ -60,20 +63,13 @@ class Finished(Struct, frozen=True, kw_only=True):
     download: str | None
 
 
-class Attention(Struct, frozen=True, kw_only=True):
-    text: str
-    href: str
-    grave: bool
-    named: tuple[tuple[str, str], ...]
-    """(address, name)"""
-
-
 async def home(call: Call[None]) -> Reply:
     deps, may_all = deps_of(call), call.principal.can(FLEET_VIEW)
     whole = call.query.view == "fleet" or (call.query.view == "" and may_all)
-    state = await overview.look(deps.fleet, None if whole and may_all else call.principal.id)
+    owner = None if whole and may_all else call.principal.id
+    state = await overview.look(deps.fleet, owner, machines=may_all, line=whole)
     lanes = (
-        await _lanes_kept.get(deps.fleet, call.principal.id, partial(overview.lanes_of, deps.fleet))
+        await _lanes_kept.get(deps.fleet, call.principal.id, partial(last_day.lanes_of, deps.fleet))
         if may_all
         else []
     )
@@ -84,21 +80,17 @@ async def home(call: Call[None]) -> Reply:
             state=state,
             whole=whole,
             may_all=may_all,
-            first_run=not state.workers
+            first_run=not state.free.workers
             and not (state.mine.running or state.mine.waiting or state.mine.ended),
             demo=demo_job("demo", "local" if _runs_here(deps) else "auto", 0),
             demo_starts_now=_runs_here(deps),
-            needs=[
-                attention(need)
-                for need in state.needs
-                if may_all or need.kind.startswith(("jobs_", "endpoints_"))
-            ],
-            sentence=start_sentence(state),
+            needs=sorted((attention(need, owner) for need in state.needs), key=lambda one: not one.grave),
+            sentence=start_sentence(state.free),
             running=[await _running(deps, job_row(one)) for one in state.mine.running],
             waiting=[job_row(one) for one in state.mine.waiting],
             ended=[await _finished(deps, job_row(one)) for one in state.mine.ended],
-            reasons=[(reason_label(current(), code), count) for code, count in _most(state.line.by_reason)],
-            next_jobs=[job_row(one) for one in state.line.first],
+            reasons=_reasons(state.line) if state.line else [],
+            next_jobs=[job_row(one) for one in state.line.first] if state.line else [],
             outcome_name=outcome_name,
             lanes=lanes[:MOST_LANES] if call.query.all else _liveliest(lanes),
             lanes_hidden=0 if call.query.all else max(0, len(lanes) - LANES_SHOWN),
@@ -118,14 +110,14 @@ async def fleet_page(call: Call[None]) -> Reply:
     """Shows what there is and what is free, to everybody who may see jobs."""
     fleet = deps_of(call).fleet
     query = call.query
-    state = await overview.look(fleet, call.principal.id)
+    free = await free_now.look(fleet)
     listing = await machines(fleet, lambda *_: True, lambda *_: False, query.page - 1, MACHINES_SHOWN)
     with spoken(call):
         return page(
             call,
             "workers/fleet.html",
-            state=state,
-            sentence=start_sentence(state),
+            free=free,
+            sentence=start_sentence(free),
             found=listing,
             first=(query.page - 1) * MACHINES_SHOWN + 1,
             page_number=query.page,
@@ -133,110 +125,20 @@ async def fleet_page(call: Call[None]) -> Reply:
         )
 
 
-def start_sentence(state: Overview) -> str:
-    if not state.workers:
+def start_sentence(free: FreeNow) -> str:
+    if not free.workers:
         return _("No machine has joined yet.")
-    if not state.starts_now and state.room:
+    if not free.starts_now and free.room:
         return _("A job that needs no GPU would start now.")
-    if not state.starts_now:
+    if not free.starts_now:
         return _("Nothing is free: a new job will wait in the queue.")
     return ngettext(
-        "A job with %(n)s GPU would start now.", "A job with %(n)s GPUs would start now.", state.starts_now
+        "A job with %(n)s GPU would start now.", "A job with %(n)s GPUs would start now.", free.starts_now
     )
 
 
 def total_of(kind: GpuKind) -> int:
     return kind.free + kind.busy + kind.away
-
-
-def attention(need: Need) -> Attention:
-    return _untold(need) if need.kind == "endpoints_failing" else _of_the_fleet(need)
-
-
-def _untold(need: Need) -> Attention:
-    text = ngettext(
-        "%(n)s notification cannot be delivered or is paused",
-        "%(n)s notifications cannot be delivered or are paused",
-        need.count,
-    )
-    return _about(need, text, "/notifications", "/notifications?endpoint=")
-
-
-def _of_the_fleet(need: Need) -> Attention:
-    n = need.count
-    match need.kind:
-        case "rows_unreadable":
-            text = ngettext(
-                "%(n)s unreadable database row was set aside: run simpletuner doctor server",
-                "%(n)s unreadable database rows were set aside: run simpletuner doctor server",
-                n,
-            )
-            return _about(need, text, "/admin/audit", "/admin/audit?target=", grave=True)
-        case "workers_set_aside":
-            text = ngettext(
-                "%(n)s worker failed to start its jobs and is set aside",
-                "%(n)s workers failed to start their jobs and are set aside",
-                n,
-            )
-            return _about(need, text, "/admin/workers", "/admin/workers/", grave=True)
-        case "workers_away":
-            text = ngettext("%(n)s worker is offline", "%(n)s workers are offline", n)
-            return _about(need, text, "/admin/workers?status=offline", "/admin/workers/", grave=True)
-        case "jobs_failed":
-            text = ngettext(
-                "%(n)s job failed in the last 24 hours", "%(n)s jobs failed in the last 24 hours", n
-            )
-            return _about(need, text, "/jobs?show=failed&ended_since=24h", "/jobs/", grave=True)
-        case "jobs_without_results":
-            text = ngettext(
-                "the results of %(n)s job are not stored",
-                "the results of %(n)s jobs are not stored",
-                n,
-            )
-            return _about(need, text, "/jobs?reason=results_missing", "/jobs/", grave=True)
-        case "jobs_hopeless":
-            text = ngettext(
-                "%(n)s job can never start as submitted", "%(n)s jobs can never start as submitted", n
-            )
-            return _about(need, text, "/jobs?show=waiting&reason=impossible", "/jobs/", grave=True)
-        case "jobs_unapproved":
-            text = ngettext("%(n)s job is waiting for approval", "%(n)s jobs are waiting for approval", n)
-            return _about(need, text, "/jobs?show=waiting&reason=APPROVAL_REQUIRED", "/jobs/")
-        case "gpus_unusable" | "gpus_idle":
-            return _about(need, _gpus_text(need), "/admin/workers", "/admin/workers/")
-        case "registrations_refused":
-            text = ngettext(
-                "%(n)s join attempt was refused in the last 24 hours",
-                "%(n)s join attempts were refused in the last 24 hours",
-                n,
-            )
-            return _about(need, text, "/admin/audit?event=worker.registration_failed", "")
-        case _:
-            text = ngettext(
-                "%(n)s worker's token is old and should be rotated",
-                "%(n)s workers' tokens are old and should be rotated",
-                n,
-            )
-            return _about(need, text, "/admin/workers", "/admin/workers/")
-
-
-def _gpus_text(need: Need) -> str:
-    if need.kind == "gpus_idle":
-        return ngettext(
-            "%(n)s worker has unused GPUs: it takes no more jobs at a time (--max-jobs auto)",
-            "%(n)s workers have unused GPUs: they take no more jobs at a time (--max-jobs auto)",
-            need.count,
-        )
-    return ngettext(
-        "%(n)s worker has GPUs that are unhealthy or in use by another program",
-        "%(n)s workers have GPUs that are unhealthy or in use by another program",
-        need.count,
-    )
-
-
-def _about(need: Need, text: str, href: str, each: str, grave: bool = False) -> Attention:
-    links = tuple((f"{each}{id}", name) for id, name in need.named)
-    return Attention(text=text, href=href, grave=grave, named=links)
 
 
 async def _running(deps: Deps, row: JobRow) -> RunningJobCard:
@@ -261,8 +163,9 @@ async def _finished(deps: Deps, row: JobRow) -> Finished:
     )
 
 
-def _most(counts: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: -item[1])
+def _reasons(line: QueueSummary) -> list[tuple[str, int]]:
+    most = sorted(line.by_reason.items(), key=lambda item: -item[1])
+    return [(reason_label(current(), code), count) for code, count in most]
 
 
 def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
@@ -279,7 +182,7 @@ _lanes_kept: TimedCache[list[WorkerLane]] = TimedCache(LANES_KEPT_S)
 
 async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
     async def made() -> list[tuple[str, float]]:
-        return await _owner_names(fleet, await overview.gpu_hours(fleet))
+        return await _owner_names(fleet, await last_day.gpu_hours(fleet))
 
     return await _usage_kept.get(fleet, "", made)
 

@@ -8,3 +8,7 @@ import "./keys.js";
 import "./palette.js";
 import "./live.js";
 import "./told.js";
+
+// In a narrow window the tabs scroll sideways: the one that is open is in sight.
+const open = document.querySelector(".tabs [aria-current=page]");
+if (open) open.parentElement.scrollLeft += open.getBoundingClientRect().right - open.parentElement.getBoundingClientRect().right + 16;

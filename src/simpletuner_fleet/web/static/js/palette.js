@@ -18,7 +18,7 @@ const kinds = () => ({ page: t("Page"), action: t("Action"), job: t("Job"), work
 const text = (element) => element.textContent.replace(/\s+/g, " ").trim();
 
 function pages() {
-  return [...document.querySelectorAll(".rail nav a")].map((link) => ({ kind: "page", title: text(link), go: () => location.assign(link.href) }));
+  return [...document.querySelectorAll(".rail nav a.item")].map((link) => ({ kind: "page", title: text(link), go: () => location.assign(link.href) }));
 }
 
 function actions() {

@@ -1,0 +1,99 @@
+"""What is free just now: the GPUs by model, and how large a job would start at once."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Requirements
+from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, in_service, is_open
+from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.workers.worker import Gpu, Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.standing import FleetStanding
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.queries.explainer import Explainer
+
+MOST_GPUS_ASKED = 64
+
+
+class GpuKind(Struct, frozen=True, kw_only=True):
+    """All GPUs of one name and size."""
+
+    name: str
+    vram_gb: float
+    free: int
+    busy: int
+    away: int
+    """Draining, offline, unusable, or held by nobody on a worker that takes no more jobs at a time."""
+
+
+class FreeNow(Struct, frozen=True, kw_only=True):
+    workers: int
+    gpus: list[GpuKind]
+    starts_now: int
+    """The largest number of GPUs that one job would get at once; 0 for none."""
+    room: bool
+    """Some worker would take a job that needs no GPU."""
+
+
+async def look(fleet: Fleet) -> FreeNow:
+    standing = fleet.standing()
+
+    def read(view: View) -> FreeNow:
+        return free_now(Explainer(view, standing).roster, standing)
+
+    return await fleet.read(read)
+
+
+def free_now(roster: Roster, standing: FleetStanding) -> FreeNow:
+    """Counts over all workers once as long as nothing of them changes."""
+    figures = standing.figures if standing.roster is not None else {}
+    if "free_now" not in figures:
+        workers = machines_of(roster)
+        occupancy = {worker.id: roster.occupancy(worker.id) for worker in workers}
+        figures["free_now"] = FreeNow(
+            workers=len(workers),
+            gpus=gpu_kinds(workers, occupancy),
+            starts_now=largest_start(workers, occupancy),
+            room=any(is_open(worker, occupancy[worker.id]) for worker in workers),
+        )
+    counted: FreeNow = figures["free_now"]
+    return counted
+
+
+def machines_of(roster: Roster) -> list[Worker]:
+    """All workers, but for the orchestrator's own where it has no GPU."""
+    return [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
+
+
+def gpu_kinds(workers: Sequence[Worker], occupancy: Mapping[str, Occupancy]) -> list[GpuKind]:
+    """Counts the GPUs of each kind, the most capable first."""
+    kinds: dict[tuple[str, float], list[int]] = {}
+    for worker in workers:
+        held = occupancy.get(worker.id, FREE)
+        full = in_service(worker) and not is_open(worker, held)
+        for gpu in worker.gpus:
+            counts = kinds.setdefault((gpu.name, round(gpu.vram_gb, 1)), [0, 0, 0])
+            counts[_place(worker, gpu, held, full)] += 1
+    all_kinds = [
+        GpuKind(name=name, vram_gb=vram, free=free, busy=busy, away=away)
+        for (name, vram), (free, busy, away) in kinds.items()
+    ]
+    return sorted(all_kinds, key=lambda kind: (-kind.vram_gb, kind.name))
+
+
+def _place(worker: Worker, gpu: Gpu, held: Occupancy, full: bool) -> int:
+    if gpu.uuid in held.gpus:
+        return 1
+    return 2 if full or gpu.unusable or not in_service(worker) else 0
+
+
+def largest_start(workers: Sequence[Worker], occupancy: Mapping[str, Occupancy]) -> int:
+    largest = 0
+    for worker in workers:
+        held = occupancy.get(worker.id, FREE)
+        if not is_open(worker, held):
+            continue
+        while largest < MOST_GPUS_ASKED and allocate(worker, held, Requirements(gpus=largest + 1)):
+            largest += 1
+    return largest

@@ -1,0 +1,134 @@
+"""What each worker did in the last day, and what everybody used in the last week."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.workers.worker import Connection, Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import AuditFilter, View
+from simpletuner_fleet.queries.explainer import Explainer
+from simpletuner_fleet.queries.free_now import machines_of
+
+DAY_S = 86_400.0
+WEEK_S = 7 * DAY_S
+MOST_BARS = 2_000
+MOST_ATTEMPTS = 3_000
+MOST_CHANGES = 2_000
+
+
+class AttemptBar(Struct, frozen=True, kw_only=True):
+    job_id: str
+    title: str
+    start: float
+    end: float
+    outcome: str
+    """It is empty while the attempt runs."""
+    gpus: int
+
+
+class WorkerLane(Struct, frozen=True, kw_only=True):
+    """One worker's last day."""
+
+    worker_id: str
+    name: str
+    status: str
+    bars: tuple[AttemptBar, ...]
+    away: tuple[tuple[float, float], ...]
+    """The spans in which it was not connected."""
+
+
+async def lanes_of(fleet: Fleet) -> list[WorkerLane]:
+    """Returns every worker's last day. It reads as many jobs as there were attempts: not for every look."""
+    now, standing = fleet.clock.now(), fleet.standing()
+
+    def read(view: View) -> list[WorkerLane]:
+        roster = Explainer(view, standing).roster
+        return _lanes(view, machines_of(roster), roster, now)
+
+    return await fleet.read(read)
+
+
+async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
+    """Returns last week's hours by owner, most first. It reads as many jobs as there were attempts: not for every look."""
+    now = fleet.clock.now()
+
+    def read(view: View) -> list[tuple[str, float]]:
+        hours: dict[str, float] = {}
+        for attempt in view.attempts_since(now - WEEK_S, MOST_ATTEMPTS):
+            begun = attempt.started_at or attempt.accepted_at
+            job = view.job(attempt.job_id) if begun is not None and attempt.gpus else None
+            if job and begun is not None:
+                lasted = (attempt.ended_at or now) - max(begun, now - WEEK_S)
+                spent = max(0.0, lasted) * len(attempt.gpus) / 3600.0
+                hours[job.owner] = hours.get(job.owner, 0.0) + spent
+        return sorted(hours.items(), key=lambda item: -item[1])
+
+    return await fleet.read(read)
+
+
+def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) -> list[WorkerLane]:
+    since = now - DAY_S
+    bars: dict[str, list[AttemptBar]] = {}
+    titles: dict[str, str] = {}
+    for attempt in reversed(view.attempts_since(since, MOST_BARS)):
+        begun = attempt.accepted_at or attempt.started_at
+        if begun is not None:
+            bars.setdefault(attempt.worker_id, []).append(_bar(view, attempt, begun, since, now, titles))
+    away = _away(view, since)
+    return [
+        WorkerLane(
+            worker_id=worker.id,
+            name=worker.name,
+            # Not by its places: a training that has ended leaves its own, and its results may still be on their way.
+            status=str(worker.status(roster.has_attempts(worker.id))),
+            bars=tuple(bars.get(worker.id, ())),
+            away=tuple(_spans_of(worker, away.get(worker.id, []), since, now)),
+        )
+        for worker in workers
+    ]
+
+
+def _bar(
+    view: View, attempt: Attempt, begun: float, since: float, now: float, titles: dict[str, str]
+) -> AttemptBar:
+    if attempt.job_id not in titles:
+        job = view.job(attempt.job_id)
+        titles[attempt.job_id] = (job.name or job.config_name) if job else attempt.job_id
+    return AttemptBar(
+        job_id=attempt.job_id,
+        title=titles[attempt.job_id],
+        start=max(begun, since),
+        end=attempt.ended_at or now,
+        outcome=str(attempt.outcome or ""),
+        gpus=len(attempt.gpus),
+    )
+
+
+def _away(view: View, since: float) -> dict[str, list[tuple[float, bool]]]:
+    """Returns for each worker, in order of time, when it left (True) or came. In a busy fleet the oldest are left out."""
+    absences: dict[str, list[tuple[float, bool]]] = {}
+    where = AuditFilter(event_type="worker.status_changed", since=since)
+    for entry in view.audit_page(where, MOST_CHANGES, 0):
+        if "offline" in (entry.details.get("to"), entry.details.get("from")):
+            absences.setdefault(entry.target_id, []).append((entry.at, entry.details.get("to") == "offline"))
+    return {worker_id: sorted(changes) for worker_id, changes in absences.items()}
+
+
+def _spans_of(
+    worker: Worker, changes: Sequence[tuple[float, bool]], since: float, now: float
+) -> list[tuple[float, float]]:
+    """Returns the spans from departure to return; a worker that is away now has been so since it was last heard."""
+    spans: list[tuple[float, float]] = []
+    left: float | None = None
+    for at, is_leaving in changes:
+        if is_leaving:
+            left = at if left is None else left
+        elif left is not None:
+            spans.append((left, at))
+            left = None
+    if worker.connection is Connection.OFFLINE:
+        spans.append((max(since, left if left is not None else worker.offline_since or since), now))
+    return spans

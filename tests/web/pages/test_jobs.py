@@ -1,0 +1,93 @@
+"""The list of jobs as somebody works with it: found, sorted, kept, acted on together; and what one job can be changed by."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+from tests.web.browser import visit
+from tests.web.console import Pages
+from tests.web.stage import Stage
+
+
+async def three_wait(stage: Stage) -> dict[str, str]:
+    ids = {
+        name: await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name=name)
+        for name in ("owls", "cats", "dogs")
+    }
+    for name in ("owls", "cats"):
+        await stage.running.post(f"/api/jobs/{ids[name]}/tags", {"add": ["paper"]})
+    return ids
+
+
+async def lists(page: Page, *names: str) -> None:
+    await expect(page.locator("tbody tr[data-job] a.main")).to_have_text([*names])
+
+
+async def test_jobs_are_found_sorted_kept_as_a_view_and_acted_on_together(
+    stage: Stage, page_as: Pages
+) -> None:
+    ids = await three_wait(stage)
+    page = await page_as(stage, "admin")
+    await visit(page, "/jobs")
+    await lists(page, "owls", "cats", "dogs")
+    await page.locator("#more-filters > summary").click()
+    await page.locator("#find-tag").fill("paper")
+    await page.locator("#sort").select_option("name")
+    await page.get_by_role("button", name="Find", exact=True).click()
+    await lists(page, "cats", "owls")
+
+    await page.locator(".views > summary").click()
+    await page.get_by_role("button", name="Save this view…").click()
+    await page.locator("#view-name").fill("for the paper")
+    await page.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
+    await page.wait_for_url(re.compile("/jobs$"))
+    await lists(page, "owls", "cats", "dogs")
+    await page.locator(".views > summary").click()
+    await page.get_by_role("link", name="for the paper").click()
+    await lists(page, "cats", "owls")
+
+    await page.get_by_role("button", name="Act on all matching…").click()
+    await page.locator("#matching-act").select_option("tags")
+    await page.locator("#matching-add").fill("sent")
+    await page.get_by_role("button", name="Change the tags of 2 jobs").click()
+    await expect(page.locator("#matching")).to_be_hidden()
+    tagged = await stage.running.get("/api/jobs", tag="sent")
+    assert {job["id"] for job in tagged["jobs"]} == {ids["owls"], ids["cats"]}
+
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("dogs")
+    await expect(page.locator("#palette-list [role=option]").first).to_contain_text("dogs · j_")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(re.compile(f"/jobs/{ids['dogs']}$"))
+
+
+async def test_a_waiting_job_is_edited_in_place_and_a_checkpoint_pinned_and_forked_from(
+    stage: Stage, page_as: Pages
+) -> None:
+    waiting = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="owls", gpus=16)
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs/{waiting}")
+    await page.get_by_role("button", name="Edit", exact=True).click()
+    await page.locator("#edit-gpus").fill("9")
+    await page.locator("#edit-labels").fill("rack=r7")
+    await page.locator("#edit-job").get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#edit-job")).to_be_hidden()
+    job = await stage.running.job(waiting)
+    assert (job["requires"]["gpus"], job["requires"]["worker_labels"]) == (9, {"rack": "r7"})
+
+    await stage.machine()
+    too_large = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", gpus=16)
+    await visit(page, f"/jobs/{too_large}")
+    await page.locator("#now-with").get_by_role("button", name="Use this").first.click()
+    await expect(page.locator("#now-with")).to_have_count(0)
+    assert (await stage.running.job(too_large))["worker_id"]
+
+    await stage.machine("gpu-2")
+    work = await stage.begin(name="cats")
+    await work.checkpoint(100)
+    await visit(page, f"/jobs/{work.job_id}/checkpoints")
+    await page.get_by_role("button", name="Pin", exact=True).click()
+    await expect(page.get_by_role("button", name="Unpin")).to_be_visible()
+    await expect(page.locator(".chip", has_text="pinned")).to_be_visible()
+    await page.get_by_role("link", name="Fork from here").click()
+    await page.wait_for_url(re.compile(rf"/train\?job={work.job_id}&resume_from={work.job_id}(:|%3A)100"))
