@@ -75,6 +75,7 @@ PAGES = (
     PageRow("/guide", role="nobody"),
     PageRow("/guide/{page}", role="nobody", names=("first-hour", "settings", "troubleshooting")),
     PageRow("/start", role="nobody"),
+    PageRow("/approve", role="nobody"),
     PageRow("/login", role="nobody"),
     PageRow("/login/terminal"),
 )

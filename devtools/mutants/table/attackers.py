@@ -238,4 +238,21 @@ ATTACKERS = (
         "",
         ("tests/attacks/test_operator.py",),
     ),
+    # Links in mails
+    Mutant(
+        "a-link-works-twice",
+        "a link in a mail by which somebody has approved can still reject",
+        "core/people/approval_links.py",
+        " or any(one.by == link.user_id for one in approval.votes)",
+        "",
+        ("tests/core/people/test_approval_links.py",),
+    ),
+    Mutant(
+        "anybody-is-told-of-approvals",
+        "somebody who leads nothing is told of a job that waits, and gets a link",
+        "orchestrator/notices/reading.py",
+        " if voter is not None and is_to_decide(approval, voter))",
+        ")",
+        ("tests/orchestrator/notices/test_approval_links.py",),
+    ),
 )

@@ -26,6 +26,7 @@ class EventType(StrEnum):
     JOB_APPROVED = "job.approved"
     JOB_REJECTED = "job.rejected"
     JOB_APPROVAL_GIVEN = "job.approval_given"
+    APPROVAL_LINK_USED = "job.approval_link_used"
     JOB_APPROVAL_EXPIRED = "job.approval_expired"
     JOB_UNBLOCKED = "job.unblocked"
     JOB_DISPATCHED = "job.dispatched"

@@ -48,6 +48,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     waits_long_s: float = 3600.0
     """A job that has waited so long for a worker has waited too long: whoever wants to know is told."""
     require_approval: bool = False
+    approval_link_s: float = 86_400.0
+    """For how long a link in a mail lets its reader approve without logging in; 0: there are no such links."""
     default_visibility: Visibility = Visibility.EVERYBODY
     """Of what people make who say nothing of it, and whose team does not."""
     checkpoints_keep: int = 10

@@ -8,6 +8,8 @@ LEAP = 1_000 * EPOCHS_PER_S
 """More attempts than any fleet begins between a backup and its restore: whatever the clock says, none is given again."""
 RESTORED = "restore.pending"
 """The setting by which a restore tells the next start of the server about itself."""
+LINKS_SINCE = "restore.links_since"
+"""The setting that says when the database was last restored: no link in a message from before that works."""
 HELD_UNTIL = "restore.held_until"
 """The setting that says until when nothing is placed, to every server of the fleet."""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from simpletuner_fleet.http.access.auth import FailedProof
 from simpletuner_fleet.http.api import queue_looks as queue_looks_api
 from simpletuner_fleet.http.api.admin import accounts as accounts_api
+from simpletuner_fleet.http.api.admin import approval_links as approval_links_api
 from simpletuner_fleet.http.api.admin import approvals as approvals_api
 from simpletuner_fleet.http.api.admin import audit as audit_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
@@ -85,6 +86,7 @@ ROUTES: tuple[Route, ...] = (
     *teams_api.ROUTES,
     *own_tokens_api.ROUTES,
     *quotas_api.ROUTES,
+    *approval_links_api.ROUTES,
     *approvals_api.ROUTES,
     *audit_api.ROUTES,
     *health_api.ROUTES,

@@ -74,6 +74,7 @@ EVENTS = {
     "dataset.deleted": N_("Dataset deleted"),
     "job.accepted": N_("Job accepted by its worker"),
     "job.approval_expired": N_("Approval came too late"),
+    "job.approval_link_used": N_("Decided by a link in a mail"),
     "job.approval_given": N_("One of several approvals given"),
     "job.approved": N_("Job approved"),
     "job.cancel_requested": N_("Cancellation requested"),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.notices.endpoint import EndpointPause
-from simpletuner_fleet.core.restoring import HELD_UNTIL, RESTORED, placing_from
+from simpletuner_fleet.core.restoring import HELD_UNTIL, LINKS_SINCE, RESTORED, placing_from
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 
@@ -43,6 +43,7 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
 
     def step(transaction: Transaction) -> None:
         transaction.tx.put_setting(HELD_UNTIL, repr(until))
+        transaction.tx.put_setting(LINKS_SINCE, repr(transaction.now))
         transaction.tx.delete_setting(RESTORED)
         for endpoint in transaction.tx.endpoints():  # somebody may have taken it away since the backup
             why = "the server was restored from a backup: look whether it is still wanted"

@@ -192,4 +192,12 @@ POLICY = (
         default=False,
         on_console=True,
     ),
+    Setting(
+        "approval_link_s",
+        values.seconds_or_never,
+        "How long a link in a mail lets an approver decide without logging in; 0: mails have no such links",
+        env="SIMPLETUNER_APPROVAL_LINK",
+        default=86_400.0,
+        on_console=True,
+    ),
 )

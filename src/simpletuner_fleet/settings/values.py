@@ -116,6 +116,11 @@ def seconds(raw: str) -> float:
     return total
 
 
+def seconds_or_never(raw: str) -> float:
+    """Reads a time as `seconds` does, or 0 for what shall not be at all."""
+    return 0.0 if raw.strip() == "0" else seconds(raw)
+
+
 def moment(raw: str) -> str:
     """A span such as `10m` becomes seconds ago; a time stays as it is."""
     try:

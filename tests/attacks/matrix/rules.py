@@ -209,6 +209,8 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/login/ci/{issuer}",
         "POST /api/login/terminals/claim",
         "POST /api/login/providers/{provider}/logout",
+        "GET /api/approvals/link",
+        "POST /api/approvals/link",
         "GET /api/start",
         "POST /api/start",
         "GET /health/live",

@@ -20,13 +20,12 @@ KINDS = {
     "job.loss_nan": N_("The loss of my job is not a number"),
     "job.approved": N_("My job was approved"),
     "job.rejected": N_("My job was not approved"),
-    "approval.needed": N_("A job needs approval"),
+    "approval.needed": N_("A job waits for my approval"),
     "worker.lost": N_("A worker was lost"),
 }
 """What people choose from, in the order in which it is shown."""
 SEES_ALL = "admin.see_all"
 NEEDED = {
-    "approval.needed": ("queue.approve", SEES_ALL),
     "worker.lost": ("admin.workers",),
     AUDIT: ("admin.audit", SEES_ALL),
 }
@@ -73,6 +72,8 @@ class Notice(Struct, frozen=True, kw_only=True):
     owner: str
     """Whose it is; empty: nobody's."""
     details: dict[str, Any] = {}
+    approvers: frozenset[str] = frozenset()
+    """Who is told that it needs an approval: of those with an endpoint, whoever may give it."""
 
 
 def kind_of(entry: AuditEntry) -> str | None:
@@ -80,7 +81,9 @@ def kind_of(entry: AuditEntry) -> str | None:
     return SOURCES.get(entry.event_type)
 
 
-def notice_of(entry: AuditEntry, kind: str, title: str, owner: str) -> Notice:
+def notice_of(
+    entry: AuditEntry, kind: str, title: str, owner: str, approvers: frozenset[str] = frozenset()
+) -> Notice:
     return Notice(
         seq=entry.seq,
         hash=entry.hash,
@@ -91,6 +94,7 @@ def notice_of(entry: AuditEntry, kind: str, title: str, owner: str) -> Notice:
         title=title or entry.target_id,
         owner=owner,
         details={key: entry.details[key] for key in DETAILS if entry.details.get(key) is not None},
+        approvers=approvers,
     )
 
 
@@ -104,7 +108,7 @@ def wants(endpoint: Endpoint, notice: Notice) -> bool:
     if notice.kind not in rules.events:
         return False
     if notice.kind == "approval.needed":
-        return notice.owner != endpoint.owner
+        return endpoint.owner in notice.approvers
     if notice.target_type != "job" or rules.scope == "all":
         return True
     return bool(notice.owner) and notice.owner == endpoint.owner
