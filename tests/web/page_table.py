@@ -63,6 +63,7 @@ PAGES = (
     PageRow("/admin/workers/create"),
     PageRow("/admin/workers/{id}", workers=WORKERS),
     PageRow("/admin/users"),
+    PageRow("/admin/users/roles"),
     PageRow("/teams"),
     PageRow("/quotas"),
     PageRow("/approvals"),

@@ -255,4 +255,21 @@ ATTACKERS = (
         ")",
         ("tests/orchestrator/notices/test_approval_links.py",),
     ),
+    # Roles of one's own
+    Mutant(
+        "a-role-gives-more-than-its-maker-has",
+        "whoever may manage users makes themselves a role that may do everything",
+        "core/people/own_roles.py",
+        "    if missing is not None:\n        raise Forbidden(missing)\n",
+        "",
+        ("tests/core/people/test_own_roles.py",),
+    ),
+    Mutant(
+        "a-wide-role-is-narrowed-by-those-below",
+        "somebody changes a role that holds more than they do",
+        "orchestrator/organising/roles.py",
+        "            check(known)\n        elif",
+        "            pass\n        elif",
+        ("tests/http/api/admin/test_roles.py",),
+    ),
 )

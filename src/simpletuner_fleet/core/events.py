@@ -76,6 +76,8 @@ class EventType(StrEnum):
     USER_ROLE_CHANGED = "user.role_changed"
     USER_DISABLED = "user.disabled"
     USER_ENABLED = "user.enabled"
+    ROLE_SET = "role.set"
+    ROLE_DELETED = "role.deleted"
     LIMITS_SET = "limits.set"
     NOTIFICATION_ADDED = "notification.added"
     NOTIFICATION_CHANGED = "notification.changed"

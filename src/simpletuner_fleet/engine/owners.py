@@ -1,11 +1,20 @@
 """Owners as the store knows them: how they are called, and what they may."""
 
+import msgspec
+
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people import ownership
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.approvals import Voter
+from simpletuner_fleet.core.people.own_roles import (
+    ROLE_PREFIX,
+    OwnRole,
+    OwnRoles,
+    only_own_jobs,
+    permissions_held,
+)
 from simpletuner_fleet.core.people.ownership import Writer
-from simpletuner_fleet.core.people.permissions import allowed, held_within, only_own_jobs, role_permissions
+from simpletuner_fleet.core.people.permissions import allowed, held_within
 from simpletuner_fleet.core.people.teams import LEAD_PERMISSIONS
 from simpletuner_fleet.core.people.visibility import may_see
 from simpletuner_fleet.engine.organisation import NOBODY_ORGANISED, Organisation
@@ -31,12 +40,19 @@ def holds_now(view: View, id_: str, permission: str) -> bool:
     if id_.startswith(USER):
         user = view.user(id_)
         return (
-            user is not None and user.disabled_at is None and allowed(role_permissions(user.role), permission)
+            user is not None
+            and user.disabled_at is None
+            and allowed(permissions_held(user.role, _own_role(view, user.role)), permission)
         )
     token = view.api_token(id_)
     return (
         token is not None and token.revoked_at is None and allowed(within_its_owner(view, token), permission)
     )
+
+
+def _own_role(view: View, name: str) -> OwnRoles:
+    document = view.setting(ROLE_PREFIX + name)
+    return {name: msgspec.json.decode(document, type=OwnRole)} if document else {}
 
 
 def voter_now(view: View, organisation: Organisation, id_: str, job: Job) -> Voter | None:
@@ -57,14 +73,15 @@ def voter_now(view: View, organisation: Organisation, id_: str, job: Job) -> Vot
         ids=ids,
         name=name_of(view, id_),
         leads_its_team=bool(job.team) and job.team in organisation.led_by(ids),
-        above=holds_now(view, id_, "queue.approve") and (user is None or not only_own_jobs(user.role)),
+        above=holds_now(view, id_, "queue.approve")
+        and (user is None or not only_own_jobs(user.role, organisation.own_roles)),
     )
 
 
 def permissions_of(user: User, organisation: Organisation) -> tuple[str, ...]:
     """Returns what the user's role allows, and what it takes to lead a team where they lead one."""
     more = LEAD_PERMISSIONS if organisation.leads_any(user.id) else ()
-    return (*role_permissions(user.role), *more)
+    return (*permissions_held(user.role, organisation.own_roles), *more)
 
 
 def within_its_owner(

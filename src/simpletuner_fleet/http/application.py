@@ -11,6 +11,7 @@ from simpletuner_fleet.http.api.admin import audit as audit_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
 from simpletuner_fleet.http.api.admin import own_tokens as own_tokens_api
 from simpletuner_fleet.http.api.admin import quotas as quotas_api
+from simpletuner_fleet.http.api.admin import roles as roles_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
 from simpletuner_fleet.http.api.admin import sessions as sessions_api
 from simpletuner_fleet.http.api.admin import teams as teams_api
@@ -86,6 +87,7 @@ ROUTES: tuple[Route, ...] = (
     *teams_api.ROUTES,
     *own_tokens_api.ROUTES,
     *quotas_api.ROUTES,
+    *roles_api.ROUTES,
     *approval_links_api.ROUTES,
     *approvals_api.ROUTES,
     *audit_api.ROUTES,

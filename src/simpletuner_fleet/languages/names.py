@@ -140,6 +140,8 @@ EVENTS = {
     "user.login_failed": N_("Log-in failed"),
     "user.logout": N_("User logged out"),
     "user.password_set": N_("Password set"),
+    "role.set": N_("Role set"),
+    "role.deleted": N_("Role deleted"),
     "user.role_changed": N_("Role changed"),
     "worker.cleaned_up": N_("Offline worker cleaned up"),
     "worker.connected": N_("Worker connected"),

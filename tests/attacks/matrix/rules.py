@@ -218,6 +218,9 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /metrics",
     ),
     "admin.users": (
+        "GET /api/admin/roles",
+        "PUT /api/admin/roles/{name}",
+        "DELETE /api/admin/roles/{name}",
         "GET /api/admin/users",
         "POST /api/admin/users",
         "POST /api/admin/users/link",
@@ -338,7 +341,7 @@ NOBODYS = (
     *("GET /api/admin/workers/{id}", "PATCH /api/admin/workers/{id}", "DELETE /api/admin/workers/{id}"),
     *("POST /api/admin/workers/{id}/drain", "POST /api/admin/workers/{id}/resume"),
     *("POST /api/admin/workers/{id}/token", "PATCH /api/admin/users/{id}", "DELETE /api/admin/users/{id}"),
-    "POST /api/admin/users/{id}/link",
+    *("POST /api/admin/users/{id}/link", "PUT /api/admin/roles/{name}", "DELETE /api/admin/roles/{name}"),
     *("GET /api/teams/{id}", "PATCH /api/teams/{id}", "DELETE /api/teams/{id}"),
     *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
     *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX
 from simpletuner_fleet.core.people.revocations import Withdrawn
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Membership, Team, TeamRole
 from simpletuner_fleet.core.restoring import LEAP, RESTORED, least_epoch
@@ -48,6 +49,8 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
         )
     for user_id, role in withdrawn.roles.items():
         run("UPDATE users SET role = :role WHERE id = :id", {"role": role, "id": user_id})
+    for name, document in withdrawn.own_roles.items():
+        _amend_role(run, ROLE_PREFIX + name, document)
     for worker_id in withdrawn.workers:
         run(
             "UPDATE workers SET token_hash = :hash WHERE id = :id",
@@ -59,6 +62,12 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
         _amend_team(run, TEAM_PREFIX + team_id, since)
     run("DELETE FROM settings WHERE key = :key", {"key": RESTORED})
     run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": RESTORED, "value": note})
+
+
+def _amend_role(run: Run, key: str, document: str) -> None:
+    run("DELETE FROM settings WHERE key = :key", {"key": key})
+    if document:
+        run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": key, "value": document})
 
 
 def _amend_team(run: Run, key: str, since: Mapping[str, str]) -> None:
