@@ -98,6 +98,7 @@ class EventType(StrEnum):
     SERVER_STARTED = "server.started"
     SERVER_RESTORED = "server.restored"
     ADMIN_TOKEN_SET = "server.admin_token_set"
+    AUDIT_CUT = "server.audit_cut"
     AUDIT_CONTRADICTED = "server.audit_contradicted"
 
 

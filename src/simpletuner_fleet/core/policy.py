@@ -65,6 +65,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_dataset_files: int = 100_000
     jobs_keep_days: float | None = None
     """Jobs that ended longer ago lose logs, metrics, checkpoints and artifacts; None: never."""
+    audit_keep_days: float | None = None
+    """Older entries of the audit log lose all but their hash; None: never."""
     object_grace_s: float = 3600.0
     """How long an uploaded file that no manifest names is kept for the manifest to come."""
     object_delete_delay_s: float = 86_400.0

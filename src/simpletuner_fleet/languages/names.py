@@ -122,6 +122,7 @@ EVENTS = {
     "secret.deleted": N_("Secret deleted"),
     "secret.given": N_("Secret given to a job"),
     "secret.saved": N_("Secret saved"),
+    "server.audit_cut": N_("Old entries of the audit log emptied"),
     "server.audit_contradicted": N_("Audit log contradicts an earlier head"),
     "server.admin_token_set": N_("Administrator's token set"),
     "server.started": N_("Server started"),

@@ -145,6 +145,13 @@ POLICY = (
         on_console=True,
     ),
     Setting(
+        "audit_keep_days",
+        values.days,
+        "Days after which an entry of the audit log loses all but its hash; without it, never",
+        env="SIMPLETUNER_AUDIT_KEEP_DAYS",
+        on_console=True,
+    ),
+    Setting(
         "object_grace_s",
         values.seconds,
         "How long uploaded files wait for the manifest that names them",

@@ -48,4 +48,5 @@ def policy_of(args: argparse.Namespace) -> Policy:
         results_wait_s=args.results_wait_s,
         object_delete_delay_s=args.object_delete_delay_s,
         jobs_keep_days=args.jobs_keep_days,
+        audit_keep_days=args.audit_keep_days,
     )
