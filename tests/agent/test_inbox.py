@@ -49,7 +49,7 @@ def test_a_job_walks_from_offer_to_delivery() -> None:
     assert final.final
     assert final.report.status is ReportStatus.COMPLETED
     assert final.report.epoch == 1
-    assert inbox.held_attempts()[0].state == "finished"
+    assert inbox.held_attempts(())[0].state == "finished"
     assert inbox.delivered(TURN) == [Forget(TURN)]
     assert inbox.held == {}
 
@@ -101,7 +101,7 @@ def test_the_next_job_is_taken_while_the_report_of_the_last_one_is_under_way() -
     running(inbox)
     inbox.ended(TURN, DONE)
     assert inbox.offered(offer("j_2", 2)) == [SendAccept(Turn("j_2", 2), 1, 2)]
-    assert [attempt.state for attempt in inbox.held_attempts()] == ["finished", "accepting"]
+    assert [attempt.state for attempt in inbox.held_attempts(())] == ["finished", "accepting"]
     assert inbox.delivered(TURN) == [Forget(TURN)]
     assert inbox.accepted(Turn("j_2", 2)) == [StartTrainer(offer("j_2", 2))]
 
@@ -292,7 +292,7 @@ def test_heartbeats_tell_the_step_and_the_newest_checkpoint_that_is_safe() -> No
     inbox.progressed(turn, 130)
     inbox.stored(turn, 100)
     inbox.stored(Turn("j_other", 1), 7)
-    (held,) = inbox.held_attempts()
+    (held,) = inbox.held_attempts(())
     assert (held.step, held.checkpoint_step) == (130, 100)
 
 

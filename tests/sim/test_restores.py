@@ -20,6 +20,11 @@ def with_backups(bench: Bench) -> Restores:
     return Restores(bench.world, bench.orchestrator, people)
 
 
+def restored(bench: Bench, restores: Restores) -> None:
+    restores.restore()
+    bench.let(LOCKED_FOR_S)
+
+
 def test_nothing_is_placed_after_a_restore_until_workers_were_heard_and_a_restart_changes_nothing() -> None:
     bench = Bench()
     worker = bench.worker()

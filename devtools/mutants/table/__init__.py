@@ -5,6 +5,7 @@ from devtools.mutants.table.fencing import FENCING
 from devtools.mutants.table.leading import LEADING
 from devtools.mutants.table.mutant import Mutant
 from devtools.mutants.table.placing import PLACING
+from devtools.mutants.table.rare import RARE
 from devtools.mutants.table.states import STATES
 from devtools.mutants.table.stored import STORED
 from devtools.mutants.table.traffic import TRAFFIC
@@ -21,4 +22,5 @@ MUTANTS = (
     *TRAINING,
     *STORED,
     *TRAFFIC,
+    *RARE,
 )

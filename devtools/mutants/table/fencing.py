@@ -25,7 +25,7 @@ FENCING = (
         "zombie-report",
         "a completion is taken after the job was given to somebody else",
         "orchestrator/workers/report.py",
-        "        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation, gpus_free=free):",
+        "        if not may_readopt(job, attempt, own, process, gpus_free=free, in_doubt=False):",
         "        if job.terminal:",
         DEFENDED,
     ),

@@ -153,7 +153,7 @@ class Agent:
             Heartbeat(
                 worker_id=self.worker_id,
                 status=self.inbox.status,
-                attempts=self.inbox.held_attempts(),
+                attempts=self.inbox.held_attempts(self.attempts.paused()),
                 gpus=self.samples,
                 data=None if data == self._data_told else data,
                 incarnation=self.incarnation,
@@ -446,7 +446,7 @@ class Agent:
             self.machine.registration(),
             persistent=self.inbox.persistent,
             max_jobs=self.inbox.max_jobs,
-            attempts=self.inbox.held_attempts(),
+            attempts=self.inbox.held_attempts(self.attempts.paused()),
             incarnation=self.incarnation,
             seq=self.inbox.next_seq(),
             audit_head=self.audit_memory.newest,

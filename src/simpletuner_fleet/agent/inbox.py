@@ -4,6 +4,7 @@ An attempt is offered, accepted, started, and ends with one report that is kept 
 twice, too late or of another turn changes nothing.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from msgspec import Struct
@@ -79,7 +80,7 @@ class Inbox:
             return LEAVING
         return "busy" if self.held else "idle"
 
-    def held_attempts(self) -> list[HeldAttempt]:
+    def held_attempts(self, paused: Collection[Turn]) -> list[HeldAttempt]:
         return [
             HeldAttempt(
                 job_id=turn[0],
@@ -88,6 +89,7 @@ class Inbox:
                 state=HeldState(holding.phase.value),
                 step=holding.step,
                 checkpoint_step=holding.checkpoint_step,
+                paused=turn in paused,
             )
             for turn, holding in self.held.items()
         ]

@@ -63,7 +63,7 @@ def _feed_worker(transaction: Transaction, worker_id: str) -> None:
                 _offer(transaction, decision)
                 placed = True
             else:
-                roster.reserve(decision.worker_id, decision.job)
+                roster.reservations.make(decision.worker_id, decision.job)
 
 
 def _offer(transaction: Transaction, placement: Placement) -> None:

@@ -87,6 +87,8 @@ class Transaction:
         self._status_before: dict[str, WorkerStatus] = {}
         self._events: list[Event] = []
         self._reachable_before: dict[str, bool] = {}
+        self._reservations = index.roster.reservations
+        self._reserved_before = self._reservations.copied()
         self._limits_changed = False
 
     # Reading: each row once, as this transaction has left it.
@@ -185,6 +187,7 @@ class Transaction:
         """Takes back what no row holds; the store takes back the rows."""
         for worker_id, reachable in self._reachable_before.items():
             self.index.set_reachable(worker_id, reachable)
+        self._reservations.put_back(self._reserved_before)
         if self._limits_changed:
             self.index.limits = None
         if self.effects.organisation is not None:

@@ -8,10 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.jobs.job import AttemptState
 from simpletuner_fleet.core.notices.endpoint import EndpointPause
 from simpletuner_fleet.core.restoring import HELD_UNTIL, LINKS_SINCE, RESTORED, placing_from
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.workers.losing import give_up
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,8 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
     """Returns until when nothing is placed; None where nothing was restored. Called before anything else is done.
 
     A job that waits in this database may run on a worker since after the backup. Within the time in which every worker is
-    heard or its lease has ended, each is told to stop what this database does not know of.
+    heard or its lease has ended, each is told to stop what this database does not know of. An offer of that time is
+    withdrawn: its worker may have taken it and ended it since, and would take it a second time.
     """
     pending, held = await fleet.read(lambda view: (view.setting(RESTORED), view.setting(HELD_UNTIL)))
     now = fleet.clock.now()
@@ -45,6 +48,9 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
         transaction.tx.put_setting(HELD_UNTIL, repr(until))
         transaction.tx.put_setting(LINKS_SINCE, repr(transaction.now))
         transaction.tx.delete_setting(RESTORED)
+        for attempt in transaction.tx.live_attempts():
+            if attempt.state is AttemptState.OFFERED:
+                give_up(transaction, transaction.attempt(attempt.id), "the server was restored from a backup")
         for endpoint in transaction.tx.endpoints():  # somebody may have taken it away since the backup
             why = "the server was restored from a backup: look whether it is still wanted"
             paused = endpoint.paused or EndpointPause(at=transaction.now, why=why)

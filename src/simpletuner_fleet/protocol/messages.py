@@ -78,6 +78,8 @@ class HeldAttempt(Struct, kw_only=True):
     state: HeldState = HeldState.RUNNING
     step: Whole | None = None
     checkpoint_step: Whole | None = None
+    paused: bool = False
+    """Its trainer stands still, because the lease had ended."""
 
 
 class AuditHead(Struct, kw_only=True, frozen=True, omit_defaults=True):

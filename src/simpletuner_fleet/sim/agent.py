@@ -84,6 +84,8 @@ class SimulatedAgent:
                 shim.meet_agent()
             if ending is not None:
                 self._act(self.inbox.ended(turn, ending))
+        for turn, step in list(machine.unstored):
+            self._store(turn, step)
         for turn, report in list(machine.spool.items()):
             self._store_and_deliver(turn, report, self.world.now)
         self._connect()
@@ -144,7 +146,7 @@ class SimulatedAgent:
             trainers=["simpletuner"],
             labels={},
             max_jobs=kind.max_jobs,
-            attempts=self.inbox.held_attempts(),
+            attempts=self.inbox.held_attempts(self.machine.paused()),
             home=self.machine.home,
             incarnation=self.incarnation,
             seq=self.inbox.next_seq(),
@@ -234,7 +236,9 @@ class SimulatedAgent:
             return
         token, sent_at = self.machine.token, self.world.now
         message = Heartbeat(
-            status=self.inbox.status, attempts=self.inbox.held_attempts(), incarnation=self.incarnation
+            status=self.inbox.status,
+            attempts=self.inbox.held_attempts(self.machine.paused()),
+            incarnation=self.incarnation,
         )
         named = set(self.inbox.held)
         self._call(
@@ -383,13 +387,20 @@ class SimulatedAgent:
         self._run(lambda: self._act(self.inbox.out_of_time(turn)))
 
     def store_checkpoint(self, turn: Turn, step: int) -> None:
-        """Uploads once: what is lost on its way leaves the attempt without it."""
+        self.machine.unstored[turn, step] = None
+        self._run(lambda: self._store(turn, step))
+
+    def _store(self, turn: Turn, step: int) -> None:
+        """Uploads it again until it is answered, as a final report."""
         token = self.machine.token
-        self._run(
-            lambda: self._call(
-                lambda: self.machine.orchestrator.store_checkpoint(token, *turn, step), lambda outcome: None
-            )
-        )
+
+        def answered(outcome: Any) -> None:
+            if is_final_answer(outcome):
+                self.machine.unstored.pop((turn, step), None)
+            else:
+                self._later(self.world.chance.uniform(0.5, 8.0), lambda: self._store(turn, step))
+
+        self._call(lambda: self.machine.orchestrator.store_checkpoint(token, *turn, step), answered)
 
     # Reporting
 
@@ -412,7 +423,8 @@ class SimulatedAgent:
         if turn not in self.machine.spool:
             return
         if report.status is ReportStatus.COMPLETED and not report.results:
-            if self.machine.orchestrator.storage_fails:
+            on_their_way = any(of == turn for of, _ in self.machine.unstored)
+            if self.machine.orchestrator.storage_fails or on_their_way:
                 if self.world.now - began < self.machine.orchestrator.policy.results_wait_s:
                     self._tell_finishing(turn)
                     pause_s = self.world.chance.uniform(2.0, 20.0)

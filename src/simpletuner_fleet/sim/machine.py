@@ -81,6 +81,8 @@ class SimulatedMachine:
         self.exits: dict[Turn, AttemptEnding] = {}
         self.reported: set[Turn] = set()
         self.spool: dict[Turn, StatusReport] = {}
+        self.unstored: dict[tuple[Turn, int], None] = {}
+        """Checkpoints on its disk, by their step, of which nobody has said that they arrived."""
         self.broken = False
         """Its disk is full, or half of its package is missing: it can start nothing."""
         self.retired = False
@@ -98,6 +100,9 @@ class SimulatedMachine:
 
     def next_incarnation(self) -> str:
         return incarnation_of(self._agents_made, self.kind.name)
+
+    def paused(self) -> set[Turn]:
+        return {turn for turn, shim in self.shims.items() if shim.is_paused}
 
     def kill_agent(self) -> None:
         agent, self.agent = self.agent, None
@@ -179,9 +184,13 @@ class SimulatedShim:
     def world(self) -> World:
         return self.machine.world
 
+    @property
+    def is_paused(self) -> bool:
+        return not self.done and not self.run.running
+
     def renew(self, lease_until: float) -> None:
         self.lease_until = max(self.lease_until, lease_until)
-        if not self.done and not self.run.running and self.world.now < self.lease_until:
+        if self.is_paused and self.world.now < self.lease_until:
             self.world.note(f"{self.machine.kind.name}: {self.turn} goes on")
             self.world.counts["trainer resumed"] += 1
             self.machine.truth.goes_on(self.run, self.world.now)

@@ -32,6 +32,11 @@ slots = st.integers(0, 3)
 any_job = st.integers(0, 10**6)
 
 
+def reserved_for(roster: Roster, worker_id: str) -> str | None:
+    kept = roster.reservations.copied().get(worker_id)
+    return kept[0] if kept else None
+
+
 class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +161,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
     @rule(which=any_job, slot=slots)
     def reserve(self, which: int, slot: int) -> None:
         if (job := self._one(which, waits)) and f"w_{slot}" in self.workers:
-            self.roster.reserve(f"w_{slot}", job)
+            self.roster.reservations.make(f"w_{slot}", job)
 
     # What must hold.
 
@@ -211,14 +216,14 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
 
     @invariant()
     def only_jobs_that_wait_keep_a_worker_and_only_one_that_serves(self) -> None:
-        reserved = {id: job_id for id in self.workers if (job_id := self.roster.reserved_for(id))}
+        reserved = {id: job_id for id in self.workers if (job_id := reserved_for(self.roster, id))}
         assert len(set(reserved.values())) == len(reserved)
         assert all(waits(self.jobs[job_id]) for job_id in reserved.values())
 
     # Plain means.
 
     def _kept_from(self, worker_id: str, job: Job) -> bool:
-        keeper = self.roster.reserved_for(worker_id)
+        keeper = reserved_for(self.roster, worker_id)
         return keeper is not None and place_of(self.jobs[keeper]) < place_of(job)
 
     def _put(self, worker: Worker) -> None:
@@ -339,7 +344,7 @@ def _reserved_fleet() -> Roster:
     fleet.put_worker(a_worker(gpus=2, max_jobs=2))
     for job in (BIG, SMALL):
         fleet.see_job(None, job)
-    fleet.reserve("w_1", BIG)
+    fleet.reservations.make("w_1", BIG)
     return fleet
 
 
@@ -352,15 +357,15 @@ def test_a_reserved_worker_is_kept_for_its_job() -> None:
 
 def test_a_second_job_cannot_take_a_reservation_over() -> None:
     fleet = _reserved_fleet()
-    fleet.reserve("w_1", SMALL)
-    assert fleet.reserved_for("w_1") == BIG.id
+    fleet.reservations.make("w_1", SMALL)
+    assert reserved_for(fleet, "w_1") == BIG.id
 
 
 def test_a_job_reserves_one_worker_at_a_time() -> None:
     fleet = _reserved_fleet()
     fleet.put_worker(a_worker("w_2", gpus=2))
-    fleet.reserve("w_2", BIG)
-    assert fleet.reserved_for("w_2") is None
+    fleet.reservations.make("w_2", BIG)
+    assert reserved_for(fleet, "w_2") is None
 
 
 @pytest.mark.parametrize(
@@ -375,14 +380,14 @@ def test_a_job_reserves_one_worker_at_a_time() -> None:
 def test_a_worker_that_stops_serving_or_changes_is_not_kept_for_anybody(change: dict[str, Any]) -> None:
     fleet = _reserved_fleet()
     fleet.put_worker(a_worker(**{"gpus": 2, "max_jobs": 2, **change}))
-    assert fleet.reserved_for("w_1") is None
+    assert reserved_for(fleet, "w_1") is None
 
 
 def test_a_placed_cancelled_or_held_job_gives_its_reservation_up() -> None:
     for change in ({"state": JobState.DISPATCHED}, {"state": JobState.CANCELLED}, {"hold": Hold.BACKOFF}):
         fleet = _reserved_fleet()
         fleet.see_job(BIG, replace(BIG, **change))
-        assert fleet.reserved_for("w_1") is None
+        assert reserved_for(fleet, "w_1") is None
         assert fleet.pick_worker(SMALL) is not None
 
 
@@ -390,7 +395,7 @@ def test_a_worker_that_left_is_not_kept_for_anybody() -> None:
     fleet = _reserved_fleet()
     fleet.drop_worker("w_1")
     fleet.drop_worker("w_1")
-    assert fleet.reserved_for("w_1") is None
+    assert reserved_for(fleet, "w_1") is None
     assert fleet.pick_worker(BIG) is None
 
 

@@ -15,11 +15,30 @@ RUNNING = an_attempt("a_1", state=AttemptState.RUNNING, accepted_at=NOW - 1_000)
 
 
 def decide(
-    worker: Worker, *live: Attempt, expected: bool = True, reachable: bool = True, **facts: Any
+    worker: Worker,
+    *live: Attempt,
+    expected: bool = True,
+    reachable: bool = True,
+    listening: bool = False,
+    **facts: Any,
 ) -> HeartbeatDecision:
     return decide_heartbeat(
-        worker, live, HeartbeatFacts(**facts), POLICY, expected=expected, reachable=reachable, now=NOW
+        worker,
+        live,
+        HeartbeatFacts(**facts),
+        POLICY,
+        expected=expected,
+        reachable=reachable,
+        listening=listening,
+        now=NOW,
     )
+
+
+def test_after_a_restore_what_runs_without_a_lease_is_given_up_and_stopped() -> None:
+    held = (Held(RUNNING.job_id, RUNNING.epoch, started=True, paused=True),)
+    decision = decide(a_worker(), RUNNING, held=held, listening=True)
+    assert (decision.in_doubt, decision.strays) == ((RUNNING,), held)
+    assert decide(a_worker(), RUNNING, held=held) == NOTHING_NEW
 
 
 def test_a_heartbeat_that_says_what_is_known_changes_nothing() -> None:
@@ -94,3 +113,13 @@ def test_an_older_agent_that_runs_nothing_has_lost_what_it_took_long_ago() -> No
     assert decide(older, RUNNING, fresh, offered, runs_nothing=True).lost == (RUNNING,)
     assert decide(older, RUNNING).lost == ()
     assert decide(a_worker(), RUNNING, runs_nothing=True).lost == ()
+
+
+def test_an_older_agent_with_an_open_stream_is_connected_whatever_copy_of_its_registration_came_late() -> (
+    None
+):
+    decision = decide(a_worker(legacy=True, connection=Connection.CONNECTING))
+    assert decision.worker is not None
+    assert decision.worker.connection is Connection.CONNECTED
+    assert decide(a_worker(legacy=True, connection=Connection.CONNECTING), reachable=False).worker is None
+    assert decide(a_worker(connection=Connection.CONNECTING)).worker is None

@@ -194,6 +194,10 @@ class Attempts:
     def is_out_of_time(self, turn: Turn) -> bool:
         return turn in self._running and self._running[turn].out_of_time
 
+    def paused(self) -> set[Turn]:
+        """Returns what stands still because its lease has ended."""
+        return {turn for turn, running in self._running.items() if running.paused}
+
     def renew(self, lease_s: float, since: float) -> None:
         for running in self._running.values():
             running.renew(lease_s, since=since)

@@ -303,7 +303,13 @@ class Stopping(Struct, frozen=True, kw_only=True):
 
 def is_finishing(job: Job) -> bool:
     """Tells whether its trainer has ended well, as its worker said, and its results are still on their way."""
-    return job.state is JobState.RUNNING and job.results is Results.PENDING and job.phase == FINISHING
+    return job.state is JobState.RUNNING and has_left_its_gpus(job)
+
+
+def has_left_its_gpus(job: Job) -> bool:
+    """Tells whether its trainer has ended well, though its attempt lives on: also while it is being cancelled."""
+    attempt_lives = job.state in (JobState.RUNNING, JobState.CANCELLING)
+    return attempt_lives and job.results is Results.PENDING and job.phase == FINISHING
 
 
 class Attempt(Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from simpletuner_fleet.core.jobs.job import (
     JobState,
     Outcome,
     Results,
+    has_left_its_gpus,
     is_finishing,
     next_state,
 )
@@ -121,8 +122,11 @@ def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decis
 
 
 def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: float) -> Decision:
-    """The trainer runs and may say how far it is."""
+    """The trainer runs and may say how far it is. What is heard late does not bring back one that has ended."""
     must_be_current(job, attempt)
+    finishing = progress is not None and progress.phase == FINISHING
+    if has_left_its_gpus(job) and not finishing:
+        return NOTHING
     started = attempt if attempt.started_at else replace(attempt, started_at=now)
     was_preparing = progress is None and is_preparing(job.progress)
     changed = was_preparing or (progress is not None and progress != job.progress)
@@ -133,7 +137,6 @@ def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: fl
         if started is attempt
         else (job_event(EventType.JOB_STARTED, job, worker_id=attempt.worker_id, attempt=attempt.number),)
     )
-    finishing = progress is not None and progress.phase == FINISHING
     moved = replace(job, progress=progress, results=Results.PENDING if finishing else Results.NONE)
     return Decision(job=moved if changed else None, attempt=started, events=events)
 
@@ -141,7 +144,9 @@ def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: fl
 def preparing(job: Job, attempt: Attempt, progress: Progress) -> Decision:
     """Something is brought to the worker before the trainer starts."""
     must_be_current(job, attempt)
-    return Decision(job=replace(job, progress=progress)) if progress != job.progress else NOTHING
+    if progress == job.progress or has_left_its_gpus(job):
+        return NOTHING
+    return Decision(job=replace(job, progress=progress))
 
 
 class End(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,16 @@ class Held(Struct, frozen=True):
     job_id: str
     epoch: int
     started: bool
+    paused: bool = False
+    """Its lease had ended when the agent said so: the job may have been given away before."""
+
+
+def is_in_doubt(held: Held, *, listening: bool) -> bool:
+    """Tells whether it may have been replaced by an attempt that a restored database does not know.
+
+    `listening`: nothing is placed yet after a restore. Whatever was replaced since the backup had lost its lease first.
+    """
+    return listening and held.paused
 
 
 class Reconciliation(Struct, frozen=True, kw_only=True):
@@ -47,20 +57,29 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
     """Running here, unknown there: its trainer is gone."""
     doubtful: tuple[Attempt, ...] = ()
     """Running here, unknown to an agent that works in another folder: its own agent may still run it."""
+    in_doubt: tuple[Attempt, ...] = ()
+    """Running here, and there without a lease, after a restore: given up and stopped."""
     stop: tuple[Held, ...] = ()
     """Held there, not ours to run any more."""
 
 
-def reconcile(live: Sequence[Attempt], held: Sequence[Held], same_home: bool) -> Reconciliation:
+def reconcile(
+    live: Sequence[Attempt], held: Sequence[Held], same_home: bool, *, listening: bool
+) -> Reconciliation:
+    """`listening`: as for `is_in_doubt`."""
     by_key = {(item.job_id, item.epoch): item for item in held}
     keep: list[Attempt] = []
     accept: list[Attempt] = []
     offer: list[Attempt] = []
     lost: list[Attempt] = []
     doubtful: list[Attempt] = []
+    in_doubt: list[Attempt] = []
     for attempt in live:
         item = by_key.pop((attempt.job_id, attempt.epoch), None)
-        if item is None and attempt.state is AttemptState.OFFERED:
+        if item is not None and is_in_doubt(item, listening=listening):
+            in_doubt.append(attempt)
+            by_key[item.job_id, item.epoch] = item
+        elif item is None and attempt.state is AttemptState.OFFERED:
             offer.append(attempt)
         elif item is None:
             (lost if same_home and attempt.incarnation != ELSEWHERE else doubtful).append(attempt)
@@ -74,15 +93,19 @@ def reconcile(live: Sequence[Attempt], held: Sequence[Held], same_home: bool) ->
         offer=tuple(offer),
         lost=tuple(lost),
         doubtful=tuple(doubtful),
+        in_doubt=tuple(in_doubt),
         stop=tuple(by_key.values()),
     )
 
 
-def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str, *, gpus_free: bool) -> bool:
+def may_readopt(
+    job: Job, attempt: Attempt, worker_id: str, incarnation: str, *, gpus_free: bool, in_doubt: bool
+) -> bool:
     """Tells whether an attempt thought lost goes on: its trainer never stopped, and nobody has its job or its GPUs by now.
 
     Only the very process that ran it may go on: a new one would have to prove what it cannot know. `gpus_free` says
     that no other attempt has been given one of its GPUs since, or that the trainer has ended and needs none any more.
+    `in_doubt` is what `is_in_doubt` says.
     """
     return (
         attempt.worker_id == worker_id
@@ -91,4 +114,5 @@ def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str, *,
         and job.state is JobState.QUEUED
         and job.epoch == attempt.epoch
         and gpus_free
+        and not in_doubt
     )

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from math import inf
 
-from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, is_finishing
+from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, has_left_its_gpus
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import (
     FREE,
@@ -26,6 +26,7 @@ from simpletuner_fleet.core.placement.matching import (
 from simpletuner_fleet.core.placement.ordering import Place, place_of
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.ranks import Ranks
+from simpletuner_fleet.core.placement.reservations import Reservations
 from simpletuner_fleet.core.placement.shares import NO_SHARE, ShareKey, Shares
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
 
@@ -85,7 +86,7 @@ class Roster:
         """Jobs whose trainer has ended well; True: they have left place and GPUs, as they do where their worker stays."""
         self._newest_ranks: dict[int, float] = {}
         """By priority, since somebody began to wait."""
-        self._reserved: dict[str, tuple[str, Place]] = {}
+        self.reservations = Reservations()
         self._unreachable: set[str] = set()
         self._holders: dict[str, dict[str, None]] = {}
         """By dataset, the workers that have it."""
@@ -140,10 +141,10 @@ class Roster:
         self._note_gpus(worker.id, known.gpus if known else (), worker.gpus)
         if known is None or _shape(known) != _shape(worker):
             self._match_worker(worker)
-            self._reserved.pop(worker.id, None)
+            self.reservations.forget_worker(worker.id)
         self._note_datasets(worker.id, known.datasets if known else (), worker.datasets)
         if not in_service(worker):
-            self._reserved.pop(worker.id, None)
+            self.reservations.forget_worker(worker.id)
         self._place_worker(worker)
 
     def set_reachable(self, worker_id: str, reachable: bool) -> None:
@@ -166,7 +167,7 @@ class Roster:
             waiting = self._classes[class_id]
             waiting.fitting.discard(worker_id)
             waiting.open.pop(worker_id, None)
-        self._reserved.pop(worker_id, None)
+        self.reservations.forget_worker(worker_id)
         self._unreachable.discard(worker_id)
 
     def see_attempt(self, before: Attempt | None, after: Attempt | None, owner: str, team: str = "") -> None:
@@ -260,8 +261,8 @@ class Roster:
     def see_job(self, before: Job | None, after: Job | None) -> None:
         """Follows a job into and out of its line, and to the end of its training."""
         job = after or before
-        if job is not None and (job.id in self._finishing or (after is not None and is_finishing(after))):
-            self._see_finishing(job.id, after is not None and is_finishing(after))
+        if job is not None:
+            self._see_finishing(job.id, after is not None and has_left_its_gpus(after))
         was_waiting, is_waiting = before is not None and waits(before), after is not None and waits(after)
         if (
             before is not None
@@ -381,24 +382,10 @@ class Roster:
         gpus = allocate(worker, self.occupancy(worker_id), requires, self.pools.get(requires.team))
         return (worker, gpus) if gpus is not None else None
 
-    def reserve(self, worker_id: str, job: Job) -> None:
-        """Keeps those behind it off this worker until the job is placed; a job reserves one worker at a time.
-
-        Whoever reserved a worker first keeps it for as long as the worker serves.
-        """
-        if worker_id not in self._reserved and all(job.id != id for id, _ in self._reserved.values()):
-            self._reserved[worker_id] = (job.id, place_of(job))
-
-    def reserved_for(self, worker_id: str) -> str | None:
-        kept = self._reserved.get(worker_id)
-        return kept[0] if kept else None
-
     def _kept_from(self, worker_id: str, job: Job) -> bool:
-        """A job that stands before the one that reserved goes first: it may head the very line the other waits in."""
-        if has_refused(self.workers[worker_id], job.refused_by):
-            return True
-        kept = self._reserved.get(worker_id)
-        return kept is not None and kept[0] != job.id and kept[1] < place_of(job)
+        return has_refused(self.workers[worker_id], job.refused_by) or self.reservations.keep_off(
+            worker_id, job
+        )
 
     def _takes_offers(self, worker: Worker) -> bool:
         return worker.id not in self._unreachable and is_open(worker, self.occupancy(worker.id))
@@ -465,10 +452,7 @@ class Roster:
             self._newest_ranks.clear()
         if len(waiting.line) > 2 * waiting.count + SLACK_IN_LINE:
             self._tidy_line(waiting)
-        freed = [id for id, (job_id, _) in self._reserved.items() if job_id == job.id]
-        for worker_id in freed:
-            del self._reserved[worker_id]
-        self.freed += freed
+        self.freed += self.reservations.forget_job(job.id)
 
     def _tidy_line(self, waiting: Waiting) -> None:
         waiting.line = list({one for one in waiting.line if self._places.get(one[2]) == one[:2]})

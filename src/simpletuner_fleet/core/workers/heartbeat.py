@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs.fencing import turn_of
+from simpletuner_fleet.core.jobs.fencing import Turn, turn_of
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState
-from simpletuner_fleet.core.jobs.reconcile import Held
+from simpletuner_fleet.core.jobs.reconcile import Held, is_in_doubt
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.gpu_health import Health, with_health
 from simpletuner_fleet.core.workers.worker import Connection, Worker
@@ -37,6 +37,8 @@ class HeartbeatDecision(Struct, frozen=True, kw_only=True):
     """Attempts it runs that are not live: they go on or are stopped."""
     lost: tuple[Attempt, ...] = ()
     """Attempts that it should run and does not."""
+    in_doubt: tuple[Attempt, ...] = ()
+    """Attempts that it runs without a lease after a restore; they are among the strays."""
     reachable: bool | None = None
     """Whether offers reach it from now on; None: as before."""
 
@@ -49,19 +51,28 @@ def decide_heartbeat(
     *,
     expected: bool,
     reachable: bool,
+    listening: bool,
     now: float,
 ) -> HeartbeatDecision:
-    """`expected`: its silence was being waited out; `reachable`: offers reach it, as far as is known."""
-    turns = {turn_of(attempt) for attempt in live}
+    """`expected`: its silence was being waited out; `reachable`: offers reach it, as far as is known.
+
+    `listening`: as for `is_in_doubt`.
+    """
+    doubted = {Turn(one.job_id, one.epoch) for one in facts.held if is_in_doubt(one, listening=listening)}
+    in_doubt = tuple(attempt for attempt in live if turn_of(attempt) in doubted)
+    turns = {turn_of(attempt) for attempt in live} - doubted
     strays = tuple(one for one in facts.held if one.started and (one.job_id, one.epoch) not in turns)
     offline = worker.connection is Connection.OFFLINE
-    away = offline or worker.connection is Connection.RECONNECTING
+    # An older agent has no name for its process: a late copy of its registration cannot be told from a new one.
+    late_copy = worker.legacy and reachable and worker.connection is Connection.CONNECTING
+    away = offline or late_copy or worker.connection is Connection.RECONNECTING
     changed = _with_news(worker, live, facts, away)
     return HeartbeatDecision(
         worker=changed if changed != worker else None,
         came_back=offline,
         strays=strays,
         lost=_gone_unsaid(worker, live, facts, policy, now),
+        in_doubt=in_doubt,
         reachable=_reachable(worker, facts, offline or not expected or bool(strays), reachable),
     )
 

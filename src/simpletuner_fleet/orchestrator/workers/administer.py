@@ -27,6 +27,7 @@ from simpletuner_fleet.core.workers.worker import (
 )
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.workers.losing import give_up
 
 MAX_NOTE_CHARS = 1000
 LOCAL_NAME = "local"
@@ -223,18 +224,22 @@ async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Work
 
 
 async def delete_worker(fleet: Fleet, worker_id: str, actor: Actor) -> None:
+    """Whatever was still expected from it is given up: results that it has not brought are missing."""
+
     def step(transaction: Transaction) -> None:
         worker = transaction.worker(worker_id)
-        busy = bool(transaction.live_attempts(worker_id))
-        status = worker.status(busy)
+        attempts = transaction.live_attempts(worker_id)
+        status = worker.status(bool(attempts))
         never_came = worker.connection is Connection.CONNECTING and worker.registered_at is None
         if not never_came and status is not WorkerStatus.OFFLINE:
             raise WorkerNotOffline(
                 f"The worker is {status}; only an offline worker can be deleted.", status=status
             )
+        for attempt in attempts:
+            give_up(transaction, attempt, "its worker was deleted")
         transaction.record(_event(EventType.WORKER_DELETED, worker, actor, name=worker.name))
         _publish(transaction, worker)
-        transaction.delete_worker(worker)
+        transaction.delete_worker(transaction.worker(worker_id))
         transaction.cut(worker_id, "deleted")
 
     await fleet.act(step)

@@ -19,6 +19,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome, is_finishing
 from simpletuner_fleet.core.jobs.reconcile import (
     Held,
+    is_in_doubt,
     may_readopt,
 )
 from simpletuner_fleet.core.workers.gpu_health import Health
@@ -44,6 +45,7 @@ from simpletuner_fleet.protocol.messages import (
 )
 
 IDLE = "idle"
+WITHOUT_LEASE = "its lease had ended, and what happened since is not in the restored database"
 
 
 async def stream_opened(fleet: Fleet, worker_id: str, ip: str, incarnation: str = "") -> None:
@@ -151,6 +153,7 @@ def _heartbeat(
         transaction.policy,
         expected=expected,
         reachable=worker_id in transaction.index.reachable,
+        listening=transaction.index.holds_placements(transaction.now),
         now=transaction.now,
     )
     stale = _follow_heartbeat(transaction, worker, decision)
@@ -179,7 +182,7 @@ def _facts(message: Heartbeat) -> HeartbeatFacts:
 
 
 def held_as(item: HeldAttempt) -> Held:
-    return Held(item.job_id, item.epoch, item.state is not HeldState.ACCEPTING)
+    return Held(item.job_id, item.epoch, item.state is not HeldState.ACCEPTING, item.paused)
 
 
 def _follow_heartbeat(
@@ -189,6 +192,8 @@ def _follow_heartbeat(
     for attempt in decision.lost:
         why = "its worker says that it runs nothing"
         give_up(transaction, attempt, why)
+    for attempt in decision.in_doubt:
+        give_up(transaction, attempt, WITHOUT_LEASE)
     if decision.strays:
         take_back(transaction, worker.id, worker.incarnation, decision.strays, visit)
     if decision.worker is not None:
@@ -284,7 +289,9 @@ def take_back(
             job = transaction.job(attempt.job_id)
         except UnreadableRow:
             continue  # nobody can say what becomes of it; whatever else this worker holds goes on
-        if may_readopt(job, attempt, worker_id, incarnation, gpus_free=gpus_free(transaction, attempt)):
+        in_doubt = is_in_doubt(held, listening=transaction.index.holds_placements(transaction.now))
+        free = gpus_free(transaction, attempt)
+        if may_readopt(job, attempt, worker_id, incarnation, gpus_free=free, in_doubt=in_doubt):
             transaction.apply(lifecycle.readopted(job, attempt, now=transaction.now))
             visit.keep.append(transaction.attempt(attempt.id))
             continue

@@ -23,7 +23,14 @@ from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.orders import orders_for
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.workers.attendance import Visit, held_as, take_back, told_head, witness
+from simpletuner_fleet.orchestrator.workers.attendance import (
+    WITHOUT_LEASE,
+    Visit,
+    held_as,
+    take_back,
+    told_head,
+    witness,
+)
 from simpletuner_fleet.orchestrator.workers.inventory import with_facts
 from simpletuner_fleet.orchestrator.workers.losing import give_up
 from simpletuner_fleet.protocol.messages import (
@@ -110,7 +117,8 @@ def _register(
     same_home = not worker.home or not message.home or worker.home == message.home
     known_process = bool(message.incarnation) and worker.incarnation == message.incarnation
     held = _held(transaction, worker, message)
-    reconciliation = reconcile(transaction.live_attempts(worker_id), held, same_home)
+    listening = transaction.index.holds_placements(transaction.now)
+    reconciliation = reconcile(transaction.live_attempts(worker_id), held, same_home, listening=listening)
     transaction.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
     visit = _apply_reconciliation(transaction, worker_id, message.incarnation, reconciliation)
     transaction.save_worker(
@@ -162,6 +170,8 @@ def _apply_reconciliation(
     for attempt in reconciliation.lost:
         why = "the worker came back without its trainer"
         give_up(transaction, attempt, why)
+    for attempt in reconciliation.in_doubt:
+        give_up(transaction, attempt, WITHOUT_LEASE)
     for attempt in reconciliation.accept:
         job = transaction.job(attempt.job_id)
         transaction.apply(lifecycle.accept(job, attempt, incarnation=incarnation, now=transaction.now))

@@ -139,7 +139,9 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
             return ReportAnswer(accepted=True, job_status=job.state)
         # Who reports an end needs no GPU any more: what it has done counts, whoever has been given its GPU since.
         free = message.status in FINAL_REPORTS or gpus_free(transaction, attempt)
-        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation, gpus_free=free):
+        # Whether it has a lease is said by its worker's next heartbeat, which alone prolongs it.
+        own, process = attempt.worker_id, attempt.incarnation
+        if not may_readopt(job, attempt, own, process, gpus_free=free, in_doubt=False):
             raise StaleAttempt
         transaction.apply(lifecycle.readopted(job, attempt, now=transaction.now))
         job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)

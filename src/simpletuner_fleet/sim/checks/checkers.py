@@ -20,7 +20,7 @@ from simpletuner_fleet.core.jobs.job import (
     JobState,
     Outcome,
     Results,
-    is_finishing,
+    has_left_its_gpus,
 )
 from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
 from simpletuner_fleet.core.placement.place import Placement, place
@@ -255,7 +255,7 @@ def that_train(view: View, live: Iterable[Attempt]) -> list[Attempt]:
     for attempt in live:
         job, worker = view.job(attempt.job_id), view.worker(attempt.worker_id)
         leaves = worker is not None and worker.worker_type is WorkerType.EPHEMERAL
-        if job is None or leaves or not is_finishing(job):
+        if job is None or leaves or not has_left_its_gpus(job):
             training.append(attempt)
     return training
 

@@ -92,7 +92,7 @@ class Process:
     def start(self) -> None:
         was_up, self.up = self.up, True
         if self.standing is None:
-            if self.fleet is None:
+            if self.fleet is None and not self.stalled:
                 self.begin()
         elif not was_up:
             self.standing.begin()
@@ -130,7 +130,10 @@ class Process:
 
     def _begin_again(self, life: int) -> None:
         if self.up and self.life == life and self.fleet is None and self._still_leads():
-            self.begin()
+            if self.stalled:
+                self.world.after(1.0, lambda: self._begin_again(life))
+            else:
+                self.begin()
 
     def _still_leads(self) -> bool:
         return self.standing is None or self.standing.leads

@@ -1,0 +1,64 @@
+"""Defects that only one of a thousand seeds showed: each must be noticed without them."""
+
+from devtools.mutants.table.mutant import Mutant
+
+MANY_SEEDS = ("tests/sim/test_found_by_many_seeds.py",)
+
+RARE = (
+    Mutant(
+        "a-late-word-takes-gpus-back",
+        "a report that comes late makes a trainer that has ended hold its GPUs again",
+        "core/jobs/lifecycle.py",
+        "    if has_left_its_gpus(job) and not finishing:\n        return NOTHING\n",
+        "",
+        MANY_SEEDS,
+    ),
+    Mutant(
+        "a-cancellation-takes-gpus-back",
+        "a job cancelled while its results are on their way holds its GPUs again",
+        "core/jobs/job.py",
+        "    attempt_lives = job.state in (JobState.RUNNING, JobState.CANCELLING)\n",
+        "    attempt_lives = job.state is JobState.RUNNING\n",
+        MANY_SEEDS,
+    ),
+    Mutant(
+        "a-deleted-worker-leaves-attempts",
+        "attempts of a deleted worker live on, and nobody ever ends them",
+        "orchestrator/workers/administer.py",
+        '        for attempt in attempts:\n            give_up(transaction, attempt, "its worker was deleted")\n',
+        "",
+        MANY_SEEDS,
+    ),
+    Mutant(
+        "an-old-offer-is-made-again",
+        "an offer of the time of the backup is sent again, though its worker has run it since",
+        "orchestrator/after_restore.py",
+        "            if attempt.state is AttemptState.OFFERED:\n",
+        "            if attempt.state is AttemptState.ENDED:\n",
+        MANY_SEEDS,
+    ),
+    Mutant(
+        "goes-on-without-a-lease-after-a-restore",
+        "a trainer goes on whose job was given away after the backup",
+        "core/jobs/reconcile.py",
+        "    return listening and held.paused\n",
+        "    return False\n",
+        MANY_SEEDS,
+    ),
+    Mutant(
+        "a-reservation-goes-with-its-step",
+        "a worker that was reserved is offered to nobody after the step that let it go was run again",
+        "engine/transaction.py",
+        "        self._reservations.put_back(self._reserved_before)\n",
+        "",
+        MANY_SEEDS,
+    ),
+    Mutant(
+        "a-recorded-end-is-not-read",
+        "a trainer's end that its killed supervisor had recorded is told as a loss",
+        "agent/guard/runner.py",
+        '        return msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)\n',
+        '        raise OSError("not read")\n',
+        ("tests/agent/guard/test_runner.py",),
+    ),
+)

@@ -1,0 +1,38 @@
+"""Workers that are kept for jobs that have waited long for more GPUs than are free. No row tells of them."""
+
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.placement.ordering import Place, place_of
+
+
+class Reservations:
+    """A job reserves one worker at a time. Whoever reserved a worker first keeps it for as long as the worker serves."""
+
+    def __init__(self) -> None:
+        self._by_worker: dict[str, tuple[str, Place]] = {}
+
+    def make(self, worker_id: str, job: Job) -> None:
+        """Keeps those behind it off this worker until the job is placed."""
+        if worker_id not in self._by_worker and all(job.id != id for id, _ in self._by_worker.values()):
+            self._by_worker[worker_id] = (job.id, place_of(job))
+
+    def keep_off(self, worker_id: str, job: Job) -> bool:
+        """A job that stands before the one that reserved goes first: it may head the very line the other waits in."""
+        kept = self._by_worker.get(worker_id)
+        return kept is not None and kept[0] != job.id and kept[1] < place_of(job)
+
+    def forget_worker(self, worker_id: str) -> None:
+        self._by_worker.pop(worker_id, None)
+
+    def forget_job(self, job_id: str) -> list[str]:
+        """Returns the workers that were kept for it."""
+        freed = [id for id, (holder, _) in self._by_worker.items() if holder == job_id]
+        for worker_id in freed:
+            del self._by_worker[worker_id]
+        return freed
+
+    def copied(self) -> dict[str, tuple[str, Place]]:
+        return self._by_worker.copy()
+
+    def put_back(self, copied: dict[str, tuple[str, Place]]) -> None:
+        """What has happened since is undone, and a worker that was let go in vain would be offered to nobody."""
+        self._by_worker = copied
