@@ -189,10 +189,11 @@ async def test_heads_are_signed_and_a_head_that_nobody_signed_is_no_witness(tmp_
         assert reported["signature"] == signed.signature
         forged = {**reported, "seq": 10_000}
         await agent.heartbeat(audit_head=forged)
-        assert await audit_log.verify(running.fleet, heads) == (await checked(running), []), "no false alarm"
+        verdict = await audit_log.verify(running.fleet, heads)
+        assert (verdict.checked, verdict.problems) == (await checked(running), []), "no false alarm"
         with (tmp_path / "heads").open("a") as file:
             file.write(json.dumps(forged) + "\n")
-        _, problems = await audit_log.verify(running.fleet, heads)
+        problems = (await audit_log.verify(running.fleet, heads)).problems
         assert [problem.code for problem in problems] == ["forged_head"]
 
 

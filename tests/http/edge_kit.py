@@ -51,7 +51,7 @@ def signed_in(secret: str, role: Role, **more: Any) -> SignedIn:
     user = User(id=f"u_{role}", name=f"a {role}", role=role, created_at=0, language="ja")
     fields = {"created_at": time.time(), "seen_at": time.time(), **more}
     session = Session(token_hash=tokens.hashed(secret), user_id=user.id, **fields)
-    return SignedIn(session, user, role_permissions(role))
+    return SignedIn(session, user, role_permissions(role), role is not Role.ADMIN)
 
 
 class MemoryCredentials:

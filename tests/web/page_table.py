@@ -72,6 +72,7 @@ PAGES = (
     PageRow("/machines/pools"),
     PageRow("/machines/pools/{name}", names=("cloud",)),
     PageRow("/admin/users"),
+    PageRow("/admin/users/roles"),
     PageRow("/teams"),
     PageRow("/quotas"),
     PageRow("/usage"),
@@ -85,6 +86,7 @@ PAGES = (
     PageRow("/guide", role="nobody"),
     PageRow("/guide/{page}", role="nobody", names=("first-hour", "settings", "troubleshooting")),
     PageRow("/start", role="nobody"),
+    PageRow("/approve", role="nobody"),
     PageRow("/login", role="nobody"),
     PageRow("/login/terminal"),
 )

@@ -254,4 +254,38 @@ ATTACKERS = (
         "",
         ("tests/attacks/test_operator.py",),
     ),
+    # Links in mails
+    Mutant(
+        "a-link-works-twice",
+        "a link in a mail by which somebody has approved can still reject",
+        "core/people/approval_links.py",
+        " or any(one.by == link.user_id for one in approval.votes)",
+        "",
+        ("tests/core/people/test_approval_links.py",),
+    ),
+    Mutant(
+        "anybody-is-told-of-approvals",
+        "somebody who leads nothing is told of a job that waits, and gets a link",
+        "orchestrator/notices/reading.py",
+        " if voter is not None and is_to_decide(approval, voter))",
+        ")",
+        ("tests/orchestrator/notices/test_approval_links.py",),
+    ),
+    # Roles of one's own
+    Mutant(
+        "a-role-gives-more-than-its-maker-has",
+        "whoever may manage users makes themselves a role that may do everything",
+        "core/people/own_roles.py",
+        "    if missing is not None:\n        raise Forbidden(missing)\n",
+        "",
+        ("tests/core/people/test_own_roles.py",),
+    ),
+    Mutant(
+        "a-wide-role-is-narrowed-by-those-below",
+        "somebody changes a role that holds more than they do",
+        "orchestrator/organising/roles.py",
+        "            check(known)\n        elif",
+        "            pass\n        elif",
+        ("tests/http/api/admin/test_roles.py",),
+    ),
 )

@@ -280,4 +280,12 @@ STORED = (
         "        for worker_id in later.deleted_workers:\n            self.delete_worker(worker_id)\n",
         UNSAVED,
     ),
+    Mutant(
+        "anybody-empties-the-log",
+        "entries of the audit log that were emptied by hand are taken for a cut",
+        "core/audit.py",
+        "        if self.emptied_upto > upto or (\n",
+        "        if (\n",
+        ("tests/storage/test_audit_cutting.py",),
+    ),
 )

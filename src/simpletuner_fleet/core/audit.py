@@ -5,7 +5,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
+
+from simpletuner_fleet.core.events import EventType
 
 DOMAIN = "simpletuner-fleet audit entry v1\n"
 HEAD_DOMAIN = "simpletuner-fleet audit head v1\n"
@@ -41,6 +43,15 @@ class AuditEntry(Struct, frozen=True):
     hash: str = ""
 
 
+def emptied(entry: AuditEntry) -> AuditEntry:
+    """What is left of an entry that was kept long enough: its place and its hash, so that the chain can still be checked."""
+    return AuditEntry(entry.seq, entry.at, "", "", "", "", "", "", {}, entry.hash)
+
+
+def is_emptied(entry: AuditEntry) -> bool:
+    return not entry.event_type and entry == emptied(entry)
+
+
 def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
     """Hashes the canonical text of the list of all columns, whatever a hand in the database may have made of them."""
     columns = (
@@ -56,6 +67,19 @@ def new_entry_hash(
     """Returns what `entry_hash` will; `details` is their canonical text."""
     texts = ",".join(map(quoted, (repr(at), event_type, *actor_and_target)))
     return _hashed(f"[{seq},{texts},{details},{quoted(previous_hash)}]")
+
+
+def cut_of(entry: AuditEntry) -> "LogCut | None":
+    try:
+        return convert(entry.details, LogCut)
+    except ValidationError:
+        return None
+
+
+def cuts_before(heads: Iterable["LogCut"], before: float, last_seq: int, already: int) -> "list[LogCut]":
+    """Returns heads from before that moment, up to this entry, at which something new would be cut; the newest first."""
+    fitting = [head for head in heads if head.at <= before and already < head.upto <= last_seq]
+    return sorted(fitting, key=lambda head: head.upto, reverse=True)
 
 
 def _hashed(text: str) -> str:
@@ -84,12 +108,30 @@ class Witness(Struct, frozen=True):
     hash: str
 
 
+class LogCut(Struct, frozen=True):
+    """Up to where the log was emptied on purpose, as an entry of it tells: at a head that was signed before."""
+
+    upto: int
+    hash: str
+    root: str = ""
+    at: float = 0.0
+    signature: str = ""
+
+
 class ChainCheck:
-    """Feed it every entry in order of sequence, then the witnesses."""
+    """Feed it every entry in order of sequence, then the witnesses.
+
+    Entries may be empty from the first one on, as far as a later entry says that the log was cut there. Their hashes are
+    taken as they stand: that they are those of the signed head there is for whoever can read them all to check (`cut`).
+    """
 
     def __init__(self, witnesses: Sequence[Witness]) -> None:
         self.problems: list[Problem] = []
         self.checked = 0
+        self.cut: LogCut | None = None
+        """The last that the log tells of."""
+        self.emptied_upto = 0
+        self._hash_there = GENESIS
         self._previous_hash = GENESIS
         self._last_seq = 0
         self._awaited: dict[int, list[Witness]] = {}
@@ -98,7 +140,7 @@ class ChainCheck:
 
     def feed(self, entries: Iterable[AuditEntry]) -> None:
         for entry in entries:
-            self.checked += 1
+            self.checked += not is_emptied(entry)
             if entry.seq <= self._last_seq:
                 self._note(
                     entry.seq, "misplaced", "the entry stands after entry {after}", after=self._last_seq
@@ -111,6 +153,8 @@ class ChainCheck:
                     first=self._last_seq + 1,
                     last=entry.seq - 1,
                 )
+            elif is_emptied(entry) and self.emptied_upto == self._last_seq:
+                self.emptied_upto, self._hash_there = entry.seq, entry.hash
             elif entry_hash(entry, self._previous_hash) != entry.hash:
                 self._note(entry.seq, "changed", "the entry does not match its hash: it was changed")
             for witness in self._awaited.pop(entry.seq, ()):
@@ -119,8 +163,20 @@ class ChainCheck:
                         entry.seq, "contradicted", "{who} remembers another entry here", who=witness.who
                     )
             self._previous_hash, self._last_seq = entry.hash, entry.seq
+            if entry.event_type == EventType.AUDIT_CUT:
+                self.cut = cut_of(entry) or self.cut
 
     def finish(self) -> list[Problem]:
+        upto = self.cut.upto if self.cut else 0
+        if self.emptied_upto > upto or (
+            self.cut and self.emptied_upto == upto and self._hash_there != self.cut.hash
+        ):
+            self._note(
+                self.emptied_upto,
+                "emptied",
+                "entries up to {last} are empty, and no entry says that the log was cut there",
+                last=self.emptied_upto,
+            )
         for seq, witnesses in sorted(self._awaited.items()):
             who = ", ".join(witness.who for witness in witnesses)
             self._note(

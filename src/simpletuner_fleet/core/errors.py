@@ -189,6 +189,13 @@ class LinkUsed(NotFound):
     next_step = "Ask for a new one: 'simpletuner users link', or 'simpletuner users reset-password NAME'."
 
 
+class ApprovalLinkOver(NotFound):
+    """This link has been used, has expired, or there is nothing left to decide."""
+
+    code = "approval_link_over"
+    next_step = "Log in, and see under Approvals what still waits for you."
+
+
 class Conflict(FleetError):
     """It is not in a state that allows this."""
 

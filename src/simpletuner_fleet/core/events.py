@@ -27,6 +27,7 @@ class EventType(StrEnum):
     JOB_APPROVED = "job.approved"
     JOB_REJECTED = "job.rejected"
     JOB_APPROVAL_GIVEN = "job.approval_given"
+    APPROVAL_LINK_USED = "job.approval_link_used"
     JOB_APPROVAL_EXPIRED = "job.approval_expired"
     JOB_UNBLOCKED = "job.unblocked"
     JOB_DISPATCHED = "job.dispatched"
@@ -76,6 +77,8 @@ class EventType(StrEnum):
     USER_ROLE_CHANGED = "user.role_changed"
     USER_DISABLED = "user.disabled"
     USER_ENABLED = "user.enabled"
+    ROLE_SET = "role.set"
+    ROLE_DELETED = "role.deleted"
     LIMITS_SET = "limits.set"
     NOTIFICATION_ADDED = "notification.added"
     NOTIFICATION_CHANGED = "notification.changed"
@@ -111,6 +114,7 @@ class EventType(StrEnum):
     SERVER_STARTED = "server.started"
     SERVER_RESTORED = "server.restored"
     ADMIN_TOKEN_SET = "server.admin_token_set"
+    AUDIT_CUT = "server.audit_cut"
     AUDIT_CONTRADICTED = "server.audit_contradicted"
 
 

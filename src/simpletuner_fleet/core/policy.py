@@ -48,6 +48,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     waits_long_s: float = 3600.0
     """A job that has waited so long for a worker has waited too long: whoever wants to know is told."""
     require_approval: bool = False
+    approval_link_s: float = 86_400.0
+    """For how long a link in a mail lets its reader approve without logging in; 0: there are no such links."""
     default_visibility: Visibility = Visibility.EVERYBODY
     """Of what people make who say nothing of it, and whose team does not."""
     checkpoints_keep: int = 10
@@ -63,6 +65,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_dataset_files: int = 100_000
     jobs_keep_days: float | None = None
     """Jobs that ended longer ago lose logs, metrics, checkpoints and artifacts; None: never."""
+    audit_keep_days: float | None = None
+    """Older entries of the audit log lose all but their hash; None: never."""
     object_grace_s: float = 3600.0
     """How long an uploaded file that no manifest names is kept for the manifest to come."""
     object_delete_delay_s: float = 86_400.0

@@ -10,6 +10,8 @@ RESTORED = "restore.pending"
 """The setting by which a restore tells the next start of the server about itself."""
 HANDS_OFF = "machines.hands_off"
 """The setting by which a restore keeps its hands off machines: the database they belong to may be in use elsewhere."""
+LINKS_SINCE = "restore.links_since"
+"""The setting that says when the database was last restored: no link in a message from before that works."""
 HELD_UNTIL = "restore.held_until"
 """The setting that says until when nothing is placed, to every server of the fleet."""
 

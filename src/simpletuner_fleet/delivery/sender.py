@@ -1,7 +1,7 @@
 """Brings one message to one place, whatever is spoken there."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.signing import signed
 from simpletuner_fleet.delivery.smtp import Relay, send_mail
 from simpletuner_fleet.delivery.syslog import send_lines
-from simpletuner_fleet.delivery.wording import Wording, trial_wording, wording_of
+from simpletuner_fleet.delivery.wording import NO_LINKS, Wording, trial_wording, wording_of
 from simpletuner_fleet.languages import translator
 
 AGENT = "SimpleTuner-Fleet"
@@ -37,6 +37,8 @@ class Message(Struct, frozen=True, kw_only=True):
     id: str
     notices: tuple[Notice, ...] = ()
     entries: tuple[AuditEntry, ...] = ()
+    links: dict[str, str] = {}
+    """Paths of pages on which its one reader approves or rejects, by job."""
 
 
 class MessageSender:
@@ -75,7 +77,7 @@ class MessageSender:
     async def _mail(self, to: Destination, message: Message) -> str:
         if self._relay is None:
             raise DeliveryFailed("This server has no mail server: its owner sets one with --smtp-url.")
-        wording = self._wording(to, message.notices)
+        wording = self._wording(to, message.notices, message.links)
         return await send_mail(
             self._reach, self._relay, to.address, wording.title, wording.text + "\n", message.id, time.time()
         )
@@ -88,9 +90,13 @@ class MessageSender:
             return formats.notice_document(notice, self._base_url, _text_of(notice.at))
         return formats.trial_document(_text_of(time.time()))
 
-    def _wording(self, to: Destination, notices: Sequence[Notice]) -> Wording:
+    def _wording(
+        self, to: Destination, notices: Sequence[Notice], links: Mapping[str, str] = NO_LINKS
+    ) -> Wording:
         words = translator(to.language)
-        return wording_of(words, notices, self._base_url) if notices else trial_wording(words, self._base_url)
+        if not notices:
+            return trial_wording(words, self._base_url)
+        return wording_of(words, notices, self._base_url, links)
 
 
 def _text_of(at: float) -> str:

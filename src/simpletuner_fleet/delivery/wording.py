@@ -1,6 +1,7 @@
 """What a notice says to a person, in their language."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -23,6 +24,10 @@ TITLES = {
 }
 TEST_TITLE = N_("Test message from SimpleTuner")
 TEST_TEXT = N_("If you can read this, you will be told here.")
+DECIDE_HERE = N_(
+    "Approve or reject it here, once, without logging in. The link acts in your name: keep it to yourself."
+)
+NO_LINKS: Mapping[str, str] = MappingProxyType({})
 MOST_LINES = 50
 MAX_TITLE_CHARS, MAX_WHY_CHARS = 120, 600
 PAGES = {"job": "/jobs/", "worker": "/admin/workers/"}
@@ -45,19 +50,25 @@ def trial_wording(words: Words, base_url: str) -> Wording:
     return Wording(title=words.text(TEST_TITLE), lines=(words.text(TEST_TEXT),), link=base_url)
 
 
-def wording_of(words: Words, notices: Sequence[Notice], base_url: str) -> Wording:
-    """One notice with what is known of it; several as a list."""
+def wording_of(
+    words: Words, notices: Sequence[Notice], base_url: str, links: Mapping[str, str] = NO_LINKS
+) -> Wording:
+    """One notice with what is known of it; several as a list. `links` are pages to decide on a job, by its id."""
     if len(notices) == 1:
         notice = notices[0]
         return Wording(
             title=title_of(words, notice),
-            lines=_reasons(words, notice),
+            lines=(*_reasons(words, notice), *_decide_here(words, notice, base_url, links)),
             link=link_to(notice, base_url),
             bad=_is_bad(notice),
         )
-    lines = [title_of(words, notice) for notice in notices[:MOST_LINES]]
-    left = len(notices) - len(lines)
-    if left:
+    lines = [
+        line
+        for notice in notices[:MOST_LINES]
+        for line in (title_of(words, notice), *_decide_here(words, notice, base_url, links))
+    ]
+    left = len(notices) - MOST_LINES
+    if left > 0:
         lines.append(words.plural("and %(n)s more", "and %(n)s more", left))
     title = words.plural("%(n)s message from SimpleTuner", "%(n)s messages from SimpleTuner", len(notices))
     return Wording(title=title, lines=tuple(lines), link=base_url, bad=any(map(_is_bad, notices)))
@@ -72,6 +83,11 @@ def link_to(notice: Notice, base_url: str) -> str:
     if base_url and notice.target_type in PLAIN_PAGES:
         return base_url + PLAIN_PAGES[notice.target_type]
     return f"{base_url}{page}{notice.target_id}" if base_url and page else ""
+
+
+def _decide_here(words: Words, notice: Notice, base_url: str, links: Mapping[str, str]) -> tuple[str, ...]:
+    path = links.get(notice.target_id, "") if notice.kind == "approval.needed" else ""
+    return (words.text(DECIDE_HERE), f"{base_url}{path}") if base_url and path else ()
 
 
 def _reasons(words: Words, notice: Notice) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, PriceRule, in_order
-from simpletuner_fleet.core.people.accounts import Role
 from simpletuner_fleet.core.people.approvals import ApprovalRule
+from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX, OwnRole
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.quotas import Quota
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in, team_for, visibility_of
@@ -28,8 +28,10 @@ class Organisation(Struct, frozen=True, kw_only=True):
 
     teams: dict[str, Team] = {}
     """By id."""
-    roles: dict[str, Role] = {}
+    roles: dict[str, str] = {}
     """Of every user, by id."""
+    own_roles: dict[str, OwnRole] = {}
+    """Those beside admin, member and viewer, by name."""
     names: dict[str, str] = {}
     """Of every user and team, by id."""
     quotas: tuple[Quota, ...] = ()
@@ -69,9 +71,13 @@ def read_organisation(view: View) -> Organisation:
     users = view.users()
     quotas = view.settings_with_prefix(QUOTA_PREFIX).values()
     share = view.setting(FAIR_SHARE_SETTING)
+    own = (
+        msgspec.json.decode(text, type=OwnRole) for text in view.settings_with_prefix(ROLE_PREFIX).values()
+    )
     return Organisation(
         teams={team.id: team for team in teams},
         roles={user.id: user.role for user in users},
+        own_roles={role.name: role for role in own},
         names={**{user.id: user.name for user in users}, **{team.id: team.name for team in teams}},
         rules=tuple(
             msgspec.json.decode(text, type=ApprovalRule)

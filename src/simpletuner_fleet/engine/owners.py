@@ -1,14 +1,27 @@
 """Owners as the store knows them: how they are called, and what they may."""
 
+import msgspec
+
+from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people import ownership
 from simpletuner_fleet.core.people.accounts import User
+from simpletuner_fleet.core.people.approvals import Voter
+from simpletuner_fleet.core.people.own_roles import (
+    ROLE_PREFIX,
+    OwnRole,
+    OwnRoles,
+    only_own_jobs,
+    permissions_held,
+)
 from simpletuner_fleet.core.people.ownership import Writer
-from simpletuner_fleet.core.people.permissions import allowed, held_within, role_permissions
+from simpletuner_fleet.core.people.permissions import allowed, held_within
 from simpletuner_fleet.core.people.teams import LEAD_PERMISSIONS
+from simpletuner_fleet.core.people.visibility import may_see
 from simpletuner_fleet.engine.organisation import NOBODY_ORGANISED, Organisation
 from simpletuner_fleet.ports import ApiToken, View
 
-USER, TOKEN = "u_", "t_"
+USER, TOKEN, LOCAL = "u_", "t_", "local"
+"""`local`: whoever works on the server's own machine, where that is trusted; they may do everything."""
 
 
 def refuse_others(view: View, writer: Writer, owner: str, what: str) -> None:
@@ -27,7 +40,9 @@ def holds_now(view: View, id_: str, permission: str) -> bool:
     if id_.startswith(USER):
         user = view.user(id_)
         return (
-            user is not None and user.disabled_at is None and allowed(role_permissions(user.role), permission)
+            user is not None
+            and user.disabled_at is None
+            and allowed(permissions_held(user.role, _own_role(view, user.role)), permission)
         )
     token = view.api_token(id_)
     return (
@@ -35,10 +50,38 @@ def holds_now(view: View, id_: str, permission: str) -> bool:
     )
 
 
+def _own_role(view: View, name: str) -> OwnRoles:
+    document = view.setting(ROLE_PREFIX + name)
+    return {name: msgspec.json.decode(document, type=OwnRole)} if document else {}
+
+
+def voter_now(view: View, organisation: Organisation, id_: str, job: Job) -> Voter | None:
+    """Returns the user or token as one who would decide on the job; None where they may not come in, or not see it."""
+    if id_ == LOCAL:
+        return Voter(ids=frozenset({id_}), name=id_, above=True)
+    token = None if id_.startswith(USER) else view.api_token(id_)
+    if token is not None and token.revoked_at is not None:
+        return None
+    whose = token.owner if token else id_
+    user = view.user(whose) if whose else None
+    if (user is None and (token is None or whose)) or (user is not None and user.disabled_at is not None):
+        return None
+    ids = frozenset(one for one in (id_, whose) if one)
+    if not may_see(organisation.onlooker(ids, above=holds_now(view, id_, "admin.see_all")), job.belongs):
+        return None
+    return Voter(
+        ids=ids,
+        name=name_of(view, id_),
+        leads_its_team=bool(job.team) and job.team in organisation.led_by(ids),
+        above=holds_now(view, id_, "queue.approve")
+        and (user is None or not only_own_jobs(user.role, organisation.own_roles)),
+    )
+
+
 def permissions_of(user: User, organisation: Organisation) -> tuple[str, ...]:
     """Returns what the user's role allows, and what it takes to lead a team where they lead one."""
     more = LEAD_PERMISSIONS if organisation.leads_any(user.id) else ()
-    return (*role_permissions(user.role), *more)
+    return (*permissions_held(user.role, organisation.own_roles), *more)
 
 
 def within_its_owner(

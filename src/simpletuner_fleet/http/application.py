@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from simpletuner_fleet.http.access.auth import FailedProof
 from simpletuner_fleet.http.api import queue_looks as queue_looks_api
 from simpletuner_fleet.http.api.admin import accounts as accounts_api
+from simpletuner_fleet.http.api.admin import approval_links as approval_links_api
 from simpletuner_fleet.http.api.admin import approvals as approvals_api
 from simpletuner_fleet.http.api.admin import audit as audit_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
 from simpletuner_fleet.http.api.admin import own_tokens as own_tokens_api
 from simpletuner_fleet.http.api.admin import quotas as quotas_api
+from simpletuner_fleet.http.api.admin import roles as roles_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
 from simpletuner_fleet.http.api.admin import sessions as sessions_api
 from simpletuner_fleet.http.api.admin import teams as teams_api
@@ -95,6 +97,8 @@ ROUTES: tuple[Route, ...] = (
     *prices_api.ROUTES,
     *usage_api.ROUTES,
     *budgets_api.ROUTES,
+    *roles_api.ROUTES,
+    *approval_links_api.ROUTES,
     *approvals_api.ROUTES,
     *audit_api.ROUTES,
     *health_api.ROUTES,

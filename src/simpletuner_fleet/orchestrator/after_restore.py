@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.job import AttemptState
 from simpletuner_fleet.core.notices.endpoint import EndpointPause
-from simpletuner_fleet.core.restoring import HELD_UNTIL, RESTORED, placing_from
+from simpletuner_fleet.core.restoring import HELD_UNTIL, LINKS_SINCE, RESTORED, placing_from
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.losing import give_up
@@ -46,6 +46,7 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
 
     def step(transaction: Transaction) -> None:
         transaction.tx.put_setting(HELD_UNTIL, repr(until))
+        transaction.tx.put_setting(LINKS_SINCE, repr(transaction.now))
         transaction.tx.delete_setting(RESTORED)
         for attempt in transaction.tx.live_attempts():
             if attempt.state is AttemptState.OFFERED:

@@ -118,8 +118,10 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     until: float | None = None
 
     def fits(self, entry: AuditEntry) -> bool:
+        """An entry of which the hash alone is left fits nothing."""
         return (
-            (self.event_type is None or entry.event_type == self.event_type)
+            bool(entry.event_type)
+            and (self.event_type is None or entry.event_type == self.event_type)
             and (self.actor_id is None or entry.actor_id == self.actor_id)
             and (self.target_type is None or entry.target_type == self.target_type)
             and (self.target_id is None or entry.target_id == self.target_id)

@@ -4,17 +4,27 @@ import asyncio
 from collections.abc import AsyncGenerator
 from functools import partial
 
-from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Problem, Witness
+from msgspec import Struct
+
+from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, LogCut, Problem, Witness
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View
 from simpletuner_fleet.storage.audit.heads import AuditHeads
+from simpletuner_fleet.storage.audit.tree import AuditTree, LogIncomplete
 
 ENTRIES_PER_LOOK = 500
 PROBLEMS_TOLD = 100
 
 
-async def verify(fleet: Fleet, heads: AuditHeads | None = None) -> tuple[int, list[Problem]]:
-    """Returns how many entries were checked and what is wrong with them, against every head that somebody remembers."""
+class LogVerdict(Struct, frozen=True, kw_only=True):
+    checked: int
+    problems: list[Problem]
+    emptied: int = 0
+    """So many of the oldest entries are empty but for their hash: the chain was checked from the one after them on."""
+
+
+async def verify(fleet: Fleet, heads: AuditHeads | None = None) -> LogVerdict:
+    """Says how many entries were checked and what is wrong with them, against every head that somebody remembers."""
     witnesses, forged = await asyncio.to_thread(heads.written) if heads else ([], [])
     witnesses += fleet.witnesses.values()
     if fleet.audit_head:
@@ -30,7 +40,20 @@ async def verify(fleet: Fleet, heads: AuditHeads | None = None) -> tuple[int, li
     while (last := await fleet.read(feed)) is not None:
         after = last
         await asyncio.sleep(0)
-    return check.checked, [*forged, *check.finish()][:PROBLEMS_TOLD]
+    problems = [*forged, *check.finish()]
+    if check.emptied_upto and check.cut and not await _is_as_cut(fleet, check.cut):
+        what = "the hashes of the empty entries up to {last} are not those with which the log was cut"
+        last = check.cut.upto
+        problems.append(Problem(last, what.format(last=last), "cut_changed", {"last": last}))
+    return LogVerdict(checked=check.checked, problems=problems[:PROBLEMS_TOLD], emptied=check.emptied_upto)
+
+
+async def _is_as_cut(fleet: Fleet, cut: LogCut) -> bool:
+    """The entry about the cut names the root of the signed head over all hashes up to there."""
+    try:
+        return (await AuditTree(fleet).root(cut.upto)).hex() == cut.root
+    except LogIncomplete:
+        return False
 
 
 async def entries_in_order(fleet: Fleet, where: AuditFilter) -> AsyncGenerator[list[AuditEntry], None]:

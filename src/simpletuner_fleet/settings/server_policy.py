@@ -145,6 +145,13 @@ POLICY = (
         on_console=True,
     ),
     Setting(
+        "audit_keep_days",
+        values.days,
+        "Days after which an entry of the audit log loses all but its hash; without it, never",
+        env="SIMPLETUNER_AUDIT_KEEP_DAYS",
+        on_console=True,
+    ),
+    Setting(
         "object_grace_s",
         values.seconds,
         "How long uploaded files wait for the manifest that names them",
@@ -190,6 +197,14 @@ POLICY = (
         "Jobs of tokens without queue.approve wait for an approval",
         env="SIMPLETUNER_REQUIRE_APPROVAL",
         default=False,
+        on_console=True,
+    ),
+    Setting(
+        "approval_link_s",
+        values.seconds_or_none,
+        "How long a link in a mail lets an approver decide without logging in; 0: mails have no such links",
+        env="SIMPLETUNER_APPROVAL_LINK",
+        default=86_400.0,
         on_console=True,
     ),
 )

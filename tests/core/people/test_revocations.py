@@ -1,7 +1,10 @@
 """What was taken away since a backup, as a journal tells it."""
 
+import msgspec
+
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.people.own_roles import OwnRole
 from simpletuner_fleet.core.people.revocations import (
     BackupMoment,
     Revocation,
@@ -51,6 +54,16 @@ def test_who_left_a_team_or_has_another_role_in_it_stays_so() -> None:
     withdrawn = withdrawn_since(BackupMoment(30.0, 300), noted)
     assert withdrawn.members == {"tm_1": {"u_left": "", "u_lowered": "viewer", "u_back": "member"}}
     assert withdrawn.teams == {"tm_2"}
+
+
+def test_a_role_of_ones_own_holds_after_a_restore_what_it_held_before() -> None:
+    details = {"name": "approver", "permissions": ["jobs.read"], "all_jobs": False}
+    entry = AuditEntry(400, 40.0, EventType.ROLE_SET, "t", "t", "", "role", "approver", details)
+    noted = [BEGUN, taken(41.0, EventType.ROLE_DELETED, "gone"), noted_in(entry)]
+    withdrawn = withdrawn_since(BackupMoment(30.0, 300), noted)
+    document = withdrawn.own_roles.pop("approver")
+    assert msgspec.json.decode(document, type=OwnRole) == OwnRole(name="approver", permissions=("jobs.read",))
+    assert withdrawn.own_roles == {"gone": ""}
 
 
 def test_a_line_about_a_team_names_its_member() -> None:

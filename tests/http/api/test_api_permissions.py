@@ -14,6 +14,7 @@ from simpletuner_fleet.http.edge.routes import Access, Route
 
 OPEN = {
     *("/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"),
+    "/api/approvals/link",
     *("/api/login/providers", "/api/login/providers/{provider}/logout"),
     *("/api/login/terminals", "/api/login/terminals/claim", "/api/login/ci/{issuer}"),
 }

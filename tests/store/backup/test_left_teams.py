@@ -9,6 +9,7 @@ import msgspec
 import psycopg
 import pytest
 
+from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX, OwnRole
 from simpletuner_fleet.core.people.revocations import Withdrawn
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Membership, Team, TeamRole
 from simpletuner_fleet.ports import Tx
@@ -19,18 +20,27 @@ from simpletuner_fleet.store.sqlite import SqliteStore
 WITHDRAWN = Withdrawn(
     members={"tm_1": {"u_left": "", "u_lowered": "viewer", "u_joined_later": "lead"}, "tm_3": {"u_1": ""}},
     teams=frozenset({"tm_2"}),
+    own_roles={"narrowed": '{"name":"narrowed","permissions":["jobs.read"],"all_jobs":false}', "gone": ""},
 )
 
 
 def fill(tx: Tx) -> None:
     people = {"u_stays": TeamRole.MEMBER, "u_left": TeamRole.LEAD, "u_lowered": TeamRole.LEAD}
     members = {user: Membership(role, 5.0) for user, role in people.items()}
+    for name in ("narrowed", "gone", "kept"):
+        role = OwnRole(name=name, permissions=("jobs.read", "admin.audit"))
+        tx.put_setting(ROLE_PREFIX + name, msgspec.json.encode(role).decode())
     for team_id in ("tm_1", "tm_2"):
         team = Team(id=team_id, name=team_id, created_at=1.0, members=members, weight=3.0)
         tx.put_setting(TEAM_PREFIX + team_id, msgspec.json.encode(team).decode())
 
 
 def teams_in(settings: list[tuple[Any, ...]]) -> list[Team]:
+    own = [msgspec.json.decode(text, type=OwnRole) for key, text in settings if key.startswith(ROLE_PREFIX)]
+    assert {role.name: role.permissions for role in own} == {
+        "narrowed": ("jobs.read",),
+        "kept": ("jobs.read", "admin.audit"),
+    }
     return [msgspec.json.decode(text, type=Team) for key, text in settings if key.startswith(TEAM_PREFIX)]
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from simpletuner_fleet.core.audit import ChainCheck, Problem, Witness
+from simpletuner_fleet.core.audit import ChainCheck, Problem, Witness, emptied
 from simpletuner_fleet.core.events import Event, EventType
-from simpletuner_fleet.ports import AuditFilter, Store, View
+from simpletuner_fleet.ports import AuditFilter, Store, Tx, View
 from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
@@ -196,3 +196,28 @@ async def test_the_chain_is_the_same_in_every_home(database: Tampering) -> None:
         lambda view: view.audit_head()
     )
     await store.close()
+
+
+async def test_emptied_entries_keep_their_place_and_their_hash_alone(store: Store) -> None:
+    await append(store, 1.0, *EVENTS)
+    before = await store.read(lambda view: view.audit_range(0, 10))
+
+    def undone(tx: Tx) -> None:
+        tx.empty_audit(3, 10)
+        raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        await store.write(undone)
+    assert await store.read(lambda view: view.audit_range(0, 10)) == before
+    assert await store.read(lambda view: view.job_events("j_1", 10)) == before[:2]
+    assert await store.write(lambda tx: tx.empty_audit(3, 2)) == 2
+    assert await store.write(lambda tx: tx.empty_audit(3, 2)) == 1
+    assert await store.write(lambda tx: tx.empty_audit(3, 2)) == 0
+    after = await store.read(lambda view: view.audit_range(0, 10))
+    assert after == [*map(emptied, before[:3]), before[3]]
+    assert await store.read(lambda view: view.audit_page(AuditFilter(), 10, 0)) == before[3:]
+    assert await store.read(lambda view: view.audit_count(AuditFilter(since=0.0))) == 1
+    assert await store.read(lambda view: view.audit_stats()) == {"job.submitted": 1}
+    assert await store.read(lambda view: view.job_events("j_1", 10)) == []
+    hashes = await store.read(lambda view: view.audit_hashes(0, 10))
+    assert hashes == [(one.seq, one.hash) for one in before]

@@ -18,7 +18,7 @@ from simpletuner_fleet.cli.commands.people.quotas import LIMITS, QUOTAS
 from simpletuner_fleet.cli.commands.people.secrets import SECRETS
 from simpletuner_fleet.cli.commands.people.teams import TEAMS
 from simpletuner_fleet.cli.commands.people.tokens import TOKENS
-from simpletuner_fleet.cli.commands.people.users import USERS
+from simpletuner_fleet.cli.commands.people.users import ROLES, USERS
 from simpletuner_fleet.cli.commands.programs import (
     PROGRAMS,
     SERVICE_DESCRIPTION,
@@ -53,6 +53,7 @@ NOUNS = (
     AUDIT,
     TOKENS,
     USERS,
+    ROLES,
     TEAMS,
     QUOTAS,
     PRICES,

@@ -53,6 +53,11 @@ def verify(args: argparse.Namespace) -> int:
             out.item(result, ())
         else:
             print(_verdict(result["valid"], result["checked"]))
+            if result.get("emptied"):
+                print(
+                    "  "
+                    + _("from entry %(seq)s on: older ones have their hash alone", seq=result["emptied"] + 1)
+                )
             for problem in result.get("problems") or ():
                 print("  " + _("entry %(seq)s: %(what)s", seq=problem["seq"], what=clean(problem["what"])))
         return ExitCode.OK if result["valid"] else ExitCode.FAILED

@@ -38,6 +38,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
         token_warn_age_s=args.token_warn_age_s,
         waits_long_s=args.waits_long_s,
         require_approval=args.require_approval,
+        approval_link_s=args.approval_link_s,
         default_visibility=Visibility(args.default_visibility),
         checkpoints_keep=args.checkpoints_keep,
         job_storage_bytes=args.job_storage_gb * GIB,
@@ -47,4 +48,5 @@ def policy_of(args: argparse.Namespace) -> Policy:
         results_wait_s=args.results_wait_s,
         object_delete_delay_s=args.object_delete_delay_s,
         jobs_keep_days=args.jobs_keep_days,
+        audit_keep_days=args.audit_keep_days,
     )

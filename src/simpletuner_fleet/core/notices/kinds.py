@@ -20,7 +20,7 @@ KINDS = {
     "job.loss_nan": N_("The loss of my job is not a number"),
     "job.approved": N_("My job was approved"),
     "job.rejected": N_("My job was not approved"),
-    "approval.needed": N_("A job needs approval"),
+    "approval.needed": N_("A job waits for my approval"),
     "quota.nearly_used": N_("A quota or budget is nearly used"),
     "quota.reached": N_("A quota or budget is reached"),
     "worker.lost": N_("A worker was lost"),
@@ -28,7 +28,6 @@ KINDS = {
 """What people choose from, in the order in which it is shown."""
 SEES_ALL = "admin.see_all"
 NEEDED = {
-    "approval.needed": ("queue.approve", SEES_ALL),
     "worker.lost": ("admin.workers",),
     AUDIT: ("admin.audit", SEES_ALL),
 }
@@ -79,6 +78,8 @@ class Notice(Struct, frozen=True, kw_only=True):
     leads: tuple[str, ...] = ()
     """Who leads the team that it concerns, where it is a team's."""
     details: dict[str, Any] = {}
+    approvers: frozenset[str] = frozenset()
+    """Who is told that it needs an approval: of those with an endpoint, whoever may give it."""
 
 
 def kind_of(entry: AuditEntry) -> str | None:
@@ -86,7 +87,15 @@ def kind_of(entry: AuditEntry) -> str | None:
     return SOURCES.get(entry.event_type)
 
 
-def notice_of(entry: AuditEntry, kind: str, title: str, owner: str, leads: tuple[str, ...] = ()) -> Notice:
+def notice_of(
+    entry: AuditEntry,
+    kind: str,
+    title: str,
+    owner: str,
+    *,
+    leads: tuple[str, ...] = (),
+    approvers: frozenset[str] = frozenset(),
+) -> Notice:
     return Notice(
         seq=entry.seq,
         hash=entry.hash,
@@ -98,6 +107,7 @@ def notice_of(entry: AuditEntry, kind: str, title: str, owner: str, leads: tuple
         owner=owner,
         leads=leads,
         details={key: entry.details[key] for key in DETAILS if entry.details.get(key) is not None},
+        approvers=approvers,
     )
 
 
@@ -111,7 +121,7 @@ def wants(endpoint: Endpoint, notice: Notice) -> bool:
     if notice.kind not in rules.events:
         return False
     if notice.kind == "approval.needed":
-        return notice.owner != endpoint.owner
+        return endpoint.owner in notice.approvers
     if notice.target_type not in ("job", "quota") or rules.scope == "all":
         return True
     return bool(endpoint.owner) and endpoint.owner in (notice.owner, *notice.leads)

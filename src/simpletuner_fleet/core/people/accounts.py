@@ -38,7 +38,8 @@ class Role(StrEnum):
 class User(Struct, frozen=True, kw_only=True):
     id: str
     name: str
-    role: Role
+    role: str
+    """One of Role, or the name of a role of one's own."""
     created_at: float
     password_hash: str = ""
     """Argon2id in its usual text form; empty until the user has chosen a password."""
@@ -126,7 +127,7 @@ def checked_password(password: str, name: str) -> str:
 
 
 def changed(
-    user: User, others: Iterable[User], now: float, *, role: Role | None = None, disabled: bool | None = None
+    user: User, others: Iterable[User], now: float, *, role: str | None = None, disabled: bool | None = None
 ) -> User:
     """The user after an administrator's change. Raises LastAdmin where it would lock everybody out."""
     after = replace(user, role=role or user.role)
@@ -140,4 +141,4 @@ def changed(
 
 
 def _administers(user: User) -> bool:
-    return user.role is Role.ADMIN and user.can_log_in
+    return user.role == Role.ADMIN and user.can_log_in

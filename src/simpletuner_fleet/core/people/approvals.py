@@ -191,6 +191,14 @@ def check_voter(approval: Approval, voter: Voter) -> None:
         raise MayNotApprove("You have approved it already; it waits for others.")
 
 
+def is_to_decide(approval: Approval, voter: Voter) -> bool:
+    try:
+        check_voter(approval, voter)
+    except MayNotApprove:
+        return False
+    return approval.decided_at is None
+
+
 def with_vote(approval: Approval, voter: Voter, who: str, note: str, now: float) -> Approval:
     """The approval with one more yes; it is given once nothing is missing."""
     check_voter(approval, voter)

@@ -78,19 +78,6 @@ def held_within(held: Collection[str], bounds: Collection[str]) -> tuple[str, ..
     return tuple(one for one in PERMISSIONS if allowed(held, one) and allowed(bounds, one))
 
 
-def missing_for(held: Collection[str], role: Role) -> str | None:
-    """Returns a permission of the role that is not held: nobody makes another what they are not themselves.
-
-    Who may reset an admin's password could become that admin, so this holds for every change of a user.
-    """
-    return next((one for one in role_permissions(role) if not allowed(held, one)), None)
-
-
-def only_own_jobs(role: Role) -> bool:
-    """Tells whether the role cancels and retries its own jobs alone."""
-    return role is not Role.ADMIN
-
-
 def may_steer_job(*, only_own: bool, callers: Collection[str], owner: str, leads_its_team: bool) -> bool:
     """Tells whether the caller, who has these ids, may steer a job of this owner, given that they may do so at all."""
     return not only_own or owner in callers or leads_its_team

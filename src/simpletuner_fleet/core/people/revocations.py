@@ -20,6 +20,8 @@ TAKES_AWAY = frozenset(
         EventType.USER_ENABLED,
         EventType.TEAM_MEMBER_SET,
         EventType.TEAM_DELETED,
+        EventType.ROLE_SET,
+        EventType.ROLE_DELETED,
     }
 )
 
@@ -40,7 +42,7 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     event: str = ""
     id: str = ""
     role: str = ""
-    """The role that a user has had since; of a team's member '' where they have left."""
+    """The role that a user has had since; of a team's member '' where they have left. Of a role: what it holds."""
     member: str = ""
     """The user whose place in the team `id` this is about."""
     seq: int | None = None
@@ -75,6 +77,8 @@ class Withdrawn(Struct, frozen=True, kw_only=True):
     """By the id of the team: the role that each user has had in it since, '' where they have left."""
     teams: frozenset[str] = frozenset()
     """Those that are gone."""
+    own_roles: dict[str, str] = {}
+    """What each role of one's own holds since, as one document; '' where it is gone."""
 
 
 def noted_in(entry: AuditEntry) -> Revocation:
@@ -84,6 +88,8 @@ def noted_in(entry: AuditEntry) -> Revocation:
         role = str(entry.details.get("now", ""))
     if entry.event_type == EventType.TEAM_MEMBER_SET:
         role, member = str(entry.details.get("role", "")), str(entry.details.get("user", ""))
+    if entry.event_type == EventType.ROLE_SET:
+        role = msgspec.json.encode(entry.details).decode()
     return Revocation(
         at=entry.at, event=entry.event_type, id=entry.target_id, role=role, member=member, seq=entry.seq
     )
@@ -151,6 +157,9 @@ def withdrawn_since(backup: BackupMoment, journal: Iterable[Revocation]) -> With
         roles=roles,
         members=_members_since(later),
         teams=frozenset(one.id for one in later if one.event == EventType.TEAM_DELETED),
+        own_roles={
+            one.id: one.role for one in later if one.event in (EventType.ROLE_SET, EventType.ROLE_DELETED)
+        },
     )
 
 

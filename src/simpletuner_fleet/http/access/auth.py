@@ -17,7 +17,7 @@ from simpletuner_fleet.core.errors import (
 from simpletuner_fleet.core.jobs.fencing import OWN_ENDS
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.core.people.permissions import EVERYTHING, allowed, only_own_jobs
+from simpletuner_fleet.core.people.permissions import EVERYTHING, allowed
 from simpletuner_fleet.core.people.sign_in.providers import PROXY
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials, CredentialSource
@@ -161,7 +161,7 @@ class Authenticator:
             name=user.name,
             permissions=signed_in.permissions,
             token_hash=token_hash,
-            only_own=only_own_jobs(user.role),
+            only_own=signed_in.only_own,
             logged_in_at=signed_in.session.created_at,
             language=user.language,
         )

@@ -18,6 +18,8 @@ class SignedIn(Struct, frozen=True):
     user: User
     permissions: tuple[str, ...]
     """What the user may do now."""
+    only_own: bool = True
+    """Steers their own jobs alone."""
 
 
 class CredentialSource(Protocol):

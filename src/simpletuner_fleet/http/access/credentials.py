@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.people.own_roles import only_own_jobs
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import permissions_of, within_its_owner
@@ -36,7 +37,9 @@ class StoredCredentials:
             user = view.user(session.user_id) if session else None
             if session is None or user is None:
                 return None
-            return SignedIn(session, user, permissions_of(user, self._fleet.organisation))
+            organisation = self._fleet.organisation
+            alone = only_own_jobs(user.role, organisation.own_roles)
+            return SignedIn(session, user, permissions_of(user, organisation), alone)
 
         return await self._fleet.read(look)
 

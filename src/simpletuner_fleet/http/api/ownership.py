@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden, NotFound
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.people.own_roles import only_own_jobs
 from simpletuner_fleet.core.people.ownership import Writer, stands_above
-from simpletuner_fleet.core.people.permissions import may_steer_job, only_own_jobs
+from simpletuner_fleet.core.people.permissions import may_steer_job
 from simpletuner_fleet.engine.sight import SeenFleet
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import Access, Answer, Call, Route
@@ -63,8 +64,9 @@ def acts_for_itself_alone(call: Call[Any]) -> bool:
     caller = call.principal
     if not caller.owner_id:
         return caller.only_own
-    role = deps_of(call).fleet.organisation.roles.get(caller.owner_id)
-    return role is None or only_own_jobs(role)
+    organisation = deps_of(call).fleet.organisation
+    role = organisation.roles.get(caller.owner_id)
+    return role is None or only_own_jobs(role, organisation.own_roles)
 
 
 async def refuse_job_of_another(call: Call[Any], *, even_own: bool = False) -> None:

@@ -16,16 +16,23 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
+from simpletuner_fleet.core.notices.kinds import Notice
 from simpletuner_fleet.core.notices.timing import after_failure, after_success
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.sender import MessageSender
+from simpletuner_fleet.delivery.sender import Destination, MessageSender
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.notices.endpoints import HISTORY
 from simpletuner_fleet.orchestrator.notices.ledger import Ledger
 from simpletuner_fleet.orchestrator.notices.mailbox import Mailbox, Parcel
-from simpletuner_fleet.orchestrator.notices.reading import destination_of, read_chunk
+from simpletuner_fleet.orchestrator.notices.reading import (
+    approval_paths,
+    approvals_kept,
+    destination_of,
+    read_chunk,
+)
 from simpletuner_fleet.orchestrator.notices.waits import WaitWatch
+from simpletuner_fleet.ports import View
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +41,7 @@ AFTER_TROUBLE_S = 5.0
 NOTED_EVERY_S, NOTED_EVERY = 600.0, 5_000
 """How far the log was read for an endpoint that nothing of it concerns is noted after so long, or so many entries."""
 NOTED_AT_ONCE = 100
+NOTHING_LEFT = "not sent: it was decided meanwhile, or is not for its owner to decide any more"
 
 
 class Deliverer:
@@ -115,7 +123,11 @@ class Deliverer:
             if box.has_room and box.scanned < head:
                 places[box.scanned].append(box)
         for after, boxes in places.items():
-            chunk = await self._fleet.read(partial(read_chunk, after=after))
+            owners = {box.endpoint.owner for box in boxes if "approval.needed" in box.endpoint.rules.events}
+            organisation = self._fleet.organisation
+            chunk = await self._fleet.read(
+                partial(read_chunk, organisation=organisation, after=after, owners=owners)
+            )
             for box in boxes:
                 box.take(chunk)
         return bool(places) and any(box.has_room and box.scanned < head for box in self._boxes.values())
@@ -166,13 +178,22 @@ class Deliverer:
         return True
 
     async def _try(self, endpoint: Endpoint, parcel: Parcel) -> tuple[str, DeliveryFailed | None]:
-        now, vault = self._fleet.clock.now(), self._fleet.vault
-        to = await self._fleet.read_now(lambda view: destination_of(view, vault, endpoint, now))
+        now, fleet, notices = self._fleet.clock.now(), self._fleet, parcel.message.notices
+        vault, organisation, life_s = fleet.vault, fleet.organisation, fleet.policy.approval_link_s
+
+        def look(view: View) -> tuple[Destination | str, tuple[Notice, ...], dict[str, str]]:
+            kept = approvals_kept(view, organisation, endpoint, notices)
+            paths = approval_paths(view, vault, endpoint, kept, life_s, now)
+            return destination_of(view, vault, endpoint, now), kept, paths
+
+        to, kept, paths = await fleet.read_now(look)
         if isinstance(to, str):
             return to, DeliveryFailed(to, hopeless=True)
+        if notices and not kept:
+            return NOTHING_LEFT, None
         self._fleet.insist_on_leading()
         try:
-            return await self.sender.send(to, parcel.message), None
+            return await self.sender.send(to, replace(parcel.message, notices=kept, links=paths)), None
         except DeliveryFailed as error:
             return error.detail, error
 

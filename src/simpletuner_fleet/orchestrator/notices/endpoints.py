@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import Conflict, Forbidden, Invalid, NotFound
+from simpletuner_fleet.core.errors import Conflict, Forbidden, Invalid, NotFound, NotYours
 from simpletuner_fleet.core.events import Event, EventType
 from simpletuner_fleet.core.notices.checking import (
     MAX_OF_ONE_OWNER,
@@ -131,6 +131,11 @@ async def change(
     known = await endpoint_of(fleet, endpoint_id, who)
     sealed = None
     if address is not None:
+        if known.owner != who.writer.owns_as:  # a mail to them may let its reader act in their name
+            raise NotYours(
+                "Only its owner says where an endpoint leads.",
+                next_step="Pause or delete it, or ask its owner.",
+            )
         check_address(known.channel, address)
         sealed = _vault(fleet).seal(address_seal(endpoint_id), address)
     if rules is not None:

@@ -1,23 +1,23 @@
 """The log as it is told: entries that are worth it, with what people call the things they are about."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.jobs.job import Hold
 from simpletuner_fleet.core.notices.endpoint import Channel, Endpoint
 from simpletuner_fleet.core.notices.kinds import Notice, kind_of, needed_permissions, notice_of
+from simpletuner_fleet.core.people.approvals import is_to_decide
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in
 from simpletuner_fleet.delivery.sender import Destination
-from simpletuner_fleet.engine.owners import USER, holds_now
+from simpletuner_fleet.engine.organisation import Organisation
+from simpletuner_fleet.engine.owners import LOCAL, USER, holds_now, voter_now
 from simpletuner_fleet.languages import ENGLISH
 from simpletuner_fleet.orchestrator.notices.endpoints import address_seal, key_seal
+from simpletuner_fleet.orchestrator.organising.approval_links import link_path, waiting_approval
 from simpletuner_fleet.ports import Vault, View
 
-LOCAL = "local"
-"""Whoever works on the server's own machine, where that is trusted; they may do everything."""
 AT_A_TIME = 500
 
 
@@ -28,28 +28,72 @@ class NoticesRead(Struct, frozen=True, kw_only=True):
     """The number of the last entry that was read."""
 
 
-def read_chunk(view: View, after: int) -> NoticesRead:
-    """Reads on from an entry, some hundred at a time. A job that is gone is told of by its id, to nobody but all."""
+def read_chunk(view: View, organisation: Organisation, after: int, owners: Collection[str]) -> NoticesRead:
+    """Reads on from an entry, some hundred at a time. A job that is gone is told of by its id, to nobody but all.
+
+    `owners` are those who want to be told of approvals that wait for them.
+    """
     entries = view.audit_range(after, AT_A_TIME)
     worth = [(entry, kind) for entry in entries if (kind := kind_of(entry))]
-    notices = [notice for entry, kind in worth if (notice := _noticed(view, entry, kind))]
+    notices = [
+        notice for entry, kind in worth if (notice := _noticed(view, organisation, owners, entry, kind))
+    ]
     return NoticesRead(entries=entries, notices=notices, last=entries[-1].seq if entries else after)
 
 
-def _noticed(view: View, entry: AuditEntry, kind: str) -> Notice | None:
-    """None: it was submitted and needs nobody's approval, or has it by now."""
+def _noticed(
+    view: View, organisation: Organisation, owners: Collection[str], entry: AuditEntry, kind: str
+) -> Notice | None:
+    """None: it was submitted and needs nobody's approval, has it by now, or nobody who may give it wants to be told."""
     if entry.target_type == "job":
         job = view.job(entry.target_id)
-        if kind == "approval.needed" and (job is None or job.hold is not Hold.APPROVAL or job.terminal):
-            return None
-        return notice_of(entry, kind, (job.name or job.config_name) if job else "", job.owner if job else "")
+        approvers: frozenset[str] = frozenset()
+        if kind == "approval.needed":
+            approvers = deciding(view, organisation, entry.target_id, owners)
+            if not approvers:
+                return None
+        title, owner = ((job.name or job.config_name), job.owner) if job else ("", "")
+        return notice_of(entry, kind, title, owner, approvers=approvers)
     if entry.target_type == "quota":
         said = entry.details
         title = f"{said.get('kind', '')} ({said.get('whose', '')})"
         return notice_of(
-            entry, kind, title, str(said.get("owner", "")), _leads(view, str(said.get("team", "")))
+            entry, kind, title, str(said.get("owner", "")), leads=_leads(view, str(said.get("team", "")))
         )
     return notice_of(entry, kind, str(entry.details.get("worker_name", "")), "")
+
+
+def deciding(view: View, organisation: Organisation, job_id: str, owners: Collection[str]) -> frozenset[str]:
+    """Returns those of them who may decide on the job at this moment."""
+    waiting = waiting_approval(view, job_id)
+    if waiting is None:
+        return frozenset()
+    job, approval = waiting
+    voters = ((one, voter_now(view, organisation, one, job)) for one in owners)
+    return frozenset(one for one, voter in voters if voter is not None and is_to_decide(approval, voter))
+
+
+def approvals_kept(
+    view: View, organisation: Organisation, endpoint: Endpoint, notices: Sequence[Notice]
+) -> tuple[Notice, ...]:
+    """Leaves out approvals that nobody, or somebody else, has to give by now: hours may lie between reading and sending."""
+    whom = (endpoint.owner,)
+    return tuple(
+        one
+        for one in notices
+        if one.kind != "approval.needed" or deciding(view, organisation, one.target_id, whom)
+    )
+
+
+def approval_paths(
+    view: View, vault: Vault | None, endpoint: Endpoint, notices: Sequence[Notice], life_s: float, now: float
+) -> dict[str, str]:
+    """Returns a link for each approval that is asked for, by job. Only a mailbox is one person's own."""
+    if vault is None or endpoint.channel is not Channel.EMAIL:
+        return {}
+    jobs = [one.target_id for one in notices if one.kind == "approval.needed"]
+    paths = ((job_id, link_path(view, vault, endpoint.owner, job_id, life_s, now)) for job_id in jobs)
+    return {job_id: path for job_id, path in paths if path}
 
 
 def _leads(view: View, team_id: str) -> tuple[str, ...]:

@@ -107,30 +107,32 @@ def _cost(
 
 
 async def approve(fleet: Fleet, job_id: str, voter: Voter, actor: Actor, note: str = "") -> Job:
-    def step(transaction: Transaction) -> Job:
-        job, approval = _pending(transaction, job_id)
-        after = with_vote(approval, voter, _votes_as(voter, actor), note, transaction.now)
-        transaction.tx.put_approval(after)
-        if after.state is ApprovalState.PENDING:
-            transaction.record(job_event(EventType.JOB_APPROVAL_GIVEN, job, actor, note=note))
-            return job
-        waits = any(not transaction.job(other).terminal for other in job.depends_on)
-        transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits, note=note))
-        return transaction.job(job_id)
-
-    return await fleet.act(step)
+    return await fleet.act(lambda transaction: approve_within(transaction, job_id, voter, actor, note))
 
 
 async def reject(fleet: Fleet, job_id: str, voter: Voter, actor: Actor, why: str = "") -> Job:
-    def step(transaction: Transaction) -> Job:
-        job, approval = _pending(transaction, job_id)
-        check_voter(replace(approval, votes=()), voter)
-        now = transaction.now
-        transaction.tx.put_approval(decided(approval, ApprovalState.REJECTED, now, by=voter.name, note=why))
-        transaction.apply(lifecycle.rejected(job, why, actor, now=now))
-        return transaction.job(job_id)
+    return await fleet.act(lambda transaction: reject_within(transaction, job_id, voter, actor, why))
 
-    return await fleet.act(step)
+
+def approve_within(transaction: Transaction, job_id: str, voter: Voter, actor: Actor, note: str) -> Job:
+    job, approval = _pending(transaction, job_id)
+    after = with_vote(approval, voter, _votes_as(voter, actor), note, transaction.now)
+    transaction.tx.put_approval(after)
+    if after.state is ApprovalState.PENDING:
+        transaction.record(job_event(EventType.JOB_APPROVAL_GIVEN, job, actor, note=note))
+        return job
+    waits = any(not transaction.job(other).terminal for other in job.depends_on)
+    transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits, note=note))
+    return transaction.job(job_id)
+
+
+def reject_within(transaction: Transaction, job_id: str, voter: Voter, actor: Actor, why: str) -> Job:
+    job, approval = _pending(transaction, job_id)
+    check_voter(replace(approval, votes=()), voter)
+    now = transaction.now
+    transaction.tx.put_approval(decided(approval, ApprovalState.REJECTED, now, by=voter.name, note=why))
+    transaction.apply(lifecycle.rejected(job, why, actor, now=now))
+    return transaction.job(job_id)
 
 
 async def let_expire(fleet: Fleet) -> None:

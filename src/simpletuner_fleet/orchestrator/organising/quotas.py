@@ -127,8 +127,9 @@ def _subject(transaction: Transaction, scope: QuotaScope, called: str) -> str:
         if not fitting:
             raise Invalid(f"There is no team '{called[:100]}'.", path="$.subject")
         return fitting[0]
-    if scope is QuotaScope.ROLE and called not in tuple(Role):
-        raise Invalid(f"A role is one of {', '.join(Role)}.", path="$.subject")
+    roles = (*Role, *transaction.organisation.own_roles)
+    if scope is QuotaScope.ROLE and called not in roles:
+        raise Invalid(f"A role is one of {', '.join(roles)}.", path="$.subject")
     return called
 
 

@@ -11,7 +11,6 @@ from simpletuner_fleet.core.people.accounts import (
     FIRST_KEY_LIFE_S,
     PERSONAL_KEY_LIFE_S,
     OneTimeKey,
-    Role,
     User,
 )
 from simpletuner_fleet.engine.fleet import Fleet
@@ -91,7 +90,7 @@ async def create_user(
     actor: Actor,
     *,
     name: str,
-    role: Role,
+    role: str,
     language: str = "",
     password: str | None = None,
 ) -> User:
@@ -111,7 +110,7 @@ def add_user(
     actor: Actor | None,
     *,
     name: str,
-    role: Role,
+    role: str,
     language: str,
     password_hash: str,
     ip: str = "",
@@ -132,12 +131,12 @@ def add_user(
     transaction.tx.add_user(user)
     transaction.organisation_changed()
     by = actor or Actor(user.id, user.name, ip)
-    transaction.record(user_event(EventType.USER_CREATED, user.id, by, name=name, role=role.value))
+    transaction.record(user_event(EventType.USER_CREATED, user.id, by, name=name, role=str(role)))
     return user
 
 
 async def change_user(
-    fleet: Fleet, user_id: str, actor: Actor, *, role: Role | None = None, disabled: bool | None = None
+    fleet: Fleet, user_id: str, actor: Actor, *, role: str | None = None, disabled: bool | None = None
 ) -> Changed:
     def step(transaction: Transaction) -> Changed:
         user = existing_user(transaction.tx, user_id)
@@ -146,7 +145,7 @@ async def change_user(
         if after == user:
             return Changed(user=user, sessions=[])
         transaction.tx.save_user(after)
-        if after.role is not user.role:
+        if after.role != user.role:
             transaction.organisation_changed()
             transaction.record(
                 user_event(

@@ -41,7 +41,7 @@ async def arrive(fleet: Fleet, door: Doorway, person: Person, ip: str, before: s
     secret = fleet.ids.token(tokens.SESSION)
 
     def step(transaction: Transaction) -> Arrival:
-        role = door.roles.role_for(person.groups)
+        role = door.roles.role_for(person.groups, transaction.organisation.own_roles)
         user = transaction.tx.user_by_subject(person.issuer, person.subject)
         if user is None and (role is None or not door.new_users):
             return _refused(transaction, door, None, _why(role), ip)
@@ -83,7 +83,7 @@ async def end_at_the_providers_word(
     return await fleet.act(step)
 
 
-def _made(transaction: Transaction, door: Doorway, person: Person, role: Role, ip: str) -> User:
+def _made(transaction: Transaction, door: Doorway, person: Person, role: str, ip: str) -> User:
     name = free_name(person.name, door.id, lambda one: transaction.tx.user_by_name(one) is not None)
     return add_user(
         transaction,
@@ -111,7 +111,7 @@ def _in_teams(transaction: Transaction, user: User, door: Doorway, person: Perso
 
 
 def _as_of_now(
-    transaction: Transaction, user: User, role: Role | None, door: Doorway, ip: str, *, joined: bool
+    transaction: Transaction, user: User, role: str | None, door: Doorway, ip: str, *, joined: bool
 ) -> tuple[User, list[str]]:
     """The user as the groups of today say, and the credentials that feel it."""
     after = after_sign_in(user, role, transaction.now)
@@ -119,7 +119,7 @@ def _as_of_now(
         return user, []
     actor = replace(NOBODY, name=door.id, ip=ip)
     transaction.tx.save_user(after)
-    if after.role is not user.role:
+    if after.role != user.role:
         transaction.organisation_changed()
         about = {"name": user.name, "was": user.role, "now": after.role, "provider": door.id}
         transaction.record(user_event(EventType.USER_ROLE_CHANGED, user.id, actor, **about))
@@ -153,7 +153,7 @@ def _refused(
     return Arrival(refused=why)
 
 
-def _why(role: Role | None) -> SignInFailed:
+def _why(role: str | None) -> SignInFailed:
     if role is None:
         return NoRole()
     return NoRole(

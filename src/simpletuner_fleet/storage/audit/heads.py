@@ -12,10 +12,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from simpletuner_fleet.core.audit import Problem, Witness, head_text
+from simpletuner_fleet.core.audit import LogCut, Problem, Witness, head_text
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.protocol.messages import AuditHead
+from simpletuner_fleet.storage.audit.cutting import AuditCutter
 from simpletuner_fleet.storage.audit.tree import AuditTree, LogIncomplete
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class AuditHeads:
         self._key = key
         self._file = file
         self._tree = AuditTree(fleet)
+        self.cutter = AuditCutter(fleet, self._as_cuts, self._is_our_cut)
         self._signing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.newest: AuditHead | None = None
@@ -145,6 +147,15 @@ class AuditHeads:
                 )
         return witnesses, problems
 
+    def _as_cuts(self) -> Iterator[LogCut]:
+        for head in self._read():
+            yield LogCut(head.seq, head.hash, head.root, head.at, head.signature)
+
+    def _is_our_cut(self, cut: LogCut) -> bool:
+        return self.is_ours(
+            AuditHead(seq=cut.upto, hash=cut.hash, root=cut.root, at=cut.at, signature=cut.signature)
+        )
+
     def _read(self) -> Iterator[AuditHead]:
         with suppress(FileNotFoundError), self._file.open("rb") as file:
             for line in file:
@@ -163,6 +174,7 @@ class AuditHeads:
         while True:
             try:
                 await self.sign_once()
+                await self.cutter.look()
             except Exception:  # a disk or a database that is away for a while: the next round may do better
                 log.exception(
                     "the head of the audit log could not be signed; the next try is in %g s", SIGNED_EVERY_S

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX
 from simpletuner_fleet.core.people.revocations import Withdrawn
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Membership, Team, TeamRole
 from simpletuner_fleet.core.restoring import HANDS_OFF, LEAP, RESTORED, least_epoch
@@ -39,15 +40,7 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
             "UPDATE api_tokens SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL",
             {"now": now, "id": token_id},
         )
-    for user_id in withdrawn.passwords:
-        run("UPDATE users SET password_hash = '' WHERE id = :id", {"id": user_id})
-    for user_id in withdrawn.disabled:
-        run(
-            "UPDATE users SET disabled_at = :now WHERE id = :id AND disabled_at IS NULL",
-            {"now": now, "id": user_id},
-        )
-    for user_id, role in withdrawn.roles.items():
-        run("UPDATE users SET role = :role WHERE id = :id", {"role": role, "id": user_id})
+    _amend_people(run, withdrawn, now)
     for worker_id in withdrawn.workers:
         run(
             "UPDATE workers SET token_hash = :hash WHERE id = :id",
@@ -58,8 +51,27 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
     for team_id, since in withdrawn.members.items():
         _amend_team(run, TEAM_PREFIX + team_id, since)
     for key, value in ((RESTORED, note), (HANDS_OFF, repr(now))):
-        run("DELETE FROM settings WHERE key = :key", {"key": key})
-        run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": key, "value": value})
+        _amend_setting(run, key, value)
+
+
+def _amend_people(run: Run, withdrawn: Withdrawn, now: float) -> None:
+    for user_id in withdrawn.passwords:
+        run("UPDATE users SET password_hash = '' WHERE id = :id", {"id": user_id})
+    for user_id in withdrawn.disabled:
+        run(
+            "UPDATE users SET disabled_at = :now WHERE id = :id AND disabled_at IS NULL",
+            {"now": now, "id": user_id},
+        )
+    for user_id, role in withdrawn.roles.items():
+        run("UPDATE users SET role = :role WHERE id = :id", {"role": role, "id": user_id})
+    for name, document in withdrawn.own_roles.items():
+        _amend_setting(run, ROLE_PREFIX + name, document)
+
+
+def _amend_setting(run: Run, key: str, document: str) -> None:
+    run("DELETE FROM settings WHERE key = :key", {"key": key})
+    if document:
+        run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": key, "value": document})
 
 
 def _amend_team(run: Run, key: str, since: Mapping[str, str]) -> None:

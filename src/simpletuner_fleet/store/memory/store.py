@@ -1,11 +1,12 @@
 """The store that lives in memory: for tests and the simulator. Deterministic, and it never suspends."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.audit import GENESIS, AuditEntry
+from simpletuner_fleet.core.audit import GENESIS, AuditEntry, emptied, is_emptied
 from simpletuner_fleet.core.errors import IllegalTransition, NameTaken, StoreUnavailable
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
@@ -199,6 +200,13 @@ class MemoryTx(MemoryView, MemoryDatasetsTx, MemoryEndpointsTx, MemoryMachinesTx
         for entry, _ in entries:
             self._tables.set_audit_entry(None, entry)
         return [entry for entry, _ in entries]
+
+    def empty_audit(self, upto_seq: int, limit: int) -> int:
+        full = (at for at, one in enumerate(self._tables.audit[:upto_seq]) if not is_emptied(one))
+        chosen = list(islice(full, limit))
+        for index in chosen:
+            self._tables.set_audit_row(index, emptied(self._tables.audit[index]))
+        return len(chosen)
 
     def add_manifest(self, manifest: StoredManifest) -> None:
         if manifest.id in self._tables.manifests or manifest.job_id not in self._tables.jobs:

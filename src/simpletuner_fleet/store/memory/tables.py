@@ -253,6 +253,18 @@ class Tables(LiveRows):
             if entry.target_type == "job":
                 self.audit_by_job[entry.target_id].append(entry)
 
+    def set_audit_row(self, index: int, entry: AuditEntry) -> None:
+        """Puts it in place of the one that is there."""
+        was = self.audit[index]
+        self.journal.append((self.set_audit_row, index, was))
+        self.audit[index] = entry
+        self.audit_counts[was.event_type] -= 1
+        self.audit_counts[entry.event_type] += 1
+        if was.target_type == "job":
+            self.audit_by_job[was.target_id].remove(was)
+        if entry.target_type == "job":
+            insort(self.audit_by_job[entry.target_id], entry, key=lambda one: one.seq)
+
 
 def _put(rows: dict[str, Any] | dict[tuple[str, str], Any], key: Any, value: Any) -> None:
     if value is None:

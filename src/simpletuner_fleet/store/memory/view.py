@@ -251,7 +251,7 @@ class MemoryView(MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView, Mem
         return sum(where.fits(entry) for entry in self._tables.audit)
 
     def audit_stats(self) -> dict[str, int]:
-        return {kind: count for kind, count in self._tables.audit_counts.items() if count}
+        return {kind: count for kind, count in self._tables.audit_counts.items() if kind and count}
 
     def audit_range(self, after_seq: int, limit: int) -> list[AuditEntry]:
         return self._tables.audit[after_seq : after_seq + limit]

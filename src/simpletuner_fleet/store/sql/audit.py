@@ -1,5 +1,6 @@
 """The audit log, over any SQL database."""
 
+from collections import Counter
 from typing import Any
 
 from msgspec.structs import asdict
@@ -8,7 +9,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.ports import AuditFilter
 from simpletuner_fleet.store.rows.audit import entry_of
 from simpletuner_fleet.store.sql import statements as sql
-from simpletuner_fleet.store.sql.database import Params
+from simpletuner_fleet.store.sql.database import Database, Params
 from simpletuner_fleet.store.sql.jobs import NOTHING
 from simpletuner_fleet.store.sql.tallies import AUDIT, TallyView
 
@@ -54,9 +55,22 @@ class AuditView(TallyView):
         return self._entries(sql.JOB_EVENTS, {"job_id": job_id, "limit": limit})[::-1]
 
 
+class AuditTx:
+    _db: Database
+
+    def empty_audit(self, upto_seq: int, limit: int) -> int:
+        rows = list(self._db.rows(sql.AUDIT_FULL, {"upto": upto_seq, "limit": limit}))
+        if not rows:
+            return 0
+        self._db.run(sql.EMPTY_AUDIT, {"first": rows[0][0], "last": rows[-1][0]})
+        gone = Counter(str(kind) for _, kind in rows)
+        self._db.many(sql.ADD_TO_TALLY, [{"kind": AUDIT, "key": key, "n": -n} for key, n in gone.items()])
+        return len(rows)
+
+
 def _conditions(where: AuditFilter) -> tuple[str, dict[str, Any]]:
     """Of a filter: from `since` on, and before `until`."""
     given = {name: value for name, value in asdict(where).items() if value is not None}
     comparison = {"since": "at >= :since", "until": "at < :until"}
     conditions = [comparison.get(name, f"{name} = :{name}") for name in given]
-    return " AND ".join(conditions) or "1 = 1", given
+    return " AND ".join(["event_type <> ''", *conditions]), given

@@ -182,6 +182,13 @@ AUDIT_WHERE = f"{_ENTRY} WHERE {{conditions}} ORDER BY seq {{direction}} LIMIT :
 AUDIT_COUNT_WHERE = "SELECT count(*) FROM audit WHERE {conditions}"
 AUDIT_RANGE = f"{_ENTRY} WHERE seq > :after_seq ORDER BY seq LIMIT :limit"
 AUDIT_HASHES = "SELECT seq, hash FROM audit WHERE seq > :after_seq ORDER BY seq LIMIT :limit"
+AUDIT_FULL = (
+    "SELECT seq, event_type FROM audit WHERE seq <= :upto AND event_type <> '' ORDER BY seq LIMIT :limit"
+)
+EMPTY_AUDIT = (
+    "UPDATE audit SET event_type = '', actor_id = '', actor_name = '', ip = '', target_type = '', target_id = '',"
+    " details = '{}' WHERE seq >= :first AND seq <= :last"
+)
 AUDIT_HEAD = f"{_ENTRY} ORDER BY seq DESC LIMIT 1"
 JOB_EVENTS = f"{_ENTRY} WHERE target_id = :job_id AND target_type = 'job' ORDER BY seq DESC LIMIT :limit"
 

@@ -9,6 +9,7 @@ from simpletuner_fleet.store.rows.batches import RowWrite
 from simpletuner_fleet.store.rows.live_rows import LiveRows
 from simpletuner_fleet.store.rows.unsaved import Unsaved
 from simpletuner_fleet.store.sql import statements as sql
+from simpletuner_fleet.store.sql.audit import AuditTx
 from simpletuner_fleet.store.sql.database import Database, Params, Row, SqlSession
 from simpletuner_fleet.store.sql.datasets import DatasetsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
@@ -81,6 +82,7 @@ class SqlTx(
     DatasetsTx,
     PublicationsTx,
     ApprovalsTx,
+    AuditTx,
     EndpointsTx,
     SavedViewsTx,
     MachineRowsTx,

@@ -74,3 +74,23 @@ def test_a_page_is_opened_only_in_front_of_a_screen_and_its_key_is_in_no_argumen
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     browser.open_page("http://x/", tmp_path)
     assert len(opened) == 1
+
+
+def test_a_role_of_ones_own_is_set_listed_and_deleted(ask: Run, server: FakeServer) -> None:
+    role = {"name": "approver", "permissions": ["jobs.read"], "all_jobs": True, "built_in": False, "users": 0}
+    server.on("GET", "/api/admin/roles", {"roles": [role], "permissions": ["jobs.read"]})
+    server.on("PUT", "/api/admin/roles/approver", role)
+    server.on("DELETE", "/api/admin/roles/approver", {"id": "approver"})
+    assert ask("roles", "set", "approver", "--permission", "jobs.read", "--all-jobs").code == 0
+    (asked,) = server.asked("PUT", "/api/admin/roles/approver")
+    assert asked.body == {"permissions": ["jobs.read"], "all_jobs": True}
+    assert "jobs.read" in ask("roles", "list").out
+    assert ask("roles", "list", "-o", "name").out == "approver\n"
+    assert "approver" in ask("roles", "delete", "approver").err
+    assert len(server.asked("DELETE", "/api/admin/roles/approver")) == 1
+
+
+def test_a_verification_says_from_which_entry_on(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/audit/verify", {"valid": True, "checked": 7, "problems": [], "emptied": 41})
+    result = ask("audit", "verify")
+    assert (result.code, "from entry 42 on" in result.out) == (0, True)

@@ -42,6 +42,12 @@ async def test_a_rule_holds_a_job_until_enough_others_have_approved_it(tmp_path:
         listed = await house.good("GET", "/api/approvals", None, people["max"])
         assert [(one["job_id"], one["yours_to_decide"]) for one in listed["approvals"]] == [(job, True)]
         assert (await house.good("GET", "/api/approvals", None, people["tom"]))["approvals"] == []
+        for name, theirs, mine in (("max", [job], []), ("ann", [], [job]), ("tom", [], [])):
+            for path, expected in (("requests", theirs), ("me", mine)):
+                answer = await house.good("GET", f"/api/approvals/{path}", None, people[name])
+                assert [one["job_id"] for one in answer["requests"]] == expected, (name, path)
+            count = await house.good("GET", "/api/approvals/pending/count", None, people[name])
+            assert count == {"count": len(theirs)}
         assert await says("max", job, "approve") == 200
         assert (await house.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, Role, User, plain_name
+from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, plain_name
 
 MOST_NAMESAKES = 1_000
 
 
-def after_sign_in(user: User, role: Role | None, now: float) -> User:
+def after_sign_in(user: User, role: str | None, now: float) -> User:
     """Without a role the user is shut out, and let in again once there is one; whom an administrator disabled stays so."""
     if role is None:
         return user if user.disabled_at is not None else replace(user, disabled_at=now, shut_out=True)

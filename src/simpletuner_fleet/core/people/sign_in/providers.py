@@ -1,6 +1,7 @@
 """An OpenID provider as the settings name it, and what is believed of the document in which it describes itself."""
 
 import re
+from collections.abc import Collection
 
 from msgspec import Struct
 
@@ -27,10 +28,16 @@ class RoleRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     viewer: tuple[Name, ...] = ()
     everybody: Role | None = None
     """The role of those who are in none of them; None: they are not let in."""
+    own: dict[Name, tuple[Name, ...]] = {}
+    """Roles of one's own by name: below admin and above member, in the order in which they are written."""
 
-    def role_for(self, groups: frozenset[str]) -> Role | None:
-        for role, named in ((Role.ADMIN, self.admin), (Role.MEMBER, self.member), (Role.VIEWER, self.viewer)):
-            if not groups.isdisjoint(named) or self.everybody is role:
+    def role_for(self, groups: frozenset[str], known: Collection[str] = ()) -> str | None:
+        """`known` are the roles of one's own that there are: one that was deleted gives nobody anything."""
+        ranked: list[tuple[str, tuple[str, ...]]] = [(Role.ADMIN, self.admin)]
+        ranked += [(name, named) for name, named in self.own.items() if name in known]
+        ranked += [(Role.MEMBER, self.member), (Role.VIEWER, self.viewer)]
+        for role, named in ranked:
+            if not groups.isdisjoint(named) or self.everybody == role:
                 return role
         return None
 

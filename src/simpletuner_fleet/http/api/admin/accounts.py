@@ -4,12 +4,13 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from simpletuner_fleet.core.bounds import FreeText
-from simpletuner_fleet.core.errors import Forbidden
+from simpletuner_fleet.core.bounds import FreeText, Name
+from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.people.accounts import Role, User
-from simpletuner_fleet.core.people.permissions import missing_for
+from simpletuner_fleet.core.people.own_roles import permissions_held, refuse_more_than_held
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.ownership import acts_for_itself_alone
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.orchestrator.people import accounts
 from simpletuner_fleet.orchestrator.people.accounts import IssuedKey
@@ -52,7 +53,7 @@ class UserMade(UserView, kw_only=True):
 
 class CreateUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
     name: FreeText
-    role: Role = Role.MEMBER
+    role: Name = Role.MEMBER
     language: FreeText = ""
     password: FreeText | None = None
 
@@ -60,7 +61,7 @@ class CreateUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
 class ChangeUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Left out: as it is."""
 
-    role: Role | UnsetType = UNSET
+    role: Name | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
 
 
@@ -70,6 +71,7 @@ async def list_users(call: Call[None]) -> UsersView:
 
 async def create_user(call: Call[CreateUserBody]) -> UserMade:
     deps, body = deps_of(call), call.body
+    require_known(call, body.role)
     require_role(call, body.role)
     user = await accounts.create_user(
         deps.fleet,
@@ -99,10 +101,11 @@ async def disable_user(call: Call[None]) -> UserView:
     return await _change(call, None, True)
 
 
-async def _change(call: Call[Any], role: Role | None, disabled: bool | None) -> UserView:
+async def _change(call: Call[Any], role: str | None, disabled: bool | None) -> UserView:
     deps = deps_of(call)
     user = await _within_reach(call)
     if role:
+        require_known(call, role)
         require_role(call, role)
     change = await accounts.change_user(deps.fleet, user.id, call.actor, role=role, disabled=disabled)
     tokens = await deps.fleet.read(
@@ -129,12 +132,29 @@ async def _within_reach(call: Call[Any]) -> User:
     return user
 
 
-def require_role(call: Call[Any], role: Role) -> None:
-    """Nobody gives away what they do not hold, nor by a browser that was left open."""
+def require_role(call: Call[Any], role: str) -> None:
+    """Nobody gives away what they do not hold, nor by a browser that was left open.
+
+    Who may reset an admin's password could become that admin, so this holds for every change of a user.
+    """
     require_fresh_login(call)
-    missing = missing_for(call.principal.permissions, role)
-    if missing is not None:
-        raise Forbidden(missing)
+    own = deps_of(call).fleet.organisation.own_roles
+    refuse_more_than_held(
+        permissions_held(role, own),
+        all_jobs=role in own and own[role].all_jobs,
+        held=call.principal.permissions,
+        holder_only_own=acts_for_itself_alone(call),
+    )
+
+
+def require_known(call: Call[Any], role: str) -> None:
+    own = deps_of(call).fleet.organisation.own_roles
+    if role not in (*Role, *own):
+        raise Invalid(
+            f"There is no role '{role[:100]}'.",
+            path="$.role",
+            next_step="See them with 'simpletuner roles list'.",
+        )
 
 
 def link_to(call: Call[Any], key: IssuedKey) -> str:

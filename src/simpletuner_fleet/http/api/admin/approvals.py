@@ -72,6 +72,16 @@ class PendingView(Struct):
     approvals: list[ApprovalView]
 
 
+class RequestsView(Struct):
+    """The same, under the name that the trainer's own guide has for it."""
+
+    requests: list[ApprovalView]
+
+
+class PendingCount(Struct):
+    count: int
+
+
 class NoteBody(Struct, kw_only=True, forbid_unknown_fields=True):
     note: Remark = ""
 
@@ -139,6 +149,18 @@ async def pending(call: Call[Any]) -> list[ApprovalView]:
 
 async def list_approvals(call: Call[None]) -> PendingView:
     return PendingView(await pending(call))
+
+
+async def list_requests(call: Call[None]) -> RequestsView:
+    return RequestsView([one for one in await pending(call) if one.yours_to_decide])
+
+
+async def list_own_requests(call: Call[None]) -> RequestsView:
+    return RequestsView([one for one in await pending(call) if not one.yours_to_decide])
+
+
+async def count_pending(call: Call[None]) -> PendingCount:
+    return PendingCount(len((await list_requests(call)).requests))
 
 
 async def get_approval(call: Call[Any]) -> ApprovalView:
@@ -242,6 +264,33 @@ ROUTES = [
         PERMISSION,
         answer=Done,
         summary="Delete a rule; jobs that wait by it still need a decision",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        f"{APPROVALS}/requests",
+        list_requests,
+        READ,
+        answer=RequestsView,
+        summary="What waits for the caller's approval",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        f"{APPROVALS}/me",
+        list_own_requests,
+        READ,
+        answer=RequestsView,
+        summary="What the caller's own jobs wait for",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        f"{APPROVALS}/pending/count",
+        count_pending,
+        READ,
+        answer=PendingCount,
+        summary="How many wait for the caller's approval",
         tags=TAGS,
     ),
     Route(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from simpletuner_fleet.core.errors import NameTaken
-from simpletuner_fleet.core.people.accounts import Role, Session, User
+from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.ports import ConcurrentChange
 from simpletuner_fleet.store.failures import Duplicate
 from simpletuner_fleet.store.rows.text import name_key, storable
@@ -95,7 +95,7 @@ def _user_params(user: User) -> dict[str, Any]:
         "id": user.id,
         "name": storable(user.name),
         "name_key": name_key(user.name),
-        "role": user.role.value,
+        "role": str(user.role),
         "created_at": float(user.created_at),
         "password_hash": user.password_hash,
         "language": storable(user.language),
@@ -111,7 +111,7 @@ def _user_of(row: Row) -> User:
     return User(
         id=row[0],
         name=row[1],
-        role=Role(row[2]),
+        role=row[2],
         created_at=row[3],
         password_hash=row[4],
         language=row[5],

@@ -26,6 +26,8 @@ function told(problem) {
   if (code === "changed") return t("It does not match its hash: it was altered.");
   if (code === "contradicted") return t("%(who)s recorded a different entry here.", params);
   if (code === "cut_off") return t("The log ends at %(last)s, but %(who)s has seen entry %(seq)s: it was truncated.", params);
+  if (code === "emptied") return t("Entries up to %(last)s are empty, and no entry says that the log was cut there.", params);
+  if (code === "cut_changed") return t("The hashes of the empty entries up to %(last)s are not those with which the log was cut.", params);
   return what;
 }
 
@@ -37,13 +39,14 @@ function line(tag, text, style) {
 }
 
 document.addEventListener("verified", (event) => {
-  const { valid, checked, problems } = event.detail;
+  const { valid, checked, problems, emptied } = event.detail;
   const place = document.getElementById("verdict");
   const box = document.createElement("div");
   box.className = valid ? "note is-ok" : "note is-bad";
   const body = document.createElement("div");
   body.append(line("strong", valid ? t("The log is intact.") : t("The log is not intact.")), " ",
     line("span", tn("%(n)s entry was checked.", "%(n)s entries were checked.", checked)));
+  if (emptied) body.append(" ", line("span", t("From entry %(seq)s on: older ones have their hash alone.", { seq: emptied + 1 })));
   const list = document.createElement("ul");
   list.className = "more";
   for (const problem of problems) list.append(line("li", t("Entry %(seq)s: %(what)s", { seq: problem.seq, what: told(problem) })));

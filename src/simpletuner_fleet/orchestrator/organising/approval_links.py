@@ -1,0 +1,104 @@
+"""Approval links: made when a mail is sent, looked at as often as one likes, used once."""
+
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import ApprovalLinkOver
+from simpletuner_fleet.core.events import Actor, EventType
+from simpletuner_fleet.core.jobs.decision import job_event
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
+from simpletuner_fleet.core.people.approval_links import ApprovalLink, check_link, link_for
+from simpletuner_fleet.core.people.approvals import Approval, Voter, asked_for, check_voter
+from simpletuner_fleet.core.restoring import LINKS_SINCE
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.organisation import Organisation
+from simpletuner_fleet.engine.owners import USER, name_of, voter_now
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, approve_within, reject_within
+from simpletuner_fleet.ports import Vault, View
+
+SEAL = "approval link"
+PAGE = "/approve"
+MAX_CHARS = 2_000
+
+
+class ApprovalVerdict(StrEnum):
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a link is good for."""
+
+    link: ApprovalLink
+    job: Job
+    approval: Approval
+    voter: Voter
+    owner_name: str
+
+
+def waiting_approval(view: View, job_id: str) -> tuple[Job, Approval] | None:
+    """Returns the job and what it waits for; None where it waits for nobody's word."""
+    job = view.job(job_id)
+    if job is None or job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
+        return None
+    return job, view.approval(job_id) or asked_for(job, [BY_SETTING], (), job.created_at)
+
+
+def link_path(view: View, vault: Vault, user_id: str, job_id: str, life_s: float, now: float) -> str:
+    """Returns the path of a link for this approver; '' where there is none to give."""
+    waiting = waiting_approval(view, job_id) if user_id.startswith(USER) else None
+    link = link_for(user_id, waiting[1], life_s, now) if waiting else None
+    if link is None:
+        return ""
+    sealed = vault.seal(SEAL, msgspec.json.encode(link).decode())
+    return f"{PAGE}?k={sealed.translate(TO_URL).rstrip('=')}"
+
+
+TO_URL, FROM_URL = str.maketrans("+/", "-_"), str.maketrans("-_", "+/")
+
+
+async def look(fleet: Fleet, secret: str) -> Asked:
+    """Says what a link is good for. Looking changes nothing: those who scan mails for bad links look, too."""
+    link, organisation = _opened(fleet.vault, secret), fleet.organisation
+    return await fleet.read(lambda view: _asked(view, organisation, link, fleet.clock.now()))
+
+
+async def decide(fleet: Fleet, secret: str, verdict: ApprovalVerdict, note: str, ip: str) -> Asked:
+    """Decides as whoever the link was made for, with what they may at this moment."""
+    link = _opened(fleet.vault, secret)
+
+    def step(transaction: Transaction) -> Asked:
+        asked = _asked(transaction.tx, transaction.organisation, link, transaction.now)
+        actor = Actor(link.user_id, asked.voter.name, ip)
+        transaction.record(job_event(EventType.APPROVAL_LINK_USED, asked.job, actor, verdict=str(verdict)))
+        how = approve_within if verdict is ApprovalVerdict.APPROVE else reject_within
+        how(transaction, link.job_id, asked.voter, actor, note)
+        return asked
+
+    return await fleet.act(step)
+
+
+def _opened(vault: Vault | None, secret: str) -> ApprovalLink:
+    if vault is None or len(secret) > MAX_CHARS or not secret.isascii():
+        raise ApprovalLinkOver
+    padded = secret.translate(FROM_URL) + "=" * (-len(secret) % 4)
+    text = vault.unseal(SEAL, padded)
+    if text is None:
+        raise ApprovalLinkOver
+    return msgspec.json.decode(text, type=ApprovalLink)
+
+
+def _asked(view: View, organisation: Organisation, link: ApprovalLink, now: float) -> Asked:
+    waiting = waiting_approval(view, link.job_id)
+    if waiting is None:
+        raise ApprovalLinkOver
+    job, approval = waiting
+    check_link(link, approval, now, float(view.setting(LINKS_SINCE) or 0.0))
+    voter = voter_now(view, organisation, link.user_id, job)
+    if voter is None:
+        raise ApprovalLinkOver
+    check_voter(approval, voter)
+    return Asked(link=link, job=job, approval=approval, voter=voter, owner_name=name_of(view, job.owner))
