@@ -301,8 +301,8 @@ async def _workers_now(crew: Crew, state: FleetState) -> None:
 
 
 async def machines_from_elsewhere(running: Running, printed: str) -> None:
-    """A pool of a database that was restored: nobody brings or ends anything while pages are looked at."""
-    request = PoolRequest(provider="process", max_machines=4, max_daily=50.0, settings={"gpus": "1"})
+    """A pool of a restored database, and of a plug-in that is not there: nobody is asked while pages are looked at."""
+    request = PoolRequest(provider="nobody", max_machines=4, max_daily=50.0, settings={"gpus": "1"})
     now = running.clock.at
     pool = MachinePool(
         name="cloud", request=request, created_at=now - 3 * HOUR_S, created_by="u_1", trouble=printed
