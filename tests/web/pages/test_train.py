@@ -112,6 +112,10 @@ async def test_form_and_json_stay_in_step_and_lose_nothing(ours: Console, page_a
     await page.get_by_role("tab", name="Settings").press("ArrowRight")
     await text.fill(said.replace('"sdxl"', '"flux"'))
     await expect(page.locator("#saved-state")).to_have_text("Changed, not saved")
+    # It said so before this change, too: what counts is that the draft is kept.
+    await page.wait_for_function(
+        "() => [localStorage, sessionStorage].some((kept) => Object.values(kept).some((one) => one.includes('flux')))"
+    )
     await visit(page, "/configs")
     await visit(page, "/train?config=mine")
     await expect(page.get_by_text("Your earlier changes have been restored.")).to_be_visible()

@@ -247,12 +247,13 @@ function unmark() {
 function markField(field, text) {
   const id = `${field.id}-said`;
   if (byId(id)) return;
-  const said = document.createElement("p");
+  const said = document.createElement("span");
   Object.assign(said, { id, className: "wrong field-error", textContent: text });
   said.dataset.of = field.id;
   field.setAttribute("aria-invalid", "true");
   field.setAttribute("aria-describedby", [field.getAttribute("aria-describedby"), id].filter(Boolean).join(" "));
-  field.closest(".field").append(said);
+  const box = field.closest(".field");
+  (box.querySelector(".hint") ?? box).append(said);
 }
 
 // Goes to the first field that is wrong, wherever it is folded away.
