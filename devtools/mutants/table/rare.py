@@ -61,4 +61,12 @@ RARE = (
         '        raise OSError("not read")\n',
         ("tests/agent/guard/test_runner.py",),
     ),
+    Mutant(
+        "an-edited-job-heads-two-lines",
+        "a job whose request was edited goes on heading its former line, and keeps everybody there waiting",
+        "core/placement/roster.py",
+        "        while line and self._entries.get(line[0][2]) is not line[0]:",
+        "        while line and self._entries.get(line[0][2]) != line[0]:",
+        ("tests/core/placement/test_roster.py",),
+    ),
 )

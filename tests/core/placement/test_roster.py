@@ -295,6 +295,16 @@ def test_a_job_that_returns_to_its_line_stands_there_once() -> None:
     assert (fleet.head(job.class_id), fleet.count(job.class_id)) == ("j_2", 1)
 
 
+def test_a_job_whose_request_was_edited_heads_its_former_line_no_more() -> None:
+    fleet = Roster()
+    edited, other = a_job("j_1", seq=1), a_job("j_2", seq=2)
+    for job in (edited, other):
+        fleet.see_job(None, job)
+    after = a_job("j_1", seq=1, requires=Requirements(gpus=2))
+    fleet.see_job(edited, after)
+    assert (fleet.head(other.line), fleet.head(after.line)) == (other.id, edited.id)
+
+
 def test_the_class_with_the_first_head_is_first() -> None:
     fleet = Roster()
     early = a_job("j_1", created_at=NOW - 9)

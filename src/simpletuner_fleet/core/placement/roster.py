@@ -33,6 +33,8 @@ from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_i
 MAX_IDLE_CLASSES = 1024
 CANDIDATES_COMPARED = 32
 SLACK_IN_LINE = 64
+LineEntry = tuple[float, int, str]
+"""The place and the job: what a line is ordered by."""
 Precedence = tuple[ShareKey, Place, str]
 """Of a class: what its team and owner have used where that counts, the place of its first job, and the class itself."""
 
@@ -75,7 +77,8 @@ class Roster:
         self._occupancy: dict[str, Occupancy] = {}
         self._classes: OrderedDict[str, Waiting] = OrderedDict()
         self._fits: dict[str, set[str]] = {}
-        self._places: dict[str, Place] = {}
+        self._entries: dict[str, LineEntry] = {}
+        """Of each job that waits, the very entry by which it stands in its line; equal ones elsewhere are left over."""
         """Of every job that waits."""
         self._ranks = Ranks()
         self._attempts: dict[str, Attempt] = {}
@@ -306,7 +309,7 @@ class Roster:
         if waiting is None:
             return None
         line = waiting.line
-        while line and self._places.get(line[0][2]) != line[0][:2]:
+        while line and self._entries.get(line[0][2]) is not line[0]:
             heappop(line)
         return line[0][2] if line else None
 
@@ -326,7 +329,7 @@ class Roster:
         if job_id is None:
             return None
         share = self.shares.key(self._classes[class_id].requires) if self.shares else NO_SHARE
-        return share, self._places[job_id], class_id
+        return share, self._entries[job_id][:2], class_id
 
     def line_of(self, class_ids: Iterable[str]) -> list[Precedence]:
         """Returns those of these classes in which somebody waits, as a heap."""
@@ -433,8 +436,8 @@ class Roster:
 
     def _join_line(self, job: Job) -> None:
         waiting = self.waiting(job.line, job.requires)
-        place = self._places[job.id] = place_of(job)
-        heappush(waiting.line, (*place, job.id))
+        entry = self._entries[job.id] = (*place_of(job), job.id)
+        heappush(waiting.line, entry)
         waiting.count += 1
         self._ranks.add(job.rank)
         self._newest_ranks[job.priority] = max(job.rank, self._newest_ranks.get(job.priority, job.rank))
@@ -447,16 +450,16 @@ class Roster:
     def _leave_line(self, job: Job) -> None:
         waiting = self._classes[job.line]
         waiting.count -= 1
-        del self._places[job.id]
+        del self._entries[job.id]
         self._ranks.remove(job.rank)
-        if not self._places:
+        if not self._entries:
             self._newest_ranks.clear()
         if len(waiting.line) > 2 * waiting.count + SLACK_IN_LINE:
             self._tidy_line(waiting)
         self.freed += self.reservations.forget_job(job.id)
 
     def _tidy_line(self, waiting: Waiting) -> None:
-        waiting.line = list({one for one in waiting.line if self._places.get(one[2]) == one[:2]})
+        waiting.line = [one for one in waiting.line if self._entries.get(one[2]) is one]
         heapify(waiting.line)
 
     def _forget_idle_classes(self) -> None:
