@@ -135,6 +135,24 @@ async def test_nobody_claims_a_file_of_a_dataset_by_its_digest_alone() -> None:
         )
 
 
+async def test_nobody_claims_a_file_of_a_private_dataset_by_its_digest_alone() -> None:
+    """Who has sent it themselves may name it, beside its owner."""
+    async with people() as here:
+        alice, mallory = await here.log_in("alice", "member"), await here.log_in("mallory", "member")
+        private = b"what only alice has"
+        await push(alice, {"mine": private}, visibility="private")
+        assert [one["sha256"] for one in (await ask(mallory, private)).json()["missing"]] == [sha(private)]
+        stolen = {"loot": private}
+        manifest = manifest_of(stolen)
+        assert (await send(mallory, manifest, 0, len(manifest))).json()["complete"]
+        refused = await name(mallory, stolen)
+        assert (refused.status_code, refused.json()["code"]) == (409, "objects_missing")
+        await push(mallory, stolen, visibility="private")
+        assert (await ask(alice, private)).json()["missing"] == []
+        bob = await here.log_in("bob", "member")
+        assert len((await ask(bob, private)).json()["missing"]) == 1
+
+
 SECRET = {
     "trainer": "command",
     "settings": {"command": ["true"]},

@@ -33,15 +33,17 @@ async def put(http: httpx2.AsyncClient, whole: bytes, start: int, end: int, **mo
     )
 
 
-async def name(http: httpx2.AsyncClient, files: dict[str, bytes], called: str = "pets") -> httpx2.Response:
-    return await http.post("/api/data", json={"id": dataset_id(files), "name": called})
+async def name(
+    http: httpx2.AsyncClient, files: dict[str, bytes], called: str = "pets", **fields: str
+) -> httpx2.Response:
+    return await http.post("/api/data", json={"id": dataset_id(files), "name": called, **fields})
 
 
-async def push(http: httpx2.AsyncClient, files: dict[str, bytes], called: str = "pets") -> str:
+async def push(http: httpx2.AsyncClient, files: dict[str, bytes], called: str = "pets", **fields: str) -> str:
     for data in (*files.values(), manifest_of(files)):
         answer = await put(http, data, 0, len(data))
         assert answer.status_code == 200, answer.text
         assert answer.json()["complete"]
-    answer = await name(http, files, called)
+    answer = await name(http, files, called, **fields)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["id"])

@@ -262,7 +262,8 @@ class View(MachinesRead, Protocol):
     def dataset_objects(self, shas: Collection[str], claimant: str | None = None) -> dict[str, int]:
         """Size by SHA-256 of those that were uploaded whole for a dataset and are still stored.
 
-        With a claimant, only those that they have sent themselves, or that a whole dataset names.
+        With a claimant, only those that they have sent themselves, or that a whole dataset names that is theirs or
+        everybody's.
         """
         ...
 

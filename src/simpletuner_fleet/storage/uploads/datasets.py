@@ -10,7 +10,7 @@ COUNTED_FOR_S = 60.0
 
 
 class DatasetUploads:
-    """The UploadOwner for one caller. What it uploads is everybody's, once a dataset names it."""
+    """The UploadOwner for one caller. What it uploads is everybody's, once a dataset that all may see names it."""
 
     def __init__(self, storage: Storage, caller_id: str) -> None:
         self._storage = storage
@@ -22,7 +22,7 @@ class DatasetUploads:
         return f"{DATASET_PARTS}/{self._caller_id}"
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
-        """What others have sent and no dataset names yet is not told: a digest proves nothing."""
+        """What others have sent and no dataset that all may see names is not told: a digest proves nothing."""
         look = self._fleet.read_now if len(shas) == 1 else self._fleet.read
         return await look(lambda view: view.dataset_objects(shas, self._caller_id))
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.datasets import Dataset
+from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.ports import ConcurrentChange
 from simpletuner_fleet.store.memory.tables import Tables
 
@@ -38,16 +39,20 @@ class MemoryDatasetsView:
     def dataset_objects(self, shas: Collection[str], claimant: str | None = None) -> dict[str, int]:
         known = self._tables.dataset_objects
         stored = {sha256: known[sha256] for sha256 in shas if sha256 in known}
-        named = self._named_by_whole_datasets() if claimant is not None else frozenset()
+        named = self._named_for(claimant) if claimant is not None else frozenset()
         return {
             sha256: size
-            for sha256, (size, _, owner) in stored.items()
-            if claimant is None or owner == claimant or sha256 in named
+            for sha256, (size, _, owners) in stored.items()
+            if claimant is None or claimant in owners or sha256 in named
         }
 
-    def _named_by_whole_datasets(self) -> frozenset[str]:
+    def _named_for(self, claimant: str) -> frozenset[str]:
         tables = self._tables
-        whole = (id for id, (_, ready) in tables.datasets.items() if ready)
+        whole = (
+            id
+            for id, (dataset, ready) in tables.datasets.items()
+            if ready and (dataset.visibility is Visibility.EVERYBODY or dataset.owner == claimant)
+        )
         return frozenset(sha256 for id in whole for sha256 in tables.dataset_files.get(id, {}))
 
     def dataset_bytes(self) -> int:
@@ -79,8 +84,8 @@ class MemoryDatasetsTx(MemoryDatasetsView):
         tables.set_dataset_files(dataset_id, {**tables.dataset_files.get(dataset_id, {}), **files})
         for sha256 in files:
             if sha256 in tables.dataset_objects:
-                size, _, owner = tables.dataset_objects[sha256]
-                tables.set_dataset_object(sha256, (size, None, owner))
+                size, _, owners = tables.dataset_objects[sha256]
+                tables.set_dataset_object(sha256, (size, None, owners))
 
     def finish_dataset(self, dataset_id: str, name: str, files: int) -> bool:
         dataset, ready = self._tables.datasets.get(dataset_id, (None, False))
@@ -114,9 +119,10 @@ class MemoryDatasetsTx(MemoryDatasetsView):
     def own_dataset_object(self, sha256: str, size: int, at: float, owner: str = "") -> None:
         known = self._tables.dataset_objects.get(sha256)
         if known is None:
-            self._tables.set_dataset_object(sha256, (size, at, owner))
-        elif known[1] is not None:
-            self._tables.set_dataset_object(sha256, (known[0], at, owner))
+            self._tables.set_dataset_object(sha256, (size, at, frozenset({owner})))
+        else:
+            unused_since = at if known[1] is not None else None
+            self._tables.set_dataset_object(sha256, (known[0], unused_since, known[2] | {owner}))
 
     def disown_dataset_objects(self, shas: Collection[str]) -> None:
         for sha256 in shas:

@@ -65,8 +65,8 @@ class Tables(LiveRows):
         self.datasets: dict[str, tuple[Dataset, bool]] = {}
         """And whether all of its files are there."""
         self.dataset_files: dict[str, dict[str, int]] = {}
-        self.dataset_objects: dict[str, tuple[int, float | None, str]] = {}
-        """By SHA-256: size, and since when no dataset names it."""
+        self.dataset_objects: dict[str, tuple[int, float | None, frozenset[str]]] = {}
+        """By SHA-256: size, since when no dataset names it, and who has sent it."""
         self.dataset_jobs: dict[str, frozenset[str]] = {}
         self.counters: dict[str, int] = {"seq": 0, "epoch": 0}
         self.audit: list[AuditEntry] = []
@@ -227,7 +227,7 @@ class Tables(LiveRows):
         self.journal.append((self.set_dataset_files, dataset_id, self.dataset_files.get(dataset_id)))
         _put(self.dataset_files, dataset_id, files)
 
-    def set_dataset_object(self, sha256: str, held: tuple[int, float | None, str] | None) -> None:
+    def set_dataset_object(self, sha256: str, held: tuple[int, float | None, frozenset[str]] | None) -> None:
         self.journal.append((self.set_dataset_object, sha256, self.dataset_objects.get(sha256)))
         _put(self.dataset_objects, sha256, held)
 

@@ -33,8 +33,10 @@ ADD_FILE = (
 FILE_SIZE = "SELECT size FROM dataset_files WHERE dataset_id = :dataset_id AND sha256 = :sha256"
 OBJECT_SIZE = "SELECT size FROM dataset_objects WHERE sha256 = :sha256"
 CLAIMED_SIZE = (
-    f"{OBJECT_SIZE} AND (owner = :owner OR EXISTS (SELECT 1 FROM dataset_files JOIN datasets"
-    " ON datasets.id = dataset_files.dataset_id WHERE dataset_files.sha256 = :sha256 AND datasets.ready = 1))"
+    f"{OBJECT_SIZE} AND (EXISTS (SELECT 1 FROM dataset_claims WHERE sha256 = :sha256 AND owner = :owner)"
+    " OR EXISTS (SELECT 1 FROM dataset_files JOIN datasets ON datasets.id = dataset_files.dataset_id"
+    " WHERE dataset_files.sha256 = :sha256 AND datasets.ready = 1"
+    " AND (datasets.visibility = 'everybody' OR datasets.owner = :owner)))"
 )
 ALL_BYTES = "SELECT coalesce(sum(size), 0) FROM dataset_objects"
 UNUSED = (
@@ -43,10 +45,11 @@ UNUSED = (
 )
 # What a dataset names stays in use; what waits for one waits anew.
 OWN = (
-    "INSERT INTO dataset_objects (sha256, size, unused_since, owner) VALUES (:sha256, :size, :at, :owner)"
-    " ON CONFLICT (sha256) DO UPDATE SET unused_since = excluded.unused_since, owner = excluded.owner"
+    "INSERT INTO dataset_objects (sha256, size, unused_since) VALUES (:sha256, :size, :at)"
+    " ON CONFLICT (sha256) DO UPDATE SET unused_since = excluded.unused_since"
     " WHERE dataset_objects.unused_since IS NOT NULL"
 )
+CLAIM = "INSERT INTO dataset_claims (sha256, owner) VALUES (:sha256, :owner) ON CONFLICT DO NOTHING"
 MARK_USED = "UPDATE dataset_objects SET unused_since = NULL WHERE sha256 = :sha256"
 SOME_FILES = "SELECT sha256 FROM dataset_files WHERE dataset_id = :id ORDER BY sha256 LIMIT :limit"
 DELETE_FILE = "DELETE FROM dataset_files WHERE dataset_id = :id AND sha256 = :sha256"
@@ -56,6 +59,7 @@ MARK_FREED = (
 )
 DELETE_DATASET = "DELETE FROM datasets WHERE id = :id AND ready = 0"
 DISOWN = "DELETE FROM dataset_objects WHERE sha256 = :sha256"
+DISCLAIM = "DELETE FROM dataset_claims WHERE sha256 = :sha256"
 NAME_DATASET = (
     "INSERT INTO job_datasets (dataset_id, job_id) VALUES (:dataset_id, :job_id) ON CONFLICT DO NOTHING"
 )
@@ -129,10 +133,13 @@ class DatasetsTx(DatasetsView):
         return len(rows)
 
     def own_dataset_object(self, sha256: str, size: int, at: float, owner: str = "") -> None:
-        self._db.run(OWN, {"sha256": sha256, "size": size, "at": float(at), "owner": owner})
+        self._db.run(OWN, {"sha256": sha256, "size": size, "at": float(at)})
+        self._db.run(CLAIM, {"sha256": sha256, "owner": owner})
 
     def disown_dataset_objects(self, shas: Collection[str]) -> None:
-        self._db.many(DISOWN, [{"sha256": sha256} for sha256 in shas])
+        rows = [{"sha256": sha256} for sha256 in shas]
+        self._db.many(DISOWN, rows)
+        self._db.many(DISCLAIM, rows)
 
     def name_datasets(self, job_id: str, dataset_ids: Collection[str]) -> None:
         self._db.many(NAME_DATASET, [{"dataset_id": id, "job_id": job_id} for id in dataset_ids])
