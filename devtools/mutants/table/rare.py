@@ -69,4 +69,20 @@ RARE = (
         "        while line and self._entries.get(line[0][2]) != line[0]:",
         ("tests/core/placement/test_roster.py",),
     ),
+    Mutant(
+        "a-late-copy-leaves-an-older-agent-connecting",
+        "an older agent with an open stream is called connecting for ever after a late copy of its registration",
+        "core/workers/heartbeat.py",
+        "    away = offline or late_copy or worker.connection is Connection.RECONNECTING\n",
+        "    away = offline or worker.connection is Connection.RECONNECTING\n",
+        ("tests/core/workers/test_heartbeat.py",),
+    ),
+    Mutant(
+        "a-digest-is-enough",
+        "a file of a dataset that somebody keeps to themselves is claimed by its digest",
+        "store/memory/datasets.py",
+        "            if ready and (dataset.visibility is Visibility.EVERYBODY or dataset.owner == claimant)\n",
+        "            if ready\n",
+        ("tests/attacks/test_member.py",),
+    ),
 )
