@@ -26,6 +26,7 @@ from simpletuner_fleet.http.api.deps import Deps, LoginDoor
 from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.server.serving import HttpServer
+from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.orchestrator.people import api_tokens
 from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
 from simpletuner_fleet.orchestrator.workers import attendance
@@ -184,12 +185,14 @@ class House:
     async def open(self) -> "House":
         await api_tokens.set_admin_token(self.fleet, self.admin_token)
         await self.fleet.start()
+        self.deps.provisioner = self._provisioner = Provisioner(self.fleet, self.folder / "machines", {}, {})
         return self
 
     async def close(self) -> None:
         self.deps.stopping = True
         await self.edge.end_streams()
         await self.deps.background_tasks.finish(1.0)
+        await self._provisioner.stop()
         await self.store.close()
         self.blobs.close()
         shutil.rmtree(self.folder)

@@ -28,6 +28,8 @@ SAMPLES: dict[Any, tuple[str, str, str]] = {
     values.days: ("100", "0.5", "3"),
     values.log_megabytes: ("2", "3", "4"),
     values.seconds: ("1", "2", "3"),
+    values.seconds_or_none: ("0", "2", "3"),
+    values.money: ("1", "2.5", "3"),
     values.url: ("http://one:1", "http://two:2", "http://three:3"),
     values.urls: ("http://one:1", "http://two:2,http://four:4", "http://three:3"),
     values.fingerprint: (PIN, PIN.replace("ab", "cd"), PIN.replace("ab", "ef")),

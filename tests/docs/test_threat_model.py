@@ -15,6 +15,7 @@ ATTACKS = {
         "tests/agent/isolation/test_named_paths.py",
         "tests/e2e/jobs/test_ungranted_paths.py",
         "tests/web/frame/test_trusted_types.py",
+        "tests/web/pages/test_datasets.py",
         "tests/devtools/test_release.py",
     )
     for path in ROOT.glob(pattern)

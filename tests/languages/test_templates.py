@@ -12,7 +12,9 @@ JINJA = re.compile(r"\{%-?\s*trans\b.*?\{%-?\s*endtrans\s*-?%\}|\{%.*?%\}|\{\{.*
 SAME_EVERYWHERE = frozenset({"code", "kbd", "pre", "samp", "script", "style", "svg"})
 HEARD = frozenset({"alt", "aria-label", "aria-description", "placeholder", "title"})
 WORD = re.compile(r"[^\W\d_]{2,}")
-NAMES = frozenset({"SimpleTuner", "Fleet", "API", "JSON", "GPU", "GB", "TLS", "CPU", "VRAM", "UTC", "loss"})
+NAMES = frozenset(
+    {"SimpleTuner", "Fleet", "API", "JSON", "GPU", "GB", "TLS", "CPU", "VRAM", "UTC", "CSV", "loss"}
+)
 
 
 class Reader(HTMLParser):

@@ -4,9 +4,10 @@ from typing import Any
 
 from playwright.async_api import Page, expect
 
+from tests.http.data_kit import push
 from tests.web.browser import visit
 from tests.web.console import Pages
-from tests.web.fleet import machines_from_elsewhere
+from tests.web.fleet import DATASET, machines_from_elsewhere
 from tests.web.machines import RTX4090, Work, picture
 from tests.web.page_table import PAGES, page_paths
 from tests.web.stage import Stage
@@ -59,6 +60,7 @@ async def hostile_fleet(stage: Stage) -> tuple[str, str]:
     """A worker and a job, and everything around them, as hostile as the API lets them be."""
     machine = await stage.crew.machine("gpu-1", RTX4090, labels=LABELS)
     await machines_from_elsewhere(stage.running, ALL)
+    await push(stage.running.http, DATASET)
     work = await hostile_job(stage)
     await work.report("failed", exit_code=1, error=ALL, last_lines=f"ValueError: {ALL}")
     await stage.begin(config_name=CONFIG, name=SHORT, worker_labels={"kind": "*"})
@@ -93,7 +95,7 @@ async def test_hostile_text_is_only_text_on_every_page(stage: Stage, page_as: Pa
         if row.path not in page_paths() or row.role != "admin":
             continue
         name = CONFIG if "{name}" in row.path else worker if "workers/{id}" in row.path else job
-        if row.path.startswith("/machines"):
+        if row.path.startswith(("/machines", "/datasets")):
             name = "".join(row.names)
         answer = await visit(page, row.path.replace("{id}", name).replace("{name}", name))
         assert answer.status == 200, row.path

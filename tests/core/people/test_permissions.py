@@ -48,7 +48,7 @@ def test_a_set_allows_what_one_of_it_allows() -> None:
 
 
 def test_a_viewer_sees_but_no_secrets_and_changes_nothing() -> None:
-    seen = {"queue.read", "jobs.read", "configs.read", "data.read", "notifications.own"}
+    seen = {"queue.read", "jobs.read", "configs.read", "data.read", "machines.read", "notifications.own"}
     assert set(role_permissions(Role.VIEWER)) == seen
 
 

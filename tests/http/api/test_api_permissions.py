@@ -14,7 +14,7 @@ from simpletuner_fleet.http.edge.routes import Access, Route
 
 OPEN = {
     *("/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"),
-    "/api/approvals/link",
+    *("/api/approvals/link", "/api/workers/join"),
     *("/api/login/providers", "/api/login/providers/{provider}/logout"),
     *("/api/login/terminals", "/api/login/terminals/claim", "/api/login/ci/{issuer}"),
 }
@@ -36,7 +36,7 @@ OF_ONESELF = {
     "POST /api/approvals/{id}/reject": 404,
 }
 """They admit every user, who then finds only what is their own: nothing of the name that is asked for here."""
-WORKERS_ONLY = {row.path for row in ROUTES if row.path.startswith("/api/workers/")}
+WORKERS_ONLY = {row.path for row in ROUTES if row.path.startswith("/api/workers/")} - OPEN
 
 
 def test_only_probes_and_the_way_in_are_public() -> None:

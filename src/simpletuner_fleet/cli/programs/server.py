@@ -299,12 +299,13 @@ class _Server:
         url = self._own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
         document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
-        write_private(self._data_dir / "server.json", json.dumps(document))
         self._first_key = reign.first_key if reign else None
         if reign and self._database_url.startswith("sqlite:"):
             self._start_local_worker(listening, reign)
         admin_token_from = reign.admin_token_from if reign else str(self._data_dir / "admin_token")
         self._announce(listening, admin_token_from)
+        # Who waits for this file then also finds what was printed.
+        write_private(self._data_dir / "server.json", json.dumps(document))
         if self._args.open:
             # Starting a browser may take seconds, and the fleet does not wait.
             asyncio.get_running_loop().run_in_executor(

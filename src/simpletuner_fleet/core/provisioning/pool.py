@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.bounds import FreeText, Name
+from simpletuner_fleet.core.bounds import Amount, Count, FreeText, Name, Seconds
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.submission import check_labels
@@ -41,19 +41,19 @@ class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """For the provider alone."""
     secret: Name | None = None
     """The name of the stored secret that holds the provider's key."""
-    min_machines: int = 0
-    max_machines: int = 1
-    max_price: float | None = None
+    min_machines: Count = 0
+    max_machines: Count = 1
+    max_price: Amount | None = None
     """Dollars an hour for one machine; without it any price goes."""
-    max_hourly: float | None = None
-    max_daily: float | None = None
-    max_monthly: float | None = None
+    max_hourly: Amount | None = None
+    max_daily: Amount | None = None
+    max_monthly: Amount | None = None
     market: Market = "on_demand"
     over_budget: OverBudget = "stop"
     """What becomes of running jobs at the ceiling of a day or month: saved and stopped in time, or let finish."""
-    idle_s: float = 600.0
+    idle_s: Seconds = 600.0
     """So long a machine stays without a job; 0: each machine takes one job and goes."""
-    boot_s: float = 900.0
+    boot_s: Seconds = 900.0
     """So long a machine may take to join, and a lost one to come back."""
     kinds: tuple[FreeText, ...] = ()
     """Names of GPUs, with * and ?; none: any."""
@@ -61,7 +61,7 @@ class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     labels: dict[FreeText, FreeText] = {}
     trainers: tuple[Name, ...] = ("simpletuner",)
     """What its machines can run."""
-    data_gb: float = 100.0
+    data_gb: Amount = 100.0
     """How much its machines can hold of datasets."""
     orchestrator_url: FreeText = ""
     """Where its machines reach the orchestrator; empty: the server's public URL."""

@@ -98,6 +98,11 @@ def jobs_kept_for(deps: Deps) -> Any:
     return _("forever") if days is None else days * DAY_S
 
 
+def audit_kept_for(deps: Deps) -> Any:
+    days = deps.fleet.policy.audit_keep_days
+    return _("forever") if days is None else days * DAY_S
+
+
 def storage_of_a_user(deps: Deps) -> Any:
     allowed = deps.fleet.policy.user_storage_bytes
     return _("as much as each job may use") if allowed is None else allowed
@@ -111,6 +116,12 @@ KEEPING = (
         value=lambda deps, call: jobs_kept_for(deps),
         look="duration",
         setting="jobs_keep_days",
+    ),
+    Fact(
+        title=N_("Entries of the audit log"),
+        value=lambda deps, call: audit_kept_for(deps),
+        look="duration",
+        setting="audit_keep_days",
     ),
     Fact(
         title=N_("Checkpoints kept per job"),
@@ -173,6 +184,12 @@ JOBS_AND_WORKERS = (
         title=N_("Jobs waiting for approval"),
         value=lambda deps, call: yes_or_no(deps.fleet.policy.require_approval),
         setting="require_approval",
+    ),
+    Fact(
+        title=N_("Links in mails that approve"),
+        value=lambda deps, call: deps.fleet.policy.approval_link_s or _("none"),
+        look="duration",
+        setting="approval_link_s",
     ),
     Fact(
         title=N_("A wait is long after"),

@@ -61,14 +61,16 @@ async def save_pool(call: Call[PoolRequest]) -> PoolView:
 async def delete_pool(call: Call[None]) -> Done:
     deps = deps_of(call)
     await pools.delete_pool(deps.fleet, call.path["name"], call.actor)
-    deps.provisioning.wake()
+    if deps.provisioner is not None:
+        deps.provisioner.wake()
     return Done(id=call.path["name"])
 
 
 async def take_in_hand(call: Call[None]) -> Done:
     deps = deps_of(call)
     await pools.take_in_hand(deps.fleet, call.actor)
-    deps.provisioning.wake()
+    if deps.provisioner is not None:
+        deps.provisioner.wake()
     return Done(id="pools")
 
 
