@@ -11,6 +11,7 @@ async def test_a_price_is_set_and_what_was_used_is_shown(stage: Stage, page_as: 
     page = await page_as(stage, "admin")
     await stage.machine("gpu-1")
     await visit(page, "/usage")
+    await expect(page.locator("#idle")).to_contain_text("What that costs is not known")
     await page.get_by_role("button", name="Set a price").first.click()
     dialog = page.get_by_role("dialog", name="Set a price")
     await dialog.get_by_label("A GPU-hour, in USD").fill("0.085")

@@ -84,7 +84,7 @@ class Provisioner:
                     await self._woken.wait()
                     continue
                 pause_s = await self.round_once(pools)
-            except Exception:
+            except Exception:  # whatever it is: machines that cost must not be left alone
                 log.exception("looking after machines failed; it is tried again")
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(SHORTEST_ROUND_S, pause_s)):

@@ -71,6 +71,21 @@ def test_a_report_says_what_is_not_known(ask: Run, money: FakeServer) -> None:
     assert ask("usage", "-o", "json").json["total"]["name"] == "bob"
 
 
+@pytest.mark.parametrize(
+    ("unpriced", "said", "not_said"),
+    [(0, "3.00 EUR", "at least"), (1, "at least 3.00 EUR", "not"), (4, "IDLE", "EUR")],
+)
+def test_what_has_no_price_is_not_free(
+    ask: Run, money: FakeServer, unpriced: int, said: str, not_said: str
+) -> None:
+    costs = {"idle_hourly_micros": 3_000_000, "busy_hourly_micros": 0}
+    now = {"gpus": 4, "idle_gpus": 2, "unpriced_gpus": unpriced, **costs}
+    money.on("GET", "/api/prices/idle", {"currency": "EUR", "now": now})
+    result = ask("prices", "idle")
+    assert said in result.out
+    assert not_said not in result.out
+
+
 def test_a_budget_is_written_in_its_currency_and_sent_in_millionths(ask: Run, money: FakeServer) -> None:
     assert "500.00 EUR" in ask("quotas", "create", "money_month", "500.00", "--team", "vision").out
     sent = money.asked("POST", "/api/quotas")[0].body

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.amounts import money
+from simpletuner_fleet.cli.frame.amounts import known_money, money
 from simpletuner_fleet.cli.frame.errors import ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.remote import lookup
@@ -101,7 +101,14 @@ def _idle(currency: str) -> tuple[Column, ...]:
     return (
         field("now.gpus", "GPUS"),
         field("now.idle_gpus", "IDLE"),
-        Column("IDLE COSTS AN HOUR", lambda one: money(one["now"]["idle_hourly_micros"], currency)),
-        Column("BUSY COSTS AN HOUR", lambda one: money(one["now"]["busy_hourly_micros"], currency)),
+        Column("IDLE COSTS AN HOUR", lambda one: _as_known(one["now"], "idle_hourly_micros", currency)),
+        Column("BUSY COSTS AN HOUR", lambda one: _as_known(one["now"], "busy_hourly_micros", currency)),
         field("now.unpriced_gpus", "WITHOUT A PRICE"),
     )
+
+
+def _as_known(now: dict[str, Any], name: str, currency: str) -> str | None:
+    """What has no price is not free: without any price nothing is known, and with some it costs at least so much."""
+    if now["gpus"] and now["unpriced_gpus"] >= now["gpus"]:
+        return None
+    return known_money(now[name], currency, at_least=bool(now["unpriced_gpus"]))
