@@ -30,6 +30,17 @@ PER_PIECE = 25
 MOST_OF_A_CORE = 1 / 3
 READY = "() => document.getElementById('log')?.dataset.ready && performance.now()"
 LAST_LINE = "(text) => document.querySelector('.log-box').lastElementChild?.textContent === text"
+SHRINK_THEN_GROW = """async () => {
+  const box = document.querySelector(".log-box");
+  const frame = () => new Promise(requestAnimationFrame);
+  box.style.paddingBottom = "900px";
+  for (let at = 0; at < 5; at++) await frame();
+  box.style.paddingBottom = "";
+  await new Promise((done) => { const { port1, port2 } = new MessageChannel(); port1.onmessage = done; port2.postMessage(0); });
+  box.style.paddingBottom = "300px";
+  for (let at = 0; at < 5; at++) await frame();
+}"""
+"""The end comes nearer, and before the page is told of it, moves away again."""
 NUMBERS = "[...document.querySelectorAll('.line .said')].map((line) => line.textContent)"
 
 
@@ -166,6 +177,19 @@ async def test_a_growing_log_is_followed_line_by_line(stage: Stage, page_as: Pag
     await page.get_by_role("button", name="Jump to live (1 new)").click()
     await expect(page.get_by_text("one more", exact=True)).to_be_in_viewport()
     await work.report("completed", exit_code=0)
+
+
+async def test_an_end_that_comes_nearer_is_nobodys_way_up(stage: Stage, page_as: Pages) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    page = await page_as(stage, "admin")
+    await open_log(page, work)
+    await work.say([f"line {at}" for at in range(200)])
+    await expect(page.locator(".line").last).to_have_text("line 199")
+    await page.evaluate(SHRINK_THEN_GROW)
+    await expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "true")
+    await work.say(["one more"])
+    await expect(page.get_by_text("one more", exact=True)).to_be_in_viewport()
 
 
 async def test_a_line_that_is_still_being_written_grows_and_is_overwritten(

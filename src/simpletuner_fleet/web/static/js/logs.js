@@ -18,6 +18,7 @@ function LogViewer(place) {
   const search = { matches: [], at: -1, done: true, text: "" };
   const ui = build();
   const lines = new LogLines(ui.box);
+  let top = 0;
 
   function address(extra) {
     const query = new URLSearchParams({ rank: String(state.rank), ...extra });
@@ -36,7 +37,7 @@ function LogViewer(place) {
     show(told);
     lines.append(told.lines);
     state.end = told.end;
-    ui.scroll.scrollTop = ui.scroll.scrollHeight;
+    stayAtEnd();
     say("");
     if (!told.ended) follow();
     else empty();
@@ -232,7 +233,6 @@ function LogViewer(place) {
     ui.jump.addEventListener("click", guarded(toEnd));
     ui.aloud.addEventListener("change", () => ui.box.setAttribute("aria-live", ui.aloud.checked ? "polite" : "off"));
     ui.copy.addEventListener("click", async () => { await navigator.clipboard.writeText(lines.text()); toast(t("Copied.")); });
-    let top = 0;
     ui.scroll.addEventListener("scroll", () => {
       // Only somebody's way up ends the following: new lines move the end away as well.
       const upwards = ui.scroll.scrollTop < top;
@@ -243,15 +243,21 @@ function LogViewer(place) {
       if (upwards && below > NEAR_PX && state.following) pinned(false);
       else if (below < NEAR_PX / 4 && !state.following && !lines.cutAtEnd) pinned(true);
     }, { passive: true });
-    // A line is as high as it turns out to be once it is drawn: the end is where it then is.
-    new ResizeObserver(() => { if (state.following) ui.scroll.scrollTop = ui.scroll.scrollHeight; }).observe(ui.box);
+    // A line is as high as it turns out to be once it is drawn: the end is where it then is. Where that is further up,
+    // the browser tells of it as of any way up, and later, when more lines may have come: so the place is noted here.
+    new ResizeObserver(() => { if (state.following) stayAtEnd(); }).observe(ui.box);
     document.addEventListener("visibilitychange", () => (document.hidden ? stopFollowing() : !state.ended && !lines.cutAtEnd && follow()));
+  }
+
+  function stayAtEnd() {
+    ui.scroll.scrollTop = ui.scroll.scrollHeight;
+    top = ui.scroll.scrollTop;
   }
 
   async function toEnd() {
     if (lines.cutAtEnd) await openAtEnd();
     pinned(true);
-    ui.scroll.scrollTop = ui.scroll.scrollHeight;
+    stayAtEnd();
   }
 
   async function reopen() {
