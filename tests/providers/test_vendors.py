@@ -140,6 +140,15 @@ async def test_a_429_without_a_time_is_kept_to_and_makes_nothing(vendor: VendorS
     assert len(vendor.calls) == calls
 
 
+async def test_a_429_that_says_for_how_long_is_believed_within_reason(vendor: VendorServer) -> None:
+    provider = provider_of(vendor)
+    vendor.faults["list"].append("429 for an hour")
+    with pytest.raises(ProviderUnsure, match="429"):
+        await provider.machines()
+    with pytest.raises(ProviderUnsure, match="in (60|59) s"):
+        await provider.machines()
+
+
 async def test_a_wrong_or_missing_key_is_told_and_never_shown(vendor: VendorServer) -> None:
     with pytest.raises(ProviderUnsure, match="refuses the key") as wrong:
         await provider_of(vendor, key="wrong-key").machines()

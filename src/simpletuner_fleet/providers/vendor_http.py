@@ -29,6 +29,7 @@ class VendorAnswer(Struct, frozen=True):
     kind: str
     """The content type, without its parameters."""
     body: bytes
+    retry_after: str = ""
 
     @property
     def is_good(self) -> bool:
@@ -148,7 +149,9 @@ class VendorApi:
                 if len(taken) > MAX_ANSWER_BYTES:
                     raise ProviderUnsure("the provider's answer is too large, and was not read")
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            return VendorAnswer(response.status_code, kind, bytes(taken))
+            return VendorAnswer(
+                response.status_code, kind, bytes(taken), response.headers.get("retry-after", "")
+            )
 
     async def read_some(self, path: str, query: dict[str, Any], for_s: float, most_bytes: int) -> bytes:
         """Reads of a stream that does not end by itself, for so long."""
@@ -182,10 +185,11 @@ class VendorApi:
             raise ProviderUnsure(f"the provider asked for fewer calls; the next one is in {left_s:.0f} s")
 
     def _note_pace(self, answer: VendorAnswer) -> None:
-        """Vendors do not say for how long to wait: each time in a row it is longer."""
+        """Where the vendor does not say for how long to wait, it is longer each time in a row."""
         if answer.status != TOO_MANY:
             self._pauses = 0
             return
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
+        said = answer.retry_after
+        pause_s = float(said) if said.isascii() and said.isdigit() else FIRST_PAUSE_S * 2.0**self._pauses
         self._pauses = min(self._pauses + 1, 10)
-        self._quiet_until = asyncio.get_running_loop().time() + pause_s
+        self._quiet_until = asyncio.get_running_loop().time() + min(pause_s, LONGEST_PAUSE_S)

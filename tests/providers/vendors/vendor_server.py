@@ -137,6 +137,10 @@ class VendorServer:
                 return Reply(500, b"<html>oops</html>", "text/html")
             case "429":
                 return self.refusal(429, "too many requests")
+            case "429 for an hour":
+                reply = self.refusal(429, "too many requests")
+                reply.headers["retry-after"] = "3600"
+                return reply
             case "redirect":
                 reply = Reply(302)
                 reply.headers["location"] = f"{self.url}/elsewhere"
