@@ -48,8 +48,29 @@ OWN_SCHEMES = ("data", "blob", "about")
 GRAVE = ("serious", "critical")
 CONTRAST = ("color-contrast",)
 NAMED_ROLES = frozenset(
-    "button link heading image img textbox searchbox combobox listbox checkbox radio switch slider spinbutton tab menuitem "
-    "dialog alertdialog progressbar meter DisclosureTriangle".split()
+    [
+        "button",
+        "link",
+        "heading",
+        "image",
+        "img",
+        "textbox",
+        "searchbox",
+        "combobox",
+        "listbox",
+        "checkbox",
+        "radio",
+        "switch",
+        "slider",
+        "spinbutton",
+        "tab",
+        "menuitem",
+        "dialog",
+        "alertdialog",
+        "progressbar",
+        "meter",
+        "DisclosureTriangle",
+    ]
 )
 """What people are to use or look at needs a name; a translation can take it away."""
 MANY_LIKE_THE_FIRST = ".line:nth-child(n+20), tbody tr:nth-child(n+15), option:nth-child(n+9)"

@@ -37,7 +37,8 @@ SHRINK_THEN_GROW = """async () => {
   tall.style.height = "900px";
   for (let at = 0; at < 5; at++) await frame();
   tall.style.height = "";
-  await new Promise((done) => { const { port1, port2 } = new MessageChannel(); port1.onmessage = done; port2.postMessage(0); });
+  const { port1, port2 } = new MessageChannel();
+  await new Promise((done) => { port1.onmessage = done; port2.postMessage(0); });
   tall.style.height = "300px";
   for (let at = 0; at < 5; at++) await frame();
   tall.remove();
