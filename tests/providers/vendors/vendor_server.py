@@ -124,35 +124,27 @@ class VendorServer:
 
     def _faulty(self, kind: str, act: Callable[[], Reply]) -> Reply | None:
         fault = self.faults[kind].popleft() if self.faults[kind] else ""
-        match fault:
-            case "":
-                return act()
-            case "lost request":
-                return None
-            case "lost answer":
-                act()
-                return None
-            case "500 after":
-                act()
-                return Reply(500, b"<html>oops</html>", "text/html")
-            case "429":
-                return self.refusal(429, "too many requests")
-            case "429 for an hour":
-                reply = self.refusal(429, "too many requests")
-                reply.headers["retry-after"] = "3600"
-                return reply
-            case "redirect":
-                reply = Reply(302)
-                reply.headers["location"] = f"{self.url}/elsewhere"
-                return reply
-            case "huge":
-                return Reply(200, b" " * (9 * 1024 * 1024))
-            case "not json":
-                return Reply(200, b"<html>a captive portal</html>", "text/html")
-            case "another's 404":
-                return Reply(404, b"<html>nginx</html>", "text/html")
-            case _:
-                return self.refusal(int(fault), "it is said so")
+        if not fault:
+            return act()
+        if fault in ("lost answer", "500 after"):
+            act()
+        if fault in ("lost answer", "lost request"):
+            return None
+        strange = self._strange_replies()
+        return strange[fault] if fault in strange else self.refusal(int(fault), "it is said so")
+
+    def _strange_replies(self) -> dict[str, Reply]:
+        elsewhere, later = Reply(302), self.refusal(429, "too many requests")
+        elsewhere.headers["location"] = f"{self.url}/elsewhere"
+        later.headers["retry-after"] = "3600"
+        return {
+            "500 after": Reply(500, b"<html>oops</html>", "text/html"),
+            "429 for an hour": later,
+            "redirect": elsewhere,
+            "huge": Reply(200, b" " * (9 * 1024 * 1024)),
+            "not json": Reply(200, b"<html>a captive portal</html>", "text/html"),
+            "another's 404": Reply(404, b"<html>nginx</html>", "text/html"),
+        }
 
     def make(self, name: str, dollars: float, environment: dict[str, str], command: str) -> VendorMachine:
         machine = VendorMachine(self.new_id(), name, dollars, environment, command)

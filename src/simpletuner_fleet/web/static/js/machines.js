@@ -1,12 +1,15 @@
 // Pools: what a provider offers is shown as a table, of a pool that is there ("Test") or of one that is being filled in.
 import { call, formBody, showProblem } from "./actions.js";
+import { number } from "./format.js";
 import { t } from "./words.js";
 
 function row(offer) {
   const line = document.createElement("tr");
   const gpus = offer.gpus ? `${offer.gpus} × ${offer.gpu_name || t("GPU")}${offer.vram_gb ? ` ${offer.vram_gb} GB` : ""}` : "CPU";
   const market = offer.spot ? t("Spot") : t("On demand");
-  for (const [text, style] of [[gpus, "lead"], [offer.price, "num"], [market, ""], [offer.region || "–", ""], [offer.eligible ? t("yes") : t("no"), ""]]) {
+  const disk = offer.disk_gb ? `${number(offer.disk_gb, 0)} GB` : "–";
+  const reliability = offer.reliability === null ? "–" : `${number(offer.reliability * 100, 1)} %`;
+  for (const [text, style] of [[gpus, "lead"], [offer.price, "num"], [market, ""], [offer.region || "–", ""], [offer.cuda || "–", "num"], [disk, "num"], [reliability, "num"], [offer.eligible ? t("yes") : t("no"), ""]]) {
     line.append(Object.assign(document.createElement("td"), { textContent: text, className: style }));
   }
   return line;
