@@ -72,6 +72,11 @@ class FaultInjector:
     async def wait_until_all_undone(self) -> None:
         await asyncio.gather(*self._tasks)
 
+    @property
+    def breaks_the_server(self) -> bool:
+        """Whether a fault of the server or of everybody's network lasts, or is being undone."""
+        return self._claims[NETWORK].locked()
+
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -101,11 +101,14 @@ async def _run_fleet(
     workload, injector = Workload(fleet, verdict.seed), FaultInjector(fleet, KINDS)
     try:
         await fleet.start()
+        fleet.api.excused = lambda: injector.breaks_the_server
         workload.start()
         remaining = iter(faults)
         async with asyncio.TaskGroup() as strikers:
             for _ in range(AT_ONCE):
-                strikers.create_task(_strike_in_turn(fleet, verdict, injector, remaining, verbose, until))
+                strikers.create_task(
+                    _strike_in_turn(fleet, workload, verdict, injector, remaining, verbose, until)
+                )
         await injector.wait_until_all_undone()
         await workload.stop()
         await _wait_for_rest(fleet, workload)
@@ -128,6 +131,7 @@ async def _run_fleet(
 
 async def _strike_in_turn(
     fleet: ChaosFleet,
+    workload: Workload,
     verdict: Verdict,
     injector: FaultInjector,
     remaining: Iterator[Fault],
@@ -138,6 +142,7 @@ async def _strike_in_turn(
         if time.monotonic() >= until:
             return
         await _round(fleet, verdict, injector, fault, verbose)
+        workload.raise_what_failed()
 
 
 def leaves(group: BaseExceptionGroup[AssertionError]) -> list[BaseException]:

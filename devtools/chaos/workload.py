@@ -73,6 +73,12 @@ class Workload:
         for worker in self.fleet.workers:
             await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/resume")
 
+    def raise_what_failed(self) -> None:
+        """Raises what nobody was answered: faults that strike where nobody works any more would show nothing."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
