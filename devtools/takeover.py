@@ -175,7 +175,8 @@ class Person:
     async def is_undisturbed(self, url: str, held: HeldAttempt) -> bool:
         """Whether the job still runs, in the very attempt that was begun."""
         job = (await self._client.get(f"{url}/api/jobs/{held.job_id}")).raise_for_status().json()
-        return (job["status"], job["attempts"]) == ("running", 1)
+        tried = (await self._client.get(f"{url}/api/jobs/{held.job_id}/attempts")).raise_for_status().json()
+        return job["status"] == "running" and [one["epoch"] for one in tried["attempts"]] == [held.epoch]
 
 
 async def until(condition: Callable[[], bool]) -> None:
