@@ -83,7 +83,7 @@ class Fleet:
         self.quiet_heartbeats = QuietHeartbeats(index, store)
 
     def has_finishing_jobs(self) -> bool:
-        return bool(self._index.roster.finishing_jobs())
+        return self._index.roster.any_finishing
 
     def has_waiting_jobs(self) -> bool:
         return bool(self._index.roster.classes_with_jobs())

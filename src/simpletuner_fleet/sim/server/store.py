@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Struct, field
@@ -15,17 +16,18 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import RowObserver, Tx, View
 from simpletuner_fleet.sim.world import Violation
 from simpletuner_fleet.store.memory.store import MemoryStore
+from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.live_rows import NobodyWatches
 
 T = TypeVar("T")
 CrashPoint = Literal["before commit", "after commit"]
 Backup = dict[str, Any]
 NOT_BACKED_UP = frozenset({"observer", "journal"})
-CHANGES_BY_SETTER = {
-    "set_job": "jobs",
-    "set_attempt": "attempts",
-    "set_worker": "workers",
-    "set_publication": "publications",
+CHANGES_BY_SETTER: dict[Any, str] = {
+    Tables.set_job: "jobs",
+    Tables.set_attempt: "attempts",
+    Tables.set_worker: "workers",
+    Tables.set_publication: "publications",
 }
 
 
@@ -124,7 +126,7 @@ class SimStore(MemoryStore):
         """None where nothing was written that anybody checks: heartbeats, settings, counters."""
         tables, gathered = self._tables, dict[str, dict[str, list[Any]]]()
         for setter, key, old in tables.journal:
-            kind = CHANGES_BY_SETTER.get(setter.__name__)
+            kind = CHANGES_BY_SETTER.get(cast(MethodType, setter).__func__)
             if kind is not None:
                 gathered.setdefault(kind, {}).setdefault(key, []).append(old)
         audit = tables.audit[self._audited :]
