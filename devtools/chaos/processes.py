@@ -56,6 +56,14 @@ class Program:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def starved_s(self) -> float:
+        """For how long its main thread was ready to run and had no processor."""
+        try:
+            return int((PROC / str(self.pid) / "schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
+
     def catches(self, number: int) -> bool:
         """Whether it has said what to do at this signal: until then, the kernel's own answer may be to end it."""
         if not self.alive:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from devtools.chaos.checks import job_history, judge
 from devtools.chaos.deeper.kinds import impossible_here
 from devtools.chaos.faults import KINDS, draw_faults
-from devtools.chaos.fleet import ChaosFleet, wait_until
+from devtools.chaos.fleet import ChaosFleet
 from devtools.chaos.injector import Fault, FaultInjector
 from devtools.chaos.workload import Workload
 from simpletuner_fleet.sim.checks.checkers import Problem
@@ -167,7 +167,7 @@ async def _round(
 
 async def _wait_for_rest(fleet: ChaosFleet, workload: Workload) -> None:
     await workload.wait_until_all_ended()
-    await wait_until(fleet.all_idle, "every worker is idle")
+    await fleet.wait_until(fleet.all_idle, "every worker is idle")
 
 
 async def _leftover_processes(fleet: ChaosFleet) -> list[Problem]:
@@ -177,7 +177,7 @@ async def _leftover_processes(fleet: ChaosFleet) -> list[Problem]:
         return not any(worker.tree() or worker.shims() for worker in fleet.workers)
 
     try:
-        await wait_until(none_left, "every process is gone", PROCESSES_GONE_WITHIN_S)
+        await fleet.wait_until(none_left, "every process is gone", PROCESSES_GONE_WITHIN_S)
     except AssertionError:
         left = {worker.name: (worker.tree(), worker.shims()) for worker in fleet.workers}
         return [("S4", f"processes outlive their attempts (trees, guardians): {left}")]

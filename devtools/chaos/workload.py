@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from devtools.chaos.deeper.restores import boottime
-from devtools.chaos.fleet import ChaosFleet, Worker, wait_until
+from devtools.chaos.fleet import ChaosFleet, Worker
 from devtools.chaos.recorder import Json
 
 TRAINER = Path(__file__).with_name("trainer.py")
@@ -115,7 +115,7 @@ class Workload:
         worker.write_token(answer.body["token"])
 
     async def wait_until_all_ended(self) -> None:
-        await wait_until(self.all_ended, "every job has ended")
+        await self.fleet.wait_until(self.all_ended, "every job has ended")
 
     async def _submit_in_a_loop(self) -> None:
         while not self._stopping:

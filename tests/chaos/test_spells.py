@@ -1,5 +1,6 @@
 """Many spells in one command: what was judged is kept, and nobody is held to answer while the server is broken."""
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from devtools.chaos import recorder
 from devtools.chaos.faults import KINDS
+from devtools.chaos.fleet import Patience
+from devtools.chaos.processes import Program
 from devtools.chaos.recorder import Answer, Recorder
 from devtools.chaos.run import Verdict
 from devtools.chaos.spells import Sum, note_in, noted_in, spells_of
@@ -58,3 +61,25 @@ async def test_patience_ends_only_where_nobody_breaks_the_server(
         await api.call_until_answered("POST", "/x")
     assert api.asked > 20
     await api.close()
+
+
+def test_what_a_busy_machine_takes_is_not_counted() -> None:
+    starved = [100.0]
+    patience = Patience(0.0, lambda: starved[0])
+    told = [patience.is_over]
+    for starved_s in (3700.0, 0.0):
+        starved[0] = starved_s
+        told.append(patience.is_over)
+    assert told == [True, False, True], (
+        "whoever is ready to run and has no processor is waited for; a new process anew"
+    )
+
+
+def test_a_program_that_waits_for_nothing_was_not_starved(tmp_path: Path) -> None:
+    program = Program("none", (), {}, tmp_path / "log")
+    program._process = subprocess.Popen(["sleep", "60"])
+    try:
+        assert 0.0 <= program.starved_s < 60.0
+    finally:
+        program.kill()
+    assert program.starved_s == 0.0
