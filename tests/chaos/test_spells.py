@@ -66,11 +66,11 @@ async def test_patience_ends_only_where_nobody_breaks_the_server(
 def test_what_a_busy_machine_takes_is_not_counted() -> None:
     starved = [100.0]
     patience = Patience(0.0, lambda: starved[0])
-    told = [patience.is_over]
+    verdicts = [patience.is_over]
     for starved_s in (3700.0, 0.0):
         starved[0] = starved_s
-        told.append(patience.is_over)
-    assert told == [True, False, True], (
+        verdicts.append(patience.is_over)
+    assert verdicts == [True, False, True], (
         "whoever is ready to run and has no processor is waited for; a new process anew"
     )
 

@@ -38,7 +38,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.trace: deque[str] = deque(maxlen=TRACE_KEPT)
         self.whole_trace: list[str] | None = None
-        self._told: list[str] = []
+        self._lines: list[str] = []
         self._heap: list[tuple[float, int, Act]] = []
         self._planned = 0
 
@@ -73,7 +73,7 @@ class World:
         self.trace.append(line)
         if self.whole_trace is not None:
             self.whole_trace.append(line)
-        self._told.append(line)
+        self._lines.append(line)
 
     def fault(self, kind: str, what: str = "") -> None:
         self.counts[f"fault:{kind}"] += 1
@@ -85,7 +85,7 @@ class World:
 
     @property
     def trace_hash(self) -> str:
-        return hashlib.blake2b("".join(self._told).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b("".join(self._lines).encode(), digest_size=16).hexdigest()
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
