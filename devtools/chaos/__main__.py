@@ -42,7 +42,7 @@ def main() -> int:
     began = time.monotonic()
     spells = spells_of(seed, args.faults, args.only, began + args.minutes * 60)
     print(f"chaos with seed {seed}: {args.faults} faults in {len(spells)} spells", flush=True)
-    total = Sum(noted_in(args.report) if args.report else [])
+    total = Sum(noted_in(args.report) if args.report else [], frozenset(args.only or KINDS))
     if total.verdicts:
         print(total.line(), flush=True)
     remaining = [spell for spell in spells if spell.seed not in total.seeds]

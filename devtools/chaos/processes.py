@@ -151,6 +151,16 @@ def attempt_of(shim: int) -> str:
         return ""
 
 
+def attempt_run_by(trainer: int) -> str:
+    """Returns the attempt that a process was started for, or nothing if it is gone."""
+    try:
+        words = (PROC / str(trainer) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    folders = (os.fsdecode(word) for word in words if word.startswith(b"SIMPLETUNER_OUTPUT_DIR="))
+    return next(folders, "").partition("/attempts/")[2].partition("/")[0]
+
+
 def end_everything_under(folders: Sequence[Path]) -> None:
     for folder in folders:
         for pid in [*shims_under(folder), *trainers_under(folder)]:

@@ -33,6 +33,7 @@ class Sum(Struct):
     """What came of all spells together."""
 
     verdicts: list[Verdict] = field(default_factory=list)
+    drawn_from: frozenset[str] = frozenset(KINDS)
 
     @property
     def faults(self) -> Counter[str]:
@@ -60,7 +61,7 @@ class Sum(Struct):
                 f" ({faults.total() / took_s * 60:.0f} a minute, {used.ru_utime + used.ru_stime:.0f} s of CPU)"
             ),
             f"  faults: {kinds}",
-            f"  kinds that never struck: {', '.join(sorted(set(KINDS) - set(faults))) or 'none'}",
+            f"  kinds that never struck: {', '.join(sorted(self.drawn_from - set(faults))) or 'none'}",
             f"  jobs: {endings.total()} ({ends}) in {sum(one.attempts for one in self.verdicts)} started attempts",
             f"  violations: {self.violations}",
         ]

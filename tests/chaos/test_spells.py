@@ -9,7 +9,7 @@ import pytest
 from devtools.chaos import recorder
 from devtools.chaos.faults import KINDS
 from devtools.chaos.fleet import Patience
-from devtools.chaos.processes import Program
+from devtools.chaos.processes import Program, attempt_run_by
 from devtools.chaos.recorder import Answer, Recorder
 from devtools.chaos.run import Verdict
 from devtools.chaos.spells import Sum, note_in, noted_in, spells_of
@@ -83,3 +83,16 @@ def test_a_program_that_waits_for_nothing_was_not_starved(tmp_path: Path) -> Non
     finally:
         program.kill()
     assert program.starved_s == 0.0
+
+
+def test_the_attempt_of_a_trainer_is_known_before_it_has_written_anything(tmp_path: Path) -> None:
+    output = tmp_path / "worker-2" / "attempts" / "a_17" / "job" / "output"
+    trainer = subprocess.Popen(
+        ["sleep", "60"], env={"PATH": "/bin:/usr/bin", "SIMPLETUNER_OUTPUT_DIR": str(output)}
+    )
+    try:
+        assert attempt_run_by(trainer.pid) == "a_17"
+    finally:
+        trainer.kill()
+        trainer.wait()
+    assert attempt_run_by(trainer.pid) == ""
