@@ -5,7 +5,6 @@ server's folder grows by the rows of a job and no more.
 """
 
 import argparse
-import json
 import os
 import resource
 import socket
@@ -175,6 +174,7 @@ def soak(fleet: SoakFleet, jobs: int) -> tuple[list[str], list[Sample]]:
     """Keeps the queue filled until all have ended; a look at everything in between, as often."""
     ids: list[str] = []
     samples: list[Sample] = []
+    began = time.monotonic()
     for number in range(jobs):
         ids.append(fleet.submit(number))
         if number % 20 == 0:
@@ -184,12 +184,23 @@ def soak(fleet: SoakFleet, jobs: int) -> tuple[list[str], list[Sample]]:
             )
         if number % max(1, jobs // SAMPLES) == 0:
             samples.append(fleet.sample(number))
+            print(progress(samples[-1], jobs, time.monotonic() - began), flush=True)
     wait_for(
         lambda: sum(fleet.ended()[s] for s in ("completed", "failed", "cancelled")) == jobs,
         "the last job ends",
     )
     samples.append(fleet.sample(jobs))
     return ids, samples
+
+
+def progress(now: Sample, jobs: int, passed_s: float) -> str:
+    """One line while it runs: how far it is, how long it will take, and how large each program is."""
+    left_s = (jobs - now.jobs) * passed_s / now.jobs if now.jobs else 0.0
+    sizes = ", ".join(
+        f"{name} {now.memory[name] / MIB:.0f} MiB, {now.files[name]} files, {now.disk[name] / MIB:.1f} MiB of disk"
+        for name in now.memory
+    )
+    return f"{now.jobs} of {jobs} jobs in {passed_s:.0f} s, about {left_s / 60:.0f} minutes left: {sizes}"
 
 
 def problems_of(fleet: SoakFleet, ids: list[str], samples: list[Sample]) -> list[str]:
@@ -246,8 +257,6 @@ def main(arguments: list[str] | None = None) -> int:
     print(
         f"{len(ids)} jobs in {seconds:.0f} s ({len(ids) / seconds:.1f} a second, {cpu_ms:.0f} ms of CPU for each)"
     )
-    for one in samples[:: max(1, len(samples) // 8)]:
-        print(f"after {one.jobs:>6} jobs: {json.dumps({what: getattr(one, what) for what in LIMITS})}")
     print("\n".join(problems) or "every job ran once; memory, open files and the workers' disks stayed flat")
     return 1 if problems else 0
 

@@ -1,7 +1,8 @@
 """`./dev takeover`: kills the leader of two orchestrators again and again, and measures until all goes on.
 
 Two real servers on a throwaway PostgreSQL, workers that register and hold their streams with the agent's own client and
-patience, and a person who submits a job until it is accepted.
+patience, some of which run a job all the while, and a person who submits another one until it is accepted. It fails where
+one of the goals is missed, or where a job that ran was disturbed.
 """
 
 import argparse
@@ -15,9 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx2
+import msgspec
 
 from devtools.postgres import running_postgres
 from simpletuner_fleet.agent.wire.backoff import MOST_S, NEXT_LEADER_S, Backoff
@@ -26,14 +30,21 @@ from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.agent.wire.lines import Address
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.http.server.sockets import allow_many_connections
-from simpletuner_fleet.protocol.messages import Register
+from simpletuner_fleet.protocol.messages import Accept, Heartbeat, HeldAttempt, JobSubmit, Register
 from tests.e2e.kit import free_port
 
 PATIENCE_S = 120.0
 SILENCE_S = 45.0
 PING_S = 1.0
 ASK_EVERY_S = 0.05
-SUBMITTED = {"target": "worker", "config": {"trainer": "command", "settings": {"command": ["true"]}}}
+BEAT_S = 5.0
+SUBMIT_GOAL_S, ALL_BACK_GOAL_S = 3.0, 8.0
+"""What the 99th of a hundred runs may take."""
+INCARNATION = "i1"
+CONFIG = {"trainer": "command", "settings": {"command": ["true"]}}
+SUBMITTED = {"target": "worker", "config": CONFIG}
+"""Waits: no worker here has a GPU."""
+RUNS_ON = {"target": "worker", "config": {**CONFIG, "resources": {"gpus": 0}}}
 
 
 class OneServer:
@@ -94,25 +105,47 @@ class StreamingWorker:
         self._name = name
         self.back_at = 0.0
         """When its newest stream began; 0 while it has none."""
+        self.held: HeldAttempt | None = None
+        """What it says it runs, once it has accepted it."""
 
     async def live(self) -> None:
         backoff = Backoff()
         message = Register(
-            name=self._name, persistent=True, trainers=["command"], attempts=[], incarnation="i1"
+            name=self._name, persistent=True, trainers=["command"], attempts=[], incarnation=INCARNATION
         )
         while True:
             try:
+                message.attempts = self._attempts()
                 answer = await self._client.register(message)
                 async with self._client.stream(answer.stream_url, "", lambda: SILENCE_S) as events:
                     self.back_at = time.monotonic()
-                    async for _ in events:
+                    async for event in events:
                         backoff.reset()
+                        if event.name == "job_submit" and self.held is None:
+                            await self._accept(msgspec.json.decode(event.data, type=JobSubmit))
                 most_s = MOST_S
             except (Unreachable, Refused) as error:
                 does_not_lead = isinstance(error, Refused) and error.code == NotLeader.code
                 most_s = NEXT_LEADER_S if does_not_lead else MOST_S
             self.back_at = 0.0
             await asyncio.sleep(backoff.next_s(most_s))
+
+    def _attempts(self) -> list[HeldAttempt]:
+        return [self.held] if self.held else []
+
+    async def _accept(self, offer: JobSubmit) -> None:
+        accepted = Accept(epoch=offer.epoch, attempt=offer.attempt, incarnation=INCARNATION)
+        await self._client.accept(offer.job_id, accepted)
+        self.held = HeldAttempt(job_id=offer.job_id, epoch=offer.epoch, attempt=offer.attempt)
+
+    async def beat(self) -> None:
+        """Whoever runs something says so; of the others their stream is enough for as long as this lasts."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if self.held and self.back_at:
+                message = Heartbeat(status="busy", attempts=self._attempts(), incarnation=INCARNATION)
+                with suppress(Unreachable, Refused):
+                    await self._client.heartbeat(message)
 
 
 class Person:
@@ -125,19 +158,25 @@ class Person:
         answer = await self._client.post(f"{url}/api/admin/workers", json={"name": name})
         return str(answer.raise_for_status().json()["token"])
 
-    async def submit(self, url: str, key: str) -> None:
+    async def submit(self, url: str, key: str, body: dict[str, Any] = SUBMITTED) -> None:
         """Again and again, until it is accepted."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     answer = await self._client.post(
-                        f"{url}/api/queue/submit", json=SUBMITTED, headers={"idempotency-key": key}
+                        f"{url}/api/queue/submit", json=body, headers={"idempotency-key": key}
                     )
                     if answer.is_success:
                         return
                 except httpx2.TransportError:
                     pass
                 await asyncio.sleep(ASK_EVERY_S)
+
+    async def is_undisturbed(self, url: str, held: HeldAttempt) -> bool:
+        """Whether the job still runs, in the very attempt that was begun."""
+        job = (await self._client.get(f"{url}/api/jobs/{held.job_id}")).raise_for_status().json()
+        tried = (await self._client.get(f"{url}/api/jobs/{held.job_id}/attempts")).raise_for_status().json()
+        return job["status"] == "running" and [one["epoch"] for one in tried["attempts"]] == [held.epoch]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -161,7 +200,10 @@ async def one_run(
     return submitted_s, all_back_s
 
 
-async def measure(folder: Path, database_url: str, runs: int, worker_count: int) -> list[tuple[float, float]]:
+async def measure(
+    folder: Path, database_url: str, runs: int, worker_count: int, running: int
+) -> tuple[list[tuple[float, float]], list[str]]:
+    """Returns what each run took, and which jobs were disturbed."""
     servers = [OneServer(folder / name, database_url, folder / "storage") for name in ("first", "second")]
     await servers[0].start()
     servers[1].home.mkdir(mode=0o700)
@@ -177,6 +219,10 @@ async def measure(folder: Path, database_url: str, runs: int, worker_count: int)
             workers.append(StreamingWorker(urls, f"w{number}", token))
         tasks = [asyncio.create_task(worker.live()) for worker in workers]
         await until(lambda: all(worker.back_at for worker in workers))
+        for number in range(running):
+            await person.submit(urls[0], f"runs-on-{number}", RUNS_ON)
+        await until(lambda: sum(worker.held is not None for worker in workers) == running)
+        tasks += [asyncio.create_task(worker.beat()) for worker in workers if worker.held]
         results = []
         leader, other = servers
         for number in range(runs):
@@ -186,7 +232,8 @@ async def measure(folder: Path, database_url: str, runs: int, worker_count: int)
                 flush=True,
             )
             leader, other = other, leader
-        return results
+        held = [worker.held for worker in workers if worker.held]
+        return results, [one.job_id for one in held if not await person.is_undisturbed(leader.url, one)]
     finally:
         for task in tasks:
             task.cancel()
@@ -204,18 +251,41 @@ def summary(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="devtools.takeover", description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=50)
-    args = parser.parse_args()
+def missed(submits: list[float], back: list[float], disturbed: list[str]) -> list[str]:
+    """Says which goals were missed."""
+    said = [f"{job_id} ran before, and was disturbed" for job_id in disturbed]
+    for what, seconds, goal_s in (
+        ("the next accepted submit", submits, SUBMIT_GOAL_S),
+        ("all workers back", back, ALL_BACK_GOAL_S),
+    ):
+        p99_s = summary(seconds)["p99_s"]
+        if p99_s > goal_s:
+            said.append(f"{what}: p99 {p99_s:.2f} s, and {goal_s:g} s are the goal")
+    return said
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="./dev takeover", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="how often the leader is killed (5)")
+    parser.add_argument("--workers", type=int, default=50, help="how many workers hold a stream (50)")
+    parser.add_argument("--running", type=int, help="how many of them run a job all the while (a tenth)")
+    args = parser.parse_args(arguments)
+    running = args.workers // 10 if args.running is None else args.running
     allow_many_connections()
     with tempfile.TemporaryDirectory(prefix="takeover-") as folder, running_postgres() as url:
-        results = asyncio.run(measure(Path(folder), url, args.runs, args.workers))
-    submits, back = zip(*results, strict=True)
-    figures = {"next accepted submit": summary(list(submits)), "all workers back": summary(list(back))}
-    print(json.dumps({"runs": args.runs, "workers": args.workers, **figures}))
-    return 0
+        results, disturbed = asyncio.run(measure(Path(folder), url, args.runs, args.workers, running))
+    submits, back = map(list, zip(*results, strict=True))
+    figures = {"next accepted submit": summary(submits), "all workers back": summary(back)}
+    counts = {
+        "runs": args.runs,
+        "workers": args.workers,
+        "jobs that ran": running,
+        "disturbed": len(disturbed),
+    }
+    print(json.dumps({**counts, **figures}))
+    said = missed(submits, back, disturbed)
+    print("\n".join(said) or "every goal was met")
+    return 1 if said else 0
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def ending_problems(
             continue
         run = runs.get(Turn(job.id, attempt.epoch))
         pids = {start.pid for start in run.starts} if run else set()
-        if not pids & injector.killed_pids and attempt.id not in injector.shim_killed:
+        if not pids & injector.killed_pids and attempt.id not in injector.killed_attempts:
             problems.append(("S9", f"{job.id}: attempt {attempt.number} failed by itself: {attempt.error}"))
     losses = sum(attempt.outcome is Outcome.LOST for attempt in attempts)
     if job.state is JobState.FAILED and job.reason in ("poison", "retries_exhausted"):

@@ -10,7 +10,7 @@ from devtools.chaos.deeper.kinds import CELL_KINDS, DEEPER_KINDS
 from devtools.chaos.fleet import BEHIND_PROXY, IN_CELL, WORKERS, Worker
 from devtools.chaos.injector import NETWORK, WORKER, Fault, FaultInjector, FaultKind, Undo, undo_nothing
 from devtools.chaos.line_faults import LINE_KINDS
-from devtools.chaos.processes import attempt_of, is_guarded, send
+from devtools.chaos.processes import attempt_of, attempt_run_by, is_guarded, send
 
 SHORT_S = (0.05, 0.6)
 LONG_S = (1.8, 3.5)
@@ -61,6 +61,7 @@ async def trainer_kill(injector: FaultInjector, fault: Fault) -> Undo | None:
     if pid is None:
         return None
     injector.killed_pids.add(pid)
+    injector.killed_attempts.add(attempt_run_by(pid))
     send(pid, signal.SIGKILL)
     return undo_nothing
 
@@ -72,7 +73,7 @@ async def shim_kill(injector: FaultInjector, fault: Fault) -> Undo | None:
     if pid is None:
         return None
     injector.killed_pids |= {trainer for trainer in worker.tree() if is_guarded(trainer, {pid})}
-    injector.shim_killed.add(attempt_of(pid))
+    injector.killed_attempts.add(attempt_of(pid))
     send(pid, signal.SIGKILL)
     return undo_nothing
 
@@ -188,7 +189,7 @@ async def agent_and_shim_kill(injector: FaultInjector, fault: Fault) -> Undo:
     shims = worker.shims()
     worker.agent.kill()
     injector.killed_pids |= set(worker.tree())
-    injector.shim_killed |= {attempt_of(pid) for pid in shims}
+    injector.killed_attempts |= {attempt_of(pid) for pid in shims}
     for pid in shims:
         send(pid, signal.SIGKILL)
     return lambda: start_again(worker)

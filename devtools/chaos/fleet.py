@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -88,6 +89,20 @@ class Worker:
             send(pid, signal.SIGKILL)
 
 
+class Patience:
+    """So many seconds, without those in which the programs were ready to run and had no processor."""
+
+    def __init__(self, for_s: float, starved_s: Callable[[], float]) -> None:
+        self._for_s = for_s
+        self._starved_s = starved_s
+        self._began, self._starved_before = time.monotonic(), starved_s()
+
+    @property
+    def is_over(self) -> bool:
+        starved_s = max(0.0, self._starved_s() - self._starved_before)
+        return time.monotonic() - self._began - starved_s > self._for_s
+
+
 class ChaosFleet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -133,25 +148,39 @@ class ChaosFleet:
         self.api = Recorder(self.url, token, self.folder / "calls")
         for number in range(WORKERS):
             await self._add_worker(number)
-        await wait_until(self.all_connected, "every worker is connected")
+        await self.wait_until(self.all_connected, "every worker is connected")
 
     async def start_server(self) -> None:
         self.server.start()
-        await wait_until(self._ready, "the server is ready")
+        await self.wait_until(self._ready, "the server is ready")
 
     async def server_settles(self) -> None:
         """Whatever was done to it: it ends by itself and is started again, or goes on."""
         fine_since: float | None = None
-        deadline = time.monotonic() + PATIENCE_S
+        patience = Patience(PATIENCE_S, self._starved_s)
         while self.server.alive:
             now = time.monotonic()
             fine_since = (fine_since or now) if await self._answers_ready() else None
             if fine_since is not None and now - fine_since > SETTLED_S:
                 return
-            if now > deadline:
+            if patience.is_over:
                 raise AssertionError("the server neither works nor ends")
             await asyncio.sleep(LOOK_AGAIN_S)
         await self.start_server()
+
+    async def wait_until(
+        self, condition: Callable[[], Awaitable[bool]], what: str, within_s: float = PATIENCE_S
+    ) -> None:
+        """Fails after a while, but blames no program for the processor that others had."""
+        patience = Patience(within_s, self._starved_s)
+        while not await condition():
+            if patience.is_over:
+                raise AssertionError(f"not within {within_s:g} s: {what}")
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    def _starved_s(self) -> float:
+        programs = [self.server, *(worker.agent for worker in self.workers)]
+        return max((program.starved_s for program in programs if program.alive), default=0.0)
 
     def _orders(self, name: str) -> Orders | None:
         return Orders(self.library, self.folder / f"{name}.orders") if self.library else None
@@ -217,7 +246,8 @@ class ChaosFleet:
             if program.alive:
                 program.signal(signal.SIGTERM)
             try:
-                await wait_until(lambda program=program: _ended(program), f"{program.name} ends", 20.0)  # type: ignore[misc]
+                ended = partial(_ended, program)
+                await self.wait_until(ended, f"{program.name} ends", 20.0)
             except AssertionError:
                 program.kill()
                 return [f"{program.name} did not end on SIGTERM"]
@@ -241,16 +271,6 @@ class ChaosFleet:
         await self._prober.aclose()
         if hasattr(self, "api"):
             await self.api.close()
-
-
-async def wait_until(
-    condition: Callable[[], Awaitable[bool]], what: str, within_s: float = PATIENCE_S
-) -> None:
-    deadline = time.monotonic() + within_s
-    while not await condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within_s:g} s: {what}")
-        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def _ended(program: Program) -> bool:

@@ -53,8 +53,8 @@ class FaultInjector:
         self.without_victim: Counter[str] = Counter()
         self.killed_pids: set[int] = set()
         """Trainers that died by our hand."""
-        self.shim_killed: set[str] = set()
-        """Attempts whose first guardian did, perhaps after the trainer had ended and before it was recorded."""
+        self.killed_attempts: set[str] = set()
+        """Theirs, and those whose first guardian did: on a busy machine a trainer dies before it has written a line."""
         self._kinds = kinds
         self._claims = {
             name: asyncio.Lock() for name in (NETWORK, *(str(number) for number in range(WORKERS)))
@@ -71,6 +71,11 @@ class FaultInjector:
 
     async def wait_until_all_undone(self) -> None:
         await asyncio.gather(*self._tasks)
+
+    @property
+    def breaks_the_server(self) -> bool:
+        """Whether a fault of the server or of everybody's network lasts, or is being undone."""
+        return self._claims[NETWORK].locked()
 
     def cancel(self) -> None:
         for task in self._tasks:

@@ -56,6 +56,14 @@ class Program:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def starved_s(self) -> float:
+        """For how long its main thread was ready to run and had no processor."""
+        try:
+            return int((PROC / str(self.pid) / "schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
+
     def catches(self, number: int) -> bool:
         """Whether it has said what to do at this signal: until then, the kernel's own answer may be to end it."""
         if not self.alive:
@@ -141,6 +149,16 @@ def attempt_of(shim: int) -> str:
         return Path(os.readlink(PROC / str(shim) / "cwd")).name
     except OSError:
         return ""
+
+
+def attempt_run_by(trainer: int) -> str:
+    """Returns the attempt that a process was started for, or nothing if it is gone."""
+    try:
+        words = (PROC / str(trainer) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    folders = (os.fsdecode(word) for word in words if word.startswith(b"SIMPLETUNER_OUTPUT_DIR="))
+    return next(folders, "").partition("/attempts/")[2].partition("/")[0]
 
 
 def end_everything_under(folders: Sequence[Path]) -> None:

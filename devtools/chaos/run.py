@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from devtools.chaos.checks import job_history, judge
 from devtools.chaos.deeper.kinds import impossible_here
 from devtools.chaos.faults import KINDS, draw_faults
-from devtools.chaos.fleet import ChaosFleet, wait_until
+from devtools.chaos.fleet import ChaosFleet
 from devtools.chaos.injector import Fault, FaultInjector
 from devtools.chaos.workload import Workload
 from simpletuner_fleet.sim.checks.checkers import Problem
@@ -101,11 +101,14 @@ async def _run_fleet(
     workload, injector = Workload(fleet, verdict.seed), FaultInjector(fleet, KINDS)
     try:
         await fleet.start()
+        fleet.api.excused = lambda: injector.breaks_the_server
         workload.start()
         remaining = iter(faults)
         async with asyncio.TaskGroup() as strikers:
             for _ in range(AT_ONCE):
-                strikers.create_task(_strike_in_turn(fleet, verdict, injector, remaining, verbose, until))
+                strikers.create_task(
+                    _strike_in_turn(fleet, workload, verdict, injector, remaining, verbose, until)
+                )
         await injector.wait_until_all_undone()
         await workload.stop()
         await _wait_for_rest(fleet, workload)
@@ -128,6 +131,7 @@ async def _run_fleet(
 
 async def _strike_in_turn(
     fleet: ChaosFleet,
+    workload: Workload,
     verdict: Verdict,
     injector: FaultInjector,
     remaining: Iterator[Fault],
@@ -138,6 +142,7 @@ async def _strike_in_turn(
         if time.monotonic() >= until:
             return
         await _round(fleet, verdict, injector, fault, verbose)
+        workload.raise_what_failed()
 
 
 def leaves(group: BaseExceptionGroup[AssertionError]) -> list[BaseException]:
@@ -162,7 +167,7 @@ async def _round(
 
 async def _wait_for_rest(fleet: ChaosFleet, workload: Workload) -> None:
     await workload.wait_until_all_ended()
-    await wait_until(fleet.all_idle, "every worker is idle")
+    await fleet.wait_until(fleet.all_idle, "every worker is idle")
 
 
 async def _leftover_processes(fleet: ChaosFleet) -> list[Problem]:
@@ -172,7 +177,7 @@ async def _leftover_processes(fleet: ChaosFleet) -> list[Problem]:
         return not any(worker.tree() or worker.shims() for worker in fleet.workers)
 
     try:
-        await wait_until(none_left, "every process is gone", PROCESSES_GONE_WITHIN_S)
+        await fleet.wait_until(none_left, "every process is gone", PROCESSES_GONE_WITHIN_S)
     except AssertionError:
         left = {worker.name: (worker.tree(), worker.shims()) for worker in fleet.workers}
         return [("S4", f"processes outlive their attempts (trees, guardians): {left}")]

@@ -6,10 +6,15 @@ import os
 import random
 import resource
 import time
+import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import msgspec
 from msgspec import Struct, field
 
+from devtools.chaos.faults import KINDS
 from devtools.chaos.run import Verdict, run_chaos
 
 SPELL = 100
@@ -28,10 +33,25 @@ class Sum(Struct):
     """What came of all spells together."""
 
     verdicts: list[Verdict] = field(default_factory=list)
+    drawn_from: frozenset[str] = frozenset(KINDS)
+
+    @property
+    def faults(self) -> Counter[str]:
+        return sum((one.faults for one in self.verdicts), Counter())
+
+    @property
+    def seeds(self) -> set[int]:
+        return {one.seed for one in self.verdicts}
+
+    def line(self) -> str:
+        return (
+            f"so far: {len(self.verdicts)} spells, {self.faults.total()} faults of {len(self.faults)} kinds,"
+            f" {self.violations} violations"
+        )
 
     def text(self, took_s: float) -> str:
-        faults = sum((one.faults for one in self.verdicts[1:]), self.verdicts[0].faults)
-        endings = sum((one.endings for one in self.verdicts[1:]), self.verdicts[0].endings)
+        faults = self.faults
+        endings: Counter[str] = sum((one.endings for one in self.verdicts), Counter())
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items()))
         ends = ", ".join(f"{count} {how}" for how, count in sorted(endings.items()))
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -41,6 +61,7 @@ class Sum(Struct):
                 f" ({faults.total() / took_s * 60:.0f} a minute, {used.ru_utime + used.ru_stime:.0f} s of CPU)"
             ),
             f"  faults: {kinds}",
+            f"  kinds that never struck: {', '.join(sorted(self.drawn_from - set(faults))) or 'none'}",
             f"  jobs: {endings.total()} ({ends}) in {sum(one.attempts for one in self.verdicts)} started attempts",
             f"  violations: {self.violations}",
         ]
@@ -73,12 +94,31 @@ def run_spells(spells: Sequence[Spell], fleets: int, verbose: bool) -> Iterator[
                 yield verdict
 
 
+def noted_in(report: Path) -> list[Verdict]:
+    """Returns what an earlier command has judged already."""
+    lines = report.read_bytes().splitlines() if report.exists() else []
+    return [
+        msgspec.json.decode(line, type=Verdict, dec_hook=lambda type_, value: type_(value)) for line in lines
+    ]
+
+
+def note_in(report: Path, verdict: Verdict) -> None:
+    with report.open("ab") as file:
+        file.write(msgspec.json.encode(verdict, enc_hook=str) + b"\n")
+
+
 def _run_quietly(spell: Spell) -> Verdict | None:
     return _run(spell, verbose=False) if time.monotonic() < spell.until else None
 
 
 def _run(spell: Spell, verbose: bool) -> Verdict:
-    return run_chaos(spell.seed, spell.faults, verbose, spell.only, spell.until)
+    """A spell that fails by itself is a violation like others, and the next one begins all the same."""
+    try:
+        return run_chaos(spell.seed, spell.faults, verbose, spell.only, spell.until)
+    except Exception:
+        verdict = Verdict(seed=spell.seed, folder=Path(), broken_off=True)
+        verdict.problems = [("chaos", f"the spell itself failed: {traceback.format_exc()}")]
+        return verdict
 
 
 def usual_fleets() -> int:

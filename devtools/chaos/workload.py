@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from devtools.chaos.deeper.restores import boottime
-from devtools.chaos.fleet import ChaosFleet, Worker, wait_until
+from devtools.chaos.fleet import ChaosFleet, Worker
 from devtools.chaos.recorder import Json
 
 TRAINER = Path(__file__).with_name("trainer.py")
@@ -73,6 +73,12 @@ class Workload:
         for worker in self.fleet.workers:
             await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/resume")
 
+    def raise_what_failed(self) -> None:
+        """Raises what nobody was answered: faults that strike where nobody works any more would show nothing."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -109,7 +115,7 @@ class Workload:
         worker.write_token(answer.body["token"])
 
     async def wait_until_all_ended(self) -> None:
-        await wait_until(self.all_ended, "every job has ended")
+        await self.fleet.wait_until(self.all_ended, "every job has ended")
 
     async def _submit_in_a_loop(self) -> None:
         while not self._stopping:

@@ -53,9 +53,9 @@ class OneJobKilled(MachineDays):
         self.seen += 1
         return self.seen == self.number
 
-    def _about_to_commit(self) -> Changes:
+    def _about_to_commit(self) -> Changes | None:
         changes = self._gathered()
-        if _of_machines(changes) and self._is_here("before commit"):
+        if changes and _of_machines(changes) and self._is_here("before commit"):
             self.orchestrator.store.crash_at = "before commit"
         return changes
 

@@ -188,6 +188,6 @@ LEADING = (
         "store/backup/amends.py",
         "    run(\"UPDATE workers SET incarnation = ''\", {})\n",
         "",
-        ("tests/e2e/stories/test_backup.py",),
+        ("tests/store/backup/test_newest_agents.py",),
     ),
 )

@@ -1,11 +1,13 @@
 """Every interval, limit and count the rules use; the unit is in the name."""
 
+from functools import cached_property
+
 from msgspec import Struct
 
 from simpletuner_fleet.core.people.visibility import Visibility
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class Policy(Struct, frozen=True, kw_only=True, dict=True):
     heartbeat_interval_s: float = 30.0
     heartbeat_timeout_s: float = 120.0
     health_check_interval_s: float = 60.0
@@ -72,7 +74,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     object_delete_delay_s: float = 86_400.0
     """How long a stored file that nobody has stands on the list of those to be deleted."""
 
-    @property
+    @cached_property
     def sweep_interval_s(self) -> float:
         """Often enough that a loss is seen soon after its timeout, and never rarer than the seed's minute."""
         return min(self.health_check_interval_s, self.heartbeat_timeout_s / 8, self.offer_timeout_s / 5)

@@ -1,8 +1,8 @@
 """The orchestrator's one way to act: load, decide, commit, then send."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.errors import NotLeader
@@ -83,7 +83,7 @@ class Fleet:
         self.quiet_heartbeats = QuietHeartbeats(index, store)
 
     def has_finishing_jobs(self) -> bool:
-        return bool(self._index.roster.finishing_jobs())
+        return self._index.roster.any_finishing
 
     def has_waiting_jobs(self) -> bool:
         return bool(self._index.roster.classes_with_jobs())
@@ -166,8 +166,8 @@ class Fleet:
             self._standing = FleetStanding(version=version if roster else -1, book=self.book, roster=roster)
         return self._standing
 
-    async def read(self, look: Callable[[View], T]) -> T:
-        return await self.store.read(look)
+    def read(self, look: Callable[[View], T]) -> Coroutine[Any, Any, T]:
+        return self.store.read(look)
 
     async def read_now(self, look: Callable[[View], T]) -> T:
         """For a few rows that are asked for all the time."""

@@ -1,9 +1,9 @@
 """Virtual time: one heap of things to come, one source of chance, one trace that tells what happened."""
 
 import hashlib
-import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, TypeVar
 
@@ -38,19 +38,19 @@ class World:
         self.counts: Counter[str] = Counter()
         self.trace: deque[str] = deque(maxlen=TRACE_KEPT)
         self.whole_trace: list[str] | None = None
-        self._digest = hashlib.blake2b(digest_size=16)
+        self._lines: list[str] = []
         self._heap: list[tuple[float, int, Act]] = []
         self._planned = 0
 
     def after(self, delay_s: float, act: Act) -> None:
         self._planned += 1
-        heapq.heappush(self._heap, (self.now + delay_s, self._planned, act))
+        heappush(self._heap, (self.now + delay_s, self._planned, act))
 
     def step(self) -> bool:
         """Lets the next thing happen; False if nothing is left to happen."""
         if not self._heap:
             return False
-        self.now, _, act = heapq.heappop(self._heap)
+        self.now, _, act = heappop(self._heap)
         self.events += 1
         act()
         return True
@@ -59,7 +59,7 @@ class World:
         """Lets everything happen that is due by then."""
         heap = self._heap
         while heap and heap[0][0] <= until:
-            self.now, _, act = heapq.heappop(heap)
+            self.now, _, act = heappop(heap)
             self.events += 1
             act()
         self.now = until
@@ -73,7 +73,7 @@ class World:
         self.trace.append(line)
         if self.whole_trace is not None:
             self.whole_trace.append(line)
-        self._digest.update(line.encode())
+        self._lines.append(line)
 
     def fault(self, kind: str, what: str = "") -> None:
         self.counts[f"fault:{kind}"] += 1
@@ -85,7 +85,7 @@ class World:
 
     @property
     def trace_hash(self) -> str:
-        return self._digest.hexdigest()
+        return hashlib.blake2b("".join(self._lines).encode(), digest_size=16).hexdigest()
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -199,6 +199,10 @@ class Roster:
         """Tells whether it has anything to do: a training, or results to bring."""
         return worker_id in self._attempts_of
 
+    @property
+    def any_finishing(self) -> bool:
+        return bool(self._finishing)
+
     def finishing_jobs(self) -> list[str]:
         return list(self._finishing)
 

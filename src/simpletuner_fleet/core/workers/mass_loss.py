@@ -41,7 +41,7 @@ class MassLossBreaker:
 
     def look(self, last_heard: Mapping[str, float], listening_now: float) -> bool:
         """Returns whether a mass loss was noticed just now."""
-        if self._waits_until is not None:
+        if self._waits_until is not None or len(last_heard) < LEAST_WORKERS:
             return False
         if not is_mass_loss(vanishing(last_heard, listening_now, self._policy), len(last_heard)):
             return False

@@ -5,7 +5,7 @@ ask the same questions. `commit_watch` asks them after every commit of the simul
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import pairwise
 
 from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Witness
@@ -24,6 +24,7 @@ from simpletuner_fleet.core.jobs.job import (
 )
 from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
 from simpletuner_fleet.core.placement.place import Placement, place
+from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerType, published_status
 from simpletuner_fleet.engine.index import FleetIndex, read_limits
@@ -180,10 +181,7 @@ def index_problems(index: FleetIndex, view: View) -> list[Problem]:
     """The index beside the store must be what a fresh look at the store would make of it."""
     if index.unplaced:
         return []
-    fresh = FleetIndex()
-    fresh.reachable = set(index.reachable)
-    follow_everything(fresh, view)
-    index_roster, true_roster = index.roster, fresh.roster
+    index_roster, true_roster = index.roster, _roster_of_rows(view, index.reachable)
     problems: list[Problem] = []
     if set(index_roster.workers) != set(true_roster.workers):
         problems.append(
@@ -235,6 +233,21 @@ def index_problems(index: FleetIndex, view: View) -> list[Problem]:
     if index.limits not in (None, read_limits(view)):
         problems.append(("index", "has old limits"))
     return problems
+
+
+def _roster_of_rows(view: View, reachable: Container[str]) -> Roster:
+    roster = Roster()
+    for worker in view.workers():
+        roster.put_worker(worker)
+        if worker.id not in reachable:
+            roster.set_reachable(worker.id, False)
+    for job in view.queue_page(None, EVERY_JOB):
+        roster.see_job(None, job)
+    for attempt in view.live_attempts():
+        its_job = view.job(attempt.job_id)
+        roster.see_job(None, its_job)
+        roster.see_attempt(None, attempt, its_job.owner if its_job else "", its_job.team if its_job else "")
+    return roster
 
 
 def follow_everything(index: FleetIndex, view: View) -> None:

@@ -233,7 +233,7 @@ class Process:
 
     def _answer(self, outcome: Any, answered: Answered) -> None:
         """Asked again before the answer leaves: work takes time, and the lease may have ended meanwhile."""
-        if self.standing is None or isinstance(outcome, LinkDown | StoreUnavailable):
+        if self.standing is None or isinstance(outcome, (LinkDown, StoreUnavailable)):
             answered(outcome)
         elif not self.standing.may_promise():
             self.world.counts["answer held back in doubt"] += 1

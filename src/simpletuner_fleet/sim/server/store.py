@@ -1,7 +1,8 @@
 """The memory store with a crash switch and a witness of every commit."""
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from types import MethodType
 from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Struct, field
@@ -15,17 +16,18 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import RowObserver, Tx, View
 from simpletuner_fleet.sim.world import Violation
 from simpletuner_fleet.store.memory.store import MemoryStore
+from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.live_rows import NobodyWatches
 
 T = TypeVar("T")
 CrashPoint = Literal["before commit", "after commit"]
 Backup = dict[str, Any]
 NOT_BACKED_UP = frozenset({"observer", "journal"})
-CHANGES_BY_SETTER = {
-    "set_job": "jobs",
-    "set_attempt": "attempts",
-    "set_worker": "workers",
-    "set_publication": "publications",
+CHANGES_BY_SETTER: dict[Any, str] = {
+    Tables.set_job: "jobs",
+    Tables.set_attempt: "attempts",
+    Tables.set_worker: "workers",
+    Tables.set_publication: "publications",
 }
 
 
@@ -41,9 +43,6 @@ class Changes(Struct):
     workers: dict[str, list[Worker | None]] = field(default_factory=dict)
     publications: dict[str, list[Publication | None]] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.jobs or self.attempts or self.workers or self.publications or self.audit)
 
 
 class StepBrokenOff(BaseException):
@@ -88,7 +87,7 @@ class SimStore(MemoryStore):
         self.terms.append(lease.term)
         self.lease = lease
 
-    async def write(self, step: Callable[[Tx], T]) -> T:
+    def write_now(self, step: Callable[[Tx], T]) -> T:
         changes: Changes | None = None
 
         def watched(tx: Tx) -> T:
@@ -101,12 +100,12 @@ class SimStore(MemoryStore):
             return result
 
         try:
-            result = await super().write(watched)
+            result = super().write_now(watched)
         except BaseException:
             self.disturbed += 1
             raise
-        self._audited = len(self._tables.audit)
         if changes:
+            self._audited = len(self._tables.audit)
             self.disturbed += 1
             self.watch(changes)
             if self.crash_at:
@@ -123,20 +122,21 @@ class SimStore(MemoryStore):
                 self._tables.take_back()
         return step(tx)
 
-    def _gathered(self) -> Changes:
-        tables, changes = self._tables, Changes()
+    def _gathered(self) -> Changes | None:
+        """None where nothing was written that anybody checks: heartbeats, settings, counters."""
+        tables, gathered = self._tables, dict[str, dict[str, list[Any]]]()
         for setter, key, old in tables.journal:
-            kind = CHANGES_BY_SETTER.get(setter.__name__)
+            kind = CHANGES_BY_SETTER.get(cast(MethodType, setter).__func__)
             if kind is not None:
-                getattr(changes, kind).setdefault(key, []).append(old)
-        for kind in CHANGES_BY_SETTER.values():
-            chains: dict[str, list[Any]] = getattr(changes, kind)
-            if chains:
-                rows = getattr(tables, kind)
-                for key, chain in chains.items():
-                    chain.append(rows.get(key))
-        changes.audit = tables.audit[self._audited :]
-        return changes
+                gathered.setdefault(kind, {}).setdefault(key, []).append(old)
+        audit = tables.audit[self._audited :]
+        if not gathered and not audit:
+            return None
+        for kind, chains in gathered.items():
+            rows = getattr(tables, kind)
+            for key, chain in chains.items():
+                chain.append(rows.get(key))
+        return Changes(audit=audit, **gathered)
 
     # Backups
 
@@ -187,13 +187,13 @@ class ProcessStore:
     def is_stored(self) -> bool:
         return self.shared.is_stored
 
-    def write(self, step: Callable[[Tx], T]) -> Coroutine[Any, Any, T]:
+    async def write(self, step: Callable[[Tx], T]) -> T:
         if self.is_cut:
             raise StoreUnavailable
         if self.term is not None and (self.shared.lease is None or self.shared.lease.term != self.term):
             raise NotLeader
         self.commits += 1
-        return self.shared.write(step)
+        return self.shared.write_now(step)
 
     async def read(self, look: Callable[[View], T]) -> T:
         if self.is_cut:

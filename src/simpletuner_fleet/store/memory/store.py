@@ -287,6 +287,9 @@ class MemoryStore:
         return not self._observer_is_behind
 
     async def write(self, step: Callable[[Tx], T]) -> T:
+        return self.write_now(step)
+
+    def write_now(self, step: Callable[[Tx], T]) -> T:
         if self._observer_is_behind:
             self._tables.tell_everything()
             self._observer_is_behind = False

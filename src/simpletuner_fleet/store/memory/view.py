@@ -324,6 +324,8 @@ class MemoryView(MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView, Mem
         return sorted(pending, key=lambda one: (one.asked_at, one.job_id))[:limit]
 
     def due_approvals(self, now: float, limit: int) -> list[Approval]:
+        if not self._tables.approvals:
+            return []
         pending = self.pending_approvals(len(self._tables.approvals))
         due = [(one.expires_at, one.job_id, one) for one in pending if one.expires_at is not None]
         return [one for ends, _, one in sorted(due, key=lambda row: row[:2]) if ends <= now][:limit]
