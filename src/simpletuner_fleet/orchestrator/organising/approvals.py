@@ -139,9 +139,18 @@ async def let_expire(fleet: Fleet) -> None:
     """Ends jobs that nobody has approved in time."""
     now = fleet.clock.now()
     due = await fleet.read(lambda view: view.due_approvals(now, EXPIRIES_PER_ROUND))
+    if due:
+        await end_undecided(fleet, due)
+
+
+async def end_undecided(fleet: Fleet, due: Sequence[Approval]) -> None:
+    """Ends those of them that are undecided still: somebody may have decided since they were found."""
 
     def step(transaction: Transaction) -> None:
-        for one in due:
+        for found in due:
+            one = transaction.tx.approval(found.job_id)
+            if one is None or one.state is not ApprovalState.PENDING:
+                continue
             job = transaction.tx.job(one.job_id)
             waits = job is not None and job.hold is Hold.APPROVAL and job.state is JobState.BLOCKED
             state = ApprovalState.EXPIRED if waits else ApprovalState.WITHDRAWN
@@ -149,8 +158,7 @@ async def let_expire(fleet: Fleet) -> None:
             if waits:
                 transaction.apply(lifecycle.approval_expired(transaction.job(one.job_id), transaction.now))
 
-    if due:
-        await fleet.act(step)
+    await fleet.act(step)
 
 
 async def create_rule(fleet: Fleet, rule: ApprovalRule, actor: Actor) -> ApprovalRule:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from devtools.fuzz.house import House
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.orchestrator.organising.approvals import end_undecided
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
 COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
@@ -70,6 +71,26 @@ async def test_a_rule_holds_a_job_until_enough_others_have_approved_it(tmp_path:
         await house.good("DELETE", f"/api/approvals/rules/{made['id']}")
         free = await house.ask("POST", "/api/queue/submit", {"config": COMMAND}, people["ann"])
         assert json.loads(free.body)["status"] == "queued"
+    finally:
+        await house.close()
+
+
+async def test_a_word_in_the_last_moment_counts(tmp_path: Path) -> None:
+    house = await House(tmp_path / "house", 1, Policy()).open()
+    try:
+        ann = await house.user("ann", "member")
+        await house.good(
+            "POST", "/api/approvals/rules", {"name": "ask", "trainer": "command", "expires_s": 600}
+        )
+        body = {"config": COMMAND, "target": "worker"}
+        job = (await house.good("POST", "/api/queue/submit", body, ann))["job_id"]
+        house.clock.at += 601
+        due = await house.fleet.read(lambda view: view.due_approvals(house.clock.at, 10))
+        assert [one.job_id for one in due] == [job]
+        await house.good("POST", f"/api/approvals/{job}/approve", {})
+        await end_undecided(house.fleet, due)
+        assert (await house.good("GET", f"/api/approvals/{job}"))["state"] == "approved"
+        assert (await house.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
     finally:
         await house.close()
 
