@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.jobs import job_text
+from simpletuner_fleet.cli.nouns.machines.pools import MACHINES, tell_useless
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.languages import _, ngettext
@@ -26,10 +27,12 @@ def status(args: argparse.Namespace) -> int:
         workers = _if_allowed(lambda: lookup.workers(api))
         running = lookup.pages(api, {"status": ["running", "dispatched", "cancelling"]}, 100)
         waiting = lookup.pages(api, {"status": ["queued", "blocked"]}, MOST_WAITING)
+        machines = _if_allowed(lambda: api.items(MACHINES, "machines", lookup=True)) or []
         if out.for_programs:
             out.item(_document(api, ready, who, workers, running, waiting), ())
         else:
             _print(out, api, who, workers, running, waiting)
+            tell_useless(out, machines)
     return ExitCode.OK
 
 

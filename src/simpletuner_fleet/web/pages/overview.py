@@ -39,6 +39,7 @@ LANES_KEPT_S = 15.0
 SPARK_KEPT_S = 10.0
 USERS_SHOWN = 8
 FLEET_VIEW = "admin.workers"
+MACHINES_VIEW = "machines.read"
 
 
 class OverviewQuery(Struct, kw_only=True):
@@ -65,9 +66,10 @@ class Finished(Struct, frozen=True, kw_only=True):
 
 async def home(call: Call[None]) -> Reply:
     deps, may_all = deps_of(call), call.principal.can(FLEET_VIEW)
+    sees_machines = call.principal.can(MACHINES_VIEW)
     whole = call.query.view == "fleet" or (call.query.view == "" and may_all)
     owner = None if whole and may_all else call.principal.id
-    state = await overview.look(deps.fleet, owner, machines=may_all, line=whole)
+    state = await overview.look(deps.fleet, owner, machines=may_all, line=whole, hired=sees_machines)
     lanes = (
         await _lanes_kept.get(deps.fleet, call.principal.id, partial(last_day.lanes_of, deps.fleet))
         if may_all

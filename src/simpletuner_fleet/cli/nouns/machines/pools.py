@@ -9,11 +9,14 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.lookup import segment
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.settings import values
 
 POOLS, MACHINES = "/api/pools", "/api/machines"
-GIVEN = ("provider", "secret", "min_machines", "max_machines", "market", "over_budget", "orchestrator_url")
+GIVEN = (
+    *("provider", "secret", "min_machines", "max_machines"),
+    *("market", "spot_tries", "over_budget", "orchestrator_url"),
+)
 LIMITS = ("max_price", "max_hourly", "max_daily", "max_monthly")
 LISTS = {"kind": "kinds", "region": "regions", "trainer": "trainers"}
 
@@ -24,6 +27,12 @@ def _dollars(name: str) -> Callable[[Any], str]:
 
 def _machines_of(pool: Any) -> str:
     return f"{pool.get('machines')}/{pool['request'].get('max_machines')}"
+
+
+def _does_nothing(machine: Any) -> str | None:
+    """Nothing where it works."""
+    use = machine.get("useless")
+    return f"{use}, {ago(machine.get('useless_since'))}" if use else None
 
 
 LIST = (
@@ -44,6 +53,7 @@ DETAIL = (
     field("request.max_monthly", "MOST A MONTH ($)"),
     field("request.over_budget", "AT THE LIMIT"),
     field("request.market", "MARKET"),
+    field("request.spot_tries", "TAKEN AWAY AT MOST"),
     field("request.min_machines", "AT LEAST"),
     field("request.idle_s", "IDLE (S)"),
     field("request.boot_s", "BOOT (S)"),
@@ -64,6 +74,7 @@ MACHINE_LIST = (
     Column("COST ($)", _dollars("cost"), right=True),
     Column("ASKED", lambda machine: ago(machine.get("asked_at")), goes=1),
     field("why"),
+    Column("DOES NOTHING", _does_nothing),
 )
 MACHINE_DETAIL = (
     *MACHINE_LIST,
@@ -206,7 +217,24 @@ def list_machines(args: argparse.Namespace) -> int:
         if not rows and not out.for_programs:
             out.hint(_("No machines now. A pool brings one when a job needs it."))
         out.items("machines", rows, MACHINE_LIST)
+        if not out.for_programs:
+            tell_useless(out, rows)
     return ExitCode.OK
+
+
+def tell_useless(out: Output, rows: list[dict[str, Any]]) -> None:
+    """Says what machines cost that do nothing now."""
+    found = [row for row in rows if row.get("useless")]
+    if not found:
+        return
+    price = f"{sum(row.get('price') or 0 for row in found):.2f}"
+    told = ngettext(
+        "%(n)s machine does nothing and costs %(price)s $ an hour:  simpletuner machines list",
+        "%(n)s machines do nothing and cost %(price)s $ an hour:  simpletuner machines list",
+        len(found),
+        price=price,
+    )
+    out.hint(told)
 
 
 def get_machine(args: argparse.Namespace) -> int:
