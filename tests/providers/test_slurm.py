@@ -180,13 +180,14 @@ def allocation_of(world: World, job_id: str) -> str:
 def test_an_allocation_that_ends_or_is_requeued_gives_its_job_back_with_a_checkpoint(
     cluster: SlurmCluster, tmp_path: Path
 ) -> None:
-    """Slurm's own signal before a time limit is sent by hand: it comes when Slurm next looks at its clock."""
+    """Its end is brought near, so that Slurm gives its own notice when it next looks at its clock: every half minute."""
     with served(cluster, tmp_path, "demo") as world:
         training = demo(checkpointing_steps=0, max_train_steps=5000, demo_step_delay_s=0.1)
         job_id = world.submit({**training, "resources": {"gpus": 0}})
         first = allocation_of(world, job_id)
-        cluster.says("scancel", "--batch", "--signal=USR1", first)
+        cluster.says("scontrol", "update", f"JobId={first}", "EndTime=now+110seconds")
         wait_until(lambda: len(world.attempts(job_id)) == 2, "the next allocation has it", LONG_S)
+        assert "taken away in 108 s, says slurm" in (cluster.folder / f"{first}.log").read_text()
         second = allocation_of(world, job_id)
         cluster.says("scontrol", "update", f"JobId={second}", "Requeue=1")
         cluster.says("scontrol", "requeue", second)
