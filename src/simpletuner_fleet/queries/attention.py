@@ -24,6 +24,8 @@ from simpletuner_fleet.queries.machine_use import useless_machines
 DAY_S = 86_400.0
 MOST_FINISHING = 500
 SHOWN_OF_EACH = 5
+MACHINES_USELESS = "machines_useless"
+"""The kind of need that even a fleet without a worker may have: a machine that never joined costs, too."""
 
 
 class Need(Struct, frozen=True, kw_only=True):
@@ -103,7 +105,7 @@ def of_machines(view: View, now: float) -> list[Need]:
     found = useless_machines(view, machines, now)
     dearest = sorted((one for one in machines if one.id in found), key=lambda one: (-one.price, one.id))
     named = tuple((one.id, f"{one.pool}: {machine_text(one)}") for one in dearest[:SHOWN_OF_EACH])
-    return [Need(kind="machines_useless", count=len(dearest), named=named)] if dearest else []
+    return [Need(kind=MACHINES_USELESS, count=len(dearest), named=named)] if dearest else []
 
 
 def of_jobs(view: View, reasons: WaitingReasons, owner: str | None, now: float) -> list[Need]:

@@ -44,7 +44,7 @@ class SpotMarket:
         if not self.cloud.spot or not self.world.faulty or self.chance.random() >= TAKEN_AWAY:
             return
         notice_s = self.chance.choice(NOTICES_S) if self.chance.random() < WITH_NOTICE else None
-        self.world.after(self.chance.uniform(30.0, 7200.0), lambda: self._take_away(machine, body, notice_s))
+        self.world.after(self.chance.uniform(30.0, 1500.0), lambda: self._take_away(machine, body, notice_s))
 
     def _take_away(self, machine: CloudMachine, body: SimulatedMachine, notice_s: float | None) -> None:
         if machine.ended_at is not None:
