@@ -2,6 +2,7 @@
 
 from random import Random
 
+from simpletuner_fleet.agent.interruptions.remembered import OVERDUE_S
 from simpletuner_fleet.core.workers.interruption import hand_back_within
 from simpletuner_fleet.protocol.messages import EndNotice
 from simpletuner_fleet.sim.agent import SimulatedAgent
@@ -16,6 +17,14 @@ NOTICES_S = (5.0, 25.0, 120.0)
 class SpotAgent(SimulatedAgent):
     ends_at: float | None = None
 
+    def boot(self) -> None:
+        """The next one waits whether the machine is taken away, and takes no job meanwhile."""
+        end = self.machine.told_end
+        if end is None or self.world.now >= end + OVERDUE_S:
+            super().boot()
+        else:
+            self._later(end + OVERDUE_S - self.world.now, super().boot)
+
     def notice(self) -> EndNotice | None:
         if self.ends_at is None:
             return None
@@ -24,7 +33,7 @@ class SpotAgent(SimulatedAgent):
     def machine_ends(self, in_s: float) -> None:
         """As the real agent does: no new job, a checkpoint where there is time, everything back, and then away."""
         plan = hand_back_within(in_s)
-        self.ends_at = self.world.now + in_s
+        self.ends_at = self.machine.told_end = self.world.now + in_s
         self._act(self.inbox.machine_ends("taken away", plan))
         if not self.alive:
             return
