@@ -334,7 +334,7 @@ async def _live(
         asyncio.create_task(_tidy_loop(agent, settings.keep)),
         asyncio.create_task(_finishing_loop(agent)),
         asyncio.create_task(_leave_loop(agent, settings)),
-        asyncio.create_task(watch_for_end(settings.notices, remembered, ending.told)),
+        asyncio.create_task(watch_for_end(settings.notices, remembered, ending.cloud_says)),
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))

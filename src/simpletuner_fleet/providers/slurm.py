@@ -88,9 +88,9 @@ class SlurmProvider:
         return [self._offer]
 
     async def create(self, order: MachineOrder) -> CreatedMachine:
-        told = {"SIMPLETUNER_END_NOTICE": f"{self._notice_s * NOTICE_USED:g}"}
+        notice = {"SIMPLETUNER_END_NOTICE": f"{self._notice_s * NOTICE_USED:g}"}
         exports = "\n".join(
-            f"export {name}={shlex.quote(value)}" for name, value in {**order.environment, **told}.items()
+            f"export {name}={shlex.quote(value)}" for name, value in {**order.environment, **notice}.items()
         )
         script = SCRIPT.format(exports=exports, name=order.name, command=self._command)
         printed = await self._say(

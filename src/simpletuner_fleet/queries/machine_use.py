@@ -10,8 +10,8 @@ from simpletuner_fleet.ports import View
 
 def useless_machines(view: View, machines: Sequence[Machine], now: float) -> dict[str, Useless]:
     """Returns, by id, those that cost and do nothing."""
-    found = ((machine.id, useless(machine, _worker_of(view, machine), now)) for machine in machines)
-    return {machine_id: one for machine_id, one in found if one is not None}
+    judged = ((machine.id, useless(machine, _worker_of(view, machine), now)) for machine in machines)
+    return {machine_id: one for machine_id, one in judged if one is not None}
 
 
 def _worker_of(view: View, machine: Machine) -> WorkerFacts | None:

@@ -76,9 +76,9 @@ class _Handler(BaseHTTPRequestHandler):
             with self.facts.changed:
                 known = query["last_etag"] == [str(self.facts.preempted)]
                 self.facts.changed.wait_for(lambda: self.facts.preempted or not known, 10.0)
-        told = "TRUE" if self.facts.preempted else "FALSE"
+        text = "TRUE" if self.facts.preempted else "FALSE"
         headers = {"Metadata-Flavor": self.facts.flavor, "ETag": str(self.facts.preempted)}
-        self._answer(200, told, headers)
+        self._answer(200, text, headers)
 
     def _answer(self, status: int, text: str = "", headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

@@ -106,12 +106,12 @@ async def test_azure_events_count_where_they_name_this_machine(facts: CloudFacts
 async def test_a_machine_of_no_cloud_and_one_that_is_told_not_to_ask_nobody(
     facts: CloudFacts, tmp_path: Path
 ) -> None:
-    told: list[EndSeen] = []
+    heard: list[EndSeen] = []
     remembered = RememberedEnd(tmp_path, "boot")
     for watch in ("auto", "off"):
         settings = NoticeSettings(watch=watch, metadata_url=facts.url, firmware=tmp_path)
-        await watch_for_end(settings, remembered, told.append)
-    assert (facts.asked, told) == ([], [])
+        await watch_for_end(settings, remembered, heard.append)
+    assert (facts.asked, heard) == ([], [])
 
 
 async def test_the_cloud_that_the_firmware_names_is_asked_and_what_it_says_is_told(
@@ -119,10 +119,10 @@ async def test_the_cloud_that_the_firmware_names_is_asked_and_what_it_says_is_to
 ) -> None:
     (tmp_path / "sys_vendor").write_text("Google\n")
     facts.preempt()
-    told: list[EndSeen] = []
+    heard: list[EndSeen] = []
     settings = NoticeSettings(metadata_url=facts.url, firmware=tmp_path)
-    await watch_for_end(settings, RememberedEnd(tmp_path, "boot"), told.append)
-    assert told == [EndSeen(source="gcp", in_s=25.0)]
+    await watch_for_end(settings, RememberedEnd(tmp_path, "boot"), heard.append)
+    assert heard == [EndSeen(source="gcp", in_s=25.0)]
     assert all("computeMetadata" in one for one in facts.asked)
 
 
@@ -179,11 +179,11 @@ async def test_a_notice_that_was_false_is_asked_for_again_and_not_obeyed(
     facts.preempt()
     remembered = RememberedEnd(tmp_path, "boot")
     remembered.note("gcp", boottime() - OVERDUE_S - 1.0)
-    told: list[EndSeen] = []
+    heard: list[EndSeen] = []
     settings = NoticeSettings(watch="gcp", metadata_url=facts.url)
-    watching = asyncio.create_task(watch_for_end(settings, remembered, told.append))
+    watching = asyncio.create_task(watch_for_end(settings, remembered, heard.append))
     await becomes(lambda: len(facts.asked) >= 2, "it is asked again")
-    assert told == []
+    assert heard == []
     remembered.note("gcp", boottime() - OVERDUE_S - DISTRUST_S - 1.0)
     await watching
-    assert len(told) == 1
+    assert len(heard) == 1

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.provisioning.growth import Demand, grow
 from simpletuner_fleet.core.provisioning.machine import MachineState
 from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, facts_of
-from simpletuner_fleet.core.provisioning.useless import Use, useless
+from simpletuner_fleet.core.provisioning.useless import WhyUseless, useless
 from simpletuner_fleet.core.workers.worker import Connection, WorkerType
 from tests.core.builders import ENDS, NOW, a_worker
 from tests.core.provisioning.provisioning_kit import (
@@ -28,28 +28,28 @@ SILENT = WorkerFacts(connected=False, busy=True, idle_since=NOW, offline_since=N
 @pytest.mark.parametrize(
     ("state", "worker", "use", "since"),
     [
-        (MachineState.JOINED, idle(NOW - 61.0), Use.IDLE, NOW - 61.0),
-        (MachineState.DRAINING, idle(NOW - 90.0), Use.IDLE, NOW - 90.0),
-        (MachineState.ASKED, None, Use.NOT_JOINED, NOW - 1000.0),
-        (MachineState.BOOTING, None, Use.NOT_JOINED, NOW - 1000.0),
-        (MachineState.JOINED, SILENT, Use.SILENT, NOW - 300.0),
-        (MachineState.JOINED, None, Use.SILENT, NOW - 900.0),
+        (MachineState.JOINED, idle(NOW - 61.0), WhyUseless.IDLE, NOW - 61.0),
+        (MachineState.DRAINING, idle(NOW - 90.0), WhyUseless.IDLE, NOW - 90.0),
+        (MachineState.ASKED, None, WhyUseless.NOT_JOINED, NOW - 1000.0),
+        (MachineState.BOOTING, None, WhyUseless.NOT_JOINED, NOW - 1000.0),
+        (MachineState.JOINED, SILENT, WhyUseless.SILENT, NOW - 300.0),
+        (MachineState.JOINED, None, WhyUseless.SILENT, NOW - 900.0),
     ],
 )
 def test_whoever_costs_and_does_nothing_is_named(
-    state: MachineState, worker: WorkerFacts | None, use: Use, since: float
+    state: MachineState, worker: WorkerFacts | None, use: WhyUseless, since: float
 ) -> None:
-    found = useless(a_machine(state=state), worker, NOW)
-    assert found is not None
-    assert (found.use, found.since) == (use, since)
+    idleness = useless(a_machine(state=state), worker, NOW)
+    assert idleness is not None
+    assert (idleness.use, idleness.since) == (use, since)
     assert useless(a_machine(state=state, price=0.0), worker, NOW) is None
 
 
 def test_what_is_to_be_gone_and_is_not_is_named_too() -> None:
     late = a_machine(state=MachineState.DESTROYING, destroying_at=NOW - 600.0)
-    found = useless(late, None, NOW)
-    assert found is not None
-    assert (found.use, found.since) == (Use.NOT_GONE, NOW - 600.0)
+    idleness = useless(late, None, NOW)
+    assert idleness is not None
+    assert (idleness.use, idleness.since) == (WhyUseless.NOT_GONE, NOW - 600.0)
 
 
 def test_whoever_works_or_has_just_ended_its_job_or_costs_nothing_is_not() -> None:

@@ -74,7 +74,7 @@ class MachineEnding:
         else:
             self._begin(self._signaller, left_s)
 
-    def told(self, seen: EndSeen) -> None:
+    def cloud_says(self, seen: EndSeen) -> None:
         """By the machine's cloud. Whether it was true is found out afterwards, and remembered."""
         left_s = min(max(0.0, seen.in_s), LONGEST_NOTICE_S)
         try:

@@ -26,7 +26,7 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
 
 
 async def watch_for_end(
-    settings: NoticeSettings, remembered: RememberedEnd, told: Callable[[EndSeen], None]
+    settings: NoticeSettings, remembered: RememberedEnd, on_end: Callable[[EndSeen], None]
 ) -> None:
     """Returns once it was told; on a machine of no cloud at once, without a word to anybody."""
     cloud = settings.watch if settings.watch not in ("auto", "off") else None
@@ -35,7 +35,7 @@ async def watch_for_end(
     if cloud is None:
         return
     watch = watch_of(cloud, MetadataService(settings.metadata_url))
-    told(await _end_of(watch, cloud, remembered))
+    on_end(await _end_of(watch, cloud, remembered))
 
 
 async def _end_of(watch: CloudWatch, cloud: str, remembered: RememberedEnd) -> EndSeen:

@@ -11,7 +11,7 @@ SHORTEST_S = 60.0
 """Between two jobs, and while a provider takes a breath, nothing needs to be said."""
 
 
-class Use(StrEnum):
+class WhyUseless(StrEnum):
     IDLE = "idle"
     NOT_JOINED = "not_joined"
     SILENT = "silent"
@@ -21,7 +21,7 @@ class Use(StrEnum):
 
 
 class Useless(Struct, frozen=True, kw_only=True):
-    use: Use
+    use: WhyUseless
     since: float
 
 
@@ -29,16 +29,16 @@ def useless(machine: Machine, worker: WorkerFacts | None, now: float) -> Useless
     """None: it works, costs nothing, or has been without work for a moment only."""
     if not machine.price or machine.state in (MachineState.WANTED, MachineState.GONE):
         return None
-    found = _found(machine, worker)
-    return found if found is not None and now - found.since >= SHORTEST_S else None
+    idleness = _idleness(machine, worker)
+    return idleness if idleness is not None and now - idleness.since >= SHORTEST_S else None
 
 
-def _found(machine: Machine, worker: WorkerFacts | None) -> Useless | None:
+def _idleness(machine: Machine, worker: WorkerFacts | None) -> Useless | None:
     if machine.state is MachineState.DESTROYING:
-        return Useless(use=Use.NOT_GONE, since=machine.destroying_at or machine.created_at)
+        return Useless(use=WhyUseless.NOT_GONE, since=machine.destroying_at or machine.created_at)
     if machine.state not in IN_USE:
-        return Useless(use=Use.NOT_JOINED, since=machine.asked_at or machine.created_at)
+        return Useless(use=WhyUseless.NOT_JOINED, since=machine.asked_at or machine.created_at)
     if worker is None or not worker.connected:
         known = worker.offline_since if worker else None
-        return Useless(use=Use.SILENT, since=known or machine.joined_at or machine.created_at)
-    return None if worker.busy else Useless(use=Use.IDLE, since=worker.idle_since)
+        return Useless(use=WhyUseless.SILENT, since=known or machine.joined_at or machine.created_at)
+    return None if worker.busy else Useless(use=WhyUseless.IDLE, since=worker.idle_since)

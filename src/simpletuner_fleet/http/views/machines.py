@@ -107,7 +107,7 @@ def pool_view(pool: MachinePool, machines: Sequence[Machine], now: float) -> Poo
     )
 
 
-def machine_view(machine: Machine, now: float, found: Useless | None = None) -> MachineView:
+def machine_view(machine: Machine, now: float, idleness: Useless | None = None) -> MachineView:
     return MachineView(
         id=machine.id,
         pool=machine.pool,
@@ -127,8 +127,8 @@ def machine_view(machine: Machine, now: float, found: Useless | None = None) -> 
         why=machine.why,
         detail=machine.detail,
         boot_log=machine.boot_log,
-        useless=found.use if found else "",
-        useless_since=rfc3339(found.since) if found else None,
+        useless=idleness.use if idleness else "",
+        useless_since=rfc3339(idleness.since) if idleness else None,
     )
 
 

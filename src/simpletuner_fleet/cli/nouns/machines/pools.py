@@ -224,17 +224,17 @@ def list_machines(args: argparse.Namespace) -> int:
 
 def tell_useless(out: Output, rows: list[dict[str, Any]]) -> None:
     """Says what machines cost that do nothing now."""
-    found = [row for row in rows if row.get("useless")]
-    if not found:
+    idlers = [row for row in rows if row.get("useless")]
+    if not idlers:
         return
-    price = f"{sum(row.get('price') or 0 for row in found):.2f}"
-    told = ngettext(
+    price = f"{sum(row.get('price') or 0 for row in idlers):.2f}"
+    sentence = ngettext(
         "%(n)s machine does nothing and costs %(price)s $ an hour:  simpletuner machines list",
         "%(n)s machines do nothing and cost %(price)s $ an hour:  simpletuner machines list",
-        len(found),
+        len(idlers),
         price=price,
     )
-    out.hint(told)
+    out.hint(sentence)
 
 
 def get_machine(args: argparse.Namespace) -> int:

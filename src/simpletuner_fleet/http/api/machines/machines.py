@@ -34,8 +34,8 @@ async def list_machines(call: Call[None]) -> MachinesView:
 
     def read(view: View) -> list[MachineView]:
         rows = [one for one in view.machines_since(gone_after) if query.pool in (None, one.pool)][-MANY:]
-        found = useless_machines(view, rows, now)
-        return [machine_view(one, now, found.get(one.id)) for one in reversed(rows)]
+        idlers = useless_machines(view, rows, now)
+        return [machine_view(one, now, idlers.get(one.id)) for one in reversed(rows)]
 
     return MachinesView(machines=await fleet.read(read))
 

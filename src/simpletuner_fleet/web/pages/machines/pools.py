@@ -40,8 +40,8 @@ async def pool(call: Call[None]) -> Reply:
 
     def read(view: View) -> list[MachineView]:
         rows = [row for row in view.machines_since(float("inf")) if row.pool == one.name][-MANY:]
-        found = useless_machines(view, rows, now)
-        return [machine_view(row, now, found.get(row.id)) for row in reversed(rows)]
+        idlers = useless_machines(view, rows, now)
+        return [machine_view(row, now, idlers.get(row.id)) for row in reversed(rows)]
 
     return page(
         call,
