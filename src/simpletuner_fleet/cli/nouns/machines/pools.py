@@ -217,24 +217,24 @@ def list_machines(args: argparse.Namespace) -> int:
         if not rows and not out.for_programs:
             out.hint(_("No machines now. A pool brings one when a job needs it."))
         out.items("machines", rows, MACHINE_LIST)
-        if not out.for_programs:
-            tell_useless(out, rows)
+        useless = useless_sentence(rows)
+        if useless and not out.for_programs:
+            out.hint(useless)
     return ExitCode.OK
 
 
-def tell_useless(out: Output, rows: list[dict[str, Any]]) -> None:
-    """Says what machines cost that do nothing now."""
+def useless_sentence(rows: list[dict[str, Any]]) -> str:
+    """Says what machines cost that do nothing now; nothing where all work."""
     idlers = [row for row in rows if row.get("useless")]
     if not idlers:
-        return
+        return ""
     price = f"{sum(row.get('price') or 0 for row in idlers):.2f}"
-    sentence = ngettext(
+    return ngettext(
         "%(n)s machine does nothing and costs %(price)s $ an hour:  simpletuner machines list",
         "%(n)s machines do nothing and cost %(price)s $ an hour:  simpletuner machines list",
         len(idlers),
         price=price,
     )
-    out.hint(sentence)
 
 
 def get_machine(args: argparse.Namespace) -> int:
