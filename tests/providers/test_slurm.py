@@ -113,6 +113,8 @@ async def test_one_that_waits_in_slurms_own_queue_is_listed_and_cancelled(cluste
     assert all(one.runs for one in await provider.machines())
     await provider.destroy(made[1].provider_id)
     await becomes(lambda: cluster.jobs() == ["stf-f1-m2"], "the one that waits is gone")
+    log = cluster.folder / f"{made[0].provider_id}.log"
+    await becomes(lambda: log.exists() and "does not answer" in log.read_text(), "the other's worker runs")
     await provider.destroy(made[0].provider_id)
     await becomes(lambda: cluster.jobs() == [], "the other ends, too")
 
