@@ -66,7 +66,10 @@ OUTCOME_MEANINGS = {
         "a failure",
         "The trainer ended badly: tried again with `retry_on_failure` or by its watchdog. Or its time passed in vain.",
     ),
-    Outcome.LOST: ("a loss", "The worker was silent too long, or its trainer is gone."),
+    Outcome.LOST: (
+        "a loss",
+        "The worker was silent too long, or its trainer is gone. Nothing if its machine is one that may be taken away.",
+    ),
     Outcome.RELEASED: ("nothing", "The worker gave it back; `reason` says why."),
     Outcome.CANCELLED: ("nothing", "Stopped because a person asked for it."),
     Outcome.EXPIRED_OFFER: ("nothing", "The worker never took the offer."),
@@ -74,7 +77,8 @@ OUTCOME_MEANINGS = {
 REASON_MEANINGS = {
     EndReason.DRAINED: "Its worker's drain has waited long enough.",
     EndReason.TIME_LIMIT: "Its time is used up; it left a newer checkpoint, and goes on later.",
-    EndReason.PREEMPTED: "Its worker was told to leave: a shutdown, a spot notice.",
+    EndReason.PREEMPTED: "Its worker was told to leave: a shutdown.",
+    EndReason.INTERRUPTED: "Its machine was about to be taken away, or was.",
     EndReason.CUT_OFF: "Its worker could not reach the orchestrator for longer than its lease.",
     EndReason.RESUME_FAILED: "The checkpoint to go on from could not be fetched; after some tries an older one is taken.",
 }

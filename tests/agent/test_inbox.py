@@ -7,6 +7,7 @@ from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.workers.interruption import hand_back_within
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, ReportStatus, StopAttempt
 
 
@@ -331,6 +332,34 @@ def test_a_machine_that_must_go_waits_for_no_checkpoint_of_a_drain() -> None:
     (final,) = inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
     assert isinstance(final, SendReport)
     assert (final.report.status, final.report.reason) == (ReportStatus.RELEASED, "drained")
+
+
+def test_a_machine_that_is_taken_away_saves_first_and_gives_everything_back() -> None:
+    inbox = Inbox(persistent=True, max_jobs=2)
+    running(inbox, "j_1", 1)
+    inbox.offered(offer("j_2", 2))
+    plan = hand_back_within(120.0)
+    actions = inbox.machine_ends("taken away", plan)
+    assert StopTrainer(TURN, plan.grace_s, EndReason.INTERRUPTED, plan.save_s) in actions
+    assert reported(list(actions)) is ReportStatus.RELEASED
+    assert reported(list(inbox.offered(offer("j_3", 3)))) is ReportStatus.RELEASED, "it takes none"
+    assert inbox.out_of_patience() == [StopTrainer(TURN, 0.0, EndReason.INTERRUPTED)]
+    assert inbox.out_of_patience() == []
+    (final,) = inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
+    assert isinstance(final, SendReport)
+    assert (final.report.status, final.report.reason) == (ReportStatus.RELEASED, "interrupted")
+
+
+def test_a_machine_that_is_taken_away_hurries_the_checkpoint_of_a_drain_only_near_its_end() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1, reason=EndReason.DRAINED, save_s=300.0))
+    assert inbox.machine_ends("taken away", hand_back_within(120.0)) == []
+    assert inbox.out_of_patience() == [StopTrainer(TURN, 0.0, EndReason.INTERRUPTED)]
+
+
+def test_a_machine_without_work_that_is_taken_away_leaves_at_once() -> None:
+    assert Inbox(persistent=True).machine_ends("taken away", hand_back_within(30.0)) == [Leave("taken away")]
 
 
 def test_a_job_out_of_time_that_is_to_go_on_later_saves_first_and_is_given_back() -> None:

@@ -463,6 +463,11 @@ def test_status_shows_one_screen(ask: Run, server: FakeServer) -> None:
     assert "Queue    3 waiting" in out
     assert "3  all matching workers are busy" in out
     assert "Running  1" in out
+    idle = {"id": "m_1", "status": "joined", "hourly_micros": 1_500_000, "currency": "USD", "useless": "idle"}
+    works = {**idle, "id": "m_2", "useless": ""}
+    server.on("GET", "/api/machines", {"machines": [idle, works, {**idle, "id": "m_3"}]})
+    seen = ask("status")
+    assert "2 machines do nothing and cost 3.00 USD an hour" in seen.out + seen.err
     server.on("GET", "/api/admin/workers", problem(403, "forbidden", "…", permission="admin.workers"))
     assert "lacks admin.workers" in ask("status").out
     assert ask("status", "--json").json["waiting"] == {"all matching workers are busy": 3}

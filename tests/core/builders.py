@@ -7,10 +7,12 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Requirements
 from simpletuner_fleet.core.placement.ordering import class_id, rank
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers.interruption import Interruption
 from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker
 
 POLICY = Policy()
 NOW = 1_000_000.0
+ENDS = Interruption(source="aws", noticed_at=NOW, deadline=NOW + 120.0)
 
 
 def a_gpu(index: int = 0, *, owner: str = "w", vram_gb: float = 80.0, accelerator_type: str = "cuda") -> Gpu:

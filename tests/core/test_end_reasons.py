@@ -87,6 +87,7 @@ def test_words_that_are_stored_or_travel_stay_as_they_are() -> None:
         "drained",
         "time_limit",
         "preempted",
+        "interrupted",
         "cut_off",
         "resume_failed",
     ]

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from simpletuner_fleet.providers.contract import (
 )
 from simpletuner_fleet.providers.slurm import SlurmProvider
 from tests.core.provisioning.provisioning_kit import a_pool
+from tests.e2e.jobs.test_stopping import trains
 from tests.e2e.kit import World
 from tests.e2e.processes import wait_until
+from tests.e2e.storage.test_checkpoints import demo
 from tests.providers.slurm_cluster import SlurmCluster, slurm_cluster
 
 LONG_S = 90.0
@@ -110,6 +113,8 @@ async def test_one_that_waits_in_slurms_own_queue_is_listed_and_cancelled(cluste
     assert all(one.runs for one in await provider.machines())
     await provider.destroy(made[1].provider_id)
     await becomes(lambda: cluster.jobs() == ["stf-f1-m2"], "the one that waits is gone")
+    log = cluster.folder / f"{made[0].provider_id}.log"
+    await becomes(lambda: log.exists() and "does not answer" in log.read_text(), "the other's worker runs")
     await provider.destroy(made[0].provider_id)
     await becomes(lambda: cluster.jobs() == [], "the other ends, too")
 
@@ -133,8 +138,10 @@ async def test_what_slurm_says_no_to_was_not_made_and_what_it_cannot_answer_is_u
     assert cluster.jobs() == []
 
 
-def test_a_job_brings_a_slurm_machine_trains_there_and_it_goes(cluster: SlurmCluster, tmp_path: Path) -> None:
-    world = World(tmp_path)
+@contextmanager
+def served(cluster: SlurmCluster, folder: Path, trainer: str) -> Iterator[World]:
+    """A server beside the cluster, with a pool of its machines."""
+    world = World(folder)
     world.environment |= {
         **{name: cluster.environment[name] for name in ("PATH", "LD_LIBRARY_PATH")},
         "USER": getpass.getuser(),
@@ -144,10 +151,17 @@ def test_a_job_brings_a_slurm_machine_trains_there_and_it_goes(cluster: SlurmClu
     try:
         world.start_server()
         saved = world.cli(
-            *("pools", "set", "cluster", "--provider", "slurm", "--trainer", "command", "--idle", "0"),
+            *("pools", "set", "cluster", "--provider", "slurm", "--trainer", trainer, "--idle", "0"),
             *settings,
         )
         assert saved.returncode == 0, saved.stderr
+        yield world
+    finally:
+        world.close()
+
+
+def test_a_job_brings_a_slurm_machine_trains_there_and_it_goes(cluster: SlurmCluster, tmp_path: Path) -> None:
+    with served(cluster, tmp_path, "command") as world:
         offers = world.cli("offers", "cluster", "-o", "json")
         assert json.loads(offers.stdout)["items"][0]["eligible"] is True, offers.stderr
         job_id = world.submit(world.command("true", resources={"gpus": 0}))
@@ -155,5 +169,39 @@ def test_a_job_brings_a_slurm_machine_trains_there_and_it_goes(cluster: SlurmClu
         wait_until(lambda: cluster.jobs() == [], "the ephemeral worker ends its allocation", LONG_S)
         (machine,) = world.get("/api/machines?gone=true")["machines"]
         assert machine["provider_id"].isdigit()
-    finally:
-        world.close()
+
+
+def allocation_of(world: World, job_id: str) -> str:
+    """Waits until the job trains, and returns the id of the allocation that it does so in."""
+    trains(world, job_id)
+    worker_id = world.attempts(job_id)[-1]["worker_id"]
+    machines = world.get("/api/machines")["machines"]
+    return next(str(one["provider_id"]) for one in machines if one["worker_id"] == worker_id)
+
+
+def test_an_allocation_that_ends_or_is_requeued_gives_its_job_back_with_a_checkpoint(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """Its end is brought near, so that Slurm gives its own notice when it next looks at its clock: every half minute."""
+    with served(cluster, tmp_path, "demo") as world:
+        training = demo(checkpointing_steps=0, max_train_steps=5000, demo_step_delay_s=0.1)
+        job_id = world.submit({**training, "resources": {"gpus": 0}})
+        first = allocation_of(world, job_id)
+        cluster.says("scontrol", "update", f"JobId={first}", "EndTime=now+110seconds")
+        wait_until(lambda: len(world.attempts(job_id)) == 2, "the next allocation has it", LONG_S)
+        assert "taken away in 108 s, says slurm" in (cluster.folder / f"{first}.log").read_text()
+        second = allocation_of(world, job_id)
+        cluster.says("scontrol", "update", f"JobId={second}", "Requeue=1")
+        cluster.says("scontrol", "requeue", second)
+        wait_until(lambda: len(world.attempts(job_id)) == 3, "and the one after that", LONG_S)
+        third = allocation_of(world, job_id)
+        assert len({first, second, third}) == 3
+        wait_until(lambda: len(cluster.jobs()) == 1, "what was requeued is gone", LONG_S)
+        before, after, last = world.attempts(job_id)
+        ends = [(one["outcome"], one["reason"]) for one in (before, after)]
+        assert ends == [("released", "interrupted")] * 2
+        assert 0 < after["resumed_from_step"] <= last["resumed_from_step"]
+        job = world.job(job_id)
+        assert (job["losses"], job["failures"], job["interruptions"]) == (0, 0, 2)
+        world.post(f"/api/jobs/{job_id}/cancel")
+        wait_until(lambda: cluster.jobs() == [], "the last allocation ends", LONG_S)

@@ -21,6 +21,8 @@ HAPPENS = (
     "fault:cloud: no list",
     "fault:cloud: not destroyed",
     "fault:cloud: answer to destroy lost",
+    "fault:cloud: taken away",
+    "notice given",
 )
 
 

@@ -5,7 +5,33 @@ from devtools.mutants.table.mutant import Mutant
 RULES = ("tests/core/provisioning", "tests/orchestrator/machines")
 DAYS = (*RULES, "tests/sim/test_machine_days.py")
 
+TAKEN_AWAY = ("tests/core/workers/test_interruption.py", "tests/core/provisioning/test_useless.py")
+
 MACHINES = (
+    Mutant(
+        "taken-away-is-charged",
+        "a job pays for a spot machine that went without a word",
+        "core/jobs/lifecycle.py",
+        "    if taken_away and (attempt.saved_something or job.interruptions < INTERRUPTIONS_UNCHARGED):",
+        "    if taken_away and attempt.saved_something:",
+        TAKEN_AWAY,
+    ),
+    Mutant(
+        "spot-for-ever",
+        "a job whose machines are taken away again and again is brought the next spot machine",
+        "core/provisioning/offers.py",
+        "    had_enough = interruptions >= request.spot_tries",
+        "    had_enough = False",
+        TAKEN_AWAY,
+    ),
+    Mutant(
+        "put-off",
+        "a machine's end is put off by a later notice",
+        "core/workers/interruption.py",
+        "    if deadline < known.deadline - 1.0:",
+        "    if abs(deadline - known.deadline) > 1.0:",
+        TAKEN_AWAY,
+    ),
     Mutant(
         "asked-is-given-up-at-once",
         "a machine that the list does not show yet is given up, and a second one brought",

@@ -40,6 +40,7 @@ from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     Accept,
+    EndNotice,
     GpuSample,
     Heartbeat,
     JobSubmit,
@@ -59,11 +60,13 @@ TELL_FETCHING_EVERY_S = 2.0
 WARN_UNSTORED_EVERY_S = 600.0
 DISOWNED_AFTER_S = 600.0
 """From when the lease has run out: so long may a rotated token be on its way."""
+BEATS_BEFORE_END_S = 5.0
 KEEP_IDLE_S = 60.0
 """At least: a connection outlives the pause between two heartbeats, however long that is."""
 SHIM_OUTCOME = {
     EndReason.CANCELLED: Outcome.CANCELLED,
     EndReason.PREEMPTED: Outcome.RELEASED,
+    EndReason.INTERRUPTED: Outcome.RELEASED,
     EndReason.DRAINED: Outcome.RELEASED,
     EndReason.TIME_LIMIT: Outcome.RELEASED,
     EndReason.STALE: Outcome.LOST,
@@ -76,6 +79,8 @@ class Departure(Struct, frozen=True):
 
     reason: str
     code: str | None = None
+    may_return: bool = False
+    """Its machine is said to be taken away: if it is there afterwards all the same, the worker goes on."""
 
 
 class Agent:
@@ -118,6 +123,11 @@ class Agent:
         Never, for a new agent: what it takes up may be paused for good reason, and is not renewed before an answer.
         """
         self.answered_at = boottime()
+        self.end_source = ""
+        """Who has said that this machine is taken away; empty: nobody."""
+        self.end_at = math.inf
+        """When, by this boot's clock."""
+        self.may_return = False
         self._accepted_at: dict[Turn, float] = {}
         self._fetching_told_at: dict[Turn, float] = {}
         self._unstored_warned_at: dict[Turn, float] = {}
@@ -157,6 +167,7 @@ class Agent:
                 gpus=self.samples,
                 data=None if data == self._data_told else data,
                 incarnation=self.incarnation,
+                notice=self._end_notice(),
                 audit_head=self.audit_memory.newest,
             )
         )
@@ -177,6 +188,20 @@ class Agent:
             self.client.keep_connections_for(max(KEEP_IDLE_S, 2 * interval_s))
         else:
             log.warning("the orchestrator wants a heartbeat every %g s within %g s", interval_s, timeout_s)
+
+    def _end_notice(self) -> EndNotice | None:
+        if not self.end_source:
+            return None
+        return EndNotice(source=self.end_source, in_s=max(0.0, self.end_at - boottime()))
+
+    @property
+    def beats_every_s(self) -> float:
+        """What a machine that ends has to say cannot wait."""
+        return (
+            min(self.heartbeat_interval_s, BEATS_BEFORE_END_S)
+            if self.end_source
+            else self.heartbeat_interval_s
+        )
 
     def extend_lease(self, heard_at: float) -> None:
         """Trainers may run while the orchestrator cannot have given their jobs away.
@@ -290,7 +315,7 @@ class Agent:
 
     def depart(self, departure: Departure) -> None:
         if not self.departure.done():
-            self.departure.set_result(departure)
+            self.departure.set_result(replace(departure, may_return=self.may_return))
 
     def disowned(self, now: float) -> bool:
         """Ends what runs once our token has been refused for so long that its jobs were given away long ago.

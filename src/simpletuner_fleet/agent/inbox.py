@@ -22,6 +22,7 @@ from simpletuner_fleet.agent.actions import (
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.workers.interruption import HandBack
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
     HeldAttempt,
@@ -226,14 +227,27 @@ class Inbox:
 
     def terminated(self, reason: str) -> list[Action]:
         """The machine wants us gone now: everything is given back."""
+        return self._give_all_back(reason, EndReason.PREEMPTED, self._release_grace_s)
+
+    def machine_ends(self, reason: str, plan: HandBack) -> list[Action]:
+        """The machine is taken away: everything is given back, a checkpoint first where there is time for one."""
+        return self._give_all_back(reason, EndReason.INTERRUPTED, plan.grace_s, plan.save_s)
+
+    def out_of_patience(self) -> list[Action]:
+        """The machine's end is near: whatever still runs or saves is ended at once."""
+        return [action for turn in list(self.held) for action in self._stop(turn, EndReason.INTERRUPTED, 0.0)]
+
+    def _give_all_back(
+        self, reason: str, why: EndReason, grace_s: float, save_s: float | None = None
+    ) -> list[Action]:
         self.leaving = self.leaving or reason
         actions: list[Action] = []
         for turn, holding in list(self.held.items()):
             if holding.phase is Phase.ACCEPTING:
-                holding.stopping = holding.stopping or EndReason.PREEMPTED
+                holding.stopping = holding.stopping or why
                 actions += self._end(turn, holding, AttemptEnding(reason=EndReason.STOPPED))
             else:
-                actions += self._stop(turn, EndReason.PREEMPTED, self._release_grace_s)
+                actions += self._stop(turn, why, grace_s, save_s)
         return actions or ([] if self.held else [Leave(self.leaving)])
 
     def _stop(self, turn: Turn, why: EndReason, grace_s: float, save_s: float | None = None) -> list[Action]:

@@ -20,7 +20,6 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.attempts.attempts import (
     ADOPT_GRACE_S,
-    SAVE_FIRST_GRACE_S,
     Attempts,
     ShimTrust,
 )
@@ -32,6 +31,10 @@ from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, se
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.interruptions.firmware import signaller
+from simpletuner_fleet.agent.interruptions.leaving import MachineEnding, release_grace_s, terminate
+from simpletuner_fleet.agent.interruptions.remembered import RememberedEnd
+from simpletuner_fleet.agent.interruptions.watching import NoticeSettings, watch_for_end
 from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
@@ -62,8 +65,7 @@ log = logging.getLogger(__name__)
 
 GIVE_UP_CONNECTING_S = 60.0
 SHUTDOWN_GRACE_S = 20.0
-STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
-"""Of the grace: until the trainers are stopped, a checkpoint saved; until what is to be sent is sent."""
+END_NOTICE_S = 120.0
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
 RESTARTED_BY_SYSTEMD_S = 45.0
@@ -97,6 +99,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """None: most of what the disk has free, and 100 GB at most."""
     shutdown_grace_s: float = SHUTDOWN_GRACE_S
     """From SIGTERM until it must be gone."""
+    end_notice_s: float = END_NOTICE_S
+    """From SIGUSR1 until its machine is gone."""
+    notices: NoticeSettings = NoticeSettings()
     max_log_mb: int = 1024
     keep: KeepLimits = KeepLimits()
     leave_after_s: float | None = None
@@ -137,6 +142,8 @@ async def run_agent(
     cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
     log.info("control groups of jobs: %s", cgroups.sentence())
     with StateDir.open(folder) as state:
+        remembered = RememberedEnd(state.path)
+        await _outlive(remembered)
         token = await token_source(settings, state)
         client, context = await client_for(settings, token)
         probe = probe or GpuProbe(environment)
@@ -194,12 +201,21 @@ async def run_agent(
                     )
                     telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
                     try:
-                        return await _live(agent, probe, settings)
+                        return await _live(agent, probe, settings, remembered, signaller(environment))
                     finally:
                         telling.cancel()
         finally:
             await probe.close()
             await client.close()
+
+
+async def _outlive(remembered: RememberedEnd) -> None:
+    """A worker that starts on a machine which is about to be taken away would only take a job and lose it."""
+    expected_s = remembered.expected_s()
+    if expected_s:
+        log.warning("this machine is to be taken away: the worker waits %.0f s whether it is", expected_s)
+        await asyncio.sleep(expected_s)
+        log.warning("it was not: the worker goes on")
 
 
 async def token_source(settings: WorkerSettings, state: StateDir) -> TokenSource:
@@ -300,9 +316,16 @@ async def _look_around(
     )
 
 
-async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Departure:
+async def _live(
+    agent: Agent,
+    probe: GpuProbe,
+    settings: WorkerSettings,
+    remembered: RememberedEnd,
+    signalled_by: str | None,
+) -> Departure:
     await _take_up(agent)
-    _listen_to_signals(agent, settings.shutdown_grace_s)
+    ending = MachineEnding(agent, signalled_by, remembered)
+    _listen_to_signals(agent, settings, ending)
     loops = [
         asyncio.create_task(stream_loop(agent, None if settings.persistent else GIVE_UP_CONNECTING_S)),
         asyncio.create_task(heartbeat_loop(agent)),
@@ -311,6 +334,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
         asyncio.create_task(_tidy_loop(agent, settings.keep)),
         asyncio.create_task(_finishing_loop(agent)),
         asyncio.create_task(_leave_loop(agent, settings)),
+        asyncio.create_task(watch_for_end(settings.notices, remembered, ending.cloud_says)),
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))
@@ -359,32 +383,12 @@ async def _deliver_once_known(agent: Agent) -> None:
     await agent.delivery.run()
 
 
-def release_grace_s(shutdown_grace_s: float) -> float:
-    """Returns 0 where there is too little time to save anything: the job goes on elsewhere the sooner."""
-    grace_s = shutdown_grace_s * STOP_SHARE
-    return grace_s if grace_s >= SAVE_FIRST_GRACE_S else 0.0
-
-
-def _listen_to_signals(agent: Agent, grace_s: float) -> None:
+def _listen_to_signals(agent: Agent, settings: WorkerSettings, ending: MachineEnding) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: _terminate(agent, grace_s))
+        loop.add_signal_handler(number, ending.signalled, number, settings.shutdown_grace_s)
+    loop.add_signal_handler(signal.SIGUSR1, ending.signalled, signal.SIGUSR1, settings.end_notice_s)
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload_token(agent))
-
-
-def _terminate(agent: Agent, grace_s: float) -> None:
-    """Gives everything back and leaves; what cannot be delivered in time, or at a second signal, waits on the disk."""
-    if agent.inbox.leaving:
-        agent.depart(Departure("the worker was asked to stop twice"))
-        return
-    agent.perform(agent.inbox.terminated("the worker was asked to stop"))
-    left_behind = Departure(
-        "the orchestrator could not be told in time; the reports are kept for the next start"
-    )
-    loop = asyncio.get_running_loop()
-    upload_within_s = grace_s * UPLOAD_SHARE if release_grace_s(grace_s) else 0.0
-    loop.call_later(upload_within_s, agent.attempts.senders.hurry)
-    loop.call_later(grace_s, agent.depart, left_behind)
 
 
 def _reload_token(agent: Agent) -> None:
@@ -420,7 +424,7 @@ async def _leave_loop(agent: Agent, settings: WorkerSettings) -> None:
         await asyncio.sleep(left_s)
         left_s = agent.answered_at + settings.leave_after_s - boottime()
     log.error("no orchestrator has answered for %g s: the worker leaves", settings.leave_after_s)
-    _terminate(agent, settings.shutdown_grace_s)
+    terminate(agent, settings.shutdown_grace_s)
 
 
 async def _tidy_loop(agent: Agent, limits: KeepLimits) -> None:

@@ -16,6 +16,7 @@ class EventType(StrEnum):
     WORKER_LOST = "worker.lost"
     WORKER_DRAINED = "worker.drained"
     WORKER_RESUMED = "worker.resumed"
+    WORKER_INTERRUPTED = "worker.interrupted"
     WORKER_SET_ASIDE = "worker.set_aside"
     WORKER_IN_USE_AGAIN = "worker.in_use_again"
     WORKER_LABELS_SET = "worker.labels_set"

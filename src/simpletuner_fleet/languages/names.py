@@ -92,6 +92,14 @@ MACHINE_ENDS = {
 }
 """By the reason that a machine has in `core.provisioning`."""
 
+MACHINE_USES = {
+    "idle": N_("Costs money and is idle"),
+    "not_joined": N_("Costs money and has not joined"),
+    "silent": N_("Costs money and is not heard"),
+    "not_gone": N_("Costs money and is not gone yet"),
+}
+"""By what `core.provisioning.useless` says of a machine that costs and does nothing."""
+
 EVENTS = {
     "approval_rule.deleted": N_("Approval rule deleted"),
     "approval_rule.set": N_("Approval rule set"),
@@ -193,6 +201,7 @@ EVENTS = {
     "worker.disconnected": N_("Worker disconnected"),
     "worker.drained": N_("Worker set to drain"),
     "worker.in_use_again": N_("Worker in use again"),
+    "worker.interrupted": N_("Machine about to be taken away"),
     "worker.price_set": N_("Worker price set"),
     "worker.labels_set": N_("Labels changed"),
     "worker.lost": N_("Worker lost"),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from simpletuner_fleet.core.bounds import Count, FreeText, Moment, Name, Path, Reading, Whole
+from simpletuner_fleet.core.bounds import Count, FreeText, Moment, Name, Path, Reading, Seconds, Whole
 from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.core.jobs.job import EndReason, OnPartition, OnTimeLimit
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
@@ -251,6 +251,15 @@ class GpuSample(Struct, kw_only=True):
 LEAVING = "leaving"
 
 
+class EndNotice(Struct, kw_only=True):
+    """The worker's machine is about to be taken away."""
+
+    source: FreeText
+    """Who has said so: aws, gcp, azure, kubernetes, slurm, runpod, vast."""
+    in_s: Seconds
+    """From now: clocks differ."""
+
+
 class Heartbeat(Struct, kw_only=True):
     worker_id: Name | None = None
     status: FreeText | None = None
@@ -260,6 +269,7 @@ class Heartbeat(Struct, kw_only=True):
     data: DataHeld | None = None
     """None: as told before."""
     incarnation: Name = ""
+    notice: EndNotice | None = None
     audit_head: AuditHead | None = None
     current_job_id: Name | None = None
 

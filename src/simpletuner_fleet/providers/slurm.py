@@ -28,6 +28,8 @@ COMMAND_TIMEOUT_S = 20.0
 KILL_AFTER_S = 60.0
 """A worker that was asked to stop gives its job back before that."""
 NOTICE_S = 120
+NOTICE_USED = 0.9
+"""Of that time a worker counts on so much: Slurm looks at its clock from time to time only."""
 PASSED_ON = "PATH,HOME,USER,LANG"
 """Of the server's environment: whatever else a worker needs is in its script."""
 OPTIONS = ("account", "partition", "qos", "constraint", "gres", "time", "mem")
@@ -42,6 +44,7 @@ umask 077
 work="${{SLURM_TMPDIR:-${{TMPDIR:-/tmp}}}}/{name}"
 {command} worker --work-dir "$work" &
 worker=$!
+trap 'kill -USR1 $worker' USR1
 trap 'trap "" TERM; kill -TERM $worker' TERM
 wait $worker
 status=$?
@@ -85,8 +88,9 @@ class SlurmProvider:
         return [self._offer]
 
     async def create(self, order: MachineOrder) -> CreatedMachine:
+        notice = {"SIMPLETUNER_END_NOTICE": f"{self._notice_s * NOTICE_USED:g}"}
         exports = "\n".join(
-            f"export {name}={shlex.quote(value)}" for name, value in order.environment.items()
+            f"export {name}={shlex.quote(value)}" for name, value in {**order.environment, **notice}.items()
         )
         script = SCRIPT.format(exports=exports, name=order.name, command=self._command)
         printed = await self._say(
@@ -94,7 +98,7 @@ class SlurmProvider:
             *self._options,
             *("--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", f"--export={PASSED_ON}"),
             f"--job-name={order.name}",
-            f"--signal=B:TERM@{self._notice_s}",
+            f"--signal=B:USR1@{self._notice_s}",
             f"--output={Path(self._logs) / '%j.log' if self._logs else '/dev/null'}",
             script=script,
         )

@@ -13,15 +13,19 @@ from simpletuner_fleet.core.placement.matching import gpus_left_idle, in_service
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.provisioning.waiting import machine_text
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
 from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 from simpletuner_fleet.queries.explainer import WaitingReasons
 from simpletuner_fleet.queries.free_now import machines_of
+from simpletuner_fleet.queries.machine_use import useless_machines
 
 DAY_S = 86_400.0
 MOST_FINISHING = 500
 SHOWN_OF_EACH = 5
+MACHINES_USELESS = "machines_useless"
+"""The kind of need that even a fleet without a worker may have: a machine that never joined costs, too."""
 
 
 class Need(Struct, frozen=True, kw_only=True):
@@ -93,6 +97,15 @@ def worker_needs(roster: Roster) -> WorkerNeeds:
         idle=_of_workers("gpus_idle", idle),
         tokens=sorted(workers, key=_token_created_at),
     )
+
+
+def of_machines(view: View, now: float) -> list[Need]:
+    """Returns those that cost and do nothing, the dearest first."""
+    machines = view.machines_since(float("inf"))
+    idlers = useless_machines(view, machines, now)
+    dearest = sorted((one for one in machines if one.id in idlers), key=lambda one: (-one.price, one.id))
+    named = tuple((one.id, f"{one.pool}: {machine_text(one)}") for one in dearest[:SHOWN_OF_EACH])
+    return [Need(kind=MACHINES_USELESS, count=len(dearest), named=named)] if dearest else []
 
 
 def of_jobs(view: View, reasons: WaitingReasons, owner: str | None, now: float) -> list[Need]:

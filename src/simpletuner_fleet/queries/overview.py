@@ -41,9 +41,12 @@ class Overview(Struct, frozen=True, kw_only=True):
     mine: Mine
 
 
-async def look(fleet: Fleet, owner: str | None, *, machines: bool = True, line: bool = True) -> Overview:
+async def look(
+    fleet: Fleet, owner: str | None, *, machines: bool = True, line: bool = True, hired: bool = False
+) -> Overview:
     """Reads everything the front page shows; `owner` narrows what is called mine, None means everybody's.
 
+    With `hired` it is told which machines of pools cost and do nothing.
     Without `machines` nothing is said of what those who look after them have to do; without `line`, of the whole queue.
     """
     now, policy, standing = fleet.clock.now(), fleet.policy, fleet.standing()
@@ -54,6 +57,7 @@ async def look(fleet: Fleet, owner: str | None, *, machines: bool = True, line: 
         return Overview(
             free=free_now(roster, standing),
             needs=[
+                *(attention.of_machines(view, now) if hired else ()),
                 *(attention.of_fleet(view, roster, standing, policy, now) if machines else ()),
                 *attention.of_jobs(view, own, owner, now),
                 *attention.of_notifications(view, owner, now),

@@ -198,6 +198,10 @@ def one_of(raw: str, allowed: tuple[str, ...]) -> str:
     return raw.strip()
 
 
+def interruption_notices(raw: str) -> str:
+    return one_of(raw, ("auto", "off", "aws", "gcp", "azure"))
+
+
 def isolation(raw: str) -> str:
     return one_of(raw, ("auto", "required", "user", "sandbox", "none"))
 

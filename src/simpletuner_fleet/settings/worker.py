@@ -187,6 +187,24 @@ WORKER = (
         metavar="TIME",
     ),
     Setting(
+        "interruption_notices",
+        values.interruption_notices,
+        "Whom to ask whether this machine is taken away: aws, gcp, azure, nobody (off), or by its firmware (auto)",
+        flags=("--interruption-notices",),
+        env="SIMPLETUNER_INTERRUPTION_NOTICES",
+        default="auto",
+        metavar="WHOM",
+    ),
+    Setting(
+        "end_notice",
+        values.seconds,
+        "From SIGUSR1, which says that this machine is taken away, until it is gone (default: 2m)",
+        flags=("--end-notice",),
+        env="SIMPLETUNER_END_NOTICE",
+        default=120.0,
+        metavar="TIME",
+    ),
+    Setting(
         "leave_after",
         values.seconds,
         "Leave once no orchestrator has answered for so long; what runs is saved and stopped (default: stay for ever)",
@@ -231,6 +249,13 @@ WORKER = (
         metavar="GB",
     ),
     LOG_FORMAT,
+    Setting(
+        "metadata_url",
+        values.url,
+        "Where the cloud's metadata service answers, where that is not the usual address",
+        env="SIMPLETUNER_METADATA_URL",
+        default="http://169.254.169.254",
+    ),
     Setting(
         "gpu_inventory",
         values.text,

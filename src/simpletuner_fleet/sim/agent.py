@@ -25,6 +25,7 @@ from simpletuner_fleet.protocol.messages import (
     Accept,
     Accepted,
     Drain,
+    EndNotice,
     Goodbye,
     Heartbeat,
     HeartbeatAnswer,
@@ -232,6 +233,13 @@ class SimulatedAgent:
             self.world.counts["agent gives up a silent stream"] += 1
             self._close_stream()
             self._connect()
+        self.beat_once()
+
+    def notice(self) -> EndNotice | None:
+        """What it has to say of its machine's end."""
+        return None
+
+    def beat_once(self) -> None:
         if not self.registered:
             return
         token, sent_at = self.machine.token, self.world.now
@@ -239,6 +247,7 @@ class SimulatedAgent:
             status=self.inbox.status,
             attempts=self.inbox.held_attempts(self.machine.paused()),
             incarnation=self.incarnation,
+            notice=self.notice(),
         )
         named = set(self.inbox.held)
         self._call(

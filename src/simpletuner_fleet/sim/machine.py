@@ -87,6 +87,8 @@ class SimulatedMachine:
         """Its disk is full, or half of its package is missing: it can start nothing."""
         self.retired = False
         """An ephemeral machine that has done its work is gone for good."""
+        self.told_end: float | None = None
+        """When it is to be taken away, as its agent wrote down."""
         self._agents_made = 0
 
     def boot(self) -> None:

@@ -20,7 +20,7 @@ from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind, sentence
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
-from tests.core.builders import NOW, a_gpu, a_job, a_worker
+from tests.core.builders import ENDS, NOW, a_gpu, a_job, a_worker
 
 A_QUOTA = {"quota": "q_1", "kind": "gpus", "whose": "team vision", "used": 8, "ceiling": 8.0}
 BUSY = Occupancy(1, frozenset({"GPU-w_1-0"}))
@@ -52,6 +52,7 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.CONNECTING, registered_at=NOW))),
     (Code.NO_WORKERS, asked(REMOTE, a_worker(connection=Connection.CONNECTING))),
     (Code.ALL_MATCHING_DRAINING, asked(REMOTE, a_worker(admin=AdminState.DRAINING))),
+    (Code.ALL_MATCHING_INTERRUPTED, asked(REMOTE, a_worker(interruption=ENDS))),
     (
         Code.ALL_MATCHING_RECONNECTING,
         asked(REMOTE, a_worker(connection=Connection.RECONNECTING, offline_since=NOW)),

@@ -21,7 +21,7 @@ from simpletuner_fleet.core.placement.matching import (
 )
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
-from tests.core.builders import a_gpu, a_worker
+from tests.core.builders import ENDS, a_gpu, a_worker
 
 HARD = Requirements(
     target=Target.WORKER,
@@ -47,6 +47,7 @@ FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.OFFLINE, {"connection": Connection.OFFLINE}),
     (Refusal.RECONNECTING, {"connection": Connection.RECONNECTING}),
     (Refusal.DRAINING, {"admin": AdminState.DRAINING}),
+    (Refusal.INTERRUPTED, {"interruption": ENDS}),
     (Refusal.SET_ASIDE, {"start_trouble": StartTrouble(closed_until=1.0)}),
     (Refusal.BUSY, {"max_jobs": 0}),
 ]
@@ -76,7 +77,8 @@ def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
         *("NOT_REMOTE", "NOT_LOCAL", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
         *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "NOT_GRANTED"),
-        *("OFFLINE", "RECONNECTING", "DRAINING", "SET_ASIDE", "UNUSABLE", "HELD_ELSEWHERE", "BUSY"),
+        *("OFFLINE", "RECONNECTING", "DRAINING", "INTERRUPTED", "SET_ASIDE", "UNUSABLE"),
+        *("HELD_ELSEWHERE", "BUSY"),
     ]
     assert STEPS[:10] == tuple(step for step in STEPS if step in NEVER)
 

@@ -134,13 +134,28 @@ async def test_a_machine_shows_its_phase_cost_and_log_live_and_is_ended(
     row = page.get_by_role("row", name=re.compile("2 x A100 80 GB"))
     await expect(row).to_contain_text("Booting")
     await expect(row).to_contain_text("2.50 USD")
-    await row.get_by_role("link", name="2 x A100 80 GB").click()
+    await expect(row).to_contain_text("Costs money and has not joined")
+    await visit(page, "/")
+    needs = page.get_by_role("region", name="Needs attention")
+    await expect(needs).to_contain_text("1 machine costs money and does nothing")
+    await needs.get_by_role("link", name="demo: 2 x A100 80 GB").click()
     await expect(page.get_by_role("region", name="Boot log")).to_contain_text("waiting for the network")
     await axe(page)
     await page.get_by_role("button", name="Destroy now").click()
     await page.get_by_role("dialog").get_by_role("button", name="Destroy now").click()
     await expect(page.locator("#machine-phase")).to_contain_text("Being destroyed")
     await expect(page.locator("#machine-phase")).to_contain_text("Somebody ended it")
+
+
+async def test_a_worker_whose_machine_is_taken_away_says_so_live(stage: Stage, page_as: Pages) -> None:
+    machine = await stage.machine()
+    page = await page_as(stage, "admin")
+    await visit(page, f"/admin/workers/{machine.id}")
+    note = page.get_by_text("Its machine is about to be taken away", exact=True)
+    await expect(note).to_have_count(0)
+    await machine.heartbeat(status="leaving", notice={"source": "gcp", "in_s": 25.0})
+    await expect(note.first).to_be_visible()
+    await expect(page.locator("#draining")).to_contain_text("gcp")
 
 
 async def test_a_viewer_looks_and_changes_nothing(providing: Stage, page_as: Pages) -> None:

@@ -8,6 +8,7 @@ from simpletuner_fleet.protocol.messages import ReportStatus, StatusReport
 
 GIVEN_BACK = {
     EndReason.PREEMPTED: "the worker was asked to stop",
+    EndReason.INTERRUPTED: "its machine is being taken away",
     EndReason.DRAINED: "the worker was drained",
     EndReason.TIME_LIMIT: "the time limit was reached",
 }

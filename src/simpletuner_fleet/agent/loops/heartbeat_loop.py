@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 async def heartbeat_loop(agent: Agent) -> None:
     await agent.connected.wait()
     while True:
-        await asyncio.sleep(agent.heartbeat_interval_s)
+        await asyncio.sleep(agent.beats_every_s)
         await heartbeat_once(agent)
 
 

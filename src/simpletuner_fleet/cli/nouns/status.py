@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from simpletuner_fleet.cli.frame.command_name import as_called
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.jobs import job_text
+from simpletuner_fleet.cli.nouns.machines.pools import MACHINES, useless_sentence
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.languages import _, ngettext
@@ -16,6 +18,8 @@ from simpletuner_fleet.languages import _, ngettext
 WORKER_STATES = ("idle", "busy", "draining", "connecting", "offline")
 SHOWN_JOBS = 10
 MOST_WAITING = 200
+NOT_FOR_US = ("forbidden", "not_found")
+"""A token without the right to see it, or a server that is older than what is asked for."""
 
 
 def status(args: argparse.Namespace) -> int:
@@ -26,10 +30,13 @@ def status(args: argparse.Namespace) -> int:
         workers = _if_allowed(lambda: lookup.workers(api))
         running = lookup.pages(api, {"status": ["running", "dispatched", "cancelling"]}, 100)
         waiting = lookup.pages(api, {"status": ["queued", "blocked"]}, MOST_WAITING)
+        machines = _if_allowed(lambda: api.items(MACHINES, "machines", lookup=True)) or []
         if out.for_programs:
             out.item(_document(api, ready, who, workers, running, waiting), ())
         else:
             _print(out, api, who, workers, running, waiting)
+            if useless := useless_sentence(machines):
+                print(as_called(useless))
     return ExitCode.OK
 
 
@@ -96,6 +103,6 @@ def _if_allowed(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except CliError as error:
-        if error.trouble.code == "forbidden":
+        if error.trouble.code in NOT_FOR_US:
             return None
         raise

@@ -56,6 +56,8 @@ DETAIL = (
     field("drain_deadline", "STOPS ITS JOBS AT"),
     field("set_aside_until", "SET ASIDE UNTIL"),
     field("set_aside_reason", "COULD NOT START"),
+    field("interrupted_by", "TAKEN AWAY BY"),
+    field("ends_at", "MACHINE ENDS AT"),
 )
 MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connection_command", "START IT WITH"))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from simpletuner_fleet.agent.agent import Departure
 from simpletuner_fleet.agent.attempts.retention import KeepLimits
 from simpletuner_fleet.agent.checking import check_worker
+from simpletuner_fleet.agent.interruptions.watching import NoticeSettings
 from simpletuner_fleet.agent.isolation.cgroups import JobLimits
 from simpletuner_fleet.agent.isolation.places import JobPath
 from simpletuner_fleet.agent.program import (
@@ -53,6 +54,8 @@ def run_worker(args: argparse.Namespace) -> int:
         data_cache_gb=args.data_cache_gb,
         leave_after_s=args.leave_after,
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
+        end_notice_s=args.end_notice,
+        notices=NoticeSettings(watch=args.interruption_notices, metadata_url=args.metadata_url),
         max_log_mb=args.max_log_mb,
         keep=KeepLimits(attempts=args.keep_attempts, days=args.keep_attempts_days, free_gb=args.keep_free_gb),
         restarted_within_s=args.restarted_within,
@@ -67,6 +70,8 @@ def run_worker(args: argparse.Namespace) -> int:
             asyncio.run(check_worker(settings, dict(os.environ), lambda line: print(line, flush=True)))
             return 0
         departure = asyncio.run(run_agent(settings, dict(os.environ)))
+        while departure.may_return and departure.code is None and settings.persistent:
+            departure = asyncio.run(run_agent(settings, dict(os.environ)))
     except TrustError as error:
         return _tell(troubles.Trouble(error.what, error.why, (error.next,), error.code, troubles.TLS))
     except InvalidToken as error:

@@ -58,6 +58,10 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     set_aside_until: str | None
     """It could not start what it was given: until when it is offered nothing; null: it is well, or tried again."""
     set_aside_reason: str | None
+    interrupted_by: str | None
+    """Who has said that its machine is about to be taken away; null: nobody."""
+    ends_at: str | None
+    """When it may be gone then."""
     attempts: list[HeldView]
     trainers: list[str]
     datasets: list[str]

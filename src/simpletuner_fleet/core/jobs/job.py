@@ -189,6 +189,8 @@ class Job(Struct, frozen=True, kw_only=True):
     losses: int = 0
     failures: int = 0
     lost_workers: tuple[str, ...] = ()
+    interruptions: int = 0
+    """How often its machine was taken away while it ran there."""
     refused_by: tuple[str, ...] = ()
     """Starts of workers that do not grant a path which the job names; see `placement.matching.refusal_of`."""
     attempt_id: str | None = None
@@ -259,7 +261,9 @@ class EndReason(StrEnum):
     DRAINED = "drained"
     TIME_LIMIT = "time_limit"
     PREEMPTED = "preempted"
-    """Its worker was told to leave: a shutdown, a spot notice."""
+    """Its worker was told to leave: a shutdown."""
+    INTERRUPTED = "interrupted"
+    """Its machine was about to be taken away, or was."""
     STALE = "stale"
     """The job has moved on: nobody wants to hear of this attempt any more."""
     STOPPED = "stopped"
@@ -283,6 +287,7 @@ GIVE_BACK_REASONS = (
     EndReason.DRAINED,
     EndReason.TIME_LIMIT,
     EndReason.PREEMPTED,
+    EndReason.INTERRUPTED,
     EndReason.CUT_OFF,
     EndReason.RESUME_FAILED,
 )

@@ -25,6 +25,7 @@ from simpletuner_fleet.core.jobs.job import (
     RESULTS_MISSING,
     Attempt,
     AttemptState,
+    EndReason,
     Hold,
     Job,
     JobInput,
@@ -42,6 +43,8 @@ from simpletuner_fleet.core.training.checkpoint import ResumePoint
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 
 NOT_ACCEPTED = "the worker did not accept the offer in time"
+INTERRUPTIONS_UNCHARGED = 10
+"""So often a machine may be taken away without a word from a job that has stored nothing new: then it may be its fault."""
 
 
 def offer(
@@ -227,10 +230,13 @@ def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) 
     return follow(charged, ended, verdict, error, now=now)
 
 
-def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) -> Decision:
+def lost(
+    job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float, taken_away: bool = False
+) -> Decision:
     """The worker is gone and its trainer with it. An offer it never took charges nothing.
 
     A training that has ended well is not done again: it is complete, and says that what it made is missing.
+    `taken_away`: its machine is one that goes at any time. That is no fault of the job, as long as it comes forward.
     """
     must_be_current(job, attempt)
     if is_finishing(job):
@@ -240,6 +246,8 @@ def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) ->
     ended = ended_as(attempt, Outcome.LOST, now, error=why)
     if job.state is JobState.CANCELLING:
         return cancelled_now(job, ended, now=now)
+    if taken_away and (attempt.saved_something or job.interruptions < INTERRUPTIONS_UNCHARGED):
+        return _taken_away(job, ended, why)
     charged = replace(
         job,
         losses=job.losses + 1,
@@ -254,6 +262,20 @@ def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) ->
         why=why,
     )
     return follow(charged, ended, retry.after_charge(charged, policy, now), why, now=now, before=(event,))
+
+
+def _taken_away(job: Job, ended: Attempt, why: str) -> Decision:
+    event = job_event(
+        EventType.JOB_LOST,
+        job,
+        worker_id=ended.worker_id,
+        attempt=ended.number,
+        epoch=ended.epoch,
+        why=why,
+        reason=EndReason.INTERRUPTED,
+    )
+    waiting = replace(job, interruptions=job.interruptions + 1)
+    return requeued(waiting, replace(ended, reason=EndReason.INTERRUPTED), None, why, (event,))
 
 
 def results_arrived(job: Job, attempt: Attempt) -> Decision:
@@ -273,7 +295,10 @@ def results_arrived(job: Job, attempt: Attempt) -> Decision:
 
 def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
     """The worker thought lost is back and its trainer never stopped: the same attempt goes on, uncharged."""
-    running = replace(attempt, state=AttemptState.RUNNING, outcome=None, ended_at=None, error=None)
+    uncharged = attempt.reason == EndReason.INTERRUPTED
+    running = replace(
+        attempt, state=AttemptState.RUNNING, outcome=None, ended_at=None, error=None, reason=None
+    )
     resumed = replace(
         job,
         state=next_state(job.state, JobInput.READOPT),
@@ -282,8 +307,9 @@ def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
         attempt_id=attempt.id,
         worker_id=attempt.worker_id,
         gpus=attempt.gpus,
-        losses=job.losses - 1,
-        lost_workers=_without_last(attempt.worker_id, job.lost_workers),
+        losses=job.losses if uncharged else job.losses - 1,
+        interruptions=job.interruptions - 1 if uncharged else job.interruptions,
+        lost_workers=job.lost_workers if uncharged else _without_last(attempt.worker_id, job.lost_workers),
         error=None,
     )
     event = job_event(

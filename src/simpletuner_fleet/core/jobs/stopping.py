@@ -47,7 +47,7 @@ def released(
     reason: str = "",
     nothing_to_go_on_from: bool = False,
 ) -> Decision:
-    """The worker gives the job back on purpose: a shutdown, a spot notice, a drain. It charges nothing.
+    """The worker gives the job back on purpose: a shutdown, a machine taken away, a drain. It charges nothing.
 
     But for a time limit that was used up without a step forward: a job that asks to go on would do so for ever. An offer
     given back before it was accepted is withdrawn, whatever reason the worker names: nothing of the job has run.
@@ -64,6 +64,8 @@ def released(
     if nothing_to_go_on_from and job.state is not JobState.CANCELLING:
         return follow(job, ended, GiveUp(EndReason.RESUME_FAILED, why or UNREACHABLE), why, now=now)
     waiting = replace(job, rank=max(job.rank, rank(now, job.priority, policy))) if out_of_time else job
+    if reason == EndReason.INTERRUPTED:
+        waiting = replace(job, interruptions=job.interruptions + 1)
     return _waits_again(waiting, ended, why, now=now)
 
 

@@ -34,7 +34,9 @@ from simpletuner_fleet.core.workers.worker import Connection, Worker
 MAX_WORKERS_TOLD = 50
 MAX_IN_A_SENTENCE = 3
 
-NOT_AT_WORK = frozenset({Refusal.OFFLINE, Refusal.RECONNECTING, Refusal.DRAINING, Refusal.SET_ASIDE})
+NOT_AT_WORK = frozenset(
+    {Refusal.OFFLINE, Refusal.RECONNECTING, Refusal.DRAINING, Refusal.INTERRUPTED, Refusal.SET_ASIDE}
+)
 WRONG_PLACE = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL})
 
 

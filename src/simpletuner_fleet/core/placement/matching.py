@@ -28,6 +28,7 @@ class Refusal(StrEnum):
     OFFLINE = N_("is not connected")
     RECONNECTING = N_("lost its connection and is expected back")
     DRAINING = N_("is draining")
+    INTERRUPTED = N_("runs on a machine that is about to be taken away")
     SET_ASIDE = N_("failed to start its last jobs and is set aside for a while")
     UNUSABLE = N_("has GPUs that are unhealthy or in use by another program")
     HELD_ELSEWHERE = N_("has GPUs that another worker on the same machine is using")
@@ -131,7 +132,12 @@ _CONNECTED, _ACTIVE = Connection.CONNECTED, AdminState.ACTIVE
 
 def in_service(worker: Worker) -> bool:
     """Whether the worker takes jobs once it has room."""
-    return worker.connection is _CONNECTED and worker.admin is _ACTIVE and not worker.takes_a_pause
+    return (
+        worker.connection is _CONNECTED
+        and worker.admin is _ACTIVE
+        and not worker.takes_a_pause
+        and worker.interruption is None
+    )
 
 
 def is_open(worker: Worker, occupancy: Occupancy) -> bool:
@@ -160,6 +166,18 @@ def _usable(worker: Worker, requires: Requirements, pool: Pool | None) -> list[G
     return fitting if pool is None else [gpu for gpu in fitting if pool.holds_gpu(gpu.name)]
 
 
+def _why_not_in_service(worker: Worker) -> Refusal | None:
+    if worker.connection is Connection.RECONNECTING:
+        return Refusal.RECONNECTING
+    if worker.connection is not Connection.CONNECTED:
+        return Refusal.OFFLINE
+    if worker.admin is AdminState.DRAINING:
+        return Refusal.DRAINING
+    if worker.interruption is not None:
+        return Refusal.INTERRUPTED
+    return Refusal.SET_ASIDE if worker.takes_a_pause else None
+
+
 def why_not_now(
     worker: Worker,
     occupancy: Occupancy,
@@ -172,14 +190,9 @@ def why_not_now(
         return never
     if has_refused(worker, refused_by):
         return Refusal.NOT_GRANTED
-    if worker.connection is Connection.RECONNECTING:
-        return Refusal.RECONNECTING
-    if worker.connection is not Connection.CONNECTED:
-        return Refusal.OFFLINE
-    if worker.admin is AdminState.DRAINING:
-        return Refusal.DRAINING
-    if worker.takes_a_pause:
-        return Refusal.SET_ASIDE
+    away = _why_not_in_service(worker)
+    if away:
+        return away
     if len(_usable(worker, requires, pool)) < requires.gpus:
         return Refusal.UNUSABLE
     if not is_open(worker, occupancy):

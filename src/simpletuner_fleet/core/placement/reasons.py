@@ -26,6 +26,7 @@ class Code(StrEnum):
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
     ALL_MATCHING_RECONNECTING = "ALL_MATCHING_RECONNECTING"
     ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
+    ALL_MATCHING_INTERRUPTED = "ALL_MATCHING_INTERRUPTED"
     ALL_MATCHING_SET_ASIDE = "ALL_MATCHING_SET_ASIDE"
     ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
     BEHIND_OTHERS = "BEHIND_OTHERS"
@@ -221,6 +222,18 @@ REASONS: dict[str, Reason] = {
             refusals=(Refusal.DRAINING,),
             fixes=(N_("Put a draining worker back to work: simpletuner workers resume NAME"),),
             advice=(N_("put one back to work:  simpletuner workers resume NAME"), _SEE_STATUS),
+        ),
+        Reason(
+            code=Code.ALL_MATCHING_INTERRUPTED,
+            kind=Kind.ADMIN,
+            sentence=N_("all matching workers run on machines that are about to be taken away"),
+            label=N_("matching machines are being taken away"),
+            refusals=(Refusal.INTERRUPTED,),
+            fixes=(N_("Start another matching worker, or let a pool bring one: simpletuner pools list"),),
+            advice=(
+                N_("start another worker, or let a pool bring one:  simpletuner pools list"),
+                _SEE_STATUS,
+            ),
         ),
         Reason(
             code=Code.ALL_MATCHING_SET_ASIDE,

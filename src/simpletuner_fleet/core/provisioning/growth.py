@@ -167,7 +167,7 @@ def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room]
         if isinstance(offer, NoMachine):
             refusals.append((market, offer))
             continue
-        key = (*preference_of(market.pool, offer), market.pool.name)
+        key = (*preference_of(market.pool, offer, job.interruptions), market.pool.name)
         if best is None or key < best[0]:
             best = (key, market, offer)
     if best is None:
@@ -203,7 +203,7 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
             for offer in market.look.offers
             if is_eligible(pool, offer) and fits(expected_worker(pool, offer), job.requires, fleet.team_pools)
         ),
-        key=lambda offer: preference_of(pool, offer),
+        key=lambda offer: preference_of(pool, offer, job.interruptions),
     )
     if not fitting:
         return NoMachine(

@@ -111,6 +111,15 @@ def is_eligible(pool: MachinePool, offer: MachineOffer) -> bool:
     return not request.kinds or any(fnmatchcase(name, kind.casefold()) for kind in request.kinds)
 
 
-def preference_of(pool: MachinePool, offer: MachineOffer) -> tuple[bool, int, int, str]:
-    """Smaller is better: where spot goes first it does; then the cheapest, then the smallest."""
-    return (pool.request.market == "spot_first" and not offer.spot, offer.hourly_micros, offer.gpus, offer.id)
+def preference_of(
+    pool: MachinePool, offer: MachineOffer, interruptions: int = 0
+) -> tuple[bool, int, int, str]:
+    """Smaller is better: where spot goes first it does; then the cheapest, then the smallest.
+
+    A job whose machines were taken away too often goes on where that does not happen, if such a machine can be had.
+    """
+    request = pool.request
+    if request.market != "spot_first":
+        return (False, offer.hourly_micros, offer.gpus, offer.id)
+    had_enough = interruptions >= request.spot_tries
+    return (offer.spot if had_enough else not offer.spot, offer.hourly_micros, offer.gpus, offer.id)

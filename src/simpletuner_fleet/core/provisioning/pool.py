@@ -51,6 +51,8 @@ class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_daily_micros: Count | None = None
     max_monthly_micros: Count | None = None
     market: Market = "on_demand"
+    spot_tries: Count = 2
+    """With `spot_first`: a job whose machines were taken away so often is brought one on demand."""
     over_budget: OverBudget = "stop"
     """What becomes of running jobs at the ceiling of a day or month: saved and stopped in time, or let finish."""
     idle_s: Seconds = 600.0
@@ -105,6 +107,7 @@ def check_pool(name: str, request: PoolRequest) -> None:
         value = getattr(request, field)
         if value is not None:
             _within(value, 0, MAX_MICROS, field)
+    _within(request.spot_tries, 0, 100, "spot_tries")
     _within(request.idle_s, 0, MAX_TIME_S, "idle_s")
     _within(request.boot_s, 10, MAX_TIME_S, "boot_s")
     _within(request.data_gb, 0, 1e6, "data_gb")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
     ON_ITS_WAY,
@@ -21,6 +22,7 @@ from simpletuner_fleet.core.provisioning.machine import (
 )
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderLook
 from simpletuner_fleet.core.provisioning.pool import MachinePool
+from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
 
 HEARD_AGAIN_WITHIN_S = 120.0
 """After a start of the orchestrator nobody is given up before: machines could not reach it, and try again."""
@@ -37,7 +39,23 @@ class WorkerFacts(Struct, frozen=True, kw_only=True):
     idle_since: float
     offline_since: float | None = None
     leaves: bool = False
-    """It takes one job and leaves."""
+    """It has left, and is not expected back: it takes one job only, or its machine was to be taken away."""
+
+
+def facts_of(machine: Machine, worker: Worker, last: Sequence[Attempt], *, busy: bool) -> WorkerFacts:
+    """`last` is the newest attempt that was given to the worker, if there is one."""
+    joined_at = machine.joined_at or machine.created_at
+    ended_at = last[0].ended_at if last else None
+    heard_last = worker.offline_since or worker.registered_at or joined_at
+    connected = worker.connection is Connection.CONNECTED
+    goes = worker.worker_type is WorkerType.EPHEMERAL or worker.interruption is not None
+    return WorkerFacts(
+        connected=connected,
+        busy=busy,
+        idle_since=max(joined_at, ended_at or joined_at),
+        offline_since=None if connected else heard_last,
+        leaves=goes and worker.connection is Connection.OFFLINE,
+    )
 
 
 class Upkeep(Struct, frozen=True, kw_only=True):

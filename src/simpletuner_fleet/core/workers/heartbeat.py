@@ -11,6 +11,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, AttemptState
 from simpletuner_fleet.core.jobs.reconcile import Held, is_in_doubt
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.gpu_health import Health, with_health
+from simpletuner_fleet.core.workers.interruption import noticed
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 
 
@@ -26,6 +27,9 @@ class HeartbeatFacts(Struct, frozen=True, kw_only=True):
     """By GPU."""
     cache: Mapping[str, Any] = {}
     """Fields of the worker that describe its data cache; none where it says nothing new."""
+    ends: str = ""
+    """Who has told it that its machine is about to be taken away; empty: nobody."""
+    ends_in_s: float = 0.0
 
 
 class HeartbeatDecision(Struct, frozen=True, kw_only=True):
@@ -39,6 +43,8 @@ class HeartbeatDecision(Struct, frozen=True, kw_only=True):
     """Attempts that it should run and does not."""
     in_doubt: tuple[Attempt, ...] = ()
     """Attempts that it runs without a lease after a restore; they are among the strays."""
+    interrupted: bool = False
+    """That its machine ends is news."""
     reachable: bool | None = None
     """Whether offers reach it from now on; None: as before."""
 
@@ -66,22 +72,27 @@ def decide_heartbeat(
     # An older agent has no name for its process: a late copy of its registration cannot be told from a new one.
     late_copy = worker.legacy and reachable and worker.connection is Connection.CONNECTING
     away = offline or late_copy or worker.connection is Connection.RECONNECTING
-    changed = _with_news(worker, live, facts, away)
+    changed = _with_news(worker, live, facts, away, now)
     return HeartbeatDecision(
         worker=changed if changed != worker else None,
         came_back=offline,
         strays=strays,
         lost=_gone_unsaid(worker, live, facts, policy, now),
         in_doubt=in_doubt,
+        interrupted=changed.interruption is not None and worker.interruption is None,
         reachable=_reachable(worker, facts, offline or not expected or bool(strays), reachable),
     )
 
 
-def _with_news(worker: Worker, live: Sequence[Attempt], facts: HeartbeatFacts, away: bool) -> Worker:
+def _with_news(
+    worker: Worker, live: Sequence[Attempt], facts: HeartbeatFacts, away: bool, now: float
+) -> Worker:
     ours = {uuid for attempt in live for uuid in attempt.gpus}
     fields: dict[str, Any] = {"gpus": with_health(worker.gpus, facts.health, ours), **facts.cache}
     if away:
         fields |= {"connection": Connection.CONNECTED, "offline_since": None}
+    if facts.ends:
+        fields["interruption"] = noticed(worker.interruption, facts.ends, facts.ends_in_s, now)
     return replace(worker, **fields)
 
 

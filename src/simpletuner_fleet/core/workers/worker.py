@@ -5,6 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.workers.interruption import Interruption
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 
 
@@ -34,12 +35,14 @@ class WorkerType(StrEnum):
     PERSISTENT = "persistent"
 
 
-def published_status(admin: AdminState, connection: Connection, holds_attempt: bool) -> WorkerStatus:
+def published_status(
+    admin: AdminState, connection: Connection, holds_attempt: bool, interrupted: bool = False
+) -> WorkerStatus:
     if connection is Connection.OFFLINE:
         return WorkerStatus.OFFLINE
     if connection is not Connection.CONNECTED:
         return WorkerStatus.CONNECTING
-    if admin is AdminState.DRAINING:
+    if admin is AdminState.DRAINING or interrupted:
         return WorkerStatus.DRAINING
     return WorkerStatus.BUSY if holds_attempt else WorkerStatus.IDLE
 
@@ -126,6 +129,10 @@ class Worker(Struct, frozen=True, kw_only=True):
     """What an hour of one of its GPUs costs, in millionths of the currency's unit; None: nobody has said so."""
     reported_price_micros: int | None = None
     """The same as the worker says it; what was said of it by others goes before."""
+    interruption: Interruption | None = None
+    """Its machine is about to be taken away: it takes no job. Forgotten when another process registers."""
+    spot: bool = False
+    """Its machine was hired as one that may be taken away at any time."""
     version: int = 0
 
     @property
@@ -175,4 +182,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         return until is not None and until <= now
 
     def status(self, holds_attempt: bool) -> WorkerStatus:
-        return published_status(self.admin, self.connection, holds_attempt)
+        return published_status(self.admin, self.connection, holds_attempt, self.interruption is not None)
+
+    @property
+    def may_be_taken_away(self) -> bool:
+        """Whether it is its machine's nature, and no fault of a job, that it is not heard any more."""
+        return self.spot or self.interruption is not None

@@ -94,6 +94,8 @@ class JobView(Struct, kw_only=True):
     started_at: Time
     finished_at: Time
     losses: int
+    interruptions: int
+    """How often its machine was taken away while it ran there; that charges nothing."""
     failures: int
     retry_of: str | None
     resume_from: str | None
@@ -194,7 +196,7 @@ class AttemptView(Struct, kw_only=True):
     checkpoint_step: int | None
     """The newest step that is safely off the worker."""
     reason: str | None
-    """Why it was given back: drained, time_limit, preempted, cut_off, resume_failed."""
+    """Why it was given back: drained, time_limit, preempted, interrupted, cut_off, resume_failed."""
     stopping: StoppingView | None
     failure_class: str | None
     failure_evidence: str | None

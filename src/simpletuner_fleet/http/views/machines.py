@@ -9,6 +9,7 @@ from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.money import cost, forecast_of_month, spending
 from simpletuner_fleet.core.provisioning.offers import MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
+from simpletuner_fleet.core.provisioning.useless import Useless
 from simpletuner_fleet.core.provisioning.waiting import machine_text
 from simpletuner_fleet.http.edge.routes import rfc3339
 
@@ -62,6 +63,9 @@ class MachineView(Struct, kw_only=True):
     """What the provider said to it."""
     boot_log: str
     """What it printed, where it did not join in time."""
+    useless: str
+    """It costs and does nothing: idle, not_joined, silent, not_gone; empty where it works or costs nothing."""
+    useless_since: str | None
 
 
 class MachinesView(Struct, kw_only=True):
@@ -128,7 +132,7 @@ def pool_view(pool: MachinePool, machines: Sequence[Machine], now: float, curren
     )
 
 
-def machine_view(machine: Machine, now: float, currency: str) -> MachineView:
+def machine_view(machine: Machine, now: float, currency: str, idleness: Useless | None = None) -> MachineView:
     return MachineView(
         id=machine.id,
         pool=machine.pool,
@@ -149,6 +153,8 @@ def machine_view(machine: Machine, now: float, currency: str) -> MachineView:
         why=machine.why,
         detail=machine.detail,
         boot_log=machine.boot_log,
+        useless=idleness.use if idleness else "",
+        useless_since=rfc3339(idleness.since) if idleness else None,
     )
 
 

@@ -64,6 +64,10 @@ class WorkerView(Struct, kw_only=True):
     set_aside_until: str | None
     """It could not start what it was given: until when it is offered nothing; null: it is well, or tried again."""
     set_aside_reason: str | None
+    interrupted_by: str | None
+    """Who has said that its machine is about to be taken away; null: nobody."""
+    ends_at: str | None
+    """When it may be gone then."""
     attempts: list[HeldView]
     trainers: list[str]
     datasets: list[str]
@@ -116,6 +120,8 @@ def worker_view(
         admin_state=worker.admin,
         set_aside_until=_set_aside_until(worker),
         set_aside_reason=worker.start_trouble.why if worker.takes_a_pause and worker.start_trouble else None,
+        interrupted_by=worker.interruption.source if worker.interruption else None,
+        ends_at=rfc3339(worker.interruption.deadline) if worker.interruption else None,
         drain_deadline=rfc3339(plan.deadline) if plan else None,
         drain_checkpoint_first=plan.checkpoint_first if plan else None,
         attempts=[view_of(HeldView, attempt, attempt=attempt.number) for attempt in held],

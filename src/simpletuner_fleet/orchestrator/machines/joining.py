@@ -67,6 +67,7 @@ def _first(transaction: Transaction, machine: Machine, home: str, token: str) ->
         created_at=transaction.now,
         chosen_type=worker_type_of(pool),
         labels=worker_labels(pool),
+        spot=machine.spot,
     )
     transaction.add_worker(worker)
     transaction.record(

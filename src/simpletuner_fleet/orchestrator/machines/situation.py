@@ -7,8 +7,8 @@ from simpletuner_fleet.core.placement.place import NoRoom, place
 from simpletuner_fleet.core.provisioning.growth import Demand, FleetNow
 from simpletuner_fleet.core.provisioning.machine import IN_USE, Machine, MachineState
 from simpletuner_fleet.core.provisioning.pool import MachinePool
-from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts
-from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
+from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, facts_of
+from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.running import running_on
 from simpletuner_fleet.engine.transaction import Transaction
 
@@ -18,26 +18,13 @@ JOBS_CONSIDERED = 256
 
 def worker_facts(transaction: Transaction, machines: Sequence[Machine]) -> dict[str, WorkerFacts]:
     facts: dict[str, WorkerFacts] = {}
+    tx = transaction.tx
     for machine in machines:
-        worker = transaction.tx.worker(machine.worker_id) if machine.state in IN_USE else None
+        worker = tx.worker(machine.worker_id) if machine.state in IN_USE else None
         if worker is not None:
-            facts[worker.id] = _facts_of(transaction, machine, worker)
+            last, busy = tx.attempts_of_worker(worker.id, 1), bool(transaction.live_attempts(worker.id))
+            facts[worker.id] = facts_of(machine, worker, last, busy=busy)
     return facts
-
-
-def _facts_of(transaction: Transaction, machine: Machine, worker: Worker) -> WorkerFacts:
-    last = transaction.tx.attempts_of_worker(worker.id, 1)
-    joined_at = machine.joined_at or machine.created_at
-    ended_at = last[0].ended_at if last else None
-    heard_last = worker.offline_since or worker.registered_at or joined_at
-    connected = worker.connection is Connection.CONNECTED
-    return WorkerFacts(
-        connected=connected,
-        busy=bool(transaction.live_attempts(worker.id)),
-        idle_since=max(joined_at, ended_at or joined_at),
-        offline_since=None if connected else heard_last,
-        leaves=worker.worker_type is WorkerType.EPHEMERAL and worker.connection is Connection.OFFLINE,
-    )
 
 
 def fleet_now(

@@ -133,7 +133,7 @@ def drain_within(
         transaction.save_worker(drained)
         limits = {"timeout_s": timeout_s, "checkpoint_first": checkpoint_first} if plan else {}
         transaction.record(_event(EventType.WORKER_DRAINED, worker, actor, note=shown_note, **limits))
-        _take_offers_back(transaction, worker)
+        take_offers_back(transaction, worker, "the worker is draining")
         _publish(transaction, drained)
     end_drain(transaction, worker_id)
     transaction.wake(worker_id)
@@ -168,16 +168,14 @@ def end_drain(transaction: Transaction, worker_id: str) -> None:
     transaction.wake(worker_id)
 
 
-def _take_offers_back(transaction: Transaction, worker: Worker) -> None:
+def take_offers_back(transaction: Transaction, worker: Worker, why: str) -> None:
     """An agent that accepts nothing explicitly may have begun already: its offers stay."""
     if worker.legacy:
         return
     for attempt in transaction.live_attempts(worker.id):
         if attempt.state is AttemptState.OFFERED:
             job = transaction.job(attempt.job_id)
-            transaction.apply(
-                lifecycle.offer_expired(job, attempt, now=transaction.now, why="the worker is draining")
-            )
+            transaction.apply(lifecycle.offer_expired(job, attempt, now=transaction.now, why=why))
 
 
 async def resume(fleet: Fleet, worker_id: str, actor: Actor) -> Worker:

@@ -29,6 +29,7 @@ from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.orders import orders_for, stale_order
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.workers.administer import take_offers_back
 from simpletuner_fleet.orchestrator.workers.inventory import held_data
 from simpletuner_fleet.orchestrator.workers.losing import give_up
 from simpletuner_fleet.orchestrator.workers.report import gpus_free
@@ -45,6 +46,7 @@ from simpletuner_fleet.protocol.messages import (
 )
 
 IDLE = "idle"
+MAX_SOURCE_CHARS = 32
 WITHOUT_LEASE = "its lease had ended, and what happened since is not in the restored database"
 
 
@@ -178,6 +180,8 @@ def _facts(message: Heartbeat) -> HeartbeatFacts:
         runs_nothing=message.status == IDLE and not message.current_job_id,
         health={one.uuid: Health(one.healthy, one.foreign_memory_gb) for one in message.gpus},
         cache=held_data(message.data) if message.data is not None else {},
+        ends=message.notice.source[:MAX_SOURCE_CHARS] if message.notice else "",
+        ends_in_s=message.notice.in_s if message.notice else 0.0,
     )
 
 
@@ -198,8 +202,20 @@ def _follow_heartbeat(
         take_back(transaction, worker.id, worker.incarnation, decision.strays, visit)
     if decision.worker is not None:
         transaction.save_worker(decision.worker)
+    actor = Actor(worker.id, worker.name)
+    if decision.interrupted and decision.worker and decision.worker.interruption:
+        known = decision.worker.interruption
+        take_offers_back(transaction, worker, "its machine is about to be taken away")
+        transaction.record(
+            _worker_event(
+                EventType.WORKER_INTERRUPTED,
+                worker,
+                actor,
+                source=known.source,
+                in_s=f"{known.deadline - known.noticed_at:.0f}",
+            )
+        )
     if decision.came_back:
-        actor = Actor(worker.id, worker.name)
         transaction.record(_worker_event(EventType.WORKER_CONNECTED, worker, actor))
     if decision.reachable is not None:
         transaction.set_reachable(worker.id, decision.reachable)

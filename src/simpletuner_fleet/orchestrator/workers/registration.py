@@ -200,6 +200,7 @@ def _newcomer(worker: Worker, message: Register, known_process: bool, ip: str, n
         retired=retired,
         # A new process may have been mended; the same one that merely came back was not.
         start_trouble=worker.start_trouble if known_process else None,
+        interruption=worker.interruption if known_process else None,
         home=message.home or worker.home,
         address=ip,
         message_seq=message.seq,

@@ -114,7 +114,8 @@ def worker_problems(worker: Worker, live: list[Attempt], training: list[Attempt]
     if len(held) != len(set(held)):
         problems.append(("S10", f"{worker.id} has given a GPU to two attempts"))
     status = worker.status(bool(live))
-    if status is not published_status(worker.admin, worker.connection, bool(live)):
+    interrupted = worker.interruption is not None
+    if status is not published_status(worker.admin, worker.connection, bool(live), interrupted):
         problems.append(("S15", f"{worker.id} is published as {status}"))
     away = worker.connection in (Connection.OFFLINE, Connection.RECONNECTING)
     if away != (worker.offline_since is not None):
@@ -138,6 +139,8 @@ def offer_problems(attempt: Attempt, job: Job, worker: Worker | None, live: list
     if worker is None:
         return [("S10", f"{attempt.id} was offered to {attempt.worker_id}, which does not exist")]
     problems: list[Problem] = []
+    if worker.interruption is not None:
+        problems.append(("S10", f"{job.id} was offered to {worker.id}, whose machine is being taken away"))
     if worker.connection is not Connection.CONNECTED or worker.admin is not AdminState.ACTIVE:
         problems.append(("S10", f"{job.id} was offered to {worker.id}: {worker.connection}, {worker.admin}"))
     refusal = why_never(worker, job.requires)

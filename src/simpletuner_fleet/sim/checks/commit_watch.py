@@ -200,6 +200,7 @@ class CommitWatch:
                 (first.labels != last.labels, {EventType.WORKER_LABELS_SET}),
                 (first.price_micros != last.price_micros, {EventType.WORKER_PRICE_SET}),
                 (first.incarnation != last.incarnation, {EventType.WORKER_REGISTERED}),
+                (last.interruption is not None and not first.interruption, {EventType.WORKER_INTERRUPTED}),
             ]
         for happened, by in expected:
             if happened and not recorded & by:

@@ -8,11 +8,11 @@ from msgspec import Struct
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.orchestrator.machines import joining
 from simpletuner_fleet.orchestrator.machines.joining import JoinedMachine
-from simpletuner_fleet.sim.agent import SimulatedAgent
 from simpletuner_fleet.sim.checks.truth import Truth
 from simpletuner_fleet.sim.machine import MachineKind, SimulatedMachine
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.provisioning.cloud import CloudMachine, QuirkyCloud
+from simpletuner_fleet.sim.provisioning.spot import SpotAgent, SpotMarket
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import World
 
@@ -42,6 +42,7 @@ class BroughtMachines:
         self.weather = weather
         self.habits = habits
         self.truth = Truth()
+        self.market = SpotMarket(world, cloud, world.seed)
         self.bodies: dict[str, SimulatedMachine] = {}
         cloud.boots = self._booting
 
@@ -82,10 +83,11 @@ class BroughtMachines:
         )
         body = SimulatedMachine(self.world, self.orchestrator, self.truth, kind, link, joined.token)
         body.worker_id = joined.worker_id
-        body.make_agent = SimulatedAgent
+        body.make_agent = SpotAgent
         machine.power_off = body.power_off
         self.bodies[machine.id] = body
         body.boot()
+        self.market.booted(machine, body)
 
     def note_use(self) -> None:
         """Asked often: a machine on which a trainer runs is of use."""

@@ -65,6 +65,8 @@ class QuirkyCloud:
         self.there: dict[str, CloudMachine] = {}
         self.boots: Callable[[CloudMachine], None] = lambda machine: None
         self.watch: Callable[[], None] = lambda: None
+        self.spot = False
+        """Whether what it has may be taken away at any time."""
         self._made = 0
         self.base_price = chance.choice((0.5, 1.0, 2.0)) * MICROS
         for number in range(2):
@@ -89,7 +91,14 @@ class QuirkyCloud:
             return []
         prices = [round(self.base_price * self.chance.uniform(0.8, 1.6)) for _ in range(3)]
         return [
-            MachineOffer(id=f"o{gpus}", hourly_micros=gpus * price, gpu_name="A100", gpus=gpus, vram_gb=80.0)
+            MachineOffer(
+                id=f"o{gpus}",
+                hourly_micros=gpus * price,
+                gpu_name="A100",
+                gpus=gpus,
+                vram_gb=80.0,
+                spot=self.spot,
+            )
             for gpus, price in zip((1, 2, 4), prices, strict=True)
         ]
 

@@ -41,6 +41,7 @@ CALLS_S = 180.0
 """How long the calls of one round may take, one after the other."""
 LOOKED_AT_EVERY_S = 20.0
 CALM_SHARE = 0.25
+SPOT_SHARE = 0.5
 POLICY = Policy(
     heartbeat_interval_s=60.0,
     heartbeat_timeout_s=240.0,
@@ -79,6 +80,7 @@ class MachineDays:
         self.orchestrator = Orchestrator(world, POLICY)
         self.orchestrator.restarts_in_s = lambda: chance.choice((0.5, 30.0, 600.0))
         self.cloud = QuirkyCloud(world, chance, 0.0 if self.calm else chance.choice((0.3, 1.0)))
+        self.cloud.spot = self.request.market == "spot"
         habits = BootHabits(boot_s=(20.0, self.request.boot_s / 2), persistent=self.request.idle_s > 0)
         self.brought = BroughtMachines(world, self.orchestrator, self.cloud, chance, weather, habits)
         self.cloud.watch = self._check_ceilings
@@ -101,7 +103,7 @@ class MachineDays:
             over_budget="stop",
             idle_s=chance.choice((0.0, 600.0, 1800.0)),
             boot_s=900.0,
-            market="on_demand",
+            market="spot" if Random(f"market of {self.world.seed}").random() < SPOT_SHARE else "on_demand",
         )
 
     # The story

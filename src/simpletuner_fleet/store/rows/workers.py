@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from simpletuner_fleet.core.workers.interruption import Interruption
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, DrainPlan, Gpu, Worker, WorkerType
 from simpletuner_fleet.store.rows.batches import Table
@@ -37,6 +38,10 @@ WORKERS = RowCodec(
         "trainers": Codec(lambda names: json_list(tuple(map(storable, names))), strings),
         "legacy": TRUTH,
         "local": TRUTH,
+        "spot": TRUTH,
+        "interruption": optional(
+            json_codec(Interruption, lambda known: storable_json(msgspec.to_builtins(known)))
+        ),
         "drain_plan": optional(json_codec(DrainPlan)),
         "start_trouble": optional(
             json_codec(StartTrouble, lambda trouble: storable_json(msgspec.to_builtins(trouble)))

@@ -12,6 +12,7 @@ HELP = {
     "/datasets": "submit-a-job#bring-the-data",
     "/fleet": "troubleshooting#a-job-waits",
     "/notifications": "notifications",
+    "/machines": "machines",
     "/admin/workers": "add-a-worker",
     "/admin/workers/{id}": "troubleshooting#a-worker-goes-offline",
     "/admin/workers/create": "add-a-worker#create-it",

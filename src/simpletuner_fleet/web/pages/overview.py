@@ -14,6 +14,7 @@ from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
 from simpletuner_fleet.queries import free_now, last_day, overview
+from simpletuner_fleet.queries.attention import MACHINES_USELESS
 from simpletuner_fleet.queries.free_now import FreeNow, GpuKind
 from simpletuner_fleet.queries.last_day import DAY_S, WorkerLane
 from simpletuner_fleet.queries.overview import QueueSummary
@@ -39,6 +40,7 @@ LANES_KEPT_S = 15.0
 SPARK_KEPT_S = 10.0
 USERS_SHOWN = 8
 FLEET_VIEW = "admin.workers"
+MACHINES_VIEW = "machines.read"
 
 
 class OverviewQuery(Struct, kw_only=True):
@@ -65,9 +67,10 @@ class Finished(Struct, frozen=True, kw_only=True):
 
 async def home(call: Call[None]) -> Reply:
     deps, may_all = deps_of(call), call.principal.can(FLEET_VIEW)
+    sees_machines = call.principal.can(MACHINES_VIEW)
     whole = call.query.view == "fleet" or (call.query.view == "" and may_all)
     owner = None if whole and may_all else call.principal.id
-    state = await overview.look(deps.fleet, owner, machines=may_all, line=whole)
+    state = await overview.look(deps.fleet, owner, machines=may_all, line=whole, hired=sees_machines)
     lanes = (
         await _lanes_kept.get(deps.fleet, call.principal.id, partial(last_day.lanes_of, deps.fleet))
         if may_all
@@ -81,6 +84,7 @@ async def home(call: Call[None]) -> Reply:
             whole=whole,
             may_all=may_all,
             first_run=not state.free.workers
+            and not any(need.kind == MACHINES_USELESS for need in state.needs)
             and not (state.mine.running or state.mine.waiting or state.mine.ended),
             demo=demo_job("demo", "local" if _runs_here(deps) else "auto", 0),
             demo_starts_now=_runs_here(deps),

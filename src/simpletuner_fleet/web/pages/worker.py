@@ -106,6 +106,8 @@ async def worker_page(call: Call[None]) -> Reply:
 
 def state_sentence(info: WorkerDetails) -> str:
     worker, running = info.worker, len(info.running)
+    if worker.interruption is not None and worker.connection is not Connection.OFFLINE:
+        return _("Its machine is about to be taken away: it accepts no new jobs and hands back what it runs.")
     if worker.admin is AdminState.DRAINING and running:
         return ngettext(
             "It accepts no new jobs and finishes the one it is running.",

@@ -56,6 +56,8 @@ KEYS = {
     "search": N_("filter"),
     "act": N_("action"),
     "jobs": N_("jobs"),
+    "in_s": N_("seconds left"),
+    "source": N_("told by"),
     "changed": N_("changed"),
     "target": N_("target"),
     "timeout_s": N_("seconds to wait"),

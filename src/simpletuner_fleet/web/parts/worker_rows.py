@@ -60,7 +60,7 @@ def worker_row(info: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
         name=worker.name,
         status=info.status,
         type=worker_type_name(current(), worker.worker_type),
-        note=worker.drain_note,
+        note=_note(worker),
         gpus=gpu_rows(worker, latest),
         gpu_name=worker.gpu_name or "",
         held=info.held,
@@ -71,6 +71,12 @@ def worker_row(info: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
         tls=tls_text(worker),
         tls_is_weak=tls_is_weak(worker),
     )
+
+
+def _note(worker: Worker) -> str:
+    if worker.interruption is not None:
+        return _("Its machine is about to be taken away")
+    return worker.drain_note
 
 
 def gpu_rows(

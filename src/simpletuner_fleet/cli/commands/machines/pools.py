@@ -39,6 +39,12 @@ POOL_SET = (
         help="on_demand (default), spot, or spot_first",
     ),
     argument(
+        "--spot-tries",
+        read=values.count,
+        metavar="N",
+        help="With spot_first: after so many machines that were taken away a job gets one on demand (default: 2)",
+    ),
+    argument(
         "--over-budget",
         choices=("stop", "finish"),
         metavar="WHAT",

@@ -10,11 +10,14 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.lookup import segment
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.settings import values
 
 POOLS, MACHINES = "/api/pools", "/api/machines"
-GIVEN = ("provider", "secret", "min_machines", "max_machines", "market", "over_budget", "orchestrator_url")
+GIVEN = (
+    *("provider", "secret", "min_machines", "max_machines"),
+    *("market", "spot_tries", "over_budget", "orchestrator_url"),
+)
 LIMITS = ("max_price_micros", "max_hourly_micros", "max_daily_micros", "max_monthly_micros")
 LISTS = {"kind": "kinds", "region": "regions", "trainer": "trainers"}
 
@@ -29,6 +32,12 @@ def _limit(name: str) -> Callable[[Any], str | None]:
 
 def _machines_of(pool: Any) -> str:
     return f"{pool.get('machines')}/{pool['request'].get('max_machines')}"
+
+
+def _does_nothing(machine: Any) -> str | None:
+    """Nothing where it works."""
+    use = machine.get("useless")
+    return f"{use}, {ago(machine.get('useless_since'))}" if use else None
 
 
 LIST = (
@@ -49,6 +58,7 @@ DETAIL = (
     Column("MOST A MONTH", _limit("max_monthly_micros")),
     field("request.over_budget", "AT THE LIMIT"),
     field("request.market", "MARKET"),
+    field("request.spot_tries", "TAKEN AWAY AT MOST"),
     field("request.min_machines", "AT LEAST"),
     field("request.idle_s", "IDLE (S)"),
     field("request.boot_s", "BOOT (S)"),
@@ -69,6 +79,7 @@ MACHINE_LIST = (
     Column("COST", _money("cost_micros"), right=True),
     Column("ASKED", lambda machine: ago(machine.get("asked_at")), goes=1),
     field("why"),
+    Column("DOES NOTHING", _does_nothing),
 )
 MACHINE_DETAIL = (
     *MACHINE_LIST,
@@ -235,7 +246,24 @@ def list_machines(args: argparse.Namespace) -> int:
         if not rows and not out.for_programs:
             out.hint(_("No machines now. A pool brings one when a job needs it."))
         out.items("machines", rows, MACHINE_LIST)
+        useless = useless_sentence(rows)
+        if useless and not out.for_programs:
+            out.hint(useless)
     return ExitCode.OK
+
+
+def useless_sentence(rows: list[dict[str, Any]]) -> str:
+    """Says what machines cost that do nothing now; nothing where all work."""
+    idlers = [row for row in rows if row.get("useless")]
+    if not idlers:
+        return ""
+    price = money(sum(row.get("hourly_micros") or 0 for row in idlers), idlers[0]["currency"])
+    return ngettext(
+        "%(n)s machine does nothing and costs %(price)s an hour:  simpletuner machines list",
+        "%(n)s machines do nothing and cost %(price)s an hour:  simpletuner machines list",
+        len(idlers),
+        price=price,
+    )
 
 
 def get_machine(args: argparse.Namespace) -> int:

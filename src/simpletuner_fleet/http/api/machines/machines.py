@@ -8,6 +8,8 @@ from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.machines import MachinesView, MachineView, machine_view
 from simpletuner_fleet.orchestrator.machines import pools
 from simpletuner_fleet.orchestrator.machines.rounds import since_when
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.queries.machine_use import useless_machines
 
 TAGS = ("machines",)
 READ, CHANGE = "machines.read", "admin.machines"
@@ -29,17 +31,25 @@ async def list_machines(call: Call[None]) -> MachinesView:
     fleet, query = deps_of(call).fleet, call.query
     now, currency = fleet.clock.now(), fleet.organisation.prices.currency
     gone_after = since_when(now) if query.gone else float("inf")
-    rows = await fleet.read(lambda view: view.machines_since(gone_after))
-    chosen = [machine for machine in rows if query.pool in (None, machine.pool)]
-    return MachinesView(
-        machines=[machine_view(machine, now, currency) for machine in reversed(chosen[-MANY:])]
-    )
+
+    def read(view: View) -> list[MachineView]:
+        rows = [one for one in view.machines_since(gone_after) if query.pool in (None, one.pool)][-MANY:]
+        idlers = useless_machines(view, rows, now)
+        return [machine_view(one, now, currency, idlers.get(one.id)) for one in reversed(rows)]
+
+    return MachinesView(machines=await fleet.read(read))
 
 
 async def get_machine(call: Call[None]) -> MachineView:
     fleet = deps_of(call).fleet
-    machine = await fleet.read(lambda view: pools.existing_machine(view, call.path["id"]))
-    return machine_view(machine, fleet.clock.now(), fleet.organisation.prices.currency)
+    now = fleet.clock.now()
+    currency = fleet.organisation.prices.currency
+
+    def read(view: View) -> MachineView:
+        machine = pools.existing_machine(view, call.path["id"])
+        return machine_view(machine, now, currency, useless_machines(view, [machine], now).get(machine.id))
+
+    return await fleet.read(read)
 
 
 async def end_machine(call: Call[EndMachineBody | None]) -> MachineView:

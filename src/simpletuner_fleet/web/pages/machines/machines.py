@@ -8,7 +8,7 @@ from simpletuner_fleet.http.api.machines.machines import (
     list_machines,
 )
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
-from simpletuner_fleet.languages.names import MACHINE_ENDS, MACHINE_STATUSES
+from simpletuner_fleet.languages.names import MACHINE_ENDS, MACHINE_STATUSES, MACHINE_USES
 from simpletuner_fleet.web.frame.page import page
 
 
@@ -22,6 +22,7 @@ async def machines(call: Call[None]) -> Reply:
         may_change=call.principal.can(CHANGE),
         statuses=MACHINE_STATUSES,
         ends=MACHINE_ENDS,
+        uses=MACHINE_USES,
     )
 
 
@@ -35,6 +36,7 @@ async def machine(call: Call[None]) -> Reply:
         sees_worker=call.principal.can("admin.workers"),
         statuses=MACHINE_STATUSES,
         ends=MACHINE_ENDS,
+        uses=MACHINE_USES,
     )
 
 

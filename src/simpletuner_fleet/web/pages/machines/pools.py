@@ -7,11 +7,13 @@ from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.machines.machines import MANY
 from simpletuner_fleet.http.api.machines.pools import CHANGE, READ, get_pool, list_pools
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
-from simpletuner_fleet.http.views.machines import machine_view
+from simpletuner_fleet.http.views.machines import MachineView, machine_view
 from simpletuner_fleet.languages import N_
-from simpletuner_fleet.languages.names import MACHINE_ENDS, MACHINE_STATUSES
+from simpletuner_fleet.languages.names import MACHINE_ENDS, MACHINE_STATUSES, MACHINE_USES
 from simpletuner_fleet.orchestrator.keyring import list_secrets
+from simpletuner_fleet.ports import View
 from simpletuner_fleet.providers.registry import kinds
+from simpletuner_fleet.queries.machine_use import useless_machines
 from simpletuner_fleet.web.frame.page import page
 
 MARKETS = {"on_demand": N_("On demand"), "spot": N_("Spot only"), "spot_first": N_("Spot first")}
@@ -35,15 +37,20 @@ async def pools(call: Call[None]) -> Reply:
 async def pool(call: Call[None]) -> Reply:
     fleet = deps_of(call).fleet
     one, now = await get_pool(call), fleet.clock.now()
-    rows = await fleet.read(lambda view: view.machines_since(float("inf")))
-    own = [machine_view(row, now, one.currency) for row in rows if row.pool == one.name]
+
+    def read(view: View) -> list[MachineView]:
+        rows = [row for row in view.machines_since(float("inf")) if row.pool == one.name][-MANY:]
+        idlers = useless_machines(view, rows, now)
+        return [machine_view(row, now, one.currency, idlers.get(row.id)) for row in reversed(rows)]
+
     return page(
         call,
         "machines/pool.html",
         one=one,
-        machines=list(reversed(own[-MANY:])),
+        machines=await fleet.read(read),
         statuses=MACHINE_STATUSES,
         ends=MACHINE_ENDS,
+        uses=MACHINE_USES,
         **await _for_the_form(call),
     )
 
