@@ -103,7 +103,9 @@ def of_machines(view: View, now: float) -> list[Need]:
     """Returns those that cost and do nothing, the dearest first."""
     machines = view.machines_since(float("inf"))
     idlers = useless_machines(view, machines, now)
-    dearest = sorted((one for one in machines if one.id in idlers), key=lambda one: (-one.price, one.id))
+    dearest = sorted(
+        (one for one in machines if one.id in idlers), key=lambda one: (-one.hourly_micros, one.id)
+    )
     named = tuple((one.id, f"{one.pool}: {machine_text(one)}") for one in dearest[:SHOWN_OF_EACH])
     return [Need(kind=MACHINES_USELESS, count=len(dearest), named=named)] if dearest else []
 
