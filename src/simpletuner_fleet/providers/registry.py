@@ -6,14 +6,21 @@ from importlib.metadata import entry_points
 
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.providers.contract import MachineProvider, ProviderSurroundings
+from simpletuner_fleet.providers.kubernetes.provider import KubernetesProvider
 from simpletuner_fleet.providers.process import ProcessProvider
 from simpletuner_fleet.providers.slurm import SlurmProvider
+from simpletuner_fleet.providers.ssh.provider import SshProvider
 
 log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "simpletuner_fleet.providers"
 MakeProvider = Callable[[ProviderSurroundings], MachineProvider]
-BUILT_IN: dict[str, MakeProvider] = {"process": ProcessProvider, "slurm": SlurmProvider}
+BUILT_IN: dict[str, MakeProvider] = {
+    "kubernetes": KubernetesProvider,
+    "process": ProcessProvider,
+    "slurm": SlurmProvider,
+    "ssh": SshProvider,
+}
 
 
 def kinds() -> dict[str, MakeProvider]:
