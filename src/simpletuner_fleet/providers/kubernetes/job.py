@@ -166,6 +166,7 @@ def _pod(name: str, pod: PodSettings, environment: Mapping[str, str]) -> dict[st
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "shareProcessNamespace": True,  # so that somebody takes in the processes which a worker leaves behind
         "terminationGracePeriodSeconds": pod.grace_s,
         "securityContext": {
             "runAsNonRoot": pod.user != 0,

@@ -11,7 +11,9 @@ MONEY: dict[str, Any] = {"read": values.dollars, "metavar": "DOLLARS", "default"
 POOL_SET = (
     POOL,
     argument(
-        "--provider", metavar="KIND", help="Where its machines come from: process, slurm, or a plug-in's name"
+        "--provider",
+        metavar="KIND",
+        help="Where its machines come from: kubernetes, process, slurm, ssh, or a plug-in's name",
     ),
     repeated("--setting", "KEY=VALUE", "For the provider alone; KEY= takes it away; may be repeated"),
     argument("--secret", metavar="NAME", help="The stored secret that holds the provider's key"),
