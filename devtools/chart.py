@@ -15,7 +15,7 @@ import yaml
 CHART = Path(__file__).parents[1] / "deploy" / "chart"
 PLAIN = CHART.parent / "kubernetes" / "fleet.yaml"
 NAME = "simpletuner-fleet"
-BEGINS = f"""# The chart in deploy/chart with its usual values, as 'python -m devtools.chart' writes it. Say your image, then:
+BEGINS = f"""# The chart in deploy/chart with its usual values, by 'python -m devtools.chart'. Say your image, then:
 #   kubectl create namespace {NAME}
 #   kubectl apply -n {NAME} -f deploy/kubernetes/fleet.yaml
 """
