@@ -62,4 +62,20 @@ MACHINES = (
         '    "pool": "jobs.read",\n',
         RULES,
     ),
+    Mutant(
+        "ended-unjoined-is-no-failure",
+        "a machine that ends before it joins is made again at once, without end",
+        "core/provisioning/growth.py",
+        "machine.why in (Why.VANISHED, Why.LEFT)",
+        "machine.why == Why.VANISHED",
+        RULES,
+    ),
+    Mutant(
+        "half-a-list-is-whole",
+        "a list of Kubernetes that breaks off between two pages is taken for all there is",
+        "providers/kubernetes/provider.py",
+        "                if error.status != GONE or not following:\n                    raise",
+        "                if following:\n                    return items\n                raise",
+        ("tests/providers/kubernetes",),
+    ),
 )

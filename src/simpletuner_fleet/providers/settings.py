@@ -35,12 +35,6 @@ class SettingsReader:
             raise Invalid(f"The provider '{self._kind}' has no setting {names}.", path="$.settings")
 
 
-def insist(name: str, holds: bool, form: str) -> None:
-    """Raises Invalid for a setting that is not of this form."""
-    if not holds:
-        raise Invalid(f"The provider's setting '{name}' is not of the form {form}.", path="$.settings")
-
-
 def declared_offer(settings: SettingsReader, kind: str) -> MachineOffer:
     """Returns the one machine that a pool describes where its provider has no catalogue."""
     return MachineOffer(

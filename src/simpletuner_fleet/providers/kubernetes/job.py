@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.providers.settings import SettingsReader, insist
+from simpletuner_fleet.providers.forms import insist
+from simpletuner_fleet.providers.settings import SettingsReader
 
 MANAGED_BY, OURS = "app.kubernetes.io/managed-by", "simpletuner-fleet"
 ORCHESTRATOR, MACHINE = "simpletuner-fleet/orchestrator", "simpletuner-fleet/machine"

@@ -21,6 +21,7 @@ from simpletuner_fleet.providers.contract import (
     ProviderSurroundings,
     ProviderUnsure,
 )
+from simpletuner_fleet.providers.forms import insist
 from simpletuner_fleet.providers.kubernetes.access import ClusterAccess, access_of
 from simpletuner_fleet.providers.kubernetes.api import (
     CONFLICT,
@@ -53,7 +54,7 @@ from simpletuner_fleet.providers.kubernetes.objects import (
     note_of_job,
     note_of_pod,
 )
-from simpletuner_fleet.providers.settings import LOG_BYTES, SettingsReader, declared_offer, insist
+from simpletuner_fleet.providers.settings import LOG_BYTES, SettingsReader, declared_offer
 
 Answer = TypeVar("Answer")
 PAGE = 500

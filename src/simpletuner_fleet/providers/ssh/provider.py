@@ -21,7 +21,8 @@ from simpletuner_fleet.providers.contract import (
     ProviderSurroundings,
     ProviderUnsure,
 )
-from simpletuner_fleet.providers.settings import SettingsReader, declared_offer, insist
+from simpletuner_fleet.providers.forms import insist
+from simpletuner_fleet.providers.settings import SettingsReader, declared_offer
 from simpletuner_fleet.providers.ssh.client import SshClient, SshHost, read_host
 from simpletuner_fleet.providers.ssh.scripts import log_script, look_script, start_script, stop_script
 
