@@ -14,7 +14,6 @@ from simpletuner_fleet.core.errors import Invalid
 
 ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts a pod's own token, and renews it."""
-AS_JSON = "Store what this prints: kubectl config view --raw --flatten --minify -o json"
 SECRET = "$.secret"
 
 
@@ -97,7 +96,7 @@ def _own_account(url: str, authorities: str, environ: Mapping[str, str], account
         raise Invalid(
             "This server runs in no pod with a service account, and the pool names no secret.",
             path=SECRET,
-            next_step=AS_JSON,
+            next_step="Store what this prints: kubectl config view --raw --flatten --minify -o json",
         )
     namespace_file = account / "namespace"
     return ClusterAccess(
@@ -118,7 +117,7 @@ def _from_kubeconfig(text: str) -> ClusterAccess:
         raise Invalid(
             "The pool's secret is no kubeconfig in JSON, and its settings name no 'api' for which it could be a token.",
             path=SECRET,
-            next_step=AS_JSON,
+            next_step="Store what this prints: kubectl config view --raw --flatten --minify -o json",
         ) from None
     if cluster.insecure_skip_tls_verify:
         raise Invalid(
@@ -161,9 +160,7 @@ def _decoded(data: str) -> str:
     try:
         return base64.b64decode(data, validate=True).decode("ascii")
     except (binascii.Error, ValueError):
-        raise Invalid(
-            "The kubeconfig holds a certificate that is no base64.", path=SECRET, next_step=AS_JSON
-        ) from None
+        raise Invalid("The kubeconfig holds a certificate that is no base64.", path=SECRET) from None
 
 
 def _trusting(authorities: str) -> ssl.SSLContext:
