@@ -50,7 +50,9 @@ PARAMS: dict[str, Any] = {
     "state": "running",
     "pool": "runpod",
     "machine": "1 x A100 80 GB",
-    "price": 1.89,
+    "provider": "RunPod",
+    "price": "1.89 USD",
+    "allowed": "1.50 USD",
     "since_s": 40.0,
 }
 others = pytest.mark.parametrize("lang", [language.code for language in LANGUAGES if language.code != "en"])

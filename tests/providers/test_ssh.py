@@ -109,7 +109,7 @@ async def test_a_worker_is_started_found_by_anybody_never_doubled_and_ended_with
 ) -> None:
     provider = provider_of(tmp_path, host, price="0.5", gpus="1", gpu_name="A100")
     (offer,) = await provider.offers()
-    assert (offer.id, offer.price, offer.gpus) == (host.address, 0.5, 1)
+    assert (offer.id, offer.hourly_micros, offer.gpus) == (host.address, 500_000, 1)
     created = await provider.create(order(host))
     log = host.place / "stf-f1-m1" / "log"
     await becomes(lambda: "does not answer" in log.read_text())

@@ -60,7 +60,7 @@ async def shown(provider: KubernetesProvider) -> list[ListedMachine]:
 async def test_a_machine_is_a_job_with_its_token_apart_and_both_go_together(cluster: Cluster) -> None:
     provider = provider_of(cluster.kubeconfig(), gpus="2", gpu_name="A100", vram_gb="80", price="1.5")
     (offer,) = await provider.offers()
-    assert (offer.gpus, offer.price) == (2, 1.5)
+    assert (offer.gpus, offer.hourly_micros) == (2, 1_500_000)
     assert cluster.objects["jobs"] == cluster.objects["secrets"] == {}, "a dry run makes nothing"
     assert (await provider.create(order())).provider_id == NAME
     job = cluster.objects["jobs"][NAME]

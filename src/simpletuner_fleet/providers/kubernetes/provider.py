@@ -107,7 +107,7 @@ class KubernetesProvider:
                     raise
                 answer = await api.ask("GET", f"{self._jobs()}/{order.name}")
             await self._give_token(api, order, _decoded(answer, JOB))
-        return CreatedMachine(provider_id=order.name, price=self._offer.price)
+        return CreatedMachine(provider_id=order.name, hourly_micros=self._offer.hourly_micros)
 
     async def _give_token(self, api: KubernetesApi, order: MachineOrder, job: KubernetesJob) -> None:
         """From here on the Job is there: no refusal may say that nothing was made."""
@@ -133,7 +133,7 @@ class KubernetesProvider:
                 provider_id=job.metadata.name,
                 name=job.metadata.name,
                 runs=job.runs,
-                price=self._offer.price,
+                hourly_micros=self._offer.hourly_micros,
                 note=notes[job.metadata.name],
             )
             for job in jobs

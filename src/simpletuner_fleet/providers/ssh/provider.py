@@ -103,7 +103,9 @@ class SshProvider:
             raise ProviderRefused(f"{host.address} is taken: {said.removeprefix('taken ')} is there")
         if said != "made":
             raise ProviderUnsure(f"{host.address} said {said[:200]!r}")
-        return CreatedMachine(provider_id=f"{host.address}/{order.name}", price=self._offer.price)
+        return CreatedMachine(
+            provider_id=f"{host.address}/{order.name}", hourly_micros=self._offer.hourly_micros
+        )
 
     async def machines(self) -> list[ListedMachine]:
         looks = await self._looks()
@@ -116,7 +118,7 @@ class SshProvider:
                 provider_id=f"{look.host.address}/{look.machine}",
                 name=look.machine,
                 runs=look.runs,
-                price=self._offer.price,
+                hourly_micros=self._offer.hourly_micros,
                 note=look.trouble,
             )
             for look in looks
