@@ -52,10 +52,10 @@ class _Template:
         self._parts: list[tuple[str, str]] = []
         """Text, or an action, in order."""
         at, trims = 0, False
-        for found in _ACTION.finditer(text):
-            self._add_text(text[at : found.start()], trims, bool(found[1]))
-            self._parts.append(("action", found[2]))
-            at, trims = found.end(), bool(found[3])
+        for match in _ACTION.finditer(text):
+            self._add_text(text[at : match.start()], trims, bool(match[1]))
+            self._parts.append(("action", match[2]))
+            at, trims = match.end(), bool(match[3])
         self._add_text(text[at:], trims, False)
 
     def _add_text(self, text: str, left: bool, right: bool) -> None:
@@ -87,13 +87,13 @@ class _Template:
 
     def _compound(self, text: str, at: int, scope: dict[str, Any], shown: bool) -> tuple[str, int]:
         if text.startswith("range "):
-            found = _RANGE.fullmatch(text)
-            if found is None:
+            match = _RANGE.fullmatch(text)
+            if match is None:
                 raise UnknownTemplate(text)
-            items = sorted(_value(found[3], scope).items()) if shown else []
+            items = sorted(_value(match[3], scope).items()) if shown else []
             _, end = self._block(at, scope, False)
             turns = [
-                self._block(at, {**scope, found[1]: key, found[2]: value}, True)[0] for key, value in items
+                self._block(at, {**scope, match[1]: key, match[2]: value}, True)[0] for key, value in items
             ]
             return "".join(turns), self._closed(end)
         holds = shown and bool(_value(text.removeprefix("if "), scope))

@@ -98,12 +98,12 @@ def test_no_value_is_there_that_no_template_reads() -> None:
     texts = "".join(file.read_text("utf-8") for file in (CHART / "templates").iterdir())
 
     def paths(values: dict[str, Any], before: str) -> list[str]:
-        found: list[str] = []
+        leaves: list[str] = []
         for key, value in values.items():
             whole = f"{before}.{key}"
             inner = isinstance(value, dict) and value and whole not in texts.replace(f"{whole}.", "")
-            found += paths(value, whole) if inner else [whole]
-        return found
+            leaves += paths(value, whole) if inner else [whole]
+        return leaves
 
     own = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
     assert [path for path in paths(own, ".Values") if path not in texts] == []

@@ -139,5 +139,5 @@ def test_the_compose_file_refers_to_what_is_there_and_holds_no_secret() -> None:
 def test_what_the_compose_file_asks_for_is_told() -> None:
     asked = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text("utf-8")))
     asked |= {secret["environment"] for secret in compose()["secrets"].values()}
-    told = (ROOT / "docs" / "containers.md").read_text("utf-8")
-    assert [name for name in sorted(asked) if f"`{name}`" not in told] == []
+    page = (ROOT / "docs" / "containers.md").read_text("utf-8")
+    assert [name for name in sorted(asked) if f"`{name}`" not in page] == []

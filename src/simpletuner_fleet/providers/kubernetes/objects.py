@@ -124,20 +124,20 @@ EVENTS = msgspec.json.Decoder(Listing[KubernetesEvent])
 def note_of_pod(pod: KubernetesPod) -> str:
     """Returns what keeps a pod from running, or how it ended; nothing where all is as usual."""
     status = pod.status
-    told = [(status.reason, status.message)] if status.reason else []
+    reasons = [(status.reason, status.message)] if status.reason else []
     for container in status.container_statuses:
         waiting, ended = container.state.waiting, container.state.terminated
         if waiting is not None and waiting.reason not in USUAL:
-            told.append((waiting.reason, waiting.message))
+            reasons.append((waiting.reason, waiting.message))
         if ended is not None and ended.exit_code:
-            told.append((f"{ended.reason or 'Error'} (exit {ended.exit_code})", ended.message))
-    if not told:
-        told = [
+            reasons.append((f"{ended.reason or 'Error'} (exit {ended.exit_code})", ended.message))
+    if not reasons:
+        reasons = [
             (condition.reason, condition.message)
             for condition in status.conditions
             if condition.type == "PodScheduled" and condition.status == "False"
         ]
-    return "; ".join(_sentence(reason, message) for reason, message in told)
+    return "; ".join(_sentence(reason, message) for reason, message in reasons)
 
 
 def note_of_job(job: KubernetesJob) -> str:

@@ -202,13 +202,13 @@ class KubernetesProvider:
             pods = await self._listed(
                 api, self._core("pods"), PODS, {"labelSelector": f"{MACHINE}={provider_id}"}
             )
-            told = [note for pod in pods if (note := note_of_pod(pod))]
+            lines = [note for pod in pods if (note := note_of_pod(pod))]
             if not pods:
                 events = await self._events(api, f"involvedObject.kind=Job,involvedObject.name={provider_id}")
-                told = [*events.values()] or ["Kubernetes has made no pod for it"]
+                lines = [*events.values()] or ["Kubernetes has made no pod for it"]
             for pod in pods:
-                told.append(await self._printed(api, pod.metadata.name))
-        return "\n".join(told)[-LOG_BYTES:]
+                lines.append(await self._printed(api, pod.metadata.name))
+        return "\n".join(lines)[-LOG_BYTES:]
 
     async def _printed(self, api: KubernetesApi, pod: str) -> str:
         if not POD_NAME.fullmatch(pod):
@@ -233,8 +233,8 @@ class KubernetesProvider:
         return f"/api/v1/namespaces/{self._where()}/{kind}"
 
     def _where(self) -> str:
-        found = self._access.namespace if self._access else ""
-        return self._namespace or found or "default"
+        usual = self._access.namespace if self._access else ""
+        return self._namespace or usual or "default"
 
 
 def _is_ours(name: str) -> bool:

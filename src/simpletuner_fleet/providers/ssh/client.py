@@ -59,11 +59,11 @@ class SshHost(Struct, frozen=True, kw_only=True):
 
 def read_host(address: str) -> SshHost | None:
     """Returns None for what is no address: it would stand among the words of a command."""
-    found = _HOST.fullmatch(address)
-    if found is None or not 0 < int(found["port"] or 22) < 65_536:
+    parts = _HOST.fullmatch(address)
+    if parts is None or not 0 < int(parts["port"] or 22) < 65_536:
         return None
-    port = int(found["port"]) if found["port"] else None
-    return SshHost(address=address, host=found["host"].strip("[]"), user=found["user"] or "", port=port)
+    port = int(parts["port"]) if parts["port"] else None
+    return SshHost(address=address, host=parts["host"].strip("[]"), user=parts["user"] or "", port=port)
 
 
 class SshClient:
