@@ -121,12 +121,14 @@ def test_a_machine_that_its_provider_stopped_is_destroyed_for_it_may_still_cost(
 
 def test_what_a_provider_says_of_a_machine_is_told_until_it_says_it_no_more() -> None:
     booting = a_machine(state=BOOTING, asked_at=NOW - 10.0)
-    told = after(booting, shown=[listed(booting, note="Unschedulable: no GPU")])
-    assert told.detail == "Unschedulable: no GPU"
-    assert after(told, shown=[listed(told)]).detail == "Unschedulable: no GPU", "its list says no such things"
-    assert after(told, shown=[listed(told, note="")]).detail == ""
-    ending = replace(told, state=DESTROYING, detail="403: it may not be deleted")
-    assert after(ending, shown=[listed(told, note="")]).detail == "403: it may not be deleted"
+    unplaced = after(booting, shown=[listed(booting, note="Unschedulable: no GPU")])
+    assert unplaced.detail == "Unschedulable: no GPU"
+    assert after(unplaced, shown=[listed(unplaced)]).detail == "Unschedulable: no GPU", (
+        "its list says no such things"
+    )
+    assert after(unplaced, shown=[listed(unplaced, note="")]).detail == ""
+    ending = replace(unplaced, state=DESTROYING, detail="403: it may not be deleted")
+    assert after(ending, shown=[listed(unplaced, note="")]).detail == "403: it may not be deleted"
 
 
 def test_a_machine_whose_worker_was_deleted_is_destroyed() -> None:
