@@ -89,6 +89,22 @@ MACHINES = (
         RULES,
     ),
     Mutant(
+        "ended-unjoined-is-no-failure",
+        "a machine that ends before it joins is made again at once, without end",
+        "core/provisioning/growth.py",
+        "machine.why in (Why.VANISHED, Why.LEFT)",
+        "machine.why == Why.VANISHED",
+        RULES,
+    ),
+    Mutant(
+        "half-a-list-is-whole",
+        "a list of Kubernetes that breaks off between two pages is taken for all there is",
+        "providers/kubernetes/provider.py",
+        "                if error.status != GONE or not following:\n                    raise",
+        "                if following:\n                    return items\n                raise",
+        ("tests/providers/kubernetes",),
+    ),
+    Mutant(
         "anybody-refuses-for-a-vendor",
         "a proxy's answer counts as the vendor's word that no machine was made",
         "providers/vendor_http.py",

@@ -189,6 +189,8 @@ def test_after_failures_a_pool_pauses_longer_each_time_and_not_after_a_success()
     assert why_not(growth) == [(Code.MACHINES_FAILED, None)]
     came = a_machine("m_9", joined_at=NOW - 1.0)
     assert paused_until([*failed, came]) == 0.0
+    ended = a_machine("m_7", GONE, gone_at=NOW - 10.0, why=Why.LEFT)
+    assert paused_until([ended]) == NOW + 20.0, "one that ended before it joined would be made again at once"
     idle = a_machine("m_8", GONE, gone_at=NOW, why=Why.IDLE, joined_at=NOW - 50.0)
     assert paused_until([*failed, idle]) == 0.0
 

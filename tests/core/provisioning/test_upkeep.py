@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.provisioning.machine import Machine, MachineState, Why
 from simpletuner_fleet.core.provisioning.pool import MachinePool
@@ -116,6 +117,18 @@ def test_a_machine_that_its_provider_stopped_is_destroyed_for_it_may_still_cost(
     assert after(a_machine(), away, shown=stopped).why == Why.LEFT
     booting = a_machine(state=BOOTING, asked_at=NOW - 10.0)
     assert after(booting, shown=[listed(booting, runs=False)]).state is DESTROYING
+
+
+def test_what_a_provider_says_of_a_machine_is_told_until_it_says_it_no_more() -> None:
+    booting = a_machine(state=BOOTING, asked_at=NOW - 10.0)
+    unplaced = after(booting, shown=[listed(booting, note="Unschedulable: no GPU")])
+    assert unplaced.detail == "Unschedulable: no GPU"
+    assert after(unplaced, shown=[listed(unplaced)]).detail == "Unschedulable: no GPU", (
+        "its list says no such things"
+    )
+    assert after(unplaced, shown=[listed(unplaced, note="")]).detail == ""
+    ending = replace(unplaced, state=DESTROYING, detail="403: it may not be deleted")
+    assert after(ending, shown=[listed(unplaced, note="")]).detail == "403: it may not be deleted"
 
 
 def test_a_machine_whose_worker_was_deleted_is_destroyed() -> None:

@@ -38,6 +38,7 @@ class OneShelf:
         self.orders: list[MachineOrder] = []
         self.fails: Exception | None = None
         self.loses_answers = False
+        self.ended = False
 
     async def offers(self) -> list[MachineOffer]:
         return [MachineOffer(id="shelf", hourly_micros=2_000_000, gpu_name="A100", gpus=1, vram_gb=80.0)]
@@ -52,7 +53,9 @@ class OneShelf:
         return CreatedMachine(provider_id=f"p{len(self.orders)}")
 
     async def machines(self) -> list[ListedMachine]:
-        return [ListedMachine(provider_id=id, name=name) for id, name in self.there.items()]
+        return [
+            ListedMachine(provider_id=id, name=name, runs=not self.ended) for id, name in self.there.items()
+        ]
 
     async def destroy(self, provider_id: str) -> None:
         if self.fails:
@@ -191,6 +194,19 @@ async def test_a_token_that_is_late_is_refused_and_the_machine_destroyed_with_it
     assert (gone["status"], gone["boot_log"]) == ("gone", "it began to boot")
     assert gone["cost_micros"] > 0
     assert (await running.get(f"/api/jobs/{job_id}/explain"))["code"] == "MACHINES_FAILED"
+
+
+async def test_one_that_ended_before_it_joined_keeps_its_log_and_the_next_waits(rounds: Rounds) -> None:
+    job_id = await waiting_job(rounds.running)
+    await rounds.once()
+    rounds.shelf.ended = True
+    await rounds.once(1.0)
+    machine = await rounds.machine()
+    assert (machine.state, machine.why, machine.boot_log) == ("destroying", "left", "it began to boot")
+    await rounds.once(1.0)
+    await rounds.once(61.0)
+    assert len(rounds.shelf.orders) == 1
+    assert (await rounds.running.get(f"/api/jobs/{job_id}/explain"))["code"] == "MACHINES_FAILED"
 
 
 async def test_a_lost_answer_makes_no_second_machine(rounds: Rounds) -> None:

@@ -279,7 +279,7 @@ def paused_until(machines: Sequence[Machine]) -> float:
     for machine in over:
         if machine.joined_at is not None:
             break
-        if machine.why in FAILURES or machine.why == Why.VANISHED:
+        if machine.why in FAILURES or machine.why in (Why.VANISHED, Why.LEFT):
             failures += 1
             last = max(last, machine.gone_at or 0.0)
     if not failures:

@@ -90,7 +90,7 @@ class Why(StrEnum):
 
 
 FAILURES = frozenset({Why.REFUSED, Why.NEVER_MADE, Why.BOOT_DEADLINE})
-"""After these the pool waits before it asks for the next; so it does where a machine vanished before it joined."""
+"""After these the pool waits before it asks for the next; so it does where one vanished, or ended, before it joined."""
 MAX_DETAIL_CHARS = 2000
 MAX_LOG_CHARS = 16_000
 

@@ -41,6 +41,8 @@ class ListedMachine(Struct, frozen=True, kw_only=True):
     runs: bool = True
     """False: it is there and does not work any more; it may cost all the same."""
     hourly_micros: int | None = None
+    note: str | None = None
+    """What keeps it from working, in the provider's words; empty: nothing. None: the list does not say such things."""
 
 
 class ProviderLook(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
+    MAX_DETAIL_CHARS,
     ON_ITS_WAY,
     Machine,
     MachineInput,
@@ -137,6 +138,8 @@ def _compared(machine: Machine, upkeep: Upkeep, shown: _Shown | None) -> Machine
     ended_at = None if listed.runs else machine.ended_at or upkeep.now
     known = replace(machine, provider_id=listed.provider_id, missing_since=None, ended_at=ended_at)
     known = at_price(known, price, upkeep.now)
+    if listed.note is not None and known.state is not MachineState.DESTROYING:
+        known = replace(known, detail=listed.note[:MAX_DETAIL_CHARS])
     if known.state is MachineState.ASKED:
         return moved(known, MachineInput.APPEAR, upkeep.now)
     if known.state is MachineState.GONE and _is_news(known, look):

@@ -50,6 +50,10 @@ LEAVES_AFTER_S = 900.0
 """A machine whose orchestrator does not answer for so long ends its worker by itself."""
 
 
+NEVER_JOINED = (Why.BOOT_DEADLINE, Why.LEFT)
+"""What such a machine has printed says why."""
+
+
 class MachineCalls(Struct, frozen=True, kw_only=True):
     """What a decision wants of the providers."""
 
@@ -296,7 +300,7 @@ async def _note(
 
 async def destroy_once(fleet: Fleet, provider: MachineProvider, machine: Machine) -> None:
     """Called in every round until the list does not show it any more."""
-    if machine.why == Why.BOOT_DEADLINE and not machine.boot_log:
+    if machine.why in NEVER_JOINED and machine.joined_at is None and not machine.boot_log:
         await _keep_boot_log(fleet, provider, machine)
     fleet.insist_on_leading()
     try:

@@ -13,7 +13,7 @@ POOL_SET = (
     argument(
         "--provider",
         metavar="KIND",
-        help="Where its machines come from: process, runpod, slurm, vast, or a plug-in's name",
+        help="Where its machines come from: kubernetes, process, runpod, slurm, ssh, vast, or a plug-in's name",
     ),
     repeated("--setting", "KEY=VALUE", "For the provider alone; KEY= takes it away; may be repeated"),
     argument("--secret", metavar="NAME", help="The stored secret that holds the provider's key"),

@@ -1,0 +1,1 @@
+"""Machines that are there already: hosts on which a worker is started and ended over ssh."""

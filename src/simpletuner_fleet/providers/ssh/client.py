@@ -1,0 +1,124 @@
+"""The system's own ssh: what it may do, whom it believes, and what its end means."""
+
+import asyncio
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from simpletuner_fleet.providers.contract import ProviderRefused, ProviderUnsure
+
+CONNECT_S = 10
+CALL_S = 25.0
+SSH_FAILED = 255
+NEVER_REACHED = (
+    "permission denied",
+    "host key verification failed",
+    "could not resolve hostname",
+    "connection refused",
+    "no route to host",
+    "no matching host key",
+    "identification has changed",
+)
+"""Parts of what ssh says when it has never got as far as to run anything."""
+OPTIONS = (
+    "BatchMode=yes",
+    f"ConnectTimeout={CONNECT_S}",
+    "ConnectionAttempts=1",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    "ControlMaster=no",
+    "ControlPath=none",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "UpdateHostKeys=no",
+    "RequestTTY=no",
+    "LogLevel=ERROR",
+)
+_HOST = re.compile(
+    r"(?:(?P<user>[A-Za-z_][A-Za-z0-9_.-]*)@)?(?P<host>[A-Za-z0-9][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?"
+)
+
+
+class SshHost(Struct, frozen=True, kw_only=True):
+    address: str
+    """As the pool has it."""
+    host: str
+    user: str = ""
+    port: int | None = None
+
+    def words(self) -> list[str]:
+        named = [*(("-l", self.user) if self.user else ()), *(("-p", str(self.port)) if self.port else ())]
+        return [*named, "--", self.host]
+
+
+def read_host(address: str) -> SshHost | None:
+    """Returns None for what is no address: it would stand among the words of a command."""
+    parts = _HOST.fullmatch(address)
+    if parts is None or not 0 < int(parts["port"] or 22) < 65_536:
+        return None
+    port = int(parts["port"]) if parts["port"] else None
+    return SshHost(address=address, host=parts["host"].strip("[]"), user=parts["user"] or "", port=port)
+
+
+class SshClient:
+    def __init__(self, options: Sequence[str], key: str | None, environment: dict[str, str]) -> None:
+        self._options = list(options)
+        self._key = key
+        agent = os.environ.get("SSH_AUTH_SOCK")
+        self._environment = {**environment, **({"SSH_AUTH_SOCK": agent} if agent and not key else {})}
+
+    async def say(self, host: SshHost, script: str) -> str:
+        """Returns what the script printed. Raises ProviderRefused if it was surely not run."""
+        with _shown(self._key) as identity:
+            words = [*self._options, *identity]
+            for option in OPTIONS:
+                words += ["-o", option]
+            return await self._run(["ssh", *words, *host.words(), "exec sh -s"], host, script)
+
+    async def _run(self, command: list[str], host: SshHost, script: str) -> str:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env=self._environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise ProviderRefused(f"ssh cannot be started: {error.strerror or error}") from error
+        try:
+            async with asyncio.timeout(CALL_S):
+                printed, complained = await process.communicate(script.encode())
+        except TimeoutError as error:
+            raise ProviderUnsure(f"{host.address} did not answer in {CALL_S:g} s") from error
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if process.returncode == 0:
+            return printed.decode(errors="replace")
+        said = complained.decode(errors="replace").strip() or f"ssh ended with {process.returncode}"
+        if process.returncode == SSH_FAILED and any(part in said.lower() for part in NEVER_REACHED):
+            raise ProviderRefused(f"{host.address}: {said}")
+        raise ProviderUnsure(f"{host.address}: {said}")
+
+
+@contextmanager
+def _shown(key: str | None) -> Iterator[list[str]]:
+    """The key is in a file without a name, for as long as ssh needs it: it is on no disk, and gone with this process."""
+    if key is None:
+        yield []
+        return
+    with os.fdopen(os.memfd_create("key"), "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(key.strip() + "\n")
+        file.flush()
+        path = Path("/proc") / str(os.getpid()) / "fd" / str(file.fileno())
+        yield ["-i", str(path), "-o", "IdentitiesOnly=yes"]

@@ -1,0 +1,215 @@
+"""A list of hosts: each is one machine to be had, and never holds two.
+
+A host that cannot be reached is not empty. What was begun there is noted in a file before it is begun, and is listed until
+the host itself says that it is gone.
+"""
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
+from simpletuner_fleet.core.provisioning.pool import NAME_BEGINS
+from simpletuner_fleet.providers.contract import (
+    CreatedMachine,
+    MachineOrder,
+    ProviderRefused,
+    ProviderSurroundings,
+    ProviderUnsure,
+)
+from simpletuner_fleet.providers.forms import insist
+from simpletuner_fleet.providers.settings import SettingsReader, declared_offer
+from simpletuner_fleet.providers.ssh.client import SshClient, SshHost, read_host
+from simpletuner_fleet.providers.ssh.scripts import log_script, look_script, start_script, stop_script
+
+HOSTS_AT_ONCE = 16
+FRESH_S = 5.0
+SERVICES = ("auto", "process")
+HOST_KEYS = ("strict", "accept-new")
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+_PROGRAM = _SAFE | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_./+")
+
+
+class _HostLook(Struct, frozen=True, kw_only=True):
+    """What a host said, or why it did not."""
+
+    host: SshHost
+    machine: str = ""
+    runs: bool = True
+    can_run: bool = False
+    trouble: str = ""
+
+
+class SshProvider:
+    settle_s = 30.0
+    sweep_s = 15.0
+
+    def __init__(self, surroundings: ProviderSurroundings) -> None:
+        settings = SettingsReader(surroundings.pool)
+        self._offer = declared_offer(settings, "ssh")
+        self._hosts = _hosts(settings.word("hosts"))
+        self._command = settings.word("command", "simpletuner")
+        self._install = settings.word("install")
+        self._service = settings.word("service", "auto")
+        keys, config = settings.word("host_keys", "strict"), settings.word("config")
+        self._known_hosts = settings.word("known_hosts")
+        settings.finish()
+        insist("command", bool(self._command) and set(self._command) <= _PROGRAM, "/PATH/OF/PROGRAM")
+        insist("service", self._service in SERVICES, "|".join(SERVICES))
+        insist("host_keys", keys in HOST_KEYS, "|".join(HOST_KEYS))
+        # A pool's name may hold anything: its folder is named after it all the same, and after no other.
+        named = hashlib.sha256(surroundings.pool.name.encode()).hexdigest()[:16]
+        self._folder = surroundings.folder / "ssh" / named
+        options = ["-F", config] if config else []
+        options += ["-o", f"StrictHostKeyChecking={'yes' if keys == 'strict' else keys}"]
+        if self._known_hosts or keys != "strict":
+            options += ["-o", f"UserKnownHostsFile={self._folder / 'known_hosts'}"]
+            options += ["-o", "GlobalKnownHostsFile=none"]
+        self._ssh = SshClient(options, surroundings.key, surroundings.environment)
+        self._free: tuple[float, list[_HostLook]] = (0.0, [])
+
+    async def offers(self) -> list[MachineOffer]:
+        """Every host that answers, has nothing of ours, and can run a worker."""
+        looked_at, free = self._free
+        if asyncio.get_running_loop().time() - looked_at > FRESH_S or not looked_at:
+            await self.machines()
+            free = self._free[1]
+        if free and not any(look.can_run for look in free):
+            raise ProviderRefused(
+                f"{free[0].host.address} has no program {self._command!r}: install it there, or say with the setting"
+                " 'install' what pip shall install"
+            )
+        return [replace(self._offer, id=look.host.address) for look in free if look.can_run]
+
+    async def create(self, order: MachineOrder) -> CreatedMachine:
+        host = self._host(order.offer.id)
+        if host is None:
+            raise ProviderRefused(f"{order.offer.id} is no host of the pool any more")
+        if not _is_ours(order.name):
+            raise ProviderRefused(f"{order.name!r} is no name of a machine")
+        script = start_script(order.name, order.environment, self._command, self._install, self._service)
+        await asyncio.to_thread(self._note, host, order.name)
+        try:
+            said = (await self._say(host, script)).strip()
+        except ProviderRefused:
+            await asyncio.to_thread(self._note, host, "")
+            raise
+        if said.startswith("taken "):
+            await asyncio.to_thread(self._note, host, said.removeprefix("taken "))
+            raise ProviderRefused(f"{host.address} is taken: {said.removeprefix('taken ')} is there")
+        if said != "made":
+            raise ProviderUnsure(f"{host.address} said {said[:200]!r}")
+        return CreatedMachine(
+            provider_id=f"{host.address}/{order.name}", hourly_micros=self._offer.hourly_micros
+        )
+
+    async def machines(self) -> list[ListedMachine]:
+        looks = await self._looks()
+        reached = [look for look in looks if not look.trouble]
+        if not reached:
+            raise ProviderUnsure("; ".join(look.trouble for look in looks)[:500])
+        self._free = (asyncio.get_running_loop().time(), [look for look in reached if not look.machine])
+        return [
+            ListedMachine(
+                provider_id=f"{look.host.address}/{look.machine}",
+                name=look.machine,
+                runs=look.runs,
+                hourly_micros=self._offer.hourly_micros,
+                note=look.trouble,
+            )
+            for look in looks
+            if look.machine
+        ]
+
+    async def _looks(self) -> list[_HostLook]:
+        turns = asyncio.Semaphore(HOSTS_AT_ONCE)
+
+        async def one(host: SshHost) -> _HostLook:
+            async with turns:
+                return await self._look(host)
+
+        return await asyncio.gather(*(one(host) for host in self._hosts))
+
+    async def _look(self, host: SshHost) -> _HostLook:
+        try:
+            lines = (await self._say(host, look_script(self._command))).split("\n")
+        except (ProviderRefused, ProviderUnsure) as error:
+            begun = await asyncio.to_thread(self._noted, host)
+            return _HostLook(host=host, machine=begun, trouble=str(error))
+        states = [words for line in lines if (words := line.split())]
+        machine = next(
+            (words[1] for words in states if words[0] in ("runs", "ended") and len(words) == 2), ""
+        )
+        if not machine and ["free"] not in states:
+            return _HostLook(host=host, trouble=f"{host.address} answers with what is not ours")
+        await asyncio.to_thread(self._note, host, machine)
+        return _HostLook(
+            host=host,
+            machine=machine,
+            runs=["ended", machine] not in states,
+            can_run=bool(self._install) or ["program"] in states,
+        )
+
+    async def destroy(self, provider_id: str) -> None:
+        address, _, name = provider_id.rpartition("/")
+        host = self._host(address)
+        if host is not None and _is_ours(name):
+            await self._say(host, stop_script(name))
+
+    async def boot_log(self, provider_id: str) -> str:
+        address, _, name = provider_id.rpartition("/")
+        host = self._host(address)
+        return await self._say(host, log_script(name)) if host is not None and _is_ours(name) else ""
+
+    def _host(self, address: str) -> SshHost | None:
+        """Also one that has left the list: what is there has to be ended."""
+        return next((host for host in self._hosts if host.address == address), None) or read_host(address)
+
+    async def _say(self, host: SshHost, script: str) -> str:
+        await asyncio.to_thread(self._keep_known_hosts)
+        return await self._ssh.say(host, script)
+
+    def _keep_known_hosts(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file, text = self._folder / "known_hosts", f"{self._known_hosts.strip()}\n"
+        if self._known_hosts and (not file.exists() or file.read_text("utf-8") != text):
+            file.write_text(text, "utf-8")
+
+    def _note(self, host: SshHost, machine: str) -> None:
+        file = self._file(host)
+        if machine:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file.write_text(machine, "utf-8")
+        else:
+            file.unlink(missing_ok=True)
+
+    def _noted(self, host: SshHost) -> str:
+        try:
+            return self._file(host).read_text("utf-8").strip()
+        except OSError:
+            return ""
+
+    def _file(self, host: SshHost) -> Path:
+        return self._folder / hashlib.sha256(host.address.encode()).hexdigest()[:16]
+
+
+def _hosts(text: str) -> list[SshHost]:
+    hosts: list[SshHost] = []
+    for address in text.replace(",", " ").split():
+        host = read_host(address)
+        insist("hosts", host is not None, "[USER@]HOST[:PORT],…")
+        if host is not None:
+            hosts.append(host)
+    insist("hosts", bool(hosts), "[USER@]HOST[:PORT],…")
+    places = {(host.host, host.port) for host in hosts}
+    if len(places) != len(hosts):
+        raise Invalid("The provider's setting 'hosts' names one host twice.", path="$.settings")
+    return hosts
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(f"{NAME_BEGINS}-") and set(name) <= _SAFE
