@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.docs.debian_tools import PLACE
+from tests.docs.debian_tools import unpacked
 from tests.e2e.kit import free_port
 from tests.e2e.processes import wait_until
 
 PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client")
-ASIDE = PLACE / "slurm"
 WITHIN_S = 90.0
 CONFIG = """
 ClusterName=tests
@@ -46,28 +45,6 @@ KillWait=5
 NodeName={host} NodeAddr=127.0.0.1 CPUs=4 Feature=fast State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=60 State=UP
 """
-
-
-def unpacked() -> Path | None:
-    """Returns the folder with Slurm's files; None where the packages cannot be had."""
-    if ASIDE.exists() or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        return ASIDE if ASIDE.exists() else None
-    arriving = PLACE / f"slurm.{os.getpid()}"
-    archives = arriving / "archives"
-    (archives / "partial").mkdir(parents=True, exist_ok=True)
-    fetch = ["apt-get", "install", "--yes", "--no-install-recommends", "--download-only"]
-    options = ["-o", f"Dir::Cache::archives={archives}", "-o", "Debug::NoLocking=1"]
-    try:
-        subprocess.run([*fetch, *options, *PACKAGES], check=True, capture_output=True, timeout=120)
-        for archive in archives.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", archive, arriving / "files"], check=True, timeout=60)
-        if not ASIDE.exists():
-            (arriving / "files").rename(ASIDE)
-    except (subprocess.SubprocessError, OSError):
-        return ASIDE if ASIDE.exists() else None
-    finally:
-        shutil.rmtree(arriving, ignore_errors=True)
-    return ASIDE
 
 
 class SlurmCluster:
@@ -152,7 +129,7 @@ class SlurmCluster:
 @contextmanager
 def slurm_cluster(folder: Path) -> Iterator[SlurmCluster | None]:
     """Gives None where apt cannot bring the packages."""
-    files = unpacked()
+    files = unpacked("slurm", PACKAGES)
     if files is None:
         yield None
         return
