@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simpletuner_fleet.core.errors import ScimRefused
-from simpletuner_fleet.core.people.scim.filters import OF_GROUPS, OF_USERS, Term, read_filter
+from simpletuner_fleet.core.people.scim.filters import OF_GROUPS, OF_USERS, FilterTerm, read_filter
 from simpletuner_fleet.core.people.scim.patching import patched_group, patched_user, read_operations
 from simpletuner_fleet.core.people.scim.resources import (
     MAX_MEMBERS_AT_ONCE,
@@ -131,11 +131,11 @@ def test_a_request_brings_so_many_members_and_no_more() -> None:
 
 def test_filters_are_read_whatever_their_case_and_others_are_refused() -> None:
     assert read_filter("", OF_USERS) == ()
-    assert read_filter('userName eq "A\\"d\\\\a"', OF_USERS) == (Term("username", 'A"d\\a'),)
-    assert read_filter('USERNAME EQ "ada"', OF_USERS) == (Term("username", "ada"),)
+    assert read_filter('userName eq "A\\"d\\\\a"', OF_USERS) == (FilterTerm("username", 'A"d\\a'),)
+    assert read_filter('USERNAME EQ "ada"', OF_USERS) == (FilterTerm("username", "ada"),)
     assert read_filter('id eq "g" and members.value eq "u"', OF_GROUPS) == (
-        Term("id", "g"),
-        Term("members.value", "u"),
+        FilterTerm("id", "g"),
+        FilterTerm("members.value", "u"),
     )
     for text in (
         "userName",

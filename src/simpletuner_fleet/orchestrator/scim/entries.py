@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.people.scim.filters import Term
+from simpletuner_fleet.core.people.scim.filters import FilterTerm
 from simpletuner_fleet.core.people.scim.resources import ScimGroup, ScimKind, ScimUser
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.sign_in.following import Doorway, follow_groups, groups_by
@@ -63,7 +63,7 @@ def put_group(transaction: Transaction, group: ScimGroup) -> None:
     )
 
 
-def page_of(view: View, kind: ScimKind, terms: tuple[Term, ...], skip: int, limit: int) -> Page:
+def page_of(view: View, kind: ScimKind, terms: tuple[FilterTerm, ...], skip: int, limit: int) -> Page:
     """Those that fit every term, by id."""
     if not terms:
         return Page(view.scim_count(kind), view.scim_page(kind, skip, limit) if limit else [])
@@ -71,7 +71,7 @@ def page_of(view: View, kind: ScimKind, terms: tuple[Term, ...], skip: int, limi
     return Page(len(fitting), fitting[skip : skip + limit])
 
 
-def _candidates(view: View, kind: ScimKind, term: Term) -> list[ScimEntry]:
+def _candidates(view: View, kind: ScimKind, term: FilterTerm) -> list[ScimEntry]:
     match term.attribute:
         case "id":
             return _present([view.scim_entry(kind, term.value)])
@@ -83,7 +83,7 @@ def _candidates(view: View, kind: ScimKind, term: Term) -> list[ScimEntry]:
             return _present([view.scim_entry_by_name(kind, term.value)])
 
 
-def _fits_all(view: View, entry: ScimEntry, terms: tuple[Term, ...]) -> bool:
+def _fits_all(view: View, entry: ScimEntry, terms: tuple[FilterTerm, ...]) -> bool:
     return all(any(one.id == entry.id for one in _candidates(view, entry.kind, term)) for term in terms)
 
 

@@ -16,25 +16,25 @@ OF_USERS = frozenset({"id", "username", "externalid"})
 OF_GROUPS = frozenset({"id", "displayname", "externalid", "members", "members.value"})
 
 
-class Term(Struct, frozen=True):
+class FilterTerm(Struct, frozen=True):
     attribute: str
     """In lower case."""
     value: str
 
 
-def read_filter(text: str, known: frozenset[str]) -> tuple[Term, ...]:
+def read_filter(text: str, known: frozenset[str]) -> tuple[FilterTerm, ...]:
     """An empty text is no filter. Raises ScimRefused with what may be asked."""
     if not text.strip():
         return ()
     if len(text) > MAX_FILTER_CHARS:
         raise ScimRefused(f"The filter is longer than {MAX_FILTER_CHARS} characters.", kind="invalidFilter")
-    terms: list[Term] = []
+    terms: list[FilterTerm] = []
     at = 0
     while True:
         match = TERM.match(text, at)
         if match is None or len(terms) == MAX_TERMS:
             raise _unknown(known)
-        terms.append(Term(attribute_name(match[1]), unquoted(match[2])))
+        terms.append(FilterTerm(attribute_name(match[1]), unquoted(match[2])))
         at = match.end()
         if at == len(text):
             break
