@@ -175,7 +175,7 @@ async def test_an_answer_that_is_no_answer_lets_nobody_in(answer: bytes) -> None
             bind_dn="cn=x",
         )
         settings = replace(settings, bind_password="x", plain=not answer.startswith(STARTED))
-        with pytest.raises(ProviderUnusable):
+        with pytest.raises(ProviderUnusable, match="cannot be read"):
             await asyncio.wait_for(AskedDirectory(settings, 10.0).person("ada", "x"), 60)
 
 
