@@ -52,6 +52,9 @@ PARAMS: dict[str, Any] = {
     "machine": "1 x A100 80 GB",
     "price": 1.89,
     "since_s": 40.0,
+    "used_percent": 75,
+    "share_percent": 20,
+    "teams_ahead": 2,
 }
 others = pytest.mark.parametrize("lang", [language.code for language in LANGUAGES if language.code != "en"])
 
