@@ -166,3 +166,30 @@ async def test_edges_and_counts_follow_the_code_and_the_rows_at_every_start(data
     assert await store.read(lambda view: view.job_counts()) == {}
     await store.close()
     assert database.value("SELECT count(*) FROM job_edges WHERE from_state = 'completed'") == 0
+
+
+async def test_pools_and_machines_that_counted_in_dollars_count_in_millionths(database: Database) -> None:
+    known = migrations_for(database.dialect)
+    database.migrate([each for each in known if each.number < 20])
+    request = '{"provider": "process", "max_price": 1.89, "max_hourly": null, "max_daily": 0.1, "max_monthly": null}'
+    pool = (
+        f'{{"name": "p", "request": {request}, "created_at": 1.0, "created_by": "u",'
+        ' "no_machine": {"x": {"code": "C"}}}'
+    )
+    machine = (
+        '{"id": "m", "pool": "p", "name": "n", "state": "joined", "created_at": 1.5, "offered_price": 0.3,'
+        ' "rates": [[1.5, 0.3], [2.5, 2]]}'
+    )
+    unmade = machine.replace('"m"', '"o"').replace("[[1.5, 0.3], [2.5, 2]]", "[]")
+    database.script(f"INSERT INTO pools (name, document) VALUES ('p', '{pool}');")
+    for id, row in (("m", machine), ("o", unmade)):
+        database.script(f"INSERT INTO machines (id, join_hash, document) VALUES ('{id}', '', '{row}');")
+    store = database.store()
+    kept = await store.read(lambda view: view.pool("p"))
+    assert kept is not None
+    limits = kept.request.max_price_micros, kept.request.max_daily_micros, kept.request.max_hourly_micros
+    assert (limits, kept.no_machine) == ((1_890_000, 100_000, None), {})
+    (first, second) = await store.read(lambda view: view.machines_since(0.0))
+    assert (first.offered_micros, first.rates) == (300_000, ((1.5, 300_000), (2.5, 2_000_000)))
+    assert second.rates == ()
+    await store.close()

@@ -36,7 +36,7 @@ async def test_a_machine_is_found_by_a_new_provider_and_destroyed_with_its_folde
     made_with = surroundings(tmp_path, price="1.5")
     provider = ProcessProvider(made_with)
     (offer,) = await provider.offers()
-    assert (offer.price, offer.gpus) == (1.5, 0)
+    assert (offer.hourly_micros, offer.gpus) == (1_500_000, 0)
     order = MachineOrder(name="stf-f1-m1", offer=offer, environment=NOBODY)
     created = await provider.create(order)
     other = ProcessProvider(made_with)
@@ -68,7 +68,7 @@ async def test_one_that_ended_by_itself_is_listed_as_such_and_its_log_can_be_rea
 def test_settings_that_are_not_known_or_no_numbers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="no setting gpu, prize"):
         make_provider(surroundings(tmp_path, prize="1", gpu="1"))
-    with pytest.raises(Invalid, match="'price' must be a number"):
+    with pytest.raises(Invalid, match="'price': an amount is written"):
         make_provider(surroundings(tmp_path, price="cheap"))
     unknown = surroundings(tmp_path)
     with pytest.raises(Invalid, match="There is no provider 'nowhere'"):

@@ -77,7 +77,7 @@ async def test_a_machine_is_one_job_found_by_anybody_and_asked_before_it_is_ende
 ) -> None:
     provider = provider_of(cluster, time="10", constraint="fast", price="0.5")
     (offer,) = await provider.offers()
-    assert (offer.price, offer.gpus) == (0.5, 0)
+    assert (offer.hourly_micros, offer.gpus) == (500_000, 0)
     order = MachineOrder(name="stf-f1-m1", offer=offer, environment=NOBODY)
     created = await provider.create(order)
     other = provider_of(cluster)

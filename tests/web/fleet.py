@@ -302,7 +302,9 @@ async def _workers_now(crew: Crew, state: FleetState) -> None:
 
 async def machines_from_elsewhere(running: Running, printed: str) -> None:
     """A pool of a restored database, and of a plug-in that is not there: nobody is asked while pages are looked at."""
-    request = PoolRequest(provider="nobody", max_machines=4, max_daily=50.0, settings={"gpus": "1"})
+    request = PoolRequest(
+        provider="nobody", max_machines=4, max_daily_micros=50_000_000, settings={"gpus": "1"}
+    )
     now = running.clock.at
     pool = MachinePool(
         name="cloud", request=request, created_at=now - 3 * HOUR_S, created_by="u_1", trouble=printed
@@ -319,8 +321,8 @@ async def machines_from_elsewhere(running: Running, printed: str) -> None:
         vram_gb=80.0,
         region=printed[:60],
         spot=True,
-        offered_price=1.89,
-        rates=((now - HOUR_S, 1.89),),
+        offered_micros=1_890_000,
+        rates=((now - HOUR_S, 1_890_000),),
         gone_at=now - 0.5 * HOUR_S,
         why="boot_deadline",
         detail=printed,

@@ -62,4 +62,20 @@ MACHINES = (
         '    "pool": "jobs.read",\n',
         RULES,
     ),
+    Mutant(
+        "anybody-refuses-for-a-vendor",
+        "a proxy's answer counts as the vendor's word that no machine was made",
+        "providers/vendor_http.py",
+        "        if answer.status < 500 and self._said(answer) is not None:",
+        "        if answer.status < 500:",
+        ("tests/providers/test_vendors.py",),
+    ),
+    Mutant(
+        "a-bid-without-its-price",
+        "a bid is sent without its price, and the machine is rented at the full one",
+        "providers/vast.py",
+        '            body["price"] = self._bid(order)',
+        "            self._bid(order)",
+        ("tests/providers/test_vendors.py",),
+    ),
 )

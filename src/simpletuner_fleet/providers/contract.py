@@ -10,6 +10,7 @@ from typing import Protocol
 import httpx2
 from msgspec import Struct
 
+from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 
@@ -33,6 +34,8 @@ class ProviderSurroundings(Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     """What a worker on this very machine may have of the server's environment."""
     http: httpx2.AsyncClient
+    currency: str = DEFAULT_CURRENCY
+    """Whose millionths prices are told in."""
 
 
 class MachineOrder(Struct, frozen=True, kw_only=True):
@@ -46,8 +49,8 @@ class MachineOrder(Struct, frozen=True, kw_only=True):
 
 class CreatedMachine(Struct, frozen=True, kw_only=True):
     provider_id: str
-    price: float | None = None
-    """Dollars an hour, where the provider says so."""
+    hourly_micros: int | None = None
+    """In millionths of the currency's unit, where the provider says so."""
 
 
 class MachineProvider(Protocol):

@@ -57,7 +57,7 @@ class ProcessProvider:
                 )
         except OSError as error:
             raise ProviderRefused(f"{error.strerror or error}") from error
-        return CreatedMachine(provider_id=order.name, price=self._offer.price)
+        return CreatedMachine(provider_id=order.name, hourly_micros=self._offer.hourly_micros)
 
     def _inventory(self) -> dict[str, str]:
         offer = self._offer
@@ -73,7 +73,9 @@ class ProcessProvider:
         running = self._processes()
         folders = [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
         return [
-            ListedMachine(provider_id=name, name=name, runs=name in running, price=self._offer.price)
+            ListedMachine(
+                provider_id=name, name=name, runs=name in running, hourly_micros=self._offer.hourly_micros
+            )
             for name in sorted({*folders, *running})
         ]
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.money.amounts import read_amount
 from simpletuner_fleet.core.provisioning.offers import MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 
@@ -29,6 +30,13 @@ class SettingsReader:
             )
         return value
 
+    def money(self, name: str) -> int:
+        """An amount of the fleet's currency; 0 where it is not said."""
+        try:
+            return read_amount(self._left.pop(name, "0"))
+        except ValueError as error:
+            raise Invalid(f"The provider's setting '{name}': {error}.", path="$.settings") from None
+
     def finish(self) -> None:
         if self._left:
             names = ", ".join(sorted(self._left))
@@ -39,7 +47,7 @@ def declared_offer(settings: SettingsReader, kind: str) -> MachineOffer:
     """Returns the one machine that a pool describes where its provider has no catalogue."""
     return MachineOffer(
         id=kind,
-        price=settings.number("price", 0.0),
+        hourly_micros=settings.money("price"),
         gpu_name=settings.word("gpu_name"),
         gpus=int(settings.number("gpus", 0)),
         vram_gb=settings.number("vram_gb", 0.0),

@@ -101,11 +101,16 @@ class SlurmProvider:
         job_id = printed.strip().partition(";")[0]
         if not job_id.isdigit():
             raise ProviderUnsure(f"sbatch said {printed[:200]!r}, which is no job id")
-        return CreatedMachine(provider_id=job_id, price=self._offer.price)
+        return CreatedMachine(provider_id=job_id, hourly_micros=self._offer.hourly_micros)
 
     async def machines(self) -> list[ListedMachine]:
         return [
-            ListedMachine(provider_id=job_id, name=name, runs=state not in ENDED, price=self._offer.price)
+            ListedMachine(
+                provider_id=job_id,
+                name=name,
+                runs=state not in ENDED,
+                hourly_micros=self._offer.hourly_micros,
+            )
             for job_id, name, state in await self._queue()
         ]
 

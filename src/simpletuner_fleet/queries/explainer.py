@@ -5,11 +5,13 @@ from collections import Counter
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.place import survey_of, why_waiting_given
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.provisioning.waiting import with_machines
 from simpletuner_fleet.engine.index import held_until, read_limits, roster_of
+from simpletuner_fleet.engine.organisation import CURRENCY_SETTING
 from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
@@ -32,6 +34,7 @@ class Explainer:
         self._held_until = held_until(everything)
         self._surveys: dict[str, Survey] = {} if standing.roster is None else standing.surveys
         self._pools = everything.pools()
+        self._currency = everything.setting(CURRENCY_SETTING) or DEFAULT_CURRENCY
         self._machines = everything.machines_since(float("inf")) if self._pools else []
 
     def explain(self, job: Job, ahead: int, now: float) -> Explanation:
@@ -41,7 +44,7 @@ class Explainer:
         explanation = why_waiting_given(
             self.roster, job, self._limits, now, answer, ahead=ahead, held_until=self._held_until
         )
-        return with_machines(explanation, job, self._pools, self._machines, self.roster.pools)
+        return with_machines(explanation, job, self._pools, self._machines, self.roster.pools, self._currency)
 
 
 class ReasonGroup(Struct, frozen=True, kw_only=True):

@@ -132,17 +132,9 @@ def seconds_or_none(raw: str) -> float:
     return 0.0 if raw.strip() == "0" else seconds(raw)
 
 
-def dollars(raw: str) -> float | None:
+def money_or_none(raw: str) -> int | None:
     """`none` takes a limit away."""
-    if raw.strip().lower() == "none":
-        return None
-    try:
-        number = float(raw.strip().removeprefix("$"))
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < 1e9:
-        raise ValueError(_("expected an amount such as 2.50, or none"))
-    return number
+    return None if raw.strip().lower() == "none" else money(raw)
 
 
 def moment(raw: str) -> str:

@@ -234,6 +234,8 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "DELETE /api/pools/{name}",
         "POST /api/pools/take-in-hand",
         "GET /api/pools/{name}/offers",
+        "POST /api/pools/offers",
+        "POST /api/pools/{name}/check",
         "POST /api/machines/{id}/end",
     ),
     "public": (
@@ -385,7 +387,12 @@ NOBODYS = (
     *("POST /api/admin/workers/{id}/token", "PATCH /api/admin/users/{id}", "DELETE /api/admin/users/{id}"),
     *("POST /api/admin/users/{id}/link", "PUT /api/admin/roles/{name}", "DELETE /api/admin/roles/{name}"),
     *("GET /api/pools/{name}", "PUT /api/pools/{name}", "DELETE /api/pools/{name}"),
-    *("GET /api/pools/{name}/offers", "GET /api/machines/{id}", "POST /api/machines/{id}/end"),
+    *(
+        "GET /api/pools/{name}/offers",
+        "POST /api/pools/{name}/check",
+        "GET /api/machines/{id}",
+        "POST /api/machines/{id}/end",
+    ),
     *("GET /api/teams/{id}", "PATCH /api/teams/{id}", "DELETE /api/teams/{id}"),
     *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
     *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),

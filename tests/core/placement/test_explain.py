@@ -104,7 +104,10 @@ def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: 
         assert (explanation.funnel, explanation.workers, explanation.ahead) == ((), (), 0)
 
 
-OF_MACHINES = {Code.WAITING_FOR_MACHINE, Code.MACHINE_CEILING, Code.NO_MACHINE_OFFERED, Code.MACHINES_FAILED}
+OF_MACHINES = {
+    *(Code.WAITING_FOR_MACHINE, Code.MACHINE_CEILING, Code.MACHINE_TOO_DEAR),
+    *(Code.NO_MACHINE_OFFERED, Code.MACHINES_FAILED),
+}
 """Told in place of another; `tests/core/provisioning` and `tests/orchestrator/machines` reach them."""
 
 

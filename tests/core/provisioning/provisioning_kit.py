@@ -24,7 +24,7 @@ def a_pool(name: str = "cloud", *, deleted_at: float | None = None, **request: A
 
 def a_machine(id: str = "m_1", state: MachineState = MachineState.JOINED, **fields: Any) -> Machine:
     asked_at = fields.pop("asked_at", NOW - 1000.0)
-    price = fields.pop("price", 2.0)
+    price = fields.pop("hourly_micros", 2_000_000)
     machine = Machine(
         id=id,
         pool="cloud",
@@ -35,7 +35,7 @@ def a_machine(id: str = "m_1", state: MachineState = MachineState.JOINED, **fiel
         gpus=1,
         gpu_name="A100",
         vram_gb=80.0,
-        offered_price=price,
+        offered_micros=price,
         rates=((asked_at, price),),
     )
     if state not in (MachineState.WANTED, MachineState.ASKED):
@@ -54,8 +54,8 @@ def a_look(*machines: ListedMachine, at: float = NOW, offers: tuple[MachineOffer
     return ProviderLook(at=at, settle_s=SETTLE_S, machines=machines, offers=offers)
 
 
-def an_offer(id: str = "o_1", price: float = 2.0, **fields: Any) -> MachineOffer:
-    offer = MachineOffer(id=id, price=price, gpu_name="A100", gpus=1, vram_gb=80.0)
+def an_offer(id: str = "o_1", price: int = 2_000_000, **fields: Any) -> MachineOffer:
+    offer = MachineOffer(id=id, hourly_micros=price, gpu_name="A100", gpus=1, vram_gb=80.0)
     return replace(offer, **fields)
 
 

@@ -47,7 +47,11 @@ def test_nobody_waits_and_nothing_is_brought() -> None:
 
 
 def test_the_cheapest_offer_that_fits_is_taken() -> None:
-    offers = (an_offer("dear", 3.0), an_offer("small", 0.5, vram_gb=24.0), an_offer("fits", 2.0))
+    offers = (
+        an_offer("dear", 3_000_000),
+        an_offer("small", 500_000, vram_gb=24.0),
+        an_offer("fits", 2_000_000),
+    )
     assert chosen(grown(a_fleet(waiting(min_vram_gb=40.0)), *offers)) == ["fits"]
     assert chosen(grown(a_fleet(waiting()), *offers)) == ["small"]
 
@@ -67,7 +71,7 @@ def test_a_machine_that_has_just_joined_counts_until_its_worker_connects() -> No
 
 
 def test_several_jobs_share_a_machine_that_is_brought_for_the_first() -> None:
-    big = an_offer("big", 4.0, gpus=4)
+    big = an_offer("big", 4_000_000, gpus=4)
     assert chosen(grown(a_fleet(waiting(4)), big)) == ["big"]
 
 
@@ -96,21 +100,41 @@ def test_every_ceiling_keeps_machines_away_and_says_so() -> None:
         (Code.MACHINE_CEILING, "max_machines")
     ]
     cases = {
-        "max_price": a_pool(max_price=1.9),
-        "max_hourly": a_pool(max_hourly=3.9),
-        "max_daily": a_pool(max_daily=2.1),
-        "max_monthly": a_pool(max_monthly=2.1),
+        "max_price": a_pool(max_price_micros=1_900_000),
+        "max_hourly": a_pool(max_hourly_micros=3_900_000),
+        "max_daily": a_pool(max_daily_micros=2_100_000),
+        "max_monthly": a_pool(max_monthly_micros=2_100_000),
     }
     for ceiling, pool in cases.items():
         growth = grown(a_fleet(waiting(), lead_s=600.0), pool=pool, machines=(one,))
         assert (chosen(growth), why_not(growth)) == ([], [(Code.MACHINE_CEILING, ceiling)])
-    plenty = a_pool(max_price=2.0, max_hourly=4.0, max_daily=3.0, max_monthly=3.0)
+    plenty = a_pool(
+        max_price_micros=2_000_000,
+        max_hourly_micros=4_000_000,
+        max_daily_micros=3_000_000,
+        max_monthly_micros=3_000_000,
+    )
     assert chosen(grown(a_fleet(waiting(), lead_s=600.0), pool=plenty, machines=(one,))) == ["o_1"]
+
+
+def test_a_jobs_own_price_limit_brings_no_dearer_machine_and_says_what_one_costs() -> None:
+    cheap, dear = an_offer("cheap", 3_000_000, gpus=2), an_offer("dear", 2_000_000, spot=True)
+    pool = a_pool(market="spot_first")
+    modest = a_fleet(waiting(max_price_micros=1_990_000))
+    growth = grown(modest, cheap, dear, pool=pool)
+    (refusal,) = growth.no_machine["cloud"].values()
+    assert (chosen(growth), refusal.code) == ([], Code.MACHINE_TOO_DEAR)
+    assert (refusal.params["hourly_micros"], refusal.params["allowed_micros"]) == (2_000_000, 1_990_000)
+    assert chosen(grown(a_fleet(waiting(max_price_micros=2_000_000)), cheap, dear, pool=pool)) == ["dear"]
+    firm = an_offer("firm", 1_000_000)
+    assert chosen(grown(a_fleet(waiting(max_price_micros=1_500_000)), dear, firm, pool=pool)) == ["firm"]
 
 
 def test_what_is_wanted_in_one_decision_counts_for_the_next_one_of_it() -> None:
     assert len(chosen(grown(a_fleet(waiting(9)), pool=a_pool(max_machines=2)))) == 2
-    assert len(chosen(grown(a_fleet(waiting(9)), pool=a_pool(max_machines=9, max_hourly=6.0)))) == 3
+    assert (
+        len(chosen(grown(a_fleet(waiting(9)), pool=a_pool(max_machines=9, max_hourly_micros=6_000_000)))) == 3
+    )
 
 
 def test_a_machine_that_is_being_destroyed_still_costs() -> None:
@@ -125,7 +149,7 @@ def test_where_nothing_fits_it_says_what_was_looked_for() -> None:
 
 
 def test_the_market_the_kind_and_the_region_are_the_pools_to_choose() -> None:
-    spot, dear = an_offer("spot", 1.0, spot=True, region="eu"), an_offer("firm", 2.0, region="us")
+    spot, dear = an_offer("spot", 1_000_000, spot=True, region="eu"), an_offer("firm", 2_000_000, region="us")
     assert chosen(grown(a_fleet(waiting()), spot, dear)) == ["firm"]
     assert chosen(grown(a_fleet(waiting()), spot, dear, pool=a_pool(market="spot"))) == ["spot"]
     assert chosen(grown(a_fleet(waiting()), dear, spot, pool=a_pool(market="spot_first"))) == ["spot"]
@@ -138,9 +162,9 @@ def test_the_market_the_kind_and_the_region_are_the_pools_to_choose() -> None:
 def test_of_several_pools_the_cheapest_brings_it_and_only_one() -> None:
     pools = [a_pool("dear"), a_pool("cheap"), a_pool("off", enabled=False)]
     looks = {
-        "dear": a_look(offers=(an_offer(price=3.0),)),
-        "cheap": a_look(offers=(an_offer(price=2.0),)),
-        "off": a_look(offers=(an_offer(price=1.0),)),
+        "dear": a_look(offers=(an_offer(price=3_000_000),)),
+        "cheap": a_look(offers=(an_offer(price=2_000_000),)),
+        "off": a_look(offers=(an_offer(price=1_000_000),)),
     }
     growth = grow(pools, looks, {pool.name: () for pool in pools}, a_fleet(waiting()))
     assert [wanted.pool for wanted in growth.wanted] == ["cheap"]
@@ -181,6 +205,6 @@ def test_how_long_a_pool_takes_to_boot_is_what_its_last_machines_took() -> None:
 
 
 def test_gpus_of_a_requirement_are_whole_machines() -> None:
-    two = an_offer("two", 3.0, gpus=2)
+    two = an_offer("two", 3_000_000, gpus=2)
     fleet = a_fleet(waiting(2, gpus=2))
     assert chosen(grown(fleet, an_offer(), two)) == ["two", "two"]

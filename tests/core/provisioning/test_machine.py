@@ -50,23 +50,23 @@ def test_what_is_not_in_the_table_cannot_happen(state: MachineState, machine_inp
 
 def test_it_costs_from_the_moment_its_provider_is_asked_until_it_is_gone() -> None:
     wanted = a_machine(state=MachineState.WANTED, asked_at=None, rates=(), created_at=NOW - 500.0)
-    assert cost(wanted, NOW) == 0.0
+    assert cost(wanted, NOW) == 0
     asked = moved(wanted, MachineInput.ASK, NOW)
-    assert cost(asked, NOW + 3600.0) == 2.0
+    assert cost(asked, NOW + 3600.0) == 2_000_000
     booting = moved(replace(asked, provider_id="p_1"), MachineInput.APPEAR, NOW + 10.0)
     gone = moved(moved(booting, MachineInput.DESTROY, NOW + 1800.0), MachineInput.VANISH, NOW + 3600.0)
-    assert cost(gone, NOW + 90_000.0) == 2.0
+    assert cost(gone, NOW + 90_000.0) == 2_000_000
 
 
 def test_a_price_that_changes_counts_from_then_on() -> None:
-    machine = at_price(a_machine(asked_at=NOW), 4.0, NOW + 1800.0)
-    assert cost(machine, NOW + 3600.0) == 3.0
+    machine = at_price(a_machine(asked_at=NOW), 4_000_000, NOW + 1800.0)
+    assert cost(machine, NOW + 3600.0) == 3_000_000
 
 
 def test_what_was_refused_or_never_appeared_has_cost_nothing() -> None:
     asked = a_machine(state=MachineState.ASKED, provider_id="")
-    assert cost(moved(asked, MachineInput.REFUSE, NOW, Why.REFUSED), NOW) == 0.0
-    assert cost(moved(asked, MachineInput.VANISH, NOW, Why.NEVER_MADE), NOW) == 0.0
+    assert cost(moved(asked, MachineInput.REFUSE, NOW, Why.REFUSED), NOW) == 0
+    assert cost(moved(asked, MachineInput.VANISH, NOW, Why.NEVER_MADE), NOW) == 0
 
 
 def test_one_that_appears_after_it_was_thought_gone_has_cost_all_the_time() -> None:
@@ -75,7 +75,7 @@ def test_one_that_appears_after_it_was_thought_gone_has_cost_all_the_time() -> N
     back = moved(gone, MachineInput.APPEAR, NOW, Why.STRAY)
     assert back.state is MachineState.DESTROYING
     assert back.gone_at is None
-    assert cost(back, NOW) == 2.0
+    assert cost(back, NOW) == 2_000_000
 
 
 def test_the_first_reason_stays() -> None:

@@ -150,10 +150,10 @@ def test_when_the_budget_is_used_up_jobs_are_stopped_in_time_or_let_finish() -> 
 
 
 def test_a_price_above_the_ceiling_ends_a_machine_that_boots_and_drains_one_that_works() -> None:
-    pool = a_pool(max_price=2.0)
+    pool = a_pool(max_price_micros=2_000_000)
     booting = a_machine(state=BOOTING, asked_at=NOW - 10.0)
-    assert after(booting, shown=[listed(booting, price=2.5)], pool=pool).why == Why.PRICE
-    works = after(a_machine(), working(), shown=[listed(a_machine(), price=2.5)], pool=pool)
+    assert after(booting, shown=[listed(booting, hourly_micros=2_500_000)], pool=pool).why == Why.PRICE
+    works = after(a_machine(), working(), shown=[listed(a_machine(), hourly_micros=2_500_000)], pool=pool)
     assert (works.state, works.why) == (DRAINING, Why.PRICE)
 
 

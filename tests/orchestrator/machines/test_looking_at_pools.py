@@ -10,6 +10,7 @@ from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOff
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.orchestrator.machines.rounds import look_at
 from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder, ProviderRefused
+from simpletuner_fleet.store.sealing import SealedVault
 from tests.http.api_kit import Running, orchestrator, read_events
 
 POOL: dict[str, Any] = {"provider": "process", "trainers": ["command"]}
@@ -38,7 +39,7 @@ class SoldOut:
 
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
-    async with orchestrator() as made:
+    async with orchestrator(vault=SealedVault(lambda: b"k" * 32, lambda: b"k" * 32)) as made:
         made.deps.provisioner = Provisioner(made.fleet, Path("/nonexistent"), {}, {})
         yield made
         await made.deps.provisioner.stop()
@@ -76,3 +77,44 @@ async def test_who_may_not_see_pools_hears_nothing_of_them(running: Running) -> 
         assert streams[0].events.of_kind("pool") == []
         for stream in streams:
             await stream.close()
+
+
+PRICED: dict[str, Any] = {**POOL, "settings": {"gpus": "2", "gpu_name": "A100", "price": "2.50"}}
+
+
+async def test_offers_are_seen_before_a_pool_is_saved_and_leave_nothing_behind(running: Running) -> None:
+    answer = await running.http.post("/api/pools/offers", json=PRICED)
+    assert answer.status_code == 200, answer.text
+    (offer,) = answer.json()["offers"]
+    assert (offer["hourly_micros"], offer["price"], offer["gpus"]) == (2_500_000, "2.50 USD", 2)
+    refused = await running.http.post("/api/pools/offers", json={**POOL, "settings": {"gpu": "1"}})
+    assert (refused.status_code, "no setting gpu" in refused.json()["detail"]) == (422, True)
+    assert (await running.get("/api/pools"))["pools"] == []
+
+
+async def test_a_pools_key_is_tried_and_the_answer_says_what_it_met(running: Running) -> None:
+    await running.http.put("/api/pools/p", json=PRICED)
+    good = (await running.http.post("/api/pools/p/check")).json()
+    assert (good["ok"], good["offers"], good["eligible"], good["cheapest_micros"]) == (True, 1, 1, 2_500_000)
+    assert (await running.http.post("/api/pools/none/check")).status_code == 404
+    stored = await running.http.put("/api/secrets/k", json={"value": "key-0123456789"})
+    assert stored.status_code == 200, stored.text
+    nobody = {"image": "x", "api_url": "http://127.0.0.1:9"}
+    saved = await running.http.put(
+        "/api/pools/q", json={**POOL, "provider": "vast", "secret": "k", "settings": nobody}
+    )
+    assert saved.status_code == 200, saved.text
+    bad = (await running.http.post("/api/pools/q/check")).json()
+    assert (bad["ok"], "cannot be reached" in bad["trouble"]) == (False, True)
+
+
+async def test_who_could_not_store_a_key_may_not_lead_it_elsewhere(running: Running) -> None:
+    token = await running.token("admin.machines", "machines.read")
+    elsewhere = {**POOL, "provider": "vast", "settings": {"image": "x", "api_url": "https://example.org"}}
+    async with running.as_user(token) as someone:
+        for answer in (
+            await someone.put("/api/pools/p", json=elsewhere),
+            await someone.post("/api/pools/offers", json=elsewhere),
+        ):
+            assert (answer.status_code, answer.json()["permission"]) == (403, "secrets.write")
+        assert (await someone.put("/api/pools/p", json=POOL)).status_code == 200

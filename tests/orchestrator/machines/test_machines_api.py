@@ -23,7 +23,7 @@ from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder, P
 from simpletuner_fleet.storage.ownership import FLEET_ID
 from tests.http.api_kit import Running, orchestrator
 
-POOL = {"provider": "process", "trainers": ["command"], "max_machines": 1, "max_daily": 100.0}
+POOL = {"provider": "process", "trainers": ["command"], "max_machines": 1, "max_daily_micros": 100_000_000}
 HOME = "h_1"
 
 
@@ -40,7 +40,7 @@ class OneShelf:
         self.loses_answers = False
 
     async def offers(self) -> list[MachineOffer]:
-        return [MachineOffer(id="shelf", price=2.0, gpu_name="A100", gpus=1, vram_gb=80.0)]
+        return [MachineOffer(id="shelf", hourly_micros=2_000_000, gpu_name="A100", gpus=1, vram_gb=80.0)]
 
     async def create(self, order: MachineOrder) -> CreatedMachine:
         self.orders.append(order)
@@ -134,9 +134,9 @@ async def test_a_pool_is_checked_saved_shown_and_noted(running: Running) -> None
     assert "no secret 'key'" in await refused(secret="key")
     assert (await running.get("/api/pools"))["pools"] == []
     answer = await running.http.put("/api/pools/p", json=POOL)
-    assert answer.json()["request"]["max_daily"] == 100.0
+    assert answer.json()["request"]["max_daily_micros"] == 100_000_000
     (shown,) = (await running.get("/api/pools"))["pools"]
-    assert (shown["name"], shown["machines"], shown["today"]) == ("p", 0, 0.0)
+    assert (shown["name"], shown["machines"], shown["today_micros"], shown["currency"]) == ("p", 0, 0, "USD")
     assert (await running.http.delete("/api/pools/p")).status_code == 200
     assert (await running.http.get("/api/pools/p")).status_code == 404
     kinds = [one["event_type"] for one in (await running.get("/api/audit"))["entries"]]
@@ -150,13 +150,16 @@ async def test_the_token_is_good_for_one_machine_once_and_not_for_ever(rounds: R
     await rounds.once()
     explained = await running.get(f"/api/jobs/{job_id}/explain")
     assert explained["code"] == "WAITING_FOR_MACHINE"
-    assert explained["sentence"].startswith("waiting for a machine: shelf, 1 x A100 80 GB, 2 $/h")
+    assert explained["sentence"].startswith(
+        "waiting for a machine of the pool shelf: process, 1 x A100 80 GB, 2.00 USD an hour, booting for 0 s"
+    )
     assert (await join(running, "wt_nonsense"))[0] == 401
     assert (await join(running, tokens.make(tokens.JOIN, b"x" * 32)))[0] == 401
     status, first = await join(running, rounds.token)
     assert status == 200
     assert await join(running, rounds.token) == (200, first)
     assert (await join(running, rounds.token, "h_other"))[0] == 401
+    assert rounds.shelf.orders[-1].environment["SIMPLETUNER_WORKER_PRICE"] == "2"
     worker = await running.get(f"/api/admin/workers/{first['worker_id']}")
     assert worker["labels"] == {"pool": "shelf"}
     register = {"home": HOME, "gpus": [], "trainers": ["command"], "incarnation": "i_1", "seq": 1}
@@ -186,7 +189,7 @@ async def test_a_token_that_is_late_is_refused_and_the_machine_destroyed_with_it
     await rounds.once(61.0)
     gone = await running.get(f"/api/machines/{machine.id}")
     assert (gone["status"], gone["boot_log"]) == ("gone", "it began to boot")
-    assert gone["cost"] > 0
+    assert gone["cost_micros"] > 0
     assert (await running.get(f"/api/jobs/{job_id}/explain"))["code"] == "MACHINES_FAILED"
 
 
@@ -237,7 +240,7 @@ async def test_destroying_is_repeated_until_the_list_has_forgotten_it(rounds: Ro
 
 async def test_a_ceiling_is_told_with_what_it_would_cost(rounds: Rounds) -> None:
     running = rounds.running
-    changed = await running.http.put("/api/pools/shelf", json={**POOL, "max_price": 1.5})
+    changed = await running.http.put("/api/pools/shelf", json={**POOL, "max_price_micros": 1_500_000})
     assert changed.status_code == 200
     job_id = await waiting_job(running)
     await rounds.once()
@@ -245,7 +248,7 @@ async def test_a_ceiling_is_told_with_what_it_would_cost(rounds: Rounds) -> None
     assert (explained["code"], explained["params"]["ceiling"], explained["params"]["price"]) == (
         "MACHINE_CEILING",
         "max_price",
-        2.0,
+        "2.00 USD",
     )
     assert rounds.shelf.orders == []
 

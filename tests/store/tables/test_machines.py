@@ -10,8 +10,8 @@ from tests.core.provisioning.provisioning_kit import a_machine, a_pool
 
 async def test_pools_are_kept_by_name_and_can_go(store: Store) -> None:
     pool = replace(
-        a_pool("größe", labels={"team": "größe"}, max_price=1.5),
-        no_machine={"line": NoMachine(code="MACHINE_CEILING", params={"price": 2.5})},
+        a_pool("größe", labels={"team": "größe"}, max_price_micros=1_500_000),
+        no_machine={"line": NoMachine(code="MACHINE_CEILING", params={"hourly_micros": 2_500_000})},
         trouble='it said "no"',
     )
     await store.write(lambda tx: tx.put_pool(pool))
@@ -28,7 +28,7 @@ async def test_machines_are_read_by_id_by_their_token_and_by_when_they_went(stor
         a_machine("m_1", MachineState.ASKED, join_hash="h1", detail="größer\x00"),
         a_machine("m_2", MachineState.GONE, gone_at=10.0),
         a_machine("m_3", MachineState.GONE, gone_at=20.0),
-        a_machine("m_4", stop_by=5.0, rates=((1.0, 2.0), (3.0, 4.0))),
+        a_machine("m_4", stop_by=5.0, rates=((1.0, 2), (3.0, 4))),
     ]
 
     def put_all(tx: object) -> None:

@@ -38,8 +38,8 @@ async def put_machine(stage: Stage) -> None:
         gpus=2,
         gpu_name="A100",
         vram_gb=80.0,
-        offered_price=2.5,
-        rates=((now - 3600.0, 2.5),),
+        offered_micros=2_500_000,
+        rates=((now - 3600.0, 2_500_000),),
         provider_id="p_1",
         boot_log="waiting for the network",
     )
@@ -68,18 +68,22 @@ async def test_a_pool_is_made_with_a_sealed_key_and_tried(providing: Stage, page
     await dialog.get_by_label("Provider", exact=True).select_option("process")
     await dialog.get_by_label("Secret with the provider's key").select_option("cloud-key")
     await dialog.get_by_label("The provider's settings").fill("gpus=2\ngpu_name=A100\nprice=2.5\nvram=80")
-    await dialog.get_by_label("Most in a day, UTC ($)").fill("40")
+    await dialog.get_by_label("Most in a day, UTC (USD)").fill("40")
     await dialog.get_by_label("Trainers").fill("demo")
     await axe(page)
     await dialog.get_by_role("button", name="Create", exact=True).click()
     await expect(dialog.get_by_role("alert")).to_contain_text("has no setting vram")
     await dialog.get_by_label("The provider's settings").fill("gpus=2\ngpu_name=A100\nprice=2.5\nvram_gb=80")
+    await dialog.get_by_role("button", name="Show offers and prices").click()
+    offers = page.get_by_role("dialog", name="The provider answers")
+    await expect(offers.get_by_role("row", name=re.compile("2 . A100 80 GB"))).to_contain_text("2.50 USD")
+    await offers.get_by_role("button", name="Close").click()
     await dialog.get_by_role("button", name="Create", exact=True).click()
     row = page.get_by_role("row", name=re.compile("demo"))
-    await expect(row).to_contain_text("0.00 $ / 40.00 $")
+    await expect(row).to_contain_text("0.00 USD / 40.00 USD")
     await row.get_by_role("button", name="Test demo").click()
     offers = page.get_by_role("dialog", name="The provider answers")
-    await expect(offers.get_by_role("row", name=re.compile("2 . A100 80 GB"))).to_contain_text("2.50 $")
+    await expect(offers.get_by_role("row", name=re.compile("2 . A100 80 GB"))).to_contain_text("2.50 USD")
     await axe(page)
     assert "rpa_0123456789" not in await page.content()
 
@@ -87,7 +91,12 @@ async def test_a_pool_is_made_with_a_sealed_key_and_tried(providing: Stage, page
 async def test_a_name_that_is_taken_is_not_written_over_and_a_pool_is_changed_and_deleted(
     providing: Stage, page_as: Pages
 ) -> None:
-    request = {"provider": "process", "trainers": ["demo"], "max_daily": 40.0, "settings": {"gpus": "1"}}
+    request = {
+        "provider": "process",
+        "trainers": ["demo"],
+        "max_daily_micros": 40_000_000,
+        "settings": {"gpus": "1"},
+    }
     await providing.running.http.put("/api/pools/demo", json=request)
     page = await page_as(providing, "admin")
     page_as.watch(page).expect("409")
@@ -102,12 +111,12 @@ async def test_a_name_that_is_taken_is_not_written_over_and_a_pool_is_changed_an
     dialog = page.get_by_role("dialog", name="Change pool")
     await expect(dialog.get_by_label("The provider's settings")).to_have_value("gpus=1\n")
     await dialog.get_by_label("Most machines").fill("7")
-    await dialog.get_by_label("Most in a day, UTC ($)").fill("")
+    await dialog.get_by_label("Most in a day, UTC (USD)").fill("")
     await dialog.get_by_role("button", name="Save").click()
     facts = page.get_by_role("region", name="Money and limits")
     await expect(facts).to_contain_text("0 / 7")
     saved = (await providing.running.get("/api/pools/demo"))["request"]
-    assert (saved["max_daily"], saved["settings"], saved["max_machines"]) == (None, {"gpus": "1"}, 7)
+    assert (saved["max_daily_micros"], saved["settings"], saved["max_machines"]) == (None, {"gpus": "1"}, 7)
     await page.get_by_role("button", name="Delete").click()
     await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(page.get_by_text("No pools yet")).to_be_visible()
@@ -124,7 +133,7 @@ async def test_a_machine_shows_its_phase_cost_and_log_live_and_is_ended(
     await put_machine(providing)
     row = page.get_by_role("row", name=re.compile("2 x A100 80 GB"))
     await expect(row).to_contain_text("Booting")
-    await expect(row).to_contain_text("2.50 $")
+    await expect(row).to_contain_text("2.50 USD")
     await row.get_by_role("link", name="2 x A100 80 GB").click()
     await expect(page.get_by_role("region", name="Boot log")).to_contain_text("waiting for the network")
     await axe(page)

@@ -10,7 +10,17 @@ PRIORITY_HELP = "A number, or low, normal, high, urgent"
 
 SUBMIT = (
     argument("config_ref", metavar="CONFIG", help="A saved config's name, or a path to a file or folder"),
-    argument("--target", choices=tuple(TARGETS), help="Where to run (default: auto)"),
+    argument(
+        "--target",
+        choices=(*TARGETS, "cloud"),
+        help="Where to run (default: auto); cloud: on a machine that a pool brings",
+    ),
+    argument(
+        "--max-price",
+        read=values.money,
+        metavar="AMOUNT",
+        help="Bring no machine of which an hour costs more, for example 2.50",
+    ),
     repeated(
         "--label", "KEY=GLOB", "Only workers with this label, or version as in trainer>=4.3; may be repeated"
     ),

@@ -74,8 +74,11 @@ OTHERS = (
     Command(
         "offers",
         "nouns.machines.pools:offers",
-        "What a pool's provider has now, the cheapest first",
-        (argument("name", metavar="POOL"),),
+        "What pools' providers have now, the cheapest first",
+        (
+            argument("name", metavar="POOL", nargs="?", help="Only of this pool"),
+            argument("--pool", metavar="POOL", help="Only of this pool"),
+        ),
     ),
     Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
     USAGE,

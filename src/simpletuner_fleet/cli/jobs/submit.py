@@ -26,6 +26,8 @@ from simpletuner_fleet.languages import _
 from simpletuner_fleet.languages.estimates import estimate_texts
 from simpletuner_fleet.settings import values
 
+CLOUD, FROM_A_POOL = "cloud", {"pool": "*"}
+"""Machines that pools bring carry the name of their pool as a label."""
 RESULT = (
     field("job_id", "ID"),
     field("status"),
@@ -64,8 +66,9 @@ def submit(args: argparse.Namespace) -> int:
 def request_of(args: argparse.Namespace) -> dict[str, Any]:
     """Returns only what was asked for: the server knows the defaults."""
     request: dict[str, Any] = {
-        "target": args.target,
-        "worker_labels": _labels(args.label),
+        "target": "worker" if args.target == CLOUD else args.target,
+        "worker_labels": {**_labels(args.label), **(FROM_A_POOL if args.target == CLOUD else {})},
+        "max_price_micros": args.max_price,
         "gpus": args.gpus,
         "min_vram_gb": args.min_vram,
         "priority": args.priority,

@@ -87,6 +87,7 @@ SUBMIT: RouteCall[SubmitAnswer] = RouteCall(
         "gpus",
         "min_vram_gb",
         "accelerator",
+        "max_price_micros",
         "priority",
         "max_retries",
         "retry_on_failure",

@@ -16,6 +16,8 @@ class RequiresView(Struct, frozen=True, kw_only=True):
     worker_labels: dict[str, str]
     datasets: dict[str, int] = field(default_factory=dict)
     """Size in bytes by id."""
+    max_price_micros: int | None = None
+    """No machine is brought for it of which an hour costs more."""
 
 
 class StoppingView(Struct, frozen=True, kw_only=True):

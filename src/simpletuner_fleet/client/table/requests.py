@@ -14,6 +14,8 @@ class SubmitOptions(TypedDict, total=False):
     gpus: int | None
     min_vram_gb: float | None
     accelerator: str | None
+    max_price_micros: int | None
+    """No machine is brought for it of which an hour costs more, in millionths of the currency's unit."""
     priority: int | str
     max_retries: int | None
     retry_on_failure: bool

@@ -117,6 +117,7 @@ def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, cei
         gpus=requires.gpus,
         min_vram_gb=requires.min_vram_gb,
         accelerator=requires.accelerator,
+        max_price_micros=requires.max_price_micros,
         priority=job.priority,
         max_retries=job.max_retries,
         retry_on_failure=job.retry_on_failure,

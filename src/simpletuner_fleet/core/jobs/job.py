@@ -156,6 +156,8 @@ class Requirements(Struct, frozen=True, kw_only=True):
     """The id of the job's team, whose rules say which workers it may use."""
     avoids: tuple[str, ...] = ()
     """Globs of GPU names that it would need an approval for, and does without."""
+    max_price_micros: int | None = None
+    """No machine is brought for it of which an hour costs more; what is there already it takes whatever it costs."""
 
 
 class Job(Struct, frozen=True, kw_only=True):

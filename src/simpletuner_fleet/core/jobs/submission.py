@@ -71,6 +71,7 @@ def requirements(
         datasets=datasets,
         secrets=tuple(sorted(set(bundle.secrets.values()))),
         team=team,
+        max_price_micros=request.max_price_micros,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.bounds import FreeText, Name, Reading, Seconds, Whole
+from simpletuner_fleet.core.bounds import Count, FreeText, Name, Reading, Seconds, Whole
 from simpletuner_fleet.core.configs.bundle import (
     Bundle,
     check_name,
@@ -69,6 +69,8 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     gpus: Whole | None = None
     min_vram_gb: Reading | None = None
     accelerator: FreeText | None = None
+    max_price_micros: Count | None = None
+    """No machine is brought for it of which an hour costs more, in millionths of the currency's unit."""
     priority: Whole | FreeText = 0
     max_retries: Whole | None = None
     retry_on_failure: bool = False

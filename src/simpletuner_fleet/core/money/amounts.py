@@ -40,6 +40,11 @@ def amount_text(micros: int, currency: str, *, exact: bool = False) -> str:
     return f"{value:.{digits}f} {currency}"
 
 
+def typed_amount(micros: int) -> str:
+    """As a person would type it: 2.5."""
+    return f"{(Decimal(micros) / MICROS).normalize():f}"
+
+
 def plain_amount(micros: int) -> str:
     """For tables that programs read: every digit, and nothing else."""
     return f"{Decimal(micros) / MICROS:.6f}"

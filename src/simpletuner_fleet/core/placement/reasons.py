@@ -42,6 +42,7 @@ class Code(StrEnum):
     LOCAL_NO_GPU = "LOCAL_NO_GPU"
     WAITING_FOR_MACHINE = "WAITING_FOR_MACHINE"
     MACHINE_CEILING = "MACHINE_CEILING"
+    MACHINE_TOO_DEAR = "MACHINE_TOO_DEAR"
     NO_MACHINE_OFFERED = "NO_MACHINE_OFFERED"
     MACHINES_FAILED = "MACHINES_FAILED"
     NOT_WAITING = "NOT_WAITING"
@@ -350,7 +351,8 @@ REASONS: dict[str, Reason] = {
             code=Code.WAITING_FOR_MACHINE,
             kind=Kind.WAIT,
             sentence=N_(
-                "waiting for a machine: %(pool)s, %(machine)s, %(price)s $/h, on its way for %(since_s)s s"
+                "waiting for a machine of the pool %(pool)s: %(provider)s, %(machine)s, %(price)s an hour, on its way "
+                "for %(since_s)s s"
             ),
             label=N_("a machine is on its way"),
         ),
@@ -359,10 +361,20 @@ REASONS: dict[str, Reason] = {
             kind=Kind.ADMIN,
             sentence=N_(
                 "no machine is started: the pool %(pool)s has reached its limit (%(ceiling)s); the cheapest "
-                "machine that fits costs %(price)s $/h"
+                "machine that fits costs %(price)s an hour"
             ),
             label=N_("a pool's limit is reached"),
             fixes=(N_("Raise the pool's limits: simpletuner pools set %(pool)s --help"),),
+        ),
+        Reason(
+            code=Code.MACHINE_TOO_DEAR,
+            kind=Kind.CHANGE,
+            sentence=N_(
+                "no machine is started: the cheapest that fits costs %(price)s an hour in the pool %(pool)s, and the "
+                "job allows %(allowed)s"
+            ),
+            label=N_("a machine costs more than the job allows"),
+            fixes=(N_("Submit it with a higher --max-price."),),
         ),
         Reason(
             code=Code.NO_MACHINE_OFFERED,
@@ -395,6 +407,9 @@ REASONS: dict[str, Reason] = {
 IMPOSSIBLE = frozenset(reason.code for reason in REASONS.values() if reason.impossible)
 CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refusal in reason.refusals}
 
+MACHINE_BOOTS = N_(
+    "waiting for a machine of the pool %(pool)s: %(provider)s, %(machine)s, %(price)s an hour, booting for %(since_s)s s"
+)
 QUOTA_UNTIL = N_(
     "the quota %(quota)s is reached (%(kind)s, %(whose)s): %(used)s of %(ceiling)s until %(frees)s"
 )
@@ -425,6 +440,8 @@ def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
         return _labels_sentence(params), _blanks(params)
     if code == Code.QUOTA and "frees" in params:
         return QUOTA_UNTIL, _blanks(params)
+    if code == Code.WAITING_FOR_MACHINE and params.get("phase") == "booting":
+        return MACHINE_BOOTS, _blanks(params)
     return REASONS[code].sentence, _blanks(params)
 
 

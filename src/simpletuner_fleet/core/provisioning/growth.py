@@ -189,9 +189,9 @@ def _want(market: _Market, offer: MachineOffer, job_id: str, growth: Growth) -> 
     spent = market.spent
     market.spent = Spending(
         machines=spent.machines + 1,
-        hourly=spent.hourly + offer.price,
-        today=spent.today,
-        this_month=spent.this_month,
+        hourly_micros=spent.hourly_micros + offer.hourly_micros,
+        today_micros=spent.today_micros,
+        month_micros=spent.month_micros,
     )
 
 
@@ -214,17 +214,28 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
                 "min_vram_gb": job.requires.min_vram_gb,
             },
         )
+    allowed = job.requires.max_price_micros
+    cheapest = min(offer.hourly_micros for offer in fitting)
+    if allowed is not None and cheapest > allowed:
+        params = {"pool": pool.name, "hourly_micros": cheapest, "allowed_micros": allowed}
+        return NoMachine(code=Code.MACHINE_TOO_DEAR, params=params)
+    if allowed is not None:
+        fitting = [offer for offer in fitting if offer.hourly_micros <= allowed]
     if fleet.now < market.paused_until:
         params = {"pool": pool.name, "until": market.paused_until}
         return NoMachine(code=Code.MACHINES_FAILED, params=params)
     reached: PoolCeiling | None = None
     for offer in fitting:
-        ceiling = ceiling_reached(pool, market.spent, offer.price, fleet.lead_s)
+        ceiling = ceiling_reached(pool, market.spent, offer.hourly_micros, fleet.lead_s)
         if ceiling is None:
             return offer
         if reached is None or TOLD_FIRST.index(ceiling) < TOLD_FIRST.index(reached):
             reached = ceiling
-    params = {"pool": pool.name, "ceiling": str(reached), "price": min(offer.price for offer in fitting)}
+    params = {
+        "pool": pool.name,
+        "ceiling": str(reached),
+        "hourly_micros": cheapest,
+    }
     return NoMachine(code=Code.MACHINE_CEILING, params=params)
 
 
@@ -238,7 +249,7 @@ def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, g
         affordable = [
             offer
             for offer in eligible
-            if ceiling_reached(pool, market.spent, offer.price, fleet.lead_s) is None
+            if ceiling_reached(pool, market.spent, offer.hourly_micros, fleet.lead_s) is None
         ]
         if not affordable:
             return

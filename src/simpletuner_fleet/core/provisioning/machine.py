@@ -109,9 +109,9 @@ class Machine(Struct, frozen=True, kw_only=True):
     spot: bool = False
     region: str = ""
     offer_id: str = ""
-    offered_price: float = 0.0
-    """What an hour of it was to cost."""
-    rates: tuple[tuple[float, float], ...] = ()
+    offered_micros: int = 0
+    """What an hour of it was to cost, in millionths of the currency's unit."""
+    rates: tuple[tuple[float, int], ...] = ()
     """Since when it costs how much an hour; the last one counts now. Empty where it has cost nothing."""
     for_job: str = ""
     asked_at: float | None = None
@@ -137,8 +137,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     boot_log: str = ""
 
     @property
-    def price(self) -> float:
-        return self.rates[-1][1] if self.rates else self.offered_price
+    def hourly_micros(self) -> int:
+        return self.rates[-1][1] if self.rates else self.offered_micros
 
     @property
     def is_live(self) -> bool:
@@ -162,12 +162,12 @@ def moved(
     )
     match state:
         case MachineState.ASKED:
-            return replace(after, asked_at=now, rates=((now, machine.offered_price),))
+            return replace(after, asked_at=now, rates=((now, machine.offered_micros),))
         case MachineState.JOINED:
             return replace(after, joined_at=now)
         case MachineState.DESTROYING:
             # One that was thought gone and is not has cost all the time.
-            rates = machine.rates or ((machine.asked_at or machine.created_at, machine.offered_price),)
+            rates = machine.rates or ((machine.asked_at or machine.created_at, machine.offered_micros),)
             return replace(
                 after, destroying_at=now, join_hash="", missing_since=None, gone_at=None, rates=rates
             )
@@ -183,7 +183,7 @@ def _was_ever_seen(machine: Machine) -> bool:
     return bool(machine.provider_id) or machine.joined_at is not None
 
 
-def at_price(machine: Machine, price: float, now: float) -> Machine:
-    if not machine.rates or machine.price == price:
+def at_price(machine: Machine, hourly_micros: int, now: float) -> Machine:
+    if not machine.rates or machine.hourly_micros == hourly_micros:
         return machine
-    return replace(machine, rates=(*machine.rates, (now, price)))
+    return replace(machine, rates=(*machine.rates, (now, hourly_micros)))

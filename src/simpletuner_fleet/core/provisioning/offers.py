@@ -17,14 +17,20 @@ class MachineOffer(Struct, frozen=True, kw_only=True):
     """A machine that could be had."""
 
     id: str
-    price: float
-    """Dollars an hour for all of it."""
+    hourly_micros: int
+    """For all of it, in millionths of the currency's unit."""
     gpu_name: str = ""
     gpus: int = 0
     vram_gb: float = 0.0
     spot: bool = False
     region: str = ""
     accelerator: str = "cuda"
+    disk_gb: float = 0.0
+    """0: nobody has said."""
+    cuda: str = ""
+    """The newest version that its driver runs, where that is known."""
+    reliability: float | None = None
+    """From 0 to 1, where the provider says so."""
 
 
 class ListedMachine(Struct, frozen=True, kw_only=True):
@@ -34,7 +40,7 @@ class ListedMachine(Struct, frozen=True, kw_only=True):
     name: str
     runs: bool = True
     """False: it is there and does not work any more; it may cost all the same."""
-    price: float | None = None
+    hourly_micros: int | None = None
 
 
 class ProviderLook(Struct, frozen=True, kw_only=True):
@@ -105,6 +111,6 @@ def is_eligible(pool: MachinePool, offer: MachineOffer) -> bool:
     return not request.kinds or any(fnmatchcase(name, kind.casefold()) for kind in request.kinds)
 
 
-def preference_of(pool: MachinePool, offer: MachineOffer) -> tuple[bool, float, int, str]:
+def preference_of(pool: MachinePool, offer: MachineOffer) -> tuple[bool, int, int, str]:
     """Smaller is better: where spot goes first it does; then the cheapest, then the smallest."""
-    return (pool.request.market == "spot_first" and not offer.spot, offer.price, offer.gpus, offer.id)
+    return (pool.request.market == "spot_first" and not offer.spot, offer.hourly_micros, offer.gpus, offer.id)

@@ -10,13 +10,15 @@ from simpletuner_fleet.core.bounds import Amount, Count, FreeText, Name, Seconds
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.submission import check_labels
+from simpletuner_fleet.core.money.amounts import MAX_MICROS
 
 MAX_MACHINES = 10_000
-MAX_MONEY = 1e9
 MAX_TIME_S = 7 * 86_400.0
 MAX_SETTINGS, MAX_SETTING_CHARS = 64, 16_384
 POOL_LABEL = "pool"
 NAME_BEGINS = "stf"
+PROVIDER_NAMES = {"runpod": "RunPod", "vast": "Vast.ai", "slurm": "Slurm"}
+"""As they write themselves; others are called by their kind."""
 _UNFIT_FOR_NAMES = re.compile(r"[^a-z0-9]+")
 
 Market = Literal["on_demand", "spot", "spot_first"]
@@ -24,7 +26,7 @@ OverBudget = Literal["stop", "finish"]
 
 
 class PoolCeiling(StrEnum):
-    """The ceiling that keeps a machine from being brought, by the name that it has in a pool."""
+    """The ceiling that keeps a machine from being brought, by the name that its option has."""
 
     COUNT = "max_machines"
     PRICE = "max_price"
@@ -43,11 +45,11 @@ class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The name of the stored secret that holds the provider's key."""
     min_machines: Count = 0
     max_machines: Count = 1
-    max_price: Amount | None = None
-    """Dollars an hour for one machine; without it any price goes."""
-    max_hourly: Amount | None = None
-    max_daily: Amount | None = None
-    max_monthly: Amount | None = None
+    max_price_micros: Count | None = None
+    """For an hour of one machine, in millionths of the currency's unit; without it any price goes."""
+    max_hourly_micros: Count | None = None
+    max_daily_micros: Count | None = None
+    max_monthly_micros: Count | None = None
     market: Market = "on_demand"
     over_budget: OverBudget = "stop"
     """What becomes of running jobs at the ceiling of a day or month: saved and stopped in time, or let finish."""
@@ -99,10 +101,10 @@ def check_pool(name: str, request: PoolRequest) -> None:
     check_labels(request.labels, "$.labels")
     _within(request.max_machines, 0, MAX_MACHINES, "max_machines")
     _within(request.min_machines, 0, request.max_machines, "min_machines")
-    for field in ("max_price", "max_hourly", "max_daily", "max_monthly"):
+    for field in ("max_price_micros", "max_hourly_micros", "max_daily_micros", "max_monthly_micros"):
         value = getattr(request, field)
         if value is not None:
-            _within(value, 0, MAX_MONEY, field)
+            _within(value, 0, MAX_MICROS, field)
     _within(request.idle_s, 0, MAX_TIME_S, "idle_s")
     _within(request.boot_s, 10, MAX_TIME_S, "boot_s")
     _within(request.data_gb, 0, 1e6, "data_gb")

@@ -115,7 +115,7 @@ def _compared(machine: Machine, upkeep: Upkeep, shown: _Shown | None) -> Machine
     listed = shown.listed(machine)
     if listed is None:
         return _missed(machine, upkeep, look)
-    price = machine.price if listed.price is None else listed.price
+    price = machine.hourly_micros if listed.hourly_micros is None else listed.hourly_micros
     ended_at = None if listed.runs else machine.ended_at or upkeep.now
     known = replace(machine, provider_id=listed.provider_id, missing_since=None, ended_at=ended_at)
     known = at_price(known, price, upkeep.now)
@@ -165,7 +165,7 @@ def _why_not_awaited(machine: Machine, upkeep: Upkeep) -> Why | None:
         return Why.POOL_DELETED
     if upkeep.budget_over:
         return Why.BUDGET
-    if request.max_price is not None and machine.price > request.max_price:
+    if request.max_price_micros is not None and machine.hourly_micros > request.max_price_micros:
         return Why.PRICE
     if machine.ended_at is not None:
         return Why.LEFT
@@ -208,7 +208,7 @@ def _why_drained(machine: Machine, worker: WorkerFacts, upkeep: Upkeep, may_go_i
         return Why.POOL_DELETED
     if upkeep.budget_over and (idle or request.over_budget == "stop"):
         return Why.BUDGET
-    if request.max_price is not None and machine.price > request.max_price:
+    if request.max_price_micros is not None and machine.hourly_micros > request.max_price_micros:
         return Why.PRICE
     idle_s = request.idle_s or SHORTEST_IDLE_S
     if idle and may_go_idle and upkeep.now - max(worker.idle_since, machine.joined_at or 0.0) >= idle_s:

@@ -6,11 +6,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, fixes, sentence
 from simpletuner_fleet.core.provisioning.machine import ON_ITS_WAY, Machine
 from simpletuner_fleet.core.provisioning.offers import TeamPools, expected_worker, fits
-from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine
+from simpletuner_fleet.core.provisioning.pool import PROVIDER_NAMES, MachinePool, NoMachine
 
 WHILE_NO_WORKER = IMPOSSIBLE | {
     Code.ALL_MATCHING_BUSY,
@@ -30,24 +31,28 @@ def with_machines(
     pools: Sequence[MachinePool],
     machines: Sequence[Machine],
     team_pools: TeamPools,
+    currency: str,
 ) -> Explanation:
     if job.state is not JobState.QUEUED or explanation.code not in WHILE_NO_WORKER or not pools:
         return explanation
     now = explanation.as_of
     coming = _coming(job, pools, machines, team_pools)
     if coming is not None:
-        return _told(explanation, Code.WAITING_FOR_MACHINE, machine_params(coming, now))
+        provider = next(pool.request.provider for pool in pools if pool.name == coming.pool)
+        return _told(explanation, Code.WAITING_FOR_MACHINE, machine_params(coming, provider, now, currency))
     refusal = next((pool.no_machine[job.line] for pool in pools if job.line in pool.no_machine), None)
     if refusal is None or refusal.code not in REASONS:
         return explanation
-    return _told(explanation, Code(refusal.code), _with_pause(refusal, now))
+    return _told(explanation, Code(refusal.code), _at_this_moment(refusal, now, currency))
 
 
-def machine_params(machine: Machine, now: float) -> dict[str, Any]:
+def machine_params(machine: Machine, provider: str, now: float, currency: str) -> dict[str, Any]:
     return {
         "pool": machine.pool,
+        "provider": PROVIDER_NAMES.get(provider, provider),
         "machine": machine_text(machine),
-        "price": round(machine.price, 4),
+        "price": amount_text(machine.hourly_micros, currency),
+        "hourly_micros": machine.hourly_micros,
         "phase": str(machine.state),
         "since_s": max(0.0, now - (machine.asked_at or machine.created_at)),
     }
@@ -75,9 +80,15 @@ def _coming(
     return min(fitting, key=lambda one: (one.for_job != job.id, one.asked_at or one.created_at), default=None)
 
 
-def _with_pause(refusal: NoMachine, now: float) -> dict[str, Any]:
-    until = refusal.params.get("until")
-    return {**refusal.params, "wait_s": max(0.0, until - now)} if until is not None else refusal.params
+def _at_this_moment(refusal: NoMachine, now: float, currency: str) -> dict[str, Any]:
+    params = dict(refusal.params)
+    if (until := params.get("until")) is not None:
+        params["wait_s"] = max(0.0, until - now)
+    if (hourly_micros := params.get("hourly_micros")) is not None:
+        params["price"] = amount_text(hourly_micros, currency)
+    if (allowed_micros := params.get("allowed_micros")) is not None:
+        params["allowed"] = amount_text(allowed_micros, currency)
+    return params
 
 
 def _told(explanation: Explanation, code: Code, params: dict[str, Any]) -> Explanation:

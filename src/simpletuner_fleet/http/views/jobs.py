@@ -50,6 +50,8 @@ class RequiresView(Struct, kw_only=True):
     worker_labels: dict[str, str]
     datasets: dict[str, int] = {}
     """Size in bytes by id."""
+    max_price_micros: int | None = None
+    """No machine is brought for it of which an hour costs more."""
 
 
 class FailureView(Struct, kw_only=True):

@@ -1,17 +1,16 @@
-"""Pools, machines and offers as the API shows them. Money is in dollars."""
+"""Pools, machines and offers as the API shows them. Money is in millionths of the currency's unit."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.money import cost, forecast_of_month, spending
 from simpletuner_fleet.core.provisioning.offers import MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
 from simpletuner_fleet.core.provisioning.waiting import machine_text
 from simpletuner_fleet.http.edge.routes import rfc3339
-
-CENTS = 4
 
 
 class PoolView(Struct, kw_only=True):
@@ -22,11 +21,12 @@ class PoolView(Struct, kw_only=True):
     deleted: bool
     """It was deleted, and stays until its last machine is gone."""
     machines: int
-    hourly: float
+    currency: str
+    hourly_micros: int
     """What its machines cost an hour now."""
-    today: float
-    this_month: float
-    month_forecast: float
+    today_micros: int
+    this_month_micros: int
+    month_forecast_micros: int
     """What this month will have cost if nothing changes."""
     trouble: str
     """Why its provider could not be looked at; empty where it could."""
@@ -44,9 +44,9 @@ class MachineView(Struct, kw_only=True):
     name: str
     status: str
     hardware: str
-    price: float
-    """Dollars an hour."""
-    cost: float
+    currency: str
+    hourly_micros: int
+    cost_micros: int
     """What it has cost so far."""
     spot: bool
     region: str
@@ -74,18 +74,42 @@ class OfferView(Struct, kw_only=True):
     gpu_name: str
     gpus: int
     vram_gb: float
-    price: float
+    currency: str
+    hourly_micros: int
+    """For all of it."""
+    price: str
+    """The same as people read it."""
     spot: bool
     region: str
+    disk_gb: float
+    """0: nobody has said."""
+    cuda: str
+    """The newest version that it runs, or the least that is asked for; empty: nobody has said."""
+    reliability: float | None
+    """From 0 to 1, where the provider says so."""
     eligible: bool
     """Whether the pool takes it, whatever it costs."""
+
+
+class PoolCheckView(Struct, kw_only=True):
+    ok: bool
+    trouble: str = ""
+    """What the provider, or the way to it, said; empty where it answered."""
+    currency: str
+    machines: int = 0
+    """How many of ours its list shows, or might be ours."""
+    offers: int = 0
+    eligible: int = 0
+    """How many of the offers are of the kinds that the pool takes."""
+    cheapest_micros: int | None = None
+    """What an hour of the cheapest of those costs."""
 
 
 class OffersView(Struct, kw_only=True):
     offers: list[OfferView]
 
 
-def pool_view(pool: MachinePool, machines: Sequence[Machine], now: float) -> PoolView:
+def pool_view(pool: MachinePool, machines: Sequence[Machine], now: float, currency: str) -> PoolView:
     own = [machine for machine in machines if machine.pool == pool.name]
     spent = spending(own, now)
     return PoolView(
@@ -95,23 +119,25 @@ def pool_view(pool: MachinePool, machines: Sequence[Machine], now: float) -> Poo
         created_by=pool.created_by,
         deleted=pool.deleted_at is not None,
         machines=spent.machines,
-        hourly=round(spent.hourly, CENTS),
-        today=round(spent.today, CENTS),
-        this_month=round(spent.this_month, CENTS),
-        month_forecast=round(forecast_of_month(own, now), CENTS),
+        currency=currency,
+        hourly_micros=spent.hourly_micros,
+        today_micros=spent.today_micros,
+        this_month_micros=spent.month_micros,
+        month_forecast_micros=forecast_of_month(own, now),
         trouble=pool.trouble,
     )
 
 
-def machine_view(machine: Machine, now: float) -> MachineView:
+def machine_view(machine: Machine, now: float, currency: str) -> MachineView:
     return MachineView(
         id=machine.id,
         pool=machine.pool,
         name=machine.name,
         status=machine.state,
         hardware=machine_text(machine),
-        price=machine.price,
-        cost=round(cost(machine, now), CENTS),
+        currency=currency,
+        hourly_micros=machine.hourly_micros,
+        cost_micros=cost(machine, now),
         spot=machine.spot,
         region=machine.region,
         provider_id=machine.provider_id,
@@ -126,15 +152,20 @@ def machine_view(machine: Machine, now: float) -> MachineView:
     )
 
 
-def offer_view(pool: MachinePool, offer: MachineOffer, *, eligible: bool) -> OfferView:
+def offer_view(pool: MachinePool, offer: MachineOffer, currency: str, *, eligible: bool) -> OfferView:
     return OfferView(
         id=offer.id,
         pool=pool.name,
         gpu_name=offer.gpu_name,
         gpus=offer.gpus,
         vram_gb=offer.vram_gb,
-        price=offer.price,
+        currency=currency,
+        hourly_micros=offer.hourly_micros,
+        price=amount_text(offer.hourly_micros, currency),
         spot=offer.spot,
         region=offer.region,
+        disk_gb=offer.disk_gb,
+        cuda=offer.cuda,
+        reliability=offer.reliability,
         eligible=eligible,
     )

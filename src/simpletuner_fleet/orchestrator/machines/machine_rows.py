@@ -49,12 +49,16 @@ def _end_worker(transaction: Transaction, machine: Machine) -> None:
 
 
 def machine_event(machine: Machine, actor: Actor = ORCHESTRATOR, now: float | None = None) -> Event:
-    details: dict[str, Any] = {"pool": machine.pool, "name": machine.name, "price": machine.price}
+    details: dict[str, Any] = {
+        "pool": machine.pool,
+        "name": machine.name,
+        "hourly_micros": machine.hourly_micros,
+    }
     for field in ("provider_id", "why", "detail", "worker_id", "for_job"):
         if value := getattr(machine, field):
             details[field] = value
     if now is not None and machine.state is MachineState.GONE:
-        details["cost"] = round(cost(machine, now), 6)
+        details["cost_micros"] = cost(machine, now)
     return Event(
         type=EventType(f"machine.{machine.state}"),
         actor=actor,

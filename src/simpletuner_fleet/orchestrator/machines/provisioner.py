@@ -11,7 +11,7 @@ import httpx2
 
 from simpletuner_fleet.core.errors import FleetError, NotLeader
 from simpletuner_fleet.core.provisioning.machine import Machine
-from simpletuner_fleet.core.provisioning.offers import MachineOffer, ProviderLook
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer, ProviderLook
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import secret_value
@@ -68,11 +68,17 @@ class Provisioner:
         """Raises Invalid where the provider would not take them."""
         self._made(pool, None)
 
-    async def offers(self, pool: MachinePool) -> list[MachineOffer]:
+    async def offers(self, pool: MachinePool, *, saved: bool = True) -> list[MachineOffer]:
         """Raises ProviderUnsure or ProviderRefused where they cannot be had."""
-        provider = await self._provider_of(pool)
+        provider = await self._provider_of(pool) if saved else self._made(pool, await self._key_of(pool))
         async with asyncio.timeout(HTTP_TIMEOUT_S):
             return await provider.offers()
+
+    async def check(self, pool: MachinePool) -> tuple[list[ListedMachine], list[MachineOffer]]:
+        """Asks for all that can be asked without making anything; raises what it meets."""
+        provider = await self._provider_of(pool)
+        async with asyncio.timeout(HTTP_TIMEOUT_S):
+            return await provider.machines(), await provider.offers()
 
     async def _run(self) -> None:
         while True:
@@ -131,21 +137,42 @@ class Provisioner:
         if pool is not None:
             await destroy_once(self._fleet, await self._provider_of(pool), machine)
 
-    async def _provider_of(self, pool: MachinePool) -> MachineProvider:
+    async def _key_of(self, pool: MachinePool) -> str | None:
         name = pool.request.secret
-        key = (
-            await self._fleet.read(lambda view: secret_value(view, self._fleet.vault, name)) if name else None
+        if not name:
+            return None
+        return await self._fleet.read(lambda view: secret_value(view, self._fleet.vault, name))
+
+    async def _provider_of(self, pool: MachinePool) -> MachineProvider:
+        key = await self._key_of(pool)
+        asked = pool.request
+        made_from = (
+            asked.provider,
+            asked.settings,
+            asked.market,
+            asked.regions,
+            asked.data_gb,
+            key,
+            self._currency,
         )
-        made_from = (pool.request.provider, pool.request.settings, key)
         known = self._providers.get(pool.name)
         if known is None or known[0] != made_from:
             known = self._providers[pool.name] = (made_from, self._made(pool, key))
         return known[1]
 
+    @property
+    def _currency(self) -> str:
+        return self._fleet.organisation.prices.currency
+
     def _made(self, pool: MachinePool, key: str | None) -> MachineProvider:
         return make_provider(
             ProviderSurroundings(
-                pool=pool, key=key, folder=self._folder, environment=self._environment, http=self._http
+                pool=pool,
+                key=key,
+                folder=self._folder,
+                environment=self._environment,
+                http=self._http,
+                currency=self._currency,
             )
         )
 

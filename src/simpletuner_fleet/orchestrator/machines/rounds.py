@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotLeader
+from simpletuner_fleet.core.money.amounts import typed_amount
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.provisioning.deciding import Stray, decide, told_of
@@ -139,7 +140,7 @@ def _save_wanted(transaction: Transaction, fleet_id: str, pool: MachinePool, wan
         spot=offer.spot,
         region=offer.region,
         offer_id=offer.id,
-        offered_price=offer.price,
+        offered_micros=offer.hourly_micros,
         for_job=wanted.for_job,
     )
     transaction.tx.put_machine(machine)
@@ -149,7 +150,7 @@ def _save_wanted(transaction: Transaction, fleet_id: str, pool: MachinePool, wan
 
 def _save_stray(transaction: Transaction, stray: Stray) -> Machine:
     """Nobody knows since when it costs, and for what: it counts from now on."""
-    now, price = transaction.now, stray.listed.price or 0.0
+    now, price = transaction.now, stray.listed.hourly_micros or 0
     machine = Machine(
         id=transaction.ids.new("m"),
         pool=stray.pool,
@@ -159,7 +160,7 @@ def _save_stray(transaction: Transaction, stray: Stray) -> Machine:
         asked_at=now,
         destroying_at=now,
         provider_id=stray.listed.provider_id,
-        offered_price=price,
+        offered_micros=price,
         rates=((now, price),),
         why=Why.STRAY,
     )
@@ -223,7 +224,11 @@ async def ask_once(
         await _note(fleet, machine_id, None, detail=str(error) or type(error).__name__)
     else:
         await _note(
-            fleet, machine_id, MachineInput.APPEAR, provider_id=created.provider_id, price=created.price
+            fleet,
+            machine_id,
+            MachineInput.APPEAR,
+            provider_id=created.provider_id,
+            hourly_micros=created.hourly_micros,
         )
 
 
@@ -233,6 +238,8 @@ def environment_of(
     given = dict(joining)
     if pool.request.orchestrator_url:
         given["SIMPLETUNER_ORCHESTRATOR_URL"] = pool.request.orchestrator_url
+    if machine.gpus and machine.hourly_micros:
+        given["SIMPLETUNER_WORKER_PRICE"] = typed_amount(machine.hourly_micros // machine.gpus)
     if worker_type_of(pool) is WorkerType.PERSISTENT:
         given["SIMPLETUNER_WORKER_PERSISTENT"] = "true"
     return {
@@ -246,7 +253,7 @@ def environment_of(
 def _offer_of(machine: Machine) -> MachineOffer:
     return MachineOffer(
         id=machine.offer_id,
-        price=machine.offered_price,
+        hourly_micros=machine.offered_micros,
         gpu_name=machine.gpu_name,
         gpus=machine.gpus,
         vram_gb=machine.vram_gb,
@@ -263,7 +270,7 @@ async def _note(
     *,
     detail: str = "",
     provider_id: str = "",
-    price: float | None = None,
+    hourly_micros: int | None = None,
 ) -> None:
     """Writes what the provider said. Meanwhile the machine may have joined, or be on its way out."""
 
@@ -276,8 +283,8 @@ async def _note(
             provider_id=machine.provider_id or provider_id,
             detail=(detail or machine.detail)[:MAX_DETAIL_CHARS],
         )
-        if price is not None:
-            after = at_price(after, price, transaction.now)
+        if hourly_micros is not None:
+            after = at_price(after, hourly_micros, transaction.now)
         if machine_input is not None and machine.state is MachineState.ASKED:
             why = Why.REFUSED if machine_input is MachineInput.REFUSE else ""
             after = moved(after, machine_input, transaction.now, why)

@@ -82,7 +82,7 @@ async def set_currency(fleet: Fleet, currency: str, actor: Actor) -> str:
         if _counts_money(transaction):
             raise Conflict(
                 f"Prices, budgets or costs are in {was} already, so that is the currency.",
-                next_step="Delete the prices and budgets first. Once jobs have been counted in it, it stays.",
+                next_step="Delete the prices, budgets and pools first. Once jobs have been counted in it, it stays.",
             )
         transaction.tx.put_setting(CURRENCY_SETTING, currency)
         transaction.organisation_changed()
@@ -102,6 +102,7 @@ def _counts_money(transaction: Transaction) -> bool:
         or any(
             worker.price_micros is not None or worker.reported_price_micros is not None for worker in workers
         )
+        or bool(transaction.tx.pools())
         or transaction.tx.any_priced_attempt()
     )
 

@@ -5,6 +5,7 @@ from random import Random
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.money.amounts import MICROS
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
 from simpletuner_fleet.providers.contract import (
     CreatedMachine,
@@ -32,7 +33,7 @@ class CloudMachine(Struct):
 
     id: str
     name: str
-    price: float
+    hourly_micros: int
     gpus: int
     created_at: float
     shown_from: float
@@ -65,9 +66,9 @@ class QuirkyCloud:
         self.boots: Callable[[CloudMachine], None] = lambda machine: None
         self.watch: Callable[[], None] = lambda: None
         self._made = 0
-        self.base_price = chance.choice((0.5, 1.0, 2.0))
+        self.base_price = chance.choice((0.5, 1.0, 2.0)) * MICROS
         for number in range(2):
-            stranger = self._add(f"stf-someoneelse-{number}", 1.0, 1, {})
+            stranger = self._add(f"stf-someoneelse-{number}", MICROS, 1, {})
             stranger.foreign = True
 
     def of_ours(self) -> list[CloudMachine]:
@@ -86,11 +87,9 @@ class QuirkyCloud:
         await CallPause(self.chance.uniform(0.1, 5.0))
         if self.fails("no offers", 0.05):
             return []
-        prices = [self.base_price * self.chance.uniform(0.8, 1.6) for _ in range(3)]
+        prices = [round(self.base_price * self.chance.uniform(0.8, 1.6)) for _ in range(3)]
         return [
-            MachineOffer(
-                id=f"o{gpus}", price=round(gpus * price, 3), gpu_name="A100", gpus=gpus, vram_gb=80.0
-            )
+            MachineOffer(id=f"o{gpus}", hourly_micros=gpus * price, gpu_name="A100", gpus=gpus, vram_gb=80.0)
             for gpus, price in zip((1, 2, 4), prices, strict=True)
         ]
 
@@ -105,7 +104,7 @@ class QuirkyCloud:
 
         def make() -> None:
             offer = order.offer
-            made.append(self._add(order.name, offer.price, offer.gpus, order.environment))
+            made.append(self._add(order.name, offer.hourly_micros, offer.gpus, order.environment))
             self.boots(made[0])
             self.watch()
 
@@ -115,15 +114,15 @@ class QuirkyCloud:
         await CallPause(took_s + 0.5)
         if self.fails("answer lost", 0.15):
             raise ProviderUnsure("status 500")
-        return CreatedMachine(provider_id=made[0].id, price=made[0].price)
+        return CreatedMachine(provider_id=made[0].id, hourly_micros=made[0].hourly_micros)
 
-    def _add(self, name: str, price: float, gpus: int, environment: dict[str, str]) -> CloudMachine:
+    def _add(self, name: str, hourly_micros: int, gpus: int, environment: dict[str, str]) -> CloudMachine:
         self._made += 1
         now = self.world.now
         machine = CloudMachine(
             id=f"c{self._made}",
             name=name,
-            price=price,
+            hourly_micros=hourly_micros,
             gpus=gpus,
             created_at=now,
             shown_from=now + self._lag_s(),
@@ -141,7 +140,7 @@ class QuirkyCloud:
             raise ProviderUnsure("status 429")
         now = self.world.now
         return [
-            ListedMachine(provider_id=one.id, name=one.name, price=one.price)
+            ListedMachine(provider_id=one.id, name=one.name, hourly_micros=one.hourly_micros)
             for one in self.there.values()
             if now >= one.shown_from and (one.ended_at is None or now < one.shown_until)
         ]

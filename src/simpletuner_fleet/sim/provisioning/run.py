@@ -10,8 +10,9 @@ from msgspec import Struct
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.jobs.submit_request import SubmitRequest
+from simpletuner_fleet.core.money.amounts import MICROS
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.provisioning.money import HOUR_S, day_begins
+from simpletuner_fleet.core.provisioning.money import day_begins
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import submit
@@ -34,6 +35,7 @@ from simpletuner_fleet.sim.world import Violation, World, drive
 from simpletuner_fleet.storage.ownership import FLEET_ID
 
 DAY_S = 86_400.0
+HOUR_S = 3600.0
 ROUND_S = 60.0
 CALLS_S = 180.0
 """How long the calls of one round may take, one after the other."""
@@ -93,9 +95,9 @@ class MachineDays:
         return PoolRequest(
             provider="cloud",
             max_machines=chance.choice((1, 2, 4)),
-            max_price=chance.choice((None, 8.0)),
-            max_hourly=chance.choice((None, None, 12.0)),
-            max_daily=chance.choice((None, None, 40.0)),
+            max_price_micros=chance.choice((None, 8 * MICROS)),
+            max_hourly_micros=chance.choice((None, None, 12 * MICROS)),
+            max_daily_micros=chance.choice((None, None, 40 * MICROS)),
             over_budget="stop",
             idle_s=chance.choice((0.0, 600.0, 1800.0)),
             boot_s=900.0,
@@ -189,7 +191,7 @@ class MachineDays:
 
     def _rest(self) -> None:
         """All jobs complete, and then nothing of ours is left at the provider."""
-        bound = self.world.now + (4 if self.request.max_daily else 2) * DAY_S
+        bound = self.world.now + (4 if self.request.max_daily_micros else 2) * DAY_S
         while why := self._unrest():
             if self.world.now > bound:
                 raise Violation("M3", f"no rest: {why}")
@@ -260,12 +262,15 @@ class MachineDays:
         ours = self.cloud.of_ours()
         if len(ours) > self.request.max_machines:
             raise Violation("M4", f"{len(ours)} machines, {self.request.max_machines} allowed")
-        hourly = sum(machine.price for machine in ours)
-        if self.request.max_hourly is not None and hourly > self.request.max_hourly + 1e-9:
-            raise Violation("M4", f"{hourly:.2f} $/h, {self.request.max_hourly} allowed")
+        hourly = sum(machine.hourly_micros for machine in ours)
+        if self.request.max_hourly_micros is not None and hourly > self.request.max_hourly_micros:
+            raise Violation("M4", f"{hourly} an hour, {self.request.max_hourly_micros} allowed")
         for machine in ours:
-            if self.request.max_price is not None and machine.price > self.request.max_price:
-                raise Violation("M4", f"{machine.id} costs {machine.price}")
+            if (
+                self.request.max_price_micros is not None
+                and machine.hourly_micros > self.request.max_price_micros
+            ):
+                raise Violation("M4", f"{machine.id} costs {machine.hourly_micros}")
 
     def _look(self) -> None:
         now = self.world.now
@@ -275,11 +280,11 @@ class MachineDays:
         self.brought.note_use()
         wall = self.orchestrator.wall_now()
         for machine in self.cloud.of_ours():
-            self._spent[day_begins(wall)] += machine.price * elapsed_s / HOUR_S
+            self._spent[day_begins(wall)] += machine.hourly_micros * elapsed_s / HOUR_S
             self._check_bill(machine.id)
-        daily = self.request.max_daily
+        daily = self.request.max_daily_micros
         if daily is not None and self._spent[day_begins(wall)] > daily:
-            raise Violation("M4", f"{self._spent[day_begins(wall)]:.2f} $ today, {daily} allowed")
+            raise Violation("M4", f"{self._spent[day_begins(wall)]:.0f} today, {daily} allowed")
         self.world.after(LOOKED_AT_EVERY_S, self._look)
 
     def _check_bill(self, machine_id: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from simpletuner_fleet.core.money.amounts import amount_text
+from simpletuner_fleet.core.money.amounts import amount_text, typed_amount
 from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.languages import current
 from simpletuner_fleet.languages.details import detail_text
@@ -127,5 +127,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "duration": duration_tag,
     "translated": translated,
     "amount": amount_text,
+    "typed_amount": typed_amount,
     "exact_amount": partial(amount_text, exact=True),
 }

@@ -7,20 +7,31 @@ from simpletuner_fleet.cli.commands.rows import Noun, OneOf, Verb, argument, rep
 from simpletuner_fleet.settings import values
 
 POOL = argument("name", metavar="POOL")
-MONEY: dict[str, Any] = {"read": values.dollars, "metavar": "DOLLARS", "default": argparse.SUPPRESS}
+MONEY: dict[str, Any] = {"read": values.money_or_none, "metavar": "AMOUNT", "default": argparse.SUPPRESS}
 POOL_SET = (
     POOL,
     argument(
-        "--provider", metavar="KIND", help="Where its machines come from: process, slurm, or a plug-in's name"
+        "--provider",
+        metavar="KIND",
+        help="Where its machines come from: process, runpod, slurm, vast, or a plug-in's name",
     ),
     repeated("--setting", "KEY=VALUE", "For the provider alone; KEY= takes it away; may be repeated"),
     argument("--secret", metavar="NAME", help="The stored secret that holds the provider's key"),
     argument("--min-machines", read=values.count, metavar="N", help="Keep so many even without a job"),
     argument("--max-machines", read=values.count, metavar="N", help="Never more at a time (default: 1)"),
-    argument("--max-price", help="An hour of one machine costs at most so much", **MONEY),
-    argument("--max-hourly", help="All its machines cost at most so much an hour", **MONEY),
-    argument("--max-daily", help="They cost at most so much a day (UTC)", **MONEY),
-    argument("--max-monthly", help="They cost at most so much a month (UTC)", **MONEY),
+    argument(
+        "--max-price", dest="max_price_micros", help="An hour of one machine costs at most so much", **MONEY
+    ),
+    argument(
+        "--max-hourly",
+        dest="max_hourly_micros",
+        help="All its machines cost at most so much an hour",
+        **MONEY,
+    ),
+    argument("--max-daily", dest="max_daily_micros", help="They cost at most so much a day (UTC)", **MONEY),
+    argument(
+        "--max-monthly", dest="max_monthly_micros", help="They cost at most so much a month (UTC)", **MONEY
+    ),
     argument(
         "--market",
         choices=("on_demand", "spot", "spot_first"),
@@ -58,6 +69,7 @@ POOLS = Noun(
         Verb("list", "List pools with their machines and costs"),
         Verb("get", "Show one pool", (POOL,)),
         Verb("set", "Make a pool, or change what is named", POOL_SET, run="nouns.machines.pools:set_"),
+        Verb("check", "Try a pool's key: ask its provider for machines and offers", (POOL,)),
         Verb("delete", "Delete a pool; its machines finish their jobs and are destroyed", (POOL,)),
         Verb("take-in-hand", "After a restore: look after machines again"),
     ),

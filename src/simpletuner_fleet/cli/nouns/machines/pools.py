@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from simpletuner_fleet.cli.frame.amounts import money
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
@@ -14,12 +15,16 @@ from simpletuner_fleet.settings import values
 
 POOLS, MACHINES = "/api/pools", "/api/machines"
 GIVEN = ("provider", "secret", "min_machines", "max_machines", "market", "over_budget", "orchestrator_url")
-LIMITS = ("max_price", "max_hourly", "max_daily", "max_monthly")
+LIMITS = ("max_price_micros", "max_hourly_micros", "max_daily_micros", "max_monthly_micros")
 LISTS = {"kind": "kinds", "region": "regions", "trainer": "trainers"}
 
 
-def _dollars(name: str) -> Callable[[Any], str]:
-    return lambda row: f"{row.get(name) or 0:.2f}"
+def _money(name: str) -> Callable[[Any], str | None]:
+    return lambda row: money(row.get(name), row.get("currency", ""))
+
+
+def _limit(name: str) -> Callable[[Any], str | None]:
+    return lambda row: money(row["request"].get(name), row.get("currency", ""))
 
 
 def _machines_of(pool: Any) -> str:
@@ -30,18 +35,18 @@ LIST = (
     field("name"),
     field("request.provider", "PROVIDER"),
     Column("MACHINES", _machines_of, right=True),
-    Column("$/H", _dollars("hourly"), right=True),
-    Column("TODAY ($)", _dollars("today"), right=True),
-    Column("THIS MONTH ($)", _dollars("this_month"), right=True),
+    Column("AN HOUR", _money("hourly_micros"), right=True),
+    Column("TODAY", _money("today_micros"), right=True),
+    Column("THIS MONTH", _money("this_month_micros"), right=True),
     field("trouble", shrinks=True),
 )
 DETAIL = (
     *LIST,
-    Column("MONTH'S FORECAST ($)", _dollars("month_forecast"), right=True),
-    field("request.max_price", "MOST FOR ONE ($/H)"),
-    field("request.max_hourly", "MOST AN HOUR ($)"),
-    field("request.max_daily", "MOST A DAY ($)"),
-    field("request.max_monthly", "MOST A MONTH ($)"),
+    Column("MONTH'S FORECAST", _money("month_forecast_micros"), right=True),
+    Column("MOST FOR ONE", _limit("max_price_micros")),
+    Column("MOST AN HOUR", _limit("max_hourly_micros")),
+    Column("MOST A DAY", _limit("max_daily_micros")),
+    Column("MOST A MONTH", _limit("max_monthly_micros")),
     field("request.over_budget", "AT THE LIMIT"),
     field("request.market", "MARKET"),
     field("request.min_machines", "AT LEAST"),
@@ -60,8 +65,8 @@ MACHINE_LIST = (
     field("pool"),
     field("status"),
     field("hardware", shrinks=True),
-    Column("$/H", _dollars("price"), right=True),
-    Column("COST ($)", _dollars("cost"), right=True),
+    Column("AN HOUR", _money("hourly_micros"), right=True),
+    Column("COST", _money("cost_micros"), right=True),
     Column("ASKED", lambda machine: ago(machine.get("asked_at")), goes=1),
     field("why"),
 )
@@ -73,14 +78,26 @@ MACHINE_DETAIL = (
     field("detail", "PROVIDER SAID"),
     field("boot_log", "BOOT LOG"),
 )
+CHECK = (
+    field("ok", "KEY WORKS"),
+    field("trouble"),
+    field("machines", right=True),
+    field("offers", right=True),
+    field("eligible", right=True),
+    Column("CHEAPEST, AN HOUR", _money("cheapest_micros"), right=True),
+)
 OFFERS = (
-    field("id"),
+    field("pool"),
+    field("id", shrinks=True),
     field("gpu_name", "GPU"),
     field("gpus", right=True),
     field("vram_gb", "VRAM (GB)", right=True),
-    Column("$/H", _dollars("price"), right=True),
+    Column("AN HOUR", _money("hourly_micros"), right=True),
     field("spot"),
     field("region"),
+    Column("DISK (GB)", lambda offer: f"{offer.get('disk_gb') or 0:g}", right=True, goes=2),
+    field("cuda", "CUDA", goes=3),
+    field("reliability", goes=4),
     field("eligible"),
 )
 
@@ -188,10 +205,22 @@ def take_in_hand(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def offers(args: argparse.Namespace) -> int:
+def check(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        rows = api.items(f"{POOLS}/{segment(args.name)}/offers", "offers")
+        answer = dict(api.post(f"{POOLS}/{segment(args.name)}/check"))
+        out.item(answer, CHECK, id_field="ok")
+        return ExitCode.OK if answer.get("ok") else ExitCode.FAILED
+
+
+def offers(args: argparse.Namespace) -> int:
+    """Of one pool, or of all that there are: the cheapest first."""
+    out = Output(args)
+    with connected(args) as api:
+        chosen = args.pool or args.name
+        names = [chosen] if chosen else [row["name"] for row in api.items(POOLS, "pools", lookup=True)]
+        offered = [row for name in names for row in api.items(f"{POOLS}/{segment(name)}/offers", "offers")]
+        rows = sorted(offered, key=lambda row: (row["hourly_micros"], row["pool"], row["id"]))
         if not rows and not out.for_programs:
             out.hint(_("The provider offers nothing now."))
         out.items("offers", rows, OFFERS)

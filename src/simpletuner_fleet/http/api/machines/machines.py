@@ -27,17 +27,19 @@ class EndMachineBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 async def list_machines(call: Call[None]) -> MachinesView:
     fleet, query = deps_of(call).fleet, call.query
-    now = fleet.clock.now()
+    now, currency = fleet.clock.now(), fleet.organisation.prices.currency
     gone_after = since_when(now) if query.gone else float("inf")
     rows = await fleet.read(lambda view: view.machines_since(gone_after))
     chosen = [machine for machine in rows if query.pool in (None, machine.pool)]
-    return MachinesView(machines=[machine_view(machine, now) for machine in reversed(chosen[-MANY:])])
+    return MachinesView(
+        machines=[machine_view(machine, now, currency) for machine in reversed(chosen[-MANY:])]
+    )
 
 
 async def get_machine(call: Call[None]) -> MachineView:
     fleet = deps_of(call).fleet
     machine = await fleet.read(lambda view: pools.existing_machine(view, call.path["id"]))
-    return machine_view(machine, fleet.clock.now())
+    return machine_view(machine, fleet.clock.now(), fleet.organisation.prices.currency)
 
 
 async def end_machine(call: Call[EndMachineBody | None]) -> MachineView:
@@ -46,7 +48,7 @@ async def end_machine(call: Call[EndMachineBody | None]) -> MachineView:
     machine = await pools.end_machine(deps.fleet, call.path["id"], call.actor, now=at_once)
     if deps.provisioner is not None:
         deps.provisioner.wake()
-    return machine_view(machine, deps.fleet.clock.now())
+    return machine_view(machine, deps.fleet.clock.now(), deps.fleet.organisation.prices.currency)
 
 
 ROUTES = [

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import ProviderUnavailable
+from simpletuner_fleet.core.errors import Forbidden, ProviderUnavailable
 from simpletuner_fleet.core.provisioning.offers import is_eligible
-from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
+from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest, check_pool
 from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import Deps, deps_of
@@ -12,6 +12,7 @@ from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.machines import (
     OffersView,
+    PoolCheckView,
     PoolsView,
     PoolView,
     offer_view,
@@ -22,6 +23,7 @@ from simpletuner_fleet.orchestrator.machines.rounds import since_when
 
 TAGS = ("machines",)
 READ, CHANGE = "machines.read", "admin.machines"
+SECRETS, UNSAVED = "secrets.write", "new"
 
 
 class SavePoolQuery(Struct, kw_only=True):
@@ -31,12 +33,12 @@ class SavePoolQuery(Struct, kw_only=True):
 
 async def list_pools(call: Call[None]) -> PoolsView:
     fleet = deps_of(call).fleet
-    now = fleet.clock.now()
+    now, currency = fleet.clock.now(), fleet.organisation.prices.currency
     rows, machines, hands_off = await fleet.read(
         lambda view: (view.pools(), view.machines_since(since_when(now)), view.setting(HANDS_OFF))
     )
     return PoolsView(
-        pools=[pool_view(pool, machines, now) for pool in rows],
+        pools=[pool_view(pool, machines, now, currency) for pool in rows],
         hands_off=hands_off is not None and bool(rows),
     )
 
@@ -50,6 +52,7 @@ async def get_pool(call: Call[None]) -> PoolView:
 
 async def save_pool(call: Call[PoolRequest]) -> PoolView:
     require_fresh_login(call)
+    _insist_on_own_address(call)
     deps, provisioner = deps_of(call), deps_of(call).provisioning
     pool = await pools.save_pool(
         deps.fleet, call.path["name"], call.body, call.actor, provisioner.check_settings, new=call.query.new
@@ -76,21 +79,66 @@ async def take_in_hand(call: Call[None]) -> Done:
 
 async def list_offers(call: Call[None]) -> OffersView:
     deps, name = deps_of(call), call.path["name"]
+    return await _offers(deps, await deps.fleet.read(lambda view: pools.existing_pool(view, name)))
+
+
+async def preview_offers(call: Call[PoolRequest]) -> OffersView:
+    """What a pool would be offered that is not saved: whoever fills in the form sees prices before."""
+    require_fresh_login(call)
+    _insist_on_own_address(call)
+    deps = deps_of(call)
+    check_pool(UNSAVED, call.body)
+    pool = MachinePool(
+        name=UNSAVED, request=call.body, created_at=deps.fleet.clock.now(), created_by=call.actor.id
+    )
+    deps.provisioning.check_settings(pool)
+    return await _offers(deps, pool, saved=False)
+
+
+async def check_pool_now(call: Call[None]) -> PoolCheckView:
+    """Asks the provider for its list and its offers. Whether the key may also make machines only making one tells."""
+    deps, name = deps_of(call), call.path["name"]
     pool = await deps.fleet.read(lambda view: pools.existing_pool(view, name))
+    currency = deps.fleet.organisation.prices.currency
     try:
-        offers = await deps.provisioning.offers(pool)
+        machines, offers = await deps.provisioning.check(pool)
+    except Exception as error:  # anybody's code, and anybody's network
+        return PoolCheckView(ok=False, trouble=str(error) or type(error).__name__, currency=currency)
+    fitting = [one.hourly_micros for one in offers if is_eligible(pool, one)]
+    return PoolCheckView(
+        ok=True,
+        machines=len(machines),
+        offers=len(offers),
+        eligible=len(fitting),
+        cheapest_micros=min(fitting, default=None),
+        currency=currency,
+    )
+
+
+def _insist_on_own_address(call: Call[PoolRequest]) -> None:
+    """A secret goes to the address that a pool names: who could not store it may not lead it elsewhere."""
+    if "api_url" in call.body.settings and not call.principal.can(SECRETS):
+        raise Forbidden(SECRETS)
+
+
+async def _offers(deps: Deps, pool: MachinePool, *, saved: bool = True) -> OffersView:
+    try:
+        offers = await deps.provisioning.offers(pool, saved=saved)
     except Exception as error:  # anybody's code, and anybody's network
         raise ProviderUnavailable(
-            f"The provider of the pool {name} cannot be asked: {str(error) or type(error).__name__}."
+            f"The provider of the pool {pool.name} cannot be asked: {str(error) or type(error).__name__}."
         ) from error
-    offers.sort(key=lambda offer: (offer.price, offer.id))
-    return OffersView(offers=[offer_view(pool, one, eligible=is_eligible(pool, one)) for one in offers])
+    offers.sort(key=lambda offer: (offer.hourly_micros, offer.id))
+    currency = deps.fleet.organisation.prices.currency
+    return OffersView(
+        offers=[offer_view(pool, one, currency, eligible=is_eligible(pool, one)) for one in offers]
+    )
 
 
 async def _view(deps: Deps, pool: MachinePool) -> PoolView:
     now = deps.fleet.clock.now()
     machines = await deps.fleet.read(lambda view: view.machines_since(since_when(now)))
-    return pool_view(pool, machines, now)
+    return pool_view(pool, machines, now, deps.fleet.organisation.prices.currency)
 
 
 ROUTES = [
@@ -131,6 +179,25 @@ ROUTES = [
         CHANGE,
         answer=Done,
         summary="After a restore: look after machines again",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/pools/offers",
+        preview_offers,
+        CHANGE,
+        PoolRequest,
+        OffersView,
+        "What a pool would be offered that is not saved yet",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/pools/{name}/check",
+        check_pool_now,
+        CHANGE,
+        answer=PoolCheckView,
+        summary="Try a pool's key: ask its provider for machines and offers",
         tags=TAGS,
     ),
     Route(

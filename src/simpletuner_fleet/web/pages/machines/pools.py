@@ -36,7 +36,7 @@ async def pool(call: Call[None]) -> Reply:
     fleet = deps_of(call).fleet
     one, now = await get_pool(call), fleet.clock.now()
     rows = await fleet.read(lambda view: view.machines_since(float("inf")))
-    own = [machine_view(row, now) for row in rows if row.pool == one.name]
+    own = [machine_view(row, now, one.currency) for row in rows if row.pool == one.name]
     return page(
         call,
         "machines/pool.html",
@@ -56,6 +56,7 @@ async def _for_the_form(call: Call[None]) -> dict[str, Any]:
         "may_change": may_change,
         "may_write_secrets": may_change and principal.can("secrets.write") and fleet.vault is not None,
         "usual": PoolRequest(provider=""),
+        "currency": fleet.organisation.prices.currency,
         "providers": sorted(kinds()),
         "secrets": sorted(secrets),
         "markets": MARKETS,

@@ -1,0 +1,166 @@
+"""A pool of a cloud, round by round on a clock that is turned, against the vendors' servers with their quirks."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
+from simpletuner_fleet.storage.ownership import FLEET_ID
+from simpletuner_fleet.store.sealing import SealedVault
+from tests.http.api_kit import Running, orchestrator
+from tests.providers.vendors.runpod_server import RunPodServer
+from tests.providers.vendors.vast_server import VastServer
+from tests.providers.vendors.vendor_server import KEY, VendorMachine, VendorServer
+
+SETTLE_S, BOOT_S = 120.0, 900.0
+HIDDEN_S = 1e9
+SERVERS: dict[str, type[VendorServer]] = {"runpod": RunPodServer, "vast": VastServer}
+
+
+@pytest.fixture(params=sorted(SERVERS))
+def vendor(request: pytest.FixtureRequest) -> Iterator[VendorServer]:
+    with SERVERS[request.param]() as server:
+        yield server
+
+
+class Cloud:
+    def __init__(self, running: Running, vendor: VendorServer) -> None:
+        self.running = running
+        self.vendor = vendor
+
+    async def save_pool(self, **request: Any) -> None:
+        kind = next(kind for kind, type_ in SERVERS.items() if isinstance(self.vendor, type_))
+        settings = {"image": "worker:1", "api_url": self.vendor.url}
+        pool = {"provider": kind, "secret": "key", "settings": settings, "trainers": ["command"], **request}
+        answer = await self.running.http.put("/api/pools/cloud", json=pool)
+        assert answer.status_code == 200, answer.text
+
+    async def round(self, after_s: float = 0.0) -> None:
+        self.running.clock.at += after_s
+        provisioner = self.running.deps.provisioner
+        assert provisioner is not None
+        await provisioner.round_once(await self.running.fleet.read(lambda view: view.pools()))
+
+    async def waiting_job(self, **request: Any) -> str:
+        config = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 1}}
+        return str((await self.running.submit(config=config, **request))["job_id"])
+
+    async def row(self) -> dict[str, Any]:
+        """The newest machine, gone or not."""
+        return dict((await self.running.get("/api/machines", gone="true"))["machines"][0])
+
+    @property
+    def machine(self) -> VendorMachine:
+        return list(self.vendor.machines.values())[-1]
+
+    async def until_gone(self) -> None:
+        await self.round(1.0)
+        await self.round(SETTLE_S + 1.0)
+        assert (await self.row())["status"] == "gone"
+        assert self.vendor.costing() == []
+
+
+@pytest.fixture
+async def cloud(vendor: VendorServer) -> AsyncIterator[Cloud]:
+    async with orchestrator(vault=SealedVault(lambda: b"k" * 32, lambda: b"k" * 32)) as made:
+        provisioner = made.deps.provisioner = Provisioner(made.fleet, Path("/nonexistent"), {}, {})
+        await made.fleet.act(lambda transaction: transaction.tx.put_setting(FLEET_ID, "f_1"))
+        stored = await made.http.put("/api/secrets/key", json={"value": KEY})
+        assert stored.status_code == 200, stored.text
+        made.clock.at += 1000.0
+        yield Cloud(made, vendor)
+        await provisioner.stop()
+
+
+async def test_explain_names_the_vendor_the_machine_its_price_and_for_how_long_it_boots(cloud: Cloud) -> None:
+    await cloud.save_pool()
+    job_id = await cloud.waiting_job()
+    await cloud.round()
+    cloud.running.clock.at += 40.0
+    explained = await cloud.running.get(f"/api/jobs/{job_id}/explain")
+    machine = {
+        RunPodServer: "RunPod, 1 x A100 80GB 80 GB, 1.89 USD an hour",
+        VastServer: "Vast.ai, 1 x RTX 4090 23 GB, 0.50 USD an hour",
+    }[type(cloud.vendor)]
+    wanted = f"waiting for a machine of the pool cloud: {machine}, booting for 40 s"
+    assert explained["sentence"] == wanted
+
+
+async def test_a_job_that_allows_less_than_it_costs_is_told_so(cloud: Cloud) -> None:
+    await cloud.save_pool()
+    job_id = await cloud.waiting_job(max_price_micros=100_000)
+    await cloud.round()
+    explained = await cloud.running.get(f"/api/jobs/{job_id}/explain")
+    assert (explained["code"], explained["params"]["allowed"]) == ("MACHINE_TOO_DEAR", "0.10 USD")
+    assert cloud.vendor.count("create") == 0
+
+
+async def test_an_answer_that_is_lost_and_a_list_that_lags_make_no_second_machine(cloud: Cloud) -> None:
+    await cloud.save_pool(max_machines=2)
+    await cloud.waiting_job()
+    cloud.vendor.faults["create"].append("lost answer")
+    cloud.vendor.lag_s = HIDDEN_S
+    await cloud.round()
+    await cloud.round(SETTLE_S / 2)
+    assert ((await cloud.row())["status"], cloud.vendor.count("create")) == ("asked", 1)
+    cloud.machine.shown_from = 0.0
+    await cloud.round(SETTLE_S / 3)
+    assert ((await cloud.row())["status"], cloud.vendor.count("create")) == ("booting", 1)
+
+
+async def test_a_machine_that_never_boots_is_destroyed_though_the_first_calls_fail(cloud: Cloud) -> None:
+    await cloud.save_pool()
+    await cloud.waiting_job()
+    await cloud.round()
+    cloud.vendor.faults["destroy"].extend(["lost request", "500 after"])
+    await cloud.round(BOOT_S)
+    assert cloud.machine.costs
+    await cloud.round(1.0)
+    row = await cloud.row()
+    assert (row["why"], row["boot_log"] != "") == ("boot_deadline", True)
+    await cloud.until_gone()
+
+
+async def test_a_machine_that_vanishes_is_counted_until_its_list_has_settled(cloud: Cloud) -> None:
+    await cloud.save_pool()
+    await cloud.waiting_job()
+    await cloud.round()
+    await cloud.round(10.0)
+    cloud.machine.shown_until, cloud.machine.ended_at = 0.0, 1.0
+    await cloud.round(10.0)
+    assert (await cloud.row())["status"] == "booting"
+    await cloud.round(SETTLE_S + 1.0)
+    row = await cloud.row()
+    assert (row["status"], row["why"], row["cost_micros"] > 0) == ("gone", "vanished", True)
+
+
+async def test_a_price_that_rises_above_the_pools_limit_ends_what_boots(cloud: Cloud) -> None:
+    await cloud.save_pool(max_price_micros=2_000_000)
+    await cloud.waiting_job()
+    await cloud.round()
+    cloud.machine.dollars = 2.5
+    await cloud.round(1.0)
+    row = await cloud.row()
+    assert (row["status"], row["why"], row["hourly_micros"]) == ("destroying", "price", 2_500_000)
+    await cloud.running.http.put("/api/pools/cloud", json=await changed_pool(cloud, enabled=False))
+    await cloud.until_gone()
+
+
+async def test_a_key_that_is_refused_is_the_pools_trouble_and_nothing_is_given_up(cloud: Cloud) -> None:
+    await cloud.save_pool()
+    await cloud.waiting_job()
+    await cloud.round()
+    cloud.vendor.faults["list"].extend(["401"] * 3)
+    for _ in range(3):
+        await cloud.round(SETTLE_S)
+    assert (await cloud.row())["status"] == "booting"
+    (pool,) = (await cloud.running.get("/api/pools"))["pools"]
+    assert "refuses the key" in pool["trouble"]
+    assert KEY not in str(pool)
+
+
+async def changed_pool(cloud: Cloud, **request: Any) -> dict[str, Any]:
+    pool = (await cloud.running.get("/api/pools/cloud"))["request"]
+    return {**pool, **request}
