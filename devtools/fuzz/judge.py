@@ -1,5 +1,6 @@
 """What may never happen, whatever is sent."""
 
+import json
 import logging
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ from devtools.fuzz.house import House
 from devtools.fuzz.line import LineAnswer
 from devtools.fuzz.requests import Sent
 from simpletuner_fleet.http.access.limits import address_key
+from simpletuner_fleet.http.edge import scim_problems
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.protocol.problems import CONTENT_TYPE, read_problem
@@ -25,7 +27,7 @@ from simpletuner_fleet.sim.checks.checkers import (
 STATUS_LINE = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 ON_PURPOSE = ("store_unavailable", "storage_unavailable")
 """Codes of a 5xx that we say on purpose: try again later."""
-OWN_FORMATS = (b"application/problem+json", b"text/html")
+OWN_FORMATS = (b"application/problem+json", b"text/html", b"application/scim+json")
 EVERYTHING = 10**9
 SHOWN_BYTES = 1500
 LOOKS = 5
@@ -102,6 +104,8 @@ def wrong_with(sent: Sent, answer: LineAnswer) -> str | None:
     """Says what is wrong with an answer to a whole request."""
     if answer.status >= 400 and sent.method == "HEAD":
         return f"answered {answer.status}" if answer.status >= 500 else None
+    if answer.status >= 400 and answer.headers.get("content-type") == scim_problems.CONTENT_TYPE:
+        return _wrong_with_scim(answer)
     problem = read_problem(answer.status, answer.body) if answer.status >= 400 else None
     if answer.status >= 500 and (problem is None or problem.code not in ON_PURPOSE):
         return f"answered {answer.status}: {answer.body[:300]!r}"
@@ -110,6 +114,17 @@ def wrong_with(sent: Sent, answer: LineAnswer) -> str | None:
     if answer.status >= 400 and not is_page and (problem is None or kind != CONTENT_TYPE):
         return f"answered {answer.status} in no format of ours: {kind} {answer.body[:300]!r}"
     return None
+
+
+def _wrong_with_scim(answer: LineAnswer) -> str | None:
+    try:
+        error = json.loads(answer.body)
+    except ValueError:
+        error = None
+    whole = isinstance(error, dict) and error.get("schemas") == [scim_problems.ERROR_SCHEMA]
+    if whole and error["status"] == str(answer.status) and answer.status in (*range(400, 500), 503):
+        return None
+    return f"answered {answer.status} by SCIM: {answer.body[:300]!r}"
 
 
 def wrong_with_bytes(written: bytes) -> str | None:

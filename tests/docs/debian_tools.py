@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 PLACE = Path(__file__).parents[2] / ".dev" / "debian"
@@ -32,8 +33,8 @@ def tool(name: str, package: str) -> str | None:
     return shutil.which(name, path=str(PLACE / package / "usr" / "bin"))
 
 
-def unpacked(name: str, packages: tuple[str, ...]) -> Path | None:
-    """Returns the folder with the packages' files and those of what they need; None where they cannot be had."""
+def unpacked(name: str, packages: Sequence[str]) -> Path | None:
+    """Returns the folder with the files of these packages and of what they need; None where they cannot be had."""
     aside = PLACE / name
     if aside.exists() or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         return aside if aside.exists() else None

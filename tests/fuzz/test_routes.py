@@ -158,7 +158,10 @@ def with_parameters(path: str, values: list[str]) -> str:
 
 def must_be_readable(answer: Any, row: Route, what: object) -> None:
     assert answer.status < 500, (name_of(row), what, answer)
-    if answer.status >= 400:
+    if answer.status >= 400 and row.scim:
+        assert answer.headers["content-type"] == "application/scim+json", (name_of(row), answer)
+        assert answer.json()["status"] == str(answer.status)
+    elif answer.status >= 400:
         assert answer.headers["content-type"] == "application/problem+json", (name_of(row), answer)
         problem = answer.json()
         assert problem["status"] == answer.status

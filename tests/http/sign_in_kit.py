@@ -7,7 +7,9 @@ from typing import Any
 import httpx2
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.people.scim.resources import ScimSource
 from simpletuner_fleet.core.people.sign_in.ci import CiIssuer, CiRule
+from simpletuner_fleet.core.people.sign_in.directories import Directory
 from simpletuner_fleet.core.people.sign_in.providers import Provider, ProxyIdentity, RoleRules
 from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn, SignInSettings
@@ -72,13 +74,18 @@ async def scene(
     deadline_s: float = 5.0,
     proxy: ProxyIdentity | None = None,
     ci: Sequence[CiRule] = (),
+    scim: ScimSource | None = None,
+    directories: Sequence[Directory] = (),
     **changed: Any,
 ) -> AsyncIterator[Scene]:
     clock = TurnedClock()
     with openid_provider(clock.now, names_itself) as provider:
         providers = (settings_of(provider, **changed),)
         cis = (CiIssuer(id="ci", issuer=provider.issuer, audience="https://fleet", rules=tuple(ci)),)
-        sign_in = SignIn(SignInSettings(providers=providers, proxy=proxy, ci=cis), clock.now, deadline_s)
+        named = SignInSettings(
+            providers=providers, proxy=proxy, ci=cis, scim=scim, directories=tuple(directories)
+        )
+        sign_in = SignIn(named, clock.now, deadline_s)
         pages: dict[str, Any] = {"pages": routes.ROUTES, "problem_page": problem_page}
         async with orchestrator(settings=settings, clock=clock, sign_in=sign_in, **pages) as running:
             provider.redirect_uris.add(f"{running.listening.url}/login/back/corp")

@@ -54,6 +54,9 @@ PARAMS: dict[str, Any] = {
     "price": "1.89 USD",
     "allowed": "1.50 USD",
     "since_s": 40.0,
+    "used_percent": 75,
+    "share_percent": 20,
+    "teams_ahead": 2,
 }
 others = pytest.mark.parametrize("lang", [language.code for language in LANGUAGES if language.code != "en"])
 

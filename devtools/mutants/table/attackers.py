@@ -71,6 +71,22 @@ ATTACKERS = (
         ("tests/core/people/test_sign_in_rules.py",),
     ),
     Mutant(
+        "whom-scim-deactivates-logs-in-again",
+        "whoever a provider has deactivated by SCIM is let in by the next log-in",
+        "orchestrator/sign_in/following.py",
+        "        return None\n    return scim_groups",
+        "        return at_login\n    return scim_groups",
+        ("tests/http/api/admin/test_scim.py",),
+    ),
+    Mutant(
+        "plain-words-are-heard-after-tls",
+        "what somebody in between said before StartTLS counts as the directory's answer",
+        "orchestrator/sign_in/ldap/connection.py",
+        "        if self._buffer:\n            raise GarbledLdap\n",
+        "",
+        ("tests/http/api/admin/test_ldap.py",),
+    ),
+    Mutant(
         "a-state-is-good-twice",
         "the answer of a provider is taken again from the browser that has used it",
         "orchestrator/sign_in/journeys.py",

@@ -273,8 +273,8 @@ PLACING = (
         "share-without-weights",
         "every team gets the same, whatever it weighs",
         "core/placement/shares.py",
-        " / self.weights.get(team, 1.0), self._used",
-        ", self._used",
+        " / self.weights.get(team, 1.0)\n\n",
+        "\n\n",
         ("tests/core/placement/test_shares.py",),
     ),
     Mutant(

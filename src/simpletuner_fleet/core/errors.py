@@ -57,6 +57,15 @@ class WrongCurrentPassword(Invalid):
         super().__init__("The current password is wrong.", path="$.current_password")
 
 
+class ScimRefused(FleetError):
+    """The request of the directory cannot be carried out as it is."""
+
+    code = "scim_refused"
+
+    def __init__(self, detail: str, *, kind: str = "invalidValue") -> None:
+        super().__init__(detail, scim_type=kind)
+
+
 class Unauthenticated(FleetError):
     """No credentials were sent."""
 

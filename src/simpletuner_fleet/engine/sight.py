@@ -30,6 +30,8 @@ NOBODYS = frozenset(
         *("audit_page", "audit_count", "audit_stats", "audit_range", "audit_hashes", "audit_head"),
         *("stored_bytes_of", "stored_bytes_of_team", "unused_objects", "object_has_owner", "endings"),
         # An endpoint is shown to its owner alone (orchestrator/notices), and so is a saved view (orchestrator/steering).
+        *("scim_entry", "scim_entry_by_name", "scim_entries_by_external_id", "scim_page", "scim_count"),
+        *("scim_members", "scim_groups_of"),
         *("endpoint", "endpoints", "deliveries", "saved_views", "stored_bytes_of_jobs"),
         *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
         *("pool", "pools", "machine", "machine_by_join_hash", "machines_since"),

@@ -41,6 +41,9 @@ from simpletuner_fleet.http.api.money import prices as prices_api
 from simpletuner_fleet.http.api.money import usage as usage_api
 from simpletuner_fleet.http.api.notices import endpoints as notices_api
 from simpletuner_fleet.http.api.ownership import guarded
+from simpletuner_fleet.http.api.scim import groups as scim_groups_api
+from simpletuner_fleet.http.api.scim import service as scim_service_api
+from simpletuner_fleet.http.api.scim import users as scim_users_api
 from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
 from simpletuner_fleet.http.api.service import metrics_page
@@ -91,6 +94,9 @@ ROUTES: tuple[Route, ...] = (
     *terminals_api.ROUTES,
     *ci_api.ROUTES,
     *accounts_api.ROUTES,
+    *scim_users_api.ROUTES,
+    *scim_groups_api.ROUTES,
+    *scim_service_api.ROUTES,
     *teams_api.ROUTES,
     *own_tokens_api.ROUTES,
     *quotas_api.ROUTES,

@@ -29,6 +29,9 @@ from simpletuner_fleet.ports.records import (
     SavedView as SavedView,
 )
 from simpletuner_fleet.ports.records import (
+    ScimEntry as ScimEntry,
+)
+from simpletuner_fleet.ports.records import (
     SetAsideRow as SetAsideRow,
 )
 from simpletuner_fleet.ports.records import (

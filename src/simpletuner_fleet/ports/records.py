@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.people.scim.resources import ScimKind
 from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
 
 TOKEN_USE_NOTED_EVERY_S = 3_600.0
@@ -155,3 +156,14 @@ class SetAsideRow(Struct, frozen=True, kw_only=True):
     table: str
     id: str
     why: str
+
+
+class ScimEntry(Struct, frozen=True, kw_only=True):
+    """A user or a group as a provider tells of it by SCIM."""
+
+    kind: ScimKind
+    id: str
+    name: str
+    """No two of a kind have the same, whatever its case."""
+    external_id: str = ""
+    document: str

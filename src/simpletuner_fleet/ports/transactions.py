@@ -30,9 +30,10 @@ from simpletuner_fleet.ports.records import (
     SetAsideRow,
     WaitingGroup,
 )
+from simpletuner_fleet.ports.scim import ScimRead, ScimWrite
 
 
-class View(MachinesRead, Protocol):
+class View(MachinesRead, ScimRead, Protocol):
     """Reading. Every method costs one indexed look-up or one page, never the whole table, unless it says so."""
 
     def job(self, job_id: str) -> Job | None: ...
@@ -280,7 +281,7 @@ class View(MachinesRead, Protocol):
         ...
 
 
-class Tx(View, MachinesWrite, Protocol):
+class Tx(View, MachinesWrite, ScimWrite, Protocol):
     """Writing, inside one transaction: all of it is durable when `Store.write` returns, or none of it happened."""
 
     def next_seq(self) -> int: ...

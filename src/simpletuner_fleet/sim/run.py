@@ -202,7 +202,13 @@ class Scenario:
                 continue
             code = explainer.explain(job, 0, self.world.now).code
             self.world.counts[f"waits:{code}"] += 1
-            if code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS, Code.RETRY_BACKOFF, Code.NOT_WAITING):
+            if code in (
+                Code.ALL_MATCHING_BUSY,
+                Code.BEHIND_OTHERS,
+                Code.OVER_SHARE,
+                Code.RETRY_BACKOFF,
+                Code.NOT_WAITING,
+            ):
                 problems.append(("L1", f"{job_id} is {job.state} at rest because {code}"))
         return problems
 

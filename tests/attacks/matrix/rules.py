@@ -22,7 +22,15 @@ MEMBERS = READING | {
 }
 STEERING = frozenset({"queue.cancel", "queue.priority", "queue.approve", "jobs.cancel", "jobs.retry"})
 ADMINS = frozenset(
-    {"admin.workers", "admin.audit", "admin.tokens", "admin.users", "admin.limits", "secrets.write"}
+    {
+        "admin.workers",
+        "admin.scim",
+        "admin.audit",
+        "admin.tokens",
+        "admin.users",
+        "admin.limits",
+        "secrets.write",
+    }
     | {"admin.teams", "admin.see_all", "admin.notifications", "admin.machines"}
 )
 EVERYTHING = MEMBERS | STEERING | ADMINS
@@ -257,6 +265,13 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "DELETE /api/admin/users/{id}",
         "POST /api/admin/users/{id}/link",
     ),
+    "admin.scim": (
+        *("GET /scim/v2/Users", "POST /scim/v2/Users", "GET /scim/v2/Groups", "POST /scim/v2/Groups"),
+        *(f"{method} /scim/v2/Users/{{id}}" for method in ("GET", "PUT", "PATCH", "DELETE")),
+        *(f"{method} /scim/v2/Groups/{{id}}" for method in ("GET", "PUT", "PATCH", "DELETE")),
+        *("GET /scim/v2/ServiceProviderConfig", "GET /scim/v2/ResourceTypes", "GET /scim/v2/Schemas"),
+        *("GET /scim/v2/ResourceTypes/{name}", "GET /scim/v2/Schemas/{name}"),
+    ),
     "admin.audit": (
         "GET /api/audit",
         "GET /api/audit/export",
@@ -382,6 +397,7 @@ NOBODYS = (
     *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
     *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),
     *("DELETE /api/approvals/rules/{rule}", "DELETE /api/prices/{id}"),
+    *(route for route in GUARDS["admin.scim"] if "{" in route),
 )
 """Routes with a name in them for which it does not matter whose the thing is: the permission alone decides."""
 

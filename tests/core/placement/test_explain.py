@@ -116,6 +116,7 @@ def test_together_these_tests_reach_every_code() -> None:
     reached = {code for code, _ in SURVEYS} | {
         *(Code.APPROVAL_REQUIRED, Code.DEPENDENCY, Code.RETRY_BACKOFF, Code.NOT_WAITING),
         *(Code.QUOTA_USER, Code.QUOTA_GLOBAL, Code.QUOTA_TEAM, Code.QUOTA, Code.HELD_AFTER_RESTORE),
+        Code.OVER_SHARE,
     }
     assert reached | OF_MACHINES == set(Code) == set(REASONS)
 

@@ -10,7 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome, Requirements
-from simpletuner_fleet.core.placement.place import Placement, place_in_order, place_on_worker
+from simpletuner_fleet.core.placement.explain import Explanation
+from simpletuner_fleet.core.placement.place import Placement, place_in_order, place_on_worker, why_waiting
+from simpletuner_fleet.core.placement.reasons import Code, Kind
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.placement.shares import LARGEST_EXPONENT, Shares
 from simpletuner_fleet.core.placement.usage import Charge, Going
@@ -217,6 +219,35 @@ def test_use_fades_by_half_and_no_sum_overflows() -> None:
     steady = shares.key(Requirements(team="c", owner="ann"))[1]
     assert steady / shares.key(Requirements(team="c", owner=""))[0] == pytest.approx(1.0)
     assert shares.used_part("c") == pytest.approx(1.0)
+
+
+def test_a_job_whose_team_is_over_its_share_says_so_with_figures_and_without_names() -> None:
+    fleet, shares = Fleet(Roster()), Shares(DAY_S, WEIGHTS, NOW)
+    fleet.roster.put_worker(a_worker("w_0"))
+    fleet.roster.shares = shares
+    shares.take_charges(
+        [Charge("dan", "two", 1, NOW - 3600.0, NOW), Charge("ann", "five", 1, NOW - 1200.0, NOW)]
+    )
+    fleet.submit("two", "dan", NOW)
+    assert fleet.feed("w_0", NOW, 1000.0)
+    fleet.submit("two", "dan", NOW)
+
+    def said() -> Explanation:
+        return why_waiting(fleet.roster, fleet.jobs["j_2"], NO_LIMITS, NOW)
+
+    assert said().code is Code.ALL_MATCHING_BUSY, "nobody else wants it: a share that nobody wants is lent"
+    fleet.submit("five", "ann", NOW)
+    over = said()
+    assert (over.code, over.kind) == (Code.OVER_SHARE, Kind.WAIT)
+    assert (over.params["used_percent"], over.params["share_percent"], over.params["teams_ahead"]) == (
+        75,
+        20,
+        1,
+    )
+    assert "75 % of what was used of late, and its share is 20 %" in over.sentence
+    assert "five" not in over.sentence
+    within = why_waiting(fleet.roster, fleet.jobs["j_3"], NO_LIMITS, NOW)
+    assert within.code is Code.ALL_MATCHING_BUSY
 
 
 def test_what_is_undone_was_never_used() -> None:

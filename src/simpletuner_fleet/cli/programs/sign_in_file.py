@@ -12,8 +12,11 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.cli.frame.errors import CliError, usage
 from simpletuner_fleet.core.people.permissions import is_permission
+from simpletuner_fleet.core.people.scim.resources import ScimSource, SubjectSource
 from simpletuner_fleet.core.people.sign_in.ci import CiIssuer, CiRule
+from simpletuner_fleet.core.people.sign_in.directories import Directory
 from simpletuner_fleet.core.people.sign_in.providers import (
+    LOOPBACK,
     PROXY,
     Provider,
     ProxyIdentity,
@@ -22,8 +25,10 @@ from simpletuner_fleet.core.people.sign_in.providers import (
     is_safe,
 )
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.orchestrator.sign_in.ldap.filters import UnreadableFilter, read_ldap_filter
 from simpletuner_fleet.orchestrator.sign_in.ways import SignInSettings
 
+LDAP_URL = re.compile(r"(ldaps?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?", re.ASCII)
 ID = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 RESERVED_HEADERS = frozenset(
     {"authorization", "cookie", "host", "x-api-key", "x-worker-token", "x-forwarded-for"}
@@ -40,6 +45,7 @@ class _ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     scopes: tuple[Text, ...] = ("openid", "profile", "email")
     groups_claim: Text = "groups"
     name_claim: Text = "preferred_username"
+    subject_claim: Text = "sub"
     roles: RoleRules = RoleRules()
     teams: dict[str, TeamGroups] = {}
     new_users: bool = True
@@ -68,10 +74,38 @@ class _CiEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ca_file: Text = ""
 
 
+class _LdapEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: Text
+    base: Text
+    title: Text = ""
+    start_tls: bool = True
+    ca_file: Text = ""
+    bind_dn: Text = ""
+    bind_password_file: Text = ""
+    bind_password_env: Text = ""
+    user_filter: Text = "(uid={name})"
+    subject_attribute: Text = "entryUUID"
+    name_attribute: Text = "uid"
+    groups_attribute: Annotated[str, Meta(max_length=1024)] = "memberOf"
+    group_base: Text = ""
+    group_filter: Text = "(member={dn})"
+    roles: RoleRules = RoleRules()
+    teams: dict[str, TeamGroups] = {}
+    new_users: bool = True
+
+
+class _ScimEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    provider: Text
+    subject: SubjectSource = SubjectSource.EXTERNAL_ID
+    groups: bool = True
+
+
 class _SignInFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ci: dict[str, _CiEntry] = {}
     providers: dict[str, _ProviderEntry] = {}
     proxy: _ProxyEntry | None = None
+    ldap: dict[str, _LdapEntry] = {}
+    scim: _ScimEntry | None = None
 
 
 def read_sign_in_file(path: str | None, trusted_proxies: Sequence[str] = ()) -> SignInSettings:
@@ -91,7 +125,21 @@ def read_sign_in_file(path: str | None, trusted_proxies: Sequence[str] = ()) -> 
         providers=tuple(_provider(path, name, entry) for name, entry in read.providers.items()),
         proxy=_proxy(path, read.proxy) if read.proxy else None,
         ci=tuple(_ci(path, name, entry) for name, entry in read.ci.items()),
+        directories=tuple(_directory(path, name, entry) for name, entry in read.ldap.items()),
+        scim=_scim(path, read),
     )
+
+
+def _scim(path: str, read: _SignInFile) -> ScimSource | None:
+    if read.scim is None:
+        return None
+    known = [*read.providers, *read.ldap, *([PROXY] if read.proxy else [])]
+    if read.scim.provider not in known:
+        raise _unusable(
+            path,
+            _("[scim] names '%(name)s', and no provider of this file is called so", name=read.scim.provider),
+        )
+    return ScimSource(provider=read.scim.provider, subject=read.scim.subject, groups=read.scim.groups)
 
 
 def _ci(path: str, name: str, entry: _CiEntry) -> CiIssuer:
@@ -134,11 +182,63 @@ def _proxy(path: str, entry: _ProxyEntry) -> ProxyIdentity:
     )
 
 
-def _check_place(path: str, name: str, issuer: str) -> None:
+def _directory(path: str, name: str, entry: _LdapEntry) -> Directory:
+    _check_name(path, name)
+    place = LDAP_URL.fullmatch(entry.url)
+    if place is None or not 0 < int(place[3] or 389) < 65_536:
+        raise _unusable(
+            path,
+            _("the url of '%(name)s' must be ldaps://HOST or ldap://HOST, with a port if need be", name=name),
+        )
+    scheme, host, port = place[1], place[2], place[3]
+    by_tls = scheme == "ldaps"
+    if not by_tls and not entry.start_tls and not LOOPBACK.fullmatch(host):
+        raise _unusable(
+            path, _("'%(name)s' would send passwords in plain: use ldaps:// or start_tls = true", name=name)
+        )
+    if entry.roles == RoleRules():
+        raise _unusable(
+            path, _("no group of '%(name)s' has a role, so nobody could log in with it", name=name)
+        )
+    for text, places in ((entry.user_filter, ("name",)), (entry.group_filter, ("dn", "name"))):
+        try:
+            read_ldap_filter(text, places)
+        except UnreadableFilter as error:
+            raise _unusable(path, f"{text}: {error}") from None
+    if "{name}" not in entry.user_filter:
+        raise _unusable(path, _("the user_filter of '%(name)s' must name {name}", name=name))
+    return Directory(
+        id=name,
+        title=entry.title or name,
+        host=host.strip("[]"),
+        port=int(port or (636 if by_tls else 389)),
+        tls_from_the_start=by_tls,
+        plain=not by_tls and not entry.start_tls,
+        ca_file=entry.ca_file,
+        bind_dn=entry.bind_dn,
+        bind_password=_secret_in(path, name, entry.bind_password_file, entry.bind_password_env),
+        base=entry.base,
+        user_filter=entry.user_filter,
+        subject_attribute=entry.subject_attribute,
+        name_attribute=entry.name_attribute,
+        groups_attribute=entry.groups_attribute,
+        group_base=entry.group_base,
+        group_filter=entry.group_filter,
+        roles=entry.roles,
+        teams=entry.teams,
+        new_users=entry.new_users,
+    )
+
+
+def _check_name(path: str, name: str) -> None:
     if not ID.fullmatch(name) or name == PROXY:
         raise _unusable(
             path, _("'%(name)s' is no name for a provider: use small letters, digits and '-'", name=name)
         )
+
+
+def _check_place(path: str, name: str, issuer: str) -> None:
+    _check_name(path, name)
     if not is_safe(issuer):
         raise _unusable(
             path,
@@ -159,10 +259,11 @@ def _provider(path: str, name: str, entry: _ProviderEntry) -> Provider:
         title=entry.title or name,
         issuer=entry.issuer,
         client_id=entry.client_id,
-        client_secret=_secret(path, name, entry),
+        client_secret=_secret_in(path, name, entry.client_secret_file, entry.client_secret_env),
         scopes=entry.scopes,
         groups_claim=entry.groups_claim,
         name_claim=entry.name_claim,
+        subject_claim=entry.subject_claim,
         roles=entry.roles,
         teams=entry.teams,
         new_users=entry.new_users,
@@ -172,20 +273,20 @@ def _provider(path: str, name: str, entry: _ProviderEntry) -> Provider:
     )
 
 
-def _secret(path: str, name: str, entry: _ProviderEntry) -> str:
-    if entry.client_secret_file:
+def _secret_in(path: str, name: str, file: str, variable: str) -> str:
+    if file:
         try:
-            return Path(entry.client_secret_file).expanduser().read_text(encoding="utf-8").strip()
+            return Path(file).expanduser().read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise _unusable(path, str(error)) from None
-    if entry.client_secret_env:
-        secret = os.environ.get(entry.client_secret_env, "")
+    if variable:
+        secret = os.environ.get(variable, "")
         if not secret:
             raise _unusable(
                 path,
                 _(
                     "the variable %(variable)s with the secret of '%(name)s' is not set",
-                    variable=entry.client_secret_env,
+                    variable=variable,
                     name=name,
                 ),
             )

@@ -9,6 +9,7 @@ LEAST_ROLE = {
     "admin.audit": Role.ADMIN,
     "admin.tokens": Role.ADMIN,
     "admin.users": Role.ADMIN,
+    "admin.scim": Role.ADMIN,  # a provider's own token: it says who comes in, and by which groups
     "admin.limits": Role.ADMIN,
     "admin.notifications": Role.ADMIN,
     "admin.machines": Role.ADMIN,

@@ -1,10 +1,11 @@
 """Why a job waits: the matcher's own funnel, told to a person."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
@@ -29,6 +30,7 @@ from simpletuner_fleet.core.placement.reasons import (
     fixes,
     sentence,
 )
+from simpletuner_fleet.core.placement.shares import Shares
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 
 MAX_WORKERS_TOLD = 50
@@ -238,6 +240,33 @@ def explain(
         workers=fleet.workers if waits_for_workers else (),
         ahead=ahead if waits_for_workers else 0,
         fixes=fleet.fixes if code is fleet.code and waits_for_workers else (),
+    )
+
+
+def by_share(
+    explained: Explanation, shares: Shares, team: str, waiting: Callable[[], Collection[str]]
+) -> Explanation:
+    """Where the job's team has used more than its share and others wait who have not, that is why it waits.
+
+    Other teams are counted and not named: whoever asks may not know of them.
+    """
+    if explained.code not in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS):
+        return explained
+    used, due = shares.used_part(team), shares.due_part(team)
+    if used <= due:
+        return explained
+    first = sum(shares.goes_before(other, team) for other in waiting())
+    if not first:
+        return explained
+    figures = {"used_percent": round(100 * used), "share_percent": round(100 * due), "teams_ahead": first}
+    params = {**explained.params, **figures}
+    return replace(
+        explained,
+        code=Code.OVER_SHARE,
+        kind=REASONS[Code.OVER_SHARE].kind,
+        params=params,
+        sentence=sentence(Code.OVER_SHARE, params),
+        fixes=(),
     )
 
 

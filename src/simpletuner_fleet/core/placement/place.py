@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Job, Target
 from simpletuner_fleet.core.people.quotas import quota_params
-from simpletuner_fleet.core.placement.explain import Ceiling, Explanation, Survey, explain, survey
+from simpletuner_fleet.core.placement.explain import Ceiling, Explanation, Survey, by_share, explain, survey
 from simpletuner_fleet.core.placement.matching import has_refused, in_service
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
@@ -160,7 +160,12 @@ def why_waiting_given(
     held_until: float | None = None,
 ) -> Explanation:
     limit = limit_of(roster, job, limits)
-    return explain(job, answer, limit=limit, ahead=ahead, now=now, held_until=held_until)
+    explained = explain(job, answer, limit=limit, ahead=ahead, now=now, held_until=held_until)
+    return (
+        by_share(explained, roster.shares, job.requires.team, roster.teams_waiting)
+        if roster.shares
+        else explained
+    )
 
 
 def survey_of(roster: Roster, job: Job) -> Survey:

@@ -30,6 +30,7 @@ class Code(StrEnum):
     ALL_MATCHING_SET_ASIDE = "ALL_MATCHING_SET_ASIDE"
     ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
     BEHIND_OTHERS = "BEHIND_OTHERS"
+    OVER_SHARE = "OVER_SHARE"
     HELD_AFTER_RESTORE = "HELD_AFTER_RESTORE"
     RETRY_BACKOFF = "RETRY_BACKOFF"
     APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
@@ -274,6 +275,16 @@ REASONS: dict[str, Reason] = {
             sentence=N_("other jobs are ahead"),
             label=N_("other jobs come first"),
             advice=(N_("see the queue:  simpletuner jobs list --status queued"),),
+        ),
+        Reason(
+            code=Code.OVER_SHARE,
+            kind=Kind.WAIT,
+            sentence=N_(
+                "its team has had %(used_percent)s %% of what was used of late, and its share is %(share_percent)s %%: "
+                "teams that have used less of theirs go first (%(teams_ahead)s)"
+            ),
+            label=N_("the team is over its share"),
+            advice=(N_("see the teams and their weights:  simpletuner teams list"),),
         ),
         Reason(
             code=Code.HELD_AFTER_RESTORE,

@@ -303,6 +303,10 @@ class Roster:
     def classes_with_jobs(self) -> list[str]:
         return [class_id for class_id, waiting in self._classes.items() if waiting.count]
 
+    def teams_waiting(self) -> set[str]:
+        """Returns the teams of which jobs wait; '' stands for all who have none. Looks at every class."""
+        return {waiting.requires.team for waiting in self._classes.values() if waiting.count}
+
     def classes_for(self, worker_id: str) -> list[str]:
         """Classes with jobs that this worker fits."""
         return [class_id for class_id in self._fits.get(worker_id, ()) if self._classes[class_id].count]

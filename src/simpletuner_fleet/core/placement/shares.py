@@ -50,7 +50,14 @@ class Shares:
     def key(self, requires: Requirements) -> ShareKey:
         """Smaller goes first."""
         team, owner = requires.team, requires.owner
-        return self._used((team, "")) / self.weights.get(team, 1.0), self._used((team, owner))
+        return self._for_weight(team), self._used((team, owner))
+
+    def goes_before(self, team: str, other: str) -> bool:
+        """Tells whether this team has used less for its weight than the other."""
+        return self._for_weight(team) < self._for_weight(other)
+
+    def _for_weight(self, team: str) -> float:
+        return self._used((team, "")) / self.weights.get(team, 1.0)
 
     def used_part(self, team: str) -> float:
         """Returns what part of all that was used of late this team has used."""

@@ -15,6 +15,7 @@ from simpletuner_fleet.core.provisioning.pool import PROVIDER_NAMES, MachinePool
 
 WHILE_NO_WORKER = IMPOSSIBLE | {
     Code.ALL_MATCHING_BUSY,
+    Code.OVER_SHARE,
     Code.ALL_MATCHING_OFFLINE,
     Code.ALL_MATCHING_RECONNECTING,
     Code.ALL_MATCHING_DRAINING,

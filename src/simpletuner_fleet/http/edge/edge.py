@@ -11,7 +11,7 @@ from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthFailure
 from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import comes_from_browser
-from simpletuner_fleet.http.edge import compression, problems
+from simpletuner_fleet.http.edge import compression, problems, scim_problems
 from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings
 from simpletuner_fleet.http.edge.bodies import (
     FORM,
@@ -153,9 +153,12 @@ class Edge:
         if not body and not row.body_required:
             return None
         media_type = FORM if row.form else RAW if row.body is bytes else JSON
-        if headers.get("content-type") != media_type:
+        given = headers.get("content-type")
+        if row.scim and given:
+            given = given.replace(scim_problems.CONTENT_TYPE, JSON, 1)
+        if given != media_type:
             form_is_json = principal.kind in ("token", "loopback") and not comes_from_browser(headers)
-            check_content_type(headers.get("content-type"), media_type, form_is_json)
+            check_content_type(given, media_type, form_is_json)
         return decode_json(body, compiled.body_decoder) if compiled.body_decoder else body
 
     async def _send(self, answer: Answer, call: Call[Any], exchange: Exchange, began: float) -> int:
@@ -227,6 +230,13 @@ class Edge:
     ) -> None:
         if exchange.begun:  # It cannot become another answer: the connection ends instead.
             exchange.cut(at_once=False)
+            return
+        if exchange.path.startswith(scim_problems.PATHS):
+            problem = scim_problems.in_scims_words(problem)
+            scim = (b"content-type", scim_problems.CONTENT_TYPE.encode())
+            exchange.respond(
+                head_of(problem.status, [*self._heads.of_api, *problem.headers, scim]), problem.body
+            )
             return
         page = self._page_for(problem, exchange, principal)
         if page:

@@ -56,6 +56,7 @@ class OriginMissing(ForeignOrigin):
 
 STATUS: dict[type[Exception], int] = {
     errors.Malformed: 400,
+    errors.ScimRefused: 400,
     errors.Unauthenticated: 401,
     errors.InvalidToken: 401,
     errors.Forbidden: 403,

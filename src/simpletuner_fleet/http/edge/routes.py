@@ -119,6 +119,8 @@ class Route(Struct, frozen=True):
     """The handler runs without a task: it uses nothing that needs one, as `asyncio.timeout` does."""
     form: bool = False
     """A raw body comes as a form, as other programs' protocols have it."""
+    scim: bool = False
+    """It speaks SCIM, whose JSON has a name of its own."""
     rest: bool = False
     """The last name of the path takes all that follows, slashes too."""
 

@@ -1,6 +1,6 @@
 """Teams as leads and administrators change them. Each act is one transaction with its audit entry."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -93,16 +93,32 @@ async def set_member(fleet: Fleet, team_id: str, who: str, role: TeamRole | None
 def give_role(
     transaction: Transaction, team: Team, user_id: str, role: TeamRole | None, actor: Actor
 ) -> Team:
-    known = team.members.get(user_id)
-    if role and len(team.members) >= MAX_MEMBERS and known is None:
-        raise Conflict(f"A team has at most {MAX_MEMBERS} members.")
-    if (known.role if known else None) is role:
+    return give_roles(transaction, team, {user_id: role}, actor)
+
+
+def give_roles(
+    transaction: Transaction, team: Team, roles: Mapping[str, TeamRole | None], actor: Actor
+) -> Team:
+    """The team is saved once, however many change their place in it."""
+    members, events = dict(team.members), []
+    for user_id, role in roles.items():
+        known = members.pop(user_id, None)
+        if role:
+            members[user_id] = Membership(role, known.since if known else transaction.now)
+        was = known.role if known else None
+        if was is not role:
+            about = {"user": user_id, "role": role, "was": was}
+            events.append(_event(EventType.TEAM_MEMBER_SET, team, actor, **about))
+    if not events:
         return team
-    members = {one: membership for one, membership in team.members.items() if one != user_id}
-    if role:
-        members[user_id] = Membership(role, known.since if known else transaction.now)
-    details = {"user": user_id, "role": role, "was": known.role if known else None}
-    return _save(transaction, replace(team, members=members), EventType.TEAM_MEMBER_SET, actor, **details)
+    if len(members) > max(MAX_MEMBERS, len(team.members)):
+        raise Conflict(f"A team has at most {MAX_MEMBERS} members.")
+    after = replace(team, members=members)
+    transaction.tx.put_setting(TEAM_PREFIX + team.id, msgspec.json.encode(after).decode())
+    transaction.organisation_changed()
+    for event in events:
+        transaction.record(event)
+    return after
 
 
 def existing_team(transaction: Transaction, team_id: str) -> Team:

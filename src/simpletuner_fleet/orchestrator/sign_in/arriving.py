@@ -7,24 +7,13 @@ from simpletuner_fleet.core.errors import NoRole, SignInFailed, UserDisabled
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.accounts import Role, User
-from simpletuner_fleet.core.people.sign_in.admitting import after_sign_in, free_name
+from simpletuner_fleet.core.people.sign_in.admitting import free_name
 from simpletuner_fleet.core.people.sign_in.claims import LogoutOrder, Person
-from simpletuner_fleet.core.people.sign_in.providers import RoleRules, TeamGroups
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.organising.teams import give_role
-from simpletuner_fleet.orchestrator.people.accounts import add_user, drop_keys, end_sessions, user_event
+from simpletuner_fleet.orchestrator.people.accounts import add_user, user_event
 from simpletuner_fleet.orchestrator.people.logins import NOBODY, UNKNOWN, LoggedIn, Vouched, enter, leave
-
-
-class Doorway(Struct, frozen=True, kw_only=True):
-    """By which way people come in, and what is made of them."""
-
-    id: str
-    roles: RoleRules
-    new_users: bool
-    teams: dict[str, TeamGroups] = {}
-    """By the name of the team."""
+from simpletuner_fleet.orchestrator.sign_in.following import Doorway, follow_groups, groups_by, role_by
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -41,13 +30,14 @@ async def arrive(fleet: Fleet, door: Doorway, person: Person, ip: str, before: s
     secret = fleet.ids.token(tokens.SESSION)
 
     def step(transaction: Transaction) -> Arrival:
-        role = door.roles.role_for(person.groups, transaction.organisation.own_roles)
         user = transaction.tx.user_by_subject(person.issuer, person.subject)
+        groups = groups_by(transaction.tx, user, door, person.groups)
+        role = role_by(transaction, door, groups)
         if user is None and (role is None or not door.new_users):
             return _refused(transaction, door, None, _why(role), ip)
         user = user or _made(transaction, door, person, role or Role.VIEWER, ip)
-        joined = _in_teams(transaction, user, door, person, ip)
-        after, ended = _as_of_now(transaction, user, role, door, ip, joined=joined)
+        by = replace(NOBODY, name=door.id, ip=ip)
+        [(after, ended)] = follow_groups(transaction, door, [(user, groups)], by)
         if after.disabled_at is not None:
             refused = _refused(transaction, door, after, NoRole() if role is None else UserDisabled(), ip)
             return replace(refused, ended=ended)
@@ -96,43 +86,6 @@ def _made(transaction: Transaction, door: Doorway, person: Person, role: str, ip
         issuer=person.issuer,
         subject=person.subject,
     )
-
-
-def _in_teams(transaction: Transaction, user: User, door: Doorway, person: Person, ip: str) -> bool:
-    """Gives the user the roles that their groups say in the teams that the settings name. Tells whether one changed."""
-    actor, changed = replace(NOBODY, name=door.id, ip=ip), False
-    for name, rules in door.teams.items():
-        known = (team for team in transaction.organisation.teams.values() if team.name == name)
-        team = next(known, None)
-        if team is not None:
-            after = give_role(transaction, team, user.id, rules.role_for(person.groups), actor)
-            changed = changed or after != team
-    return changed
-
-
-def _as_of_now(
-    transaction: Transaction, user: User, role: str | None, door: Doorway, ip: str, *, joined: bool
-) -> tuple[User, list[str]]:
-    """The user as the groups of today say, and the credentials that feel it."""
-    after = after_sign_in(user, role, transaction.now)
-    if after == user and not joined:
-        return user, []
-    actor = replace(NOBODY, name=door.id, ip=ip)
-    transaction.tx.save_user(after)
-    if after.role != user.role:
-        transaction.organisation_changed()
-        about = {"name": user.name, "was": user.role, "now": after.role, "provider": door.id}
-        transaction.record(user_event(EventType.USER_ROLE_CHANGED, user.id, actor, **about))
-    touched = [
-        *(session.token_hash for session in transaction.tx.sessions_of_user(user.id)),
-        *(token.token_hash for token in transaction.tx.api_tokens() if token.owner == user.id),
-    ]
-    if after.disabled_at != user.disabled_at:
-        kind = EventType.USER_ENABLED if after.disabled_at is None else EventType.USER_DISABLED
-        transaction.record(user_event(kind, user.id, actor, name=user.name, provider=door.id))
-        drop_keys(transaction, user.id)
-        end_sessions(transaction, user.id)
-    return after, touched
 
 
 def _refused(

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import NotFound, NotVouchedFor
+from simpletuner_fleet.core.people.scim.resources import ScimSource
 from simpletuner_fleet.core.people.sign_in.ci import CiIssuer
 from simpletuner_fleet.core.people.sign_in.claims import LogoutOrder
+from simpletuner_fleet.core.people.sign_in.directories import LDAP, Directory
 from simpletuner_fleet.core.people.sign_in.providers import PROXY, Provider, ProxyIdentity
-from simpletuner_fleet.orchestrator.sign_in.arriving import Doorway
 from simpletuner_fleet.orchestrator.sign_in.asking import DEADLINE_S
+from simpletuner_fleet.orchestrator.sign_in.following import Doorway
 from simpletuner_fleet.orchestrator.sign_in.journeys import Journeys
 from simpletuner_fleet.orchestrator.sign_in.terminals import Terminals
 
 if TYPE_CHECKING:
+    from simpletuner_fleet.orchestrator.sign_in.directory import AskedDirectory
     from simpletuner_fleet.orchestrator.sign_in.provider import Issuer, OpenIdProvider
 
 MOST_ORDERS = 100_000
@@ -25,6 +28,9 @@ class SignInSettings(Struct, frozen=True, kw_only=True):
     providers: tuple[Provider, ...] = ()
     proxy: ProxyIdentity | None = None
     ci: tuple[CiIssuer, ...] = ()
+    directories: tuple[Directory, ...] = ()
+    scim: ScimSource | None = None
+    """Whose users and groups are told of before they log in."""
 
 
 class Way(Struct, frozen=True, kw_only=True):
@@ -46,6 +52,9 @@ class SignIn:
         self._cis = {one.id: one for one in settings.ci}
         self._ci_issuers = _issuers(settings.ci, deadline_s)
         self.proxy = settings.proxy
+        self._scim = settings.scim
+        self.directories = _asked(settings.directories, deadline_s)
+        """Whose names and passwords are taken where those of a local user are, in the order of the settings."""
         self._obeyed: dict[tuple[str, str], float] = {}
         """Logout tokens that were used, until they would have expired anyway."""
         self._now = now
@@ -63,7 +72,7 @@ class SignIn:
         """How the log-in page calls whoever vouches for a user."""
         if issuer == PROXY and self.proxy:
             return self.proxy.title
-        known = self.provider_of(issuer)
+        known = self.provider_of(issuer) or self._directory_of(issuer)
         return known.settings.title if known else issuer
 
     def provider(self, provider_id: str) -> "OpenIdProvider":
@@ -74,6 +83,51 @@ class SignIn:
 
     def provider_of(self, issuer: str) -> "OpenIdProvider | None":
         return next((one for one in self._providers.values() if one.settings.issuer == issuer), None)
+
+    def _directory_of(self, issuer: str) -> "AskedDirectory | None":
+        return next((one for one in self.directories if one.settings.issuer == issuer), None)
+
+    def doorway(self, provider: Provider | Directory) -> Doorway:
+        return Doorway(
+            id=provider.id,
+            issuer=provider.issuer,
+            roles=provider.roles,
+            teams=provider.teams,
+            new_users=provider.new_users,
+            scim=self._scim_of(provider.id),
+        )
+
+    def proxy_doorway(self, proxy: ProxyIdentity) -> Doorway:
+        return Doorway(
+            id=PROXY,
+            issuer=PROXY,
+            roles=proxy.roles,
+            teams=proxy.teams,
+            new_users=proxy.new_users,
+            scim=self._scim_of(PROXY),
+        )
+
+    def scim_doorway(self) -> Doorway:
+        """Whose users and groups SCIM tells of. Raises NotFound where nothing says so."""
+        named = self._scim.provider if self._scim else ""
+        if named == PROXY and self.proxy:
+            return self.proxy_doorway(self.proxy)
+        provider = self._providers.get(named) or self._directory_of(LDAP + named)
+        if provider is None:
+            raise NotFound(
+                "This server takes no users and groups by SCIM.",
+                next_step="Name a provider under [scim] in the file of --sign-in-file.",
+            )
+        return self.doorway(provider.settings)
+
+    def scim_groups_doorway(self) -> Doorway:
+        door = self.scim_doorway()
+        if door.scim and not door.scim.groups:
+            raise NotFound("This server takes users by SCIM, and no groups: those of each log-in count.")
+        return door
+
+    def _scim_of(self, provider_id: str) -> ScimSource | None:
+        return self._scim if self._scim and self._scim.provider == provider_id else None
 
     def ci(self, ci_id: str) -> CiIssuer:
         ci = self._cis.get(ci_id)
@@ -110,6 +164,14 @@ def _made(providers: tuple[Provider, ...], deadline_s: float) -> dict[str, "Open
     return {one.id: OpenIdProvider(one, deadline_s) for one in providers}
 
 
+def _asked(directories: tuple[Directory, ...], deadline_s: float) -> "list[AskedDirectory]":
+    if not directories:
+        return []
+    from simpletuner_fleet.orchestrator.sign_in.directory import AskedDirectory  # for the same reason
+
+    return [AskedDirectory(one, deadline_s) for one in directories]
+
+
 def _issuers(cis: tuple[CiIssuer, ...], deadline_s: float) -> dict[str, "Issuer"]:
     if not cis:
         return {}
@@ -119,11 +181,3 @@ def _issuers(cis: tuple[CiIssuer, ...], deadline_s: float) -> dict[str, "Issuer"
         one.id: Issuer(one.issuer, one.hosts, one.ca_file, for_people=False, deadline_s=deadline_s)
         for one in cis
     }
-
-
-def doorway(provider: Provider) -> Doorway:
-    return Doorway(id=provider.id, roles=provider.roles, teams=provider.teams, new_users=provider.new_users)
-
-
-def proxy_doorway(proxy: ProxyIdentity) -> Doorway:
-    return Doorway(id=PROXY, roles=proxy.roles, teams=proxy.teams, new_users=proxy.new_users)

@@ -29,6 +29,7 @@ from simpletuner_fleet.ports import (
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsTx
 from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsTx
 from simpletuner_fleet.store.memory.machines import MemoryMachinesTx
+from simpletuner_fleet.store.memory.scim import MemoryScimTx
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.memory.view import MemoryView
 from simpletuner_fleet.store.rows.chain import chained
@@ -38,7 +39,7 @@ from simpletuner_fleet.store.rows.text import name_key
 T = TypeVar("T")
 
 
-class MemoryTx(MemoryView, MemoryDatasetsTx, MemoryEndpointsTx, MemoryMachinesTx):
+class MemoryTx(MemoryView, MemoryDatasetsTx, MemoryEndpointsTx, MemoryMachinesTx, MemoryScimTx):
     """The promise of ports.Tx. Changes are made in place; the journal of the tables takes them back."""
 
     def next_seq(self) -> int:

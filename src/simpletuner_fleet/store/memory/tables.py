@@ -19,6 +19,7 @@ from simpletuner_fleet.ports import (
     IdempotentAnswer,
     JobNote,
     SavedView,
+    ScimEntry,
     StoredManifest,
 )
 from simpletuner_fleet.store.rows.live_rows import LiveRows
@@ -58,6 +59,9 @@ class Tables(LiveRows):
         self.endpoints: dict[str, Endpoint] = {}
         self.deliveries: dict[str, tuple[DeliveryTry, ...]] = {}
         self.saved_views: dict[tuple[str, str], SavedView] = {}
+        self.scim_entries: dict[tuple[str, str], ScimEntry] = {}
+        self.scim_members: dict[tuple[str, str], bool] = {}
+        """Group and user."""
         self.pools: dict[str, MachinePool] = {}
         self.machines: dict[str, Machine] = {}
         self.approvals: dict[str, Approval] = {}
@@ -205,6 +209,14 @@ class Tables(LiveRows):
     def set_saved_view(self, place: tuple[str, str], view: SavedView | None) -> None:
         self.journal.append((self.set_saved_view, place, self.saved_views.get(place)))
         _put(self.saved_views, place, view)
+
+    def set_scim_entry(self, place: tuple[str, str], entry: ScimEntry | None) -> None:
+        self.journal.append((self.set_scim_entry, place, self.scim_entries.get(place)))
+        _put(self.scim_entries, place, entry)
+
+    def set_scim_member(self, place: tuple[str, str], is_member: bool | None) -> None:
+        self.journal.append((self.set_scim_member, place, self.scim_members.get(place)))
+        _put(self.scim_members, place, is_member)
 
     def set_pool(self, name: str, pool: MachinePool | None) -> None:
         self.journal.append((self.set_pool, name, self.pools.get(name)))

@@ -31,6 +31,7 @@ from simpletuner_fleet.store.memory.datasets import MemoryDatasetsView
 from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsView
 from simpletuner_fleet.store.memory.finding import MemoryFindingView
 from simpletuner_fleet.store.memory.machines import MemoryMachinesView
+from simpletuner_fleet.store.memory.scim import MemoryScimView
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.live_rows import by_epoch
 from simpletuner_fleet.store.rows.text import name_key
@@ -39,7 +40,9 @@ AFTER_EVERY_ID = "\U0010ffff"
 BEFORE_EVERY_ID = ""
 
 
-class MemoryView(MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView, MemoryMachinesView):
+class MemoryView(
+    MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView, MemoryMachinesView, MemoryScimView
+):
     """The promise of ports.View, over dictionaries and sorted lists."""
 
     def __init__(self, tables: Tables) -> None:

@@ -9,6 +9,7 @@ from simpletuner_fleet.store.sql.people.accounts import AccountsView
 from simpletuner_fleet.store.sql.people.approvals import ApprovalsView
 from simpletuner_fleet.store.sql.people.endpoints import EndpointsView
 from simpletuner_fleet.store.sql.people.people import PeopleView
+from simpletuner_fleet.store.sql.people.scim import ScimRows
 from simpletuner_fleet.store.sql.publications import PublicationsView
 from simpletuner_fleet.store.sql.saved_views import SavedViewsView
 from simpletuner_fleet.store.sql.uploads import UploadsView
@@ -28,6 +29,7 @@ class SqlView(
     SavedViewsView,
     MachineRowsView,
     ApprovalsView,
+    ScimRows,
 ):
     """Reading through whatever transaction the database is in."""
 

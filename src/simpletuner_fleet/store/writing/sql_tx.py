@@ -18,6 +18,7 @@ from simpletuner_fleet.store.sql.people.accounts import AccountsTx
 from simpletuner_fleet.store.sql.people.approvals import ApprovalsTx
 from simpletuner_fleet.store.sql.people.endpoints import EndpointsTx
 from simpletuner_fleet.store.sql.people.people import PeopleTx
+from simpletuner_fleet.store.sql.people.scim import ScimRowsTx
 from simpletuner_fleet.store.sql.publications import PublicationsTx
 from simpletuner_fleet.store.sql.saved_views import SavedViewsTx
 from simpletuner_fleet.store.sql.uploads import UploadsTx
@@ -86,6 +87,7 @@ class SqlTx(
     EndpointsTx,
     SavedViewsTx,
     MachineRowsTx,
+    ScimRowsTx,
 ):
     """The promise of ports.Tx. The pipeline tells it when a step is kept or undone, and when a batch is stored or lost.
 

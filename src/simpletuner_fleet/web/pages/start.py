@@ -56,8 +56,14 @@ async def _good_for(call: Call[None]) -> StartKey | None:
 
 
 async def login(call: Call[None]) -> Reply:
-    ways = deps_of(call).sign_in.ways(call.headers)
-    return page(call, "access/login.html", following=own_path(call.query.next), providers=ways)
+    ways = deps_of(call).sign_in
+    return page(
+        call,
+        "access/login.html",
+        following=own_path(call.query.next),
+        providers=ways.ways(call.headers),
+        directories=", ".join(one.settings.title for one in ways.directories),
+    )
 
 
 async def me(call: Call[None]) -> Reply:

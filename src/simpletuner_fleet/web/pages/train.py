@@ -312,7 +312,7 @@ def _reason(result: Submitted, free: int) -> str:
     why = result.explanation
     if why is None:
         return ""
-    if free and why.code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS):
+    if free and why.code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS, Code.OVER_SHARE):
         return _(
             "Matching workers are free, but other jobs come first or the workers have not reported back yet."
         )

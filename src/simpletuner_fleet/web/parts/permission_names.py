@@ -41,6 +41,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("admin.users", N_("Manage users")),
             ("admin.tokens", N_("Manage API tokens")),
             ("admin.audit", N_("Read and verify the audit log")),
+            ("admin.scim", N_("Tell of users and groups by SCIM, as a provider does")),
             ("admin.limits", N_("Set how many jobs may run at once")),
             (
                 "admin.notifications",

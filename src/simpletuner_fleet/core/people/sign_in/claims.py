@@ -69,11 +69,11 @@ def check_id_token(claims: Claims, provider: Provider, nonce: str, now: float) -
         raise NotVouchedFor("The token answers another log-in.")
     if _seconds(claims, "iat") is None:
         raise NotVouchedFor("The token does not say when it was issued.")
-    subject_of(claims)
+    subject_of(claims, provider.subject_claim)
 
 
-def subject_of(claims: Claims) -> str:
-    subject = claims.get("sub")
+def subject_of(claims: Claims, claim: str = "sub") -> str:
+    subject = claims.get(claim)
     if (
         not isinstance(subject, str)
         or not 1 <= len(subject) <= MAX_SUBJECT_CHARS
@@ -102,7 +102,7 @@ def person_of(claims: Claims, provider: Provider, groups: Collection[str], id_to
     sid = claims.get("sid")
     return Person(
         issuer=provider.issuer,
-        subject=subject_of(claims),
+        subject=subject_of(claims, provider.subject_claim),
         name=_wanted_name(claims, provider.name_claim),
         groups=frozenset(groups),
         sid=sid if isinstance(sid, str) and len(sid) <= MAX_SUBJECT_CHARS else "",
@@ -139,7 +139,8 @@ def logout_order(claims: Claims, provider: Provider, now: float) -> LogoutOrder:
     sid = claims.get("sid")
     if sid is not None and not isinstance(sid, str):
         raise NotVouchedFor("The logout token's sid is no text.")
-    subject = subject_of(claims) if "sub" in claims or not sid else ""
+    is_named = provider.subject_claim in claims
+    subject = subject_of(claims, provider.subject_claim) if is_named or not sid else ""
     until = issued + LOGOUT_TOKEN_LIFE_S + 2 * provider.leeway_s
     return LogoutOrder(subject=subject, sid=sid or "", token_id=token_id, expires_at=until)
 

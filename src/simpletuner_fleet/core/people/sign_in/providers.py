@@ -65,6 +65,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     groups_claim: str = "groups"
     name_claim: str = "preferred_username"
+    subject_claim: str = "sub"
+    """Who somebody is. Entra's `sub` differs from client to client; its `oid` does not."""
     roles: RoleRules = RoleRules()
     teams: dict[str, TeamGroups] = {}
     """By the name of the team."""

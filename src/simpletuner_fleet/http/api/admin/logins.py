@@ -6,13 +6,13 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import FreeText
-from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
+from simpletuner_fleet.core.errors import Conflict, Invalid, ProviderUnusable, WrongPassword
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
 from simpletuner_fleet.engine.owners import permissions_of
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie, session_secret
 from simpletuner_fleet.http.api.deps import deps_of
-from simpletuner_fleet.http.api.sign_in.providers import logout_address
+from simpletuner_fleet.http.api.sign_in.providers import arrive_by, logout_address
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.people import accounts, logins
@@ -89,11 +89,38 @@ async def login(call: Call[LoginBody]) -> Reply:
             deps.fleet, deps.passwords, name, call.body.password, call.ip, _session_before(call)
         )
     except WrongPassword:
-        if not deps.login_door.noted.take(""):
-            await logins.note_failure(deps.fleet, name, call.ip)
-        raise
+        by_directory = await _by_directory(call, name)
+        if by_directory is None:
+            if not deps.login_door.noted.take(""):
+                await logins.note_failure(deps.fleet, name, call.ip)
+            raise
+        login = by_directory
     deps.login_door.welcome(call.ip, name)
     return _welcome(call, login)
+
+
+async def _by_directory(call: Call[LoginBody], name: str) -> LoggedIn | None:
+    """Asks the directories of the settings. What was meant for a local user is shown to none of them."""
+    deps = deps_of(call)
+    directories = deps.sign_in.directories
+    if not directories:
+        return None
+    user = await deps.fleet.read(lambda view: view.user_by_name(name))
+    if user and not user.issuer:
+        return None
+    trouble: ProviderUnusable | None = None
+    for directory in directories:
+        try:
+            person = await directory.person(name, call.body.password)
+        except WrongPassword:
+            continue
+        except ProviderUnusable as error:
+            trouble = error
+            continue
+        return await arrive_by(call, deps.sign_in.doorway(directory.settings), person)
+    if trouble:
+        raise trouble
+    return None
 
 
 async def logout(call: Call[LogoutBody | None]) -> Reply:

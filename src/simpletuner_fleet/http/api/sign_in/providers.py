@@ -20,8 +20,8 @@ from simpletuner_fleet.http.access.sessions import (
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator.people.logins import LoggedIn
-from simpletuner_fleet.orchestrator.sign_in.arriving import Doorway, arrive, end_at_the_providers_word
-from simpletuner_fleet.orchestrator.sign_in.ways import doorway, proxy_doorway
+from simpletuner_fleet.orchestrator.sign_in.arriving import arrive, end_at_the_providers_word
+from simpletuner_fleet.orchestrator.sign_in.following import Doorway
 
 TAGS = ("account",)
 SEE_OTHER = 303
@@ -54,7 +54,9 @@ async def begin(call: Call[Any], following: str) -> Reply:
     deps.sign_in_rate.spend(address_key(call.ip))
     proxy = deps.sign_in.proxy
     if call.path["provider"] == PROXY and proxy:
-        arrival = await _arrive(call, proxy_doorway(proxy), person_by_proxy(call.headers, proxy))
+        arrival = await arrive_by(
+            call, deps.sign_in.proxy_doorway(proxy), person_by_proxy(call.headers, proxy)
+        )
         return _leading_to(following, session_cookie(arrival.secret, call.secure))
     provider = deps.sign_in.provider(call.path["provider"])
     begun = deps.sign_in.journeys.begin(provider.settings.id, following)
@@ -75,12 +77,12 @@ async def finish(call: Call[Any], *, code: str, state: str, error: str, issuer: 
     if error or not code:
         raise SignInFailed(f"The provider says: {_plain(error) or 'nothing'}.")
     person = await provider.person(code, returned, _redirect_uri(call), deps.fleet.clock.now())
-    login = await _arrive(call, doorway(provider.settings), person)
+    login = await arrive_by(call, deps.sign_in.doorway(provider.settings), person)
     cookies = (session_cookie(login.secret, call.secure), no_sign_in_cookie(call.secure))
     return _leading_to(returned.following, *cookies)
 
 
-async def _arrive(call: Call[Any], door: Doorway, person: Person) -> LoggedIn:
+async def arrive_by(call: Call[Any], door: Doorway, person: Person) -> LoggedIn:
     deps = deps_of(call)
     before = session_secret(call.headers.get("cookie"), call.secure)
     arrival = await arrive(deps.fleet, door, person, call.ip, before)

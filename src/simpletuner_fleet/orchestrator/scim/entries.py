@@ -1,0 +1,107 @@
+"""Users and groups by SCIM as the store keeps them, and what both of them do when they have changed."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.people.scim.filters import FilterTerm
+from simpletuner_fleet.core.people.scim.resources import ScimGroup, ScimKind, ScimUser
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.sign_in.following import Doorway, follow_groups, groups_by
+from simpletuner_fleet.ports import ScimEntry, View
+
+NO_GROUPS: frozenset[str] = frozenset()
+
+
+class Page(Struct, frozen=True):
+    total: int
+    entries: list[ScimEntry]
+
+
+def user_in(entry: ScimEntry) -> ScimUser:
+    return msgspec.json.decode(entry.document, type=ScimUser)
+
+
+def group_in(entry: ScimEntry) -> ScimGroup:
+    return msgspec.json.decode(entry.document, type=ScimGroup)
+
+
+def existing(view: View, kind: ScimKind, entry_id: str) -> ScimEntry:
+    entry = view.scim_entry(kind, entry_id)
+    if entry is None:
+        raise NotFound(f"SCIM has told of no {kind} {entry_id[:100]}.")
+    return entry
+
+
+def put_user(transaction: Transaction, user: ScimUser) -> None:
+    document = msgspec.json.encode(user).decode()
+    transaction.tx.put_scim_entry(
+        ScimEntry(
+            kind=ScimKind.USER,
+            id=user.id,
+            name=user.user_name,
+            external_id=user.external_id,
+            document=document,
+        )
+    )
+
+
+def put_group(transaction: Transaction, group: ScimGroup) -> None:
+    document = msgspec.json.encode(group).decode()
+    transaction.tx.put_scim_entry(
+        ScimEntry(
+            kind=ScimKind.GROUP,
+            id=group.id,
+            name=group.display_name,
+            external_id=group.external_id,
+            document=document,
+        )
+    )
+
+
+def page_of(view: View, kind: ScimKind, terms: tuple[FilterTerm, ...], skip: int, limit: int) -> Page:
+    """Those that fit every term, by id."""
+    if not terms:
+        return Page(view.scim_count(kind), view.scim_page(kind, skip, limit) if limit else [])
+    fitting = [entry for entry in _candidates(view, kind, terms[0]) if _fits_all(view, entry, terms[1:])]
+    return Page(len(fitting), fitting[skip : skip + limit])
+
+
+def _candidates(view: View, kind: ScimKind, term: FilterTerm) -> list[ScimEntry]:
+    match term.attribute:
+        case "id":
+            return _present([view.scim_entry(kind, term.value)])
+        case "externalid":
+            return view.scim_entries_by_external_id(kind, term.value)
+        case "members" | "members.value":
+            return _present(view.scim_entry(kind, one) for one in view.scim_groups_of(term.value))
+        case _:
+            return _present([view.scim_entry_by_name(kind, term.value)])
+
+
+def _fits_all(view: View, entry: ScimEntry, terms: tuple[FilterTerm, ...]) -> bool:
+    return all(any(one.id == entry.id for one in _candidates(view, entry.kind, term)) for term in terms)
+
+
+def _present(entries: Iterable[ScimEntry | None]) -> list[ScimEntry]:
+    return [entry for entry in entries if entry]
+
+
+def follow(transaction: Transaction, door: Doorway, user_ids: Iterable[str], actor: Actor) -> list[str]:
+    """Makes these users what SCIM says of them now. Returns the hashes of credentials that feel it.
+
+    Where groups are known at a log-in alone, whoever is active stays as they are until their next one.
+    """
+    users = [user for user in map(transaction.tx.user, user_ids) if user]
+    known = [(user, groups_by(transaction.tx, user, door, NO_GROUPS)) for user in users]
+    by_groups = door.scim is not None and door.scim.groups
+    people = [(user, groups) for user, groups in known if by_groups or groups is None]
+    return [one for _, hashes in follow_groups(transaction, door, people, actor) for one in hashes]
+
+
+def scim_event(kind: EventType, entry: ScimKind, target_id: str, actor: Actor, **details: Any) -> Event:
+    return Event(type=kind, actor=actor, target_type=str(entry), target_id=target_id, details=details)

@@ -1,0 +1,133 @@
+"""Users whom a provider makes, changes and takes away by SCIM."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Conflict, NameTaken
+from simpletuner_fleet.core.events import Actor, EventType
+from simpletuner_fleet.core.people.accounts import Role, User
+from simpletuner_fleet.core.people.scim.patching import patched_user, read_operations
+from simpletuner_fleet.core.people.scim.resources import (
+    ScimKind,
+    ScimSource,
+    ScimUser,
+    subject_by,
+    user_from,
+)
+from simpletuner_fleet.core.people.sign_in.admitting import free_name
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.people.accounts import add_user, existing_user
+from simpletuner_fleet.orchestrator.scim.entries import existing, follow, put_user, scim_event, user_in
+from simpletuner_fleet.orchestrator.sign_in.following import Doorway, role_by
+from simpletuner_fleet.ports import ScimEntry
+
+MAX_USERS = 100_000
+
+
+class UserSaved(Struct, frozen=True):
+    user: ScimUser
+    touched: list[str]
+    """Hashes of credentials that ended, or that may do something else from now on."""
+
+
+async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> UserSaved:
+    """Somebody who has logged in before is the same user; one whom the provider had deleted comes back."""
+
+    def step(transaction: Transaction) -> UserSaved:
+        tx = transaction.tx
+        asked = user_from(document, user_id="", active=True, now=transaction.now)
+        if tx.scim_count(ScimKind.USER) >= MAX_USERS:
+            raise Conflict(f"There are {MAX_USERS} users already, and no more are kept.")
+        subject = subject_by(asked, _source(door).subject)
+        user = tx.user_by_subject(door.issuer, subject)
+        if user and tx.scim_entry(ScimKind.USER, user.id):
+            raise NameTaken(f"There is a user of the provider's name '{subject}' already.")
+        user = user or _made(transaction, door, asked, subject, actor)
+        tx.delete_scim_entry(ScimKind.GONE, user.id)
+        return _save(transaction, door, replace(asked, id=user.id), actor)
+
+    return await fleet.act(step)
+
+
+async def replaced(
+    fleet: Fleet, door: Doorway, user_id: str, document: Mapping[str, Any], actor: Actor
+) -> UserSaved:
+    def step(transaction: Transaction) -> UserSaved:
+        before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
+        after = user_from(document, user_id=before.id, active=before.active, now=transaction.now)
+        return _change(transaction, door, before, replace(after, created_at=before.created_at), actor)
+
+    return await fleet.act(step)
+
+
+async def patched(
+    fleet: Fleet, door: Doorway, user_id: str, document: Mapping[str, Any], actor: Actor
+) -> UserSaved:
+    operations = read_operations(document)
+
+    def step(transaction: Transaction) -> UserSaved:
+        before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
+        after = patched_user(before, operations, transaction.now)
+        return _change(transaction, door, before, after, actor)
+
+    return await fleet.act(step)
+
+
+async def deleted(fleet: Fleet, door: Doorway, user_id: str, actor: Actor) -> list[str]:
+    """The user stays, for what they have done stays; they are let in by nobody until they are made again."""
+
+    def step(transaction: Transaction) -> list[str]:
+        tx = transaction.tx
+        before = existing(tx, ScimKind.USER, user_id)
+        for group_id in tx.scim_groups_of(user_id):
+            tx.remove_scim_members(group_id, [user_id])
+        tx.delete_scim_entry(ScimKind.USER, user_id)
+        tx.put_scim_entry(ScimEntry(kind=ScimKind.GONE, id=user_id, name=user_id, document="{}"))
+        transaction.record(
+            scim_event(EventType.SCIM_USER_DELETED, ScimKind.USER, user_id, actor, name=before.name)
+        )
+        return follow(transaction, door, [user_id], actor)
+
+    return await fleet.act(step)
+
+
+def _made(transaction: Transaction, door: Doorway, asked: ScimUser, subject: str, actor: Actor) -> User:
+    return add_user(
+        transaction,
+        actor,
+        name=free_name(asked.user_name, door.id, lambda one: transaction.tx.user_by_name(one) is not None),
+        role=role_by(transaction, door, frozenset()) or Role.VIEWER,
+        language="",
+        password_hash="",
+        issuer=door.issuer,
+        subject=subject,
+    )
+
+
+def _change(
+    transaction: Transaction, door: Doorway, before: ScimUser, after: ScimUser, actor: Actor
+) -> UserSaved:
+    if replace(after, changed_at=before.changed_at) == before:
+        return UserSaved(before, [])
+    source = _source(door).subject
+    subject = subject_by(after, source)
+    if subject != subject_by(before, source):
+        if transaction.tx.user_by_subject(door.issuer, subject):
+            raise NameTaken(f"There is a user of the provider's name '{subject}' already.")
+        transaction.tx.save_user(replace(existing_user(transaction.tx, after.id), subject=subject))
+    return _save(transaction, door, after, actor)
+
+
+def _save(transaction: Transaction, door: Doorway, user: ScimUser, actor: Actor) -> UserSaved:
+    put_user(transaction, user)
+    about = {"name": user.user_name, "external_id": user.external_id, "active": user.active}
+    transaction.record(scim_event(EventType.SCIM_USER_SET, ScimKind.USER, user.id, actor, **about))
+    return UserSaved(user, follow(transaction, door, [user.id], actor))
+
+
+def _source(door: Doorway) -> ScimSource:
+    return door.scim or ScimSource(provider=door.id)
