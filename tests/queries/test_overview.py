@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.finding import JobSearch
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, Outcome, Requirements, Results
@@ -201,7 +203,7 @@ async def test_gpu_hours_are_summed_by_owner_for_a_week() -> None:
         lambda tx: tx.add_job(job(1, owner="u_anna", state=JobState.RUNNING), BUNDLE),
         lambda tx: tx.add_job(job(2, owner="u_ben", state=JobState.COMPLETED), BUNDLE),
         lambda tx: tx.add_attempt(
-            attempt(1, state=AttemptState.RUNNING, started_at=NOW - 3 * HOUR_S, gpus=two)
+            attempt(1, state=AttemptState.RUNNING, accepted_at=NOW - 3 * HOUR_S, gpus=two)
         ),
         lambda tx: tx.add_attempt(
             attempt(
@@ -209,13 +211,39 @@ async def test_gpu_hours_are_summed_by_owner_for_a_week() -> None:
                 job_id="j_2",
                 state=ENDED,
                 outcome=Outcome.COMPLETED,
-                started_at=NOW - 9 * DAY_S,
+                accepted_at=NOW - 9 * DAY_S,
                 ended_at=NOW - 7 * DAY_S + HOUR_S,
                 gpus=two[:1],
             )
         ),
     )
     assert await last_day.gpu_hours(fleet) == [("u_anna", 6.0), ("u_ben", 1.0)]
+
+
+async def test_gpu_hours_are_exact_however_many_attempts_there_were() -> None:
+    """Each lasts two hours, the first of them before the week that is asked for."""
+    often = 3_200
+
+    def week(tx: Tx) -> None:
+        tx.add_job(job(1, owner="u_anna", state=JobState.COMPLETED), BUNDLE)
+        for number in range(1, often + 1):
+            ended_at = NOW - 7 * DAY_S + HOUR_S + (number - 1) * 60.0
+            tx.add_attempt(
+                attempt(
+                    number,
+                    state=ENDED,
+                    outcome=Outcome.FAILED,
+                    accepted_at=ended_at - 2 * HOUR_S,
+                    ended_at=ended_at,
+                    gpus=("GPU-1",),
+                )
+            )
+
+    fleet = await fleet_of(week)
+    ((owner, hours),) = await last_day.gpu_hours(fleet)
+    assert owner == "u_anna"
+    # The first sixty began before the week: of the first an hour is counted, of each later one a minute more.
+    assert hours == pytest.approx(2 * often - sum(1 - number / 60 for number in range(60)))
 
 
 async def test_a_machine_without_gpus_has_room_for_a_job_that_needs_none() -> None:

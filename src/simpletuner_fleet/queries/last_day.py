@@ -1,5 +1,6 @@
 """What each worker did in the last day, and what everybody used in the last week."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -12,10 +13,10 @@ from simpletuner_fleet.ports import AuditFilter, View
 from simpletuner_fleet.queries.explainer import Explainer
 from simpletuner_fleet.queries.free_now import machines_of
 
+HOUR_S = 3_600.0
 DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
 MOST_BARS = 2_000
-MOST_ATTEMPTS = 3_000
 MOST_CHANGES = 2_000
 
 
@@ -52,21 +53,13 @@ async def lanes_of(fleet: Fleet) -> list[WorkerLane]:
 
 
 async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
-    """Returns last week's hours by owner, most first. It reads as many jobs as there were attempts: not for every look."""
+    """Returns last week's hours by owner, most first. All attempts of the week are summed: not for every look."""
     now = fleet.clock.now()
-
-    def read(view: View) -> list[tuple[str, float]]:
-        hours: dict[str, float] = {}
-        for attempt in view.attempts_since(now - WEEK_S, MOST_ATTEMPTS):
-            begun = attempt.started_at or attempt.accepted_at
-            job = view.job(attempt.job_id) if begun is not None and attempt.gpus else None
-            if job and begun is not None:
-                lasted = (attempt.ended_at or now) - max(begun, now - WEEK_S)
-                spent = max(0.0, lasted) * len(attempt.gpus) / 3600.0
-                hours[job.owner] = hours.get(job.owner, 0.0) + spent
-        return sorted(hours.items(), key=lambda item: -item[1])
-
-    return await fleet.read(read)
+    hours: defaultdict[str, float] = defaultdict(float)
+    for used in await fleet.read(lambda view: view.time_used(now - WEEK_S, now)):
+        hours[used.owner] += used.gpu_seconds / HOUR_S
+    spenders = [(owner, spent) for owner, spent in hours.items() if spent > 0]
+    return sorted(spenders, key=lambda one: -one[1])
 
 
 def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) -> list[WorkerLane]:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from simpletuner_fleet.core.money.reports import NOT_SHOWN
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import name_of
@@ -96,7 +97,8 @@ async def home(call: Call[None]) -> Reply:
             lanes_hidden=0 if call.query.all else max(0, len(lanes) - LANES_SHOWN),
             since=deps.fleet.clock.now() - DAY_S,
             day_s=DAY_S,
-            usage=await _usage(deps.fleet) if may_all else [],
+            usage=await _usage(deps.fleet, call.principal.id) if may_all else [],
+            not_shown=NOT_SHOWN,
             pace_text=pace_text,
             risk_text=risk_text,
         )
@@ -180,16 +182,18 @@ _sparks: TimedCache[str] = TimedCache(SPARK_KEPT_S)
 _lanes_kept: TimedCache[list[WorkerLane]] = TimedCache(LANES_KEPT_S)
 
 
-async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
+async def _usage(fleet: Fleet, onlooker: str) -> list[tuple[str, float]]:
     async def made() -> list[tuple[str, float]]:
         return await _owner_names(fleet, await last_day.gpu_hours(fleet))
 
-    return await _usage_kept.get(fleet, "", made)
+    return await _usage_kept.get(fleet, onlooker, made)
 
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
     most = hours[:USERS_SHOWN]
-    return await fleet.read(lambda view: [(name_of(view, owner), spent) for owner, spent in most])
+    return await fleet.read(
+        lambda view: [(owner if owner == NOT_SHOWN else name_of(view, owner), spent) for owner, spent in most]
+    )
 
 
 ROUTES = (
