@@ -41,11 +41,17 @@ class WorkerLane(Struct, frozen=True, kw_only=True):
     """The spans in which it was not connected."""
 
 
-async def lanes_of(fleet: Fleet) -> list[WorkerLane]:
+class LastDay(Struct, frozen=True, kw_only=True):
+    lanes: list[WorkerLane]
+    not_before: float | None = None
+    """Attempts that ended before are left out, since there were too many; None where all are there."""
+
+
+async def lanes_of(fleet: Fleet) -> LastDay:
     """Returns every worker's last day. It reads as many jobs as there were attempts: not for every look."""
     now, standing = fleet.clock.now(), fleet.standing()
 
-    def read(view: View) -> list[WorkerLane]:
+    def read(view: View) -> LastDay:
         roster = Explainer(view, standing).roster
         return _lanes(view, machines_of(roster), roster, now)
 
@@ -62,16 +68,18 @@ async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
     return sorted(spenders, key=lambda one: -one[1])
 
 
-def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) -> list[WorkerLane]:
+def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) -> LastDay:
     since = now - DAY_S
     bars: dict[str, list[AttemptBar]] = {}
     titles: dict[str, str] = {}
-    for attempt in reversed(view.attempts_since(since, MOST_BARS)):
+    attempts = view.attempts_since(since, MOST_BARS)
+    ended = [attempt.ended_at for attempt in attempts if attempt.ended_at is not None]
+    for attempt in reversed(attempts):
         begun = attempt.accepted_at or attempt.started_at
         if begun is not None:
             bars.setdefault(attempt.worker_id, []).append(_bar(view, attempt, begun, since, now, titles))
     away = _away(view, since)
-    return [
+    lanes = [
         WorkerLane(
             worker_id=worker.id,
             name=worker.name,
@@ -82,6 +90,7 @@ def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) ->
         )
         for worker in workers
     ]
+    return LastDay(lanes=lanes, not_before=min(ended, default=now) if len(attempts) == MOST_BARS else None)
 
 
 def _bar(
