@@ -1,22 +1,29 @@
 """Every page, in every language and theme, for everybody: nothing breaks, and nobody is kept out."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+
 import httpx2
 import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page
 
 from tests.web.browser import (
     CONTRAST,
     LANGUAGES,
     NARROWEST,
     WIDE,
-    WORDS,
     Role,
+    Watch,
+    assert_all_is_named,
     axe,
     prefer,
     resize,
     visit,
+    watched_context,
     wear,
 )
-from tests.web.console import Console, Pages
+from tests.web.conftest import ONE_LOOP
+from tests.web.console import Console
 from tests.web.page_table import PAGES, PageRow, page_paths
 from tests.web.stage import Stage
 
@@ -38,15 +45,34 @@ def test_every_page_of_the_route_table_is_looked_at() -> None:
     assert page_paths() - {row.path for row in PAGES} == set()
 
 
+Watched = Callable[[Role], Awaitable[tuple[Page, Watch]]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope=ONE_LOOP)
+async def watched(browser: Browser, fleet: Console) -> AsyncIterator[Watched]:
+    """One page for each role, for all rows: starting a browser's process costs more than most rows do."""
+    opened: dict[Role, tuple[Page, Watch]] = {}
+
+    async def page_of(role: Role) -> tuple[Page, Watch]:
+        if role not in opened:
+            context, watch = await watched_context(browser, fleet.url, cookies=fleet.cookies(role))
+            opened[role] = await context.new_page(), watch
+        return opened[role]
+
+    yield page_of
+    for page, _watch in opened.values():
+        await page.context.close()
+
+
 @each_page
 async def test_a_page_is_good_in_five_languages_and_two_themes(
-    fleet: Console, page_as: Pages, row: PageRow
+    fleet: Console, watched: Watched, row: PageRow
 ) -> None:
     """All rules in English; in other languages, and where they show something else, those that can be broken there.
 
     One language, with long words, is read in a dark window of 320 pixels.
     """
-    page = await page_as(fleet, row.role, language="en", theme="light")
+    page, watch = await watched(row.role)
     for turn, language in enumerate(LANGUAGES):
         narrow = language == "pt-BR"
         await prefer(page, fleet.url, language, "dark" if narrow else "light")
@@ -54,15 +80,18 @@ async def test_a_page_is_good_in_five_languages_and_two_themes(
         answer = await visit(page, row.url(fleet.state, turn))
         assert answer.status == 200, f"{row.path} in {language}"
         assert (await page.locator("html").get_attribute("lang") or "").startswith(language)
-        await axe(page, only=() if turn == 0 else WORDS)
+        await assert_all_is_named(page)
         if narrow:
             assert await page.locator("html").get_attribute("data-theme") == "dark"
             width = await page.evaluate("document.scrollingElement.scrollWidth")
             assert width <= NARROWEST[0], await page.evaluate(WIDER_THAN_THE_WINDOW)
         if turn == 0:
+            await axe(page)
             await wear(page, "dark")
         if turn < row.variants:
             await axe(page, only=CONTRAST)
+    await page.goto("about:blank")
+    watch.check()
 
 
 def ask(fleet: Console, row: PageRow, role: Role) -> httpx2.Response:

@@ -33,12 +33,15 @@ LAST_LINE = "(text) => document.querySelector('.log-box').lastElementChild?.text
 SHRINK_THEN_GROW = """async () => {
   const box = document.querySelector(".log-box");
   const frame = () => new Promise(requestAnimationFrame);
-  box.style.paddingBottom = "900px";
+  const tall = box.appendChild(document.createElement("p"));
+  tall.style.height = "900px";
   for (let at = 0; at < 5; at++) await frame();
-  box.style.paddingBottom = "";
-  await new Promise((done) => { const { port1, port2 } = new MessageChannel(); port1.onmessage = done; port2.postMessage(0); });
-  box.style.paddingBottom = "300px";
+  tall.style.height = "";
+  const { port1, port2 } = new MessageChannel();
+  await new Promise((done) => { port1.onmessage = done; port2.postMessage(0); });
+  tall.style.height = "300px";
   for (let at = 0; at < 5; at++) await frame();
+  tall.remove();
 }"""
 """The end comes nearer, and before the page is told of it, moves away again."""
 NUMBERS = "[...document.querySelectorAll('.line .said')].map((line) => line.textContent)"
