@@ -1,4 +1,4 @@
-"""Every example of the guide on programs and agents does what the page says, with a real orchestrator and a played worker."""
+"""Every example of the guide on programs and agents does what the page says, with a real orchestrator and a worker."""
 
 import asyncio
 import contextlib
