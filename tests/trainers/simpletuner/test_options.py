@@ -75,11 +75,11 @@ def test_every_option_is_told_with_its_kind(trainer_python: str) -> None:
         "use_ema": ("switch", (), False),
         "tags": ("text", (), True),
     }
-    told = {option.names[0]: option for option in options.options}
-    rate, steps = told["learning_rate"], told["max_train_steps"]
+    by_name = {option.names[0]: option for option in options.options}
+    rate, steps = by_name["learning_rate"], by_name["max_train_steps"]
     assert (rate.help, rate.default, rate.least, rate.most) == ("How far each step goes.", "4e-07", 0, 1.5)
     assert (steps.help, steps.default, steps.least, steps.most) == ("From the parser.", "", None, None)
-    assert told["use_ema"].default == "false"
+    assert by_name["use_ema"].default == "false"
 
 
 def test_a_trainer_that_is_not_there_or_does_not_load_is_none() -> None:

@@ -36,7 +36,7 @@ def options_of(parser: argparse.ArgumentParser) -> list[dict[str, object]]:
                     "several": action.nargs not in (None, "?", 0, 1),
                     "required": bool(action.required),
                     "default": default_of(action),
-                    **told_by_form(fields.get(names[0]), action.help),
+                    **described_by_form(fields.get(names[0]), action.help),
                 }
             )
     return options_seen
@@ -52,17 +52,17 @@ def form_fields() -> dict[str, object]:
         return {}
 
 
-def told_by_form(field: object, parser_help: object) -> dict[str, object]:
-    told: dict[str, object] = {}
+def described_by_form(field: object, parser_help: object) -> dict[str, object]:
+    parts: dict[str, object] = {}
     text = getattr(field, "help_text", None) or parser_help
     if isinstance(text, str) and text != argparse.SUPPRESS:
-        told["help"] = " ".join(text.split())[:LONGEST_HELP]
+        parts["help"] = " ".join(text.split())[:LONGEST_HELP]
     for rule in getattr(field, "validation_rules", None) or ():
         kind = getattr(getattr(rule, "rule_type", None), "value", None)
         value, always = getattr(rule, "value", None), getattr(rule, "condition", None) is None
         if always and kind in ("min", "max") and isinstance(value, int | float) and abs(value) < 1e15:
-            told["least" if kind == "min" else "most"] = value
-    return told
+            parts["least" if kind == "min" else "most"] = value
+    return parts
 
 
 def default_of(action: argparse.Action) -> str:

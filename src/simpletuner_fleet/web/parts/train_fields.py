@@ -68,6 +68,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "simpletuner": (
         Field(keys=("model_family",), label=N_("Model family"), choices=MODEL_FAMILIES),
         Field(keys=("model_type",), label=N_("Model type"), kind="choice", choices=("lora", "full")),
+        Field(keys=("model_flavour",), label=N_("Model flavour")),
         Field(
             keys=("pretrained_model_name_or_path",),
             label=N_("Base model"),

@@ -256,10 +256,9 @@ function markField(field, text, isWrong) {
   said.dataset.of = field.id;
   if (isWrong) field.setAttribute("aria-invalid", "true");
   const box = field.closest(".field");
-  const hint = box.querySelector(".hint");
   const described = (field.getAttribute("aria-describedby") ?? "").split(" ").filter(Boolean);
-  if (!hint || !described.includes(hint.id)) field.setAttribute("aria-describedby", [...described, id].join(" "));
-  (hint ?? box).append(said);
+  field.setAttribute("aria-describedby", [...described, id].join(" "));
+  box.append(said);
 }
 
 // Goes to the first field that is wrong, wherever it is folded away.
