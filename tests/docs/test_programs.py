@@ -1,4 +1,4 @@
-"""Every example of docs/programs.md does what the page says, with a real orchestrator and a worker that trains nothing."""
+"""Every example of the guide on programs and agents does what the page says, with a real orchestrator and a worker."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ from tests.http.api.jobs.test_metrics_api import Trainer, point
 from tests.http.api_kit import ADMIN, GPU_CONFIG, Agent, Running, orchestrator
 from tests.http.upload_kit import Uploader
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "programs.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/guide/en/how-to/programs.md"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    return re.findall(rf"```{language}[^\n]*\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 
 
 async def train(agent: Agent) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.finding import JobSearch
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, Outcome, Requirements, Results
@@ -180,7 +182,7 @@ async def test_a_lane_has_runs_and_spans_of_absence_within_the_last_day() -> Non
         changed(NOW - 10 * HOUR_S, "idle", "offline"),
         changed(NOW - 9 * HOUR_S, "offline", "idle"),
     )
-    (lane,) = await last_day.lanes_of(fleet)
+    (lane,) = (await last_day.lanes_of(fleet)).lanes
     assert [(bar.start, bar.end, bar.outcome) for bar in lane.bars] == [
         (NOW - DAY_S, NOW - 20 * HOUR_S, "lost"),
         (NOW - HOUR_S, NOW, ""),
@@ -191,7 +193,7 @@ async def test_a_lane_has_runs_and_spans_of_absence_within_the_last_day() -> Non
 async def test_a_worker_that_is_away_now_has_been_so_since_it_left() -> None:
     gone = {"connection": Connection.OFFLINE, "offline_since": NOW - 2 * HOUR_S}
     fleet = await fleet_of(lambda tx: tx.add_worker(connected(1, **gone)))
-    (lane,) = await last_day.lanes_of(fleet)
+    (lane,) = (await last_day.lanes_of(fleet)).lanes
     assert lane.away == ((NOW - 2 * HOUR_S, NOW),)
 
 
@@ -201,7 +203,7 @@ async def test_gpu_hours_are_summed_by_owner_for_a_week() -> None:
         lambda tx: tx.add_job(job(1, owner="u_anna", state=JobState.RUNNING), BUNDLE),
         lambda tx: tx.add_job(job(2, owner="u_ben", state=JobState.COMPLETED), BUNDLE),
         lambda tx: tx.add_attempt(
-            attempt(1, state=AttemptState.RUNNING, started_at=NOW - 3 * HOUR_S, gpus=two)
+            attempt(1, state=AttemptState.RUNNING, accepted_at=NOW - 3 * HOUR_S, gpus=two)
         ),
         lambda tx: tx.add_attempt(
             attempt(
@@ -209,13 +211,55 @@ async def test_gpu_hours_are_summed_by_owner_for_a_week() -> None:
                 job_id="j_2",
                 state=ENDED,
                 outcome=Outcome.COMPLETED,
-                started_at=NOW - 9 * DAY_S,
+                accepted_at=NOW - 9 * DAY_S,
                 ended_at=NOW - 7 * DAY_S + HOUR_S,
                 gpus=two[:1],
             )
         ),
     )
     assert await last_day.gpu_hours(fleet) == [("u_anna", 6.0), ("u_ben", 1.0)]
+
+
+async def test_gpu_hours_are_exact_however_many_attempts_there_were() -> None:
+    """Each lasts two hours, the first of them before the week that is asked for."""
+    often = 3_200
+
+    def week(tx: Tx) -> None:
+        tx.add_job(job(1, owner="u_anna", state=JobState.COMPLETED), BUNDLE)
+        for number in range(1, often + 1):
+            ended_at = NOW - 7 * DAY_S + HOUR_S + (number - 1) * 60.0
+            tx.add_attempt(
+                attempt(
+                    number,
+                    state=ENDED,
+                    outcome=Outcome.FAILED,
+                    accepted_at=ended_at - 2 * HOUR_S,
+                    ended_at=ended_at,
+                    gpus=("GPU-1",),
+                )
+            )
+
+    fleet = await fleet_of(week)
+    ((owner, hours),) = await last_day.gpu_hours(fleet)
+    assert owner == "u_anna"
+    # The first sixty began before the week: of the first an hour is counted, of each later one a minute more.
+    assert hours == pytest.approx(2 * often - sum(1 - number / 60 for number in range(60)))
+
+
+async def test_a_day_with_too_many_attempts_to_draw_says_from_when_on_they_are_drawn() -> None:
+    def day(count: int) -> Callable[[Tx], None]:
+        ended = {"job_id": "j_1", "state": ENDED, "outcome": Outcome.FAILED}
+
+        def step(tx: Tx) -> None:
+            for number in range(1, count + 1):
+                began, over = NOW - HOUR_S, NOW - HOUR_S + number
+                tx.add_attempt(attempt(number, **ended, accepted_at=began, ended_at=over))
+
+        return step
+
+    few = await last_day.lanes_of(await fleet_of(day(last_day.MOST_BARS - 1)))
+    many = await last_day.lanes_of(await fleet_of(day(last_day.MOST_BARS + 10)))
+    assert (few.not_before, many.not_before) == (None, NOW - HOUR_S + 11)
 
 
 async def test_a_machine_without_gpus_has_room_for_a_job_that_needs_none() -> None:
@@ -241,5 +285,5 @@ async def test_a_worker_whose_results_are_still_on_their_way_is_busy_though_its_
         ),
     )
     seen = await overview.look(fleet, None)
-    assert [lane.status for lane in await last_day.lanes_of(fleet)] == ["busy"]
+    assert [lane.status for lane in (await last_day.lanes_of(fleet)).lanes] == ["busy"]
     assert seen.free.starts_now == 1

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.jobs.job import Hold, Results
 from simpletuner_fleet.core.people.visibility import Onlooker
-from simpletuner_fleet.ports import Tx
+from simpletuner_fleet.ports import JobFilter, Tx
 from simpletuner_fleet.store import sqlite_file
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.sql import statements
-from simpletuner_fleet.store.sql.job_finding import seen_condition
+from simpletuner_fleet.store.sql.job_finding import job_conditions, seen_condition
 from simpletuner_fleet.store.sqlite import CHECKPOINT_AT_BYTES, SqliteStore, by_position
 from simpletuner_fleet.store.sqlite_file import network_type_of, sqlite_warning
 from tests.store.observing import Recorder
@@ -184,6 +185,37 @@ async def test_no_look_walks_a_table_that_has_an_index_for_it(tmp_path: Path) ->
         statements.JOBS_SORTED.format(conditions="state = :state AND state <> ''", order="seq DESC")
     )
     assert "jobs_by_state" in str(connection.execute(f"EXPLAIN QUERY PLAN {page}", [1, 1]).fetchall())
+    connection.close()
+
+
+OWNED = "jobs_by_owner_and_state (owner=? AND state=?)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "where", "state", "index"),
+    [
+        (statements.JOBS_SORTED, JobFilter(owner="u_1"), "running", OWNED),
+        (statements.JOBS_MATCHING, JobFilter(owner="u_1", finished_since=1.0), "failed", OWNED),
+        (statements.JOBS_MATCHING, JobFilter(owner="u_1", hold=Hold.APPROVAL), "blocked", OWNED),
+        (statements.WAITING_GROUPS, JobFilter(owner="u_1"), None, OWNED),
+        (
+            statements.JOBS_MATCHING,
+            JobFilter(owner="u_1", results=(Results.MISSING,)),
+            None,
+            "jobs_without_results",
+        ),
+        (statements.JOBS_SORTED, JobFilter(owner="u_1"), None, "jobs_by_owner (owner=?)"),
+    ],
+)
+async def test_what_one_owner_has_is_found_without_walking_through_all_their_jobs(
+    tmp_path: Path, statement: str, where: JobFilter, state: str | None, index: str
+) -> None:
+    await SqliteStore(tmp_path / "fleet.db").close()
+    connection = sqlite3.connect(tmp_path / "fleet.db")
+    conditions, _ = job_conditions(where, state)
+    text, _ = by_position(statement.format(conditions=" AND ".join(conditions), order="seq DESC"))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", [1] * text.count("?")).fetchall()
+    assert index in str(plan)
     connection.close()
 
 

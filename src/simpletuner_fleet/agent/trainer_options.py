@@ -20,6 +20,8 @@ from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
 
+ASKED_FOR = 2
+"""Raised when more is asked of a trainer than before: what was kept is then asked for again."""
 AGAIN_S = (10.0, 60.0, 600.0, 3600.0)
 
 
@@ -28,6 +30,7 @@ class Kept(Struct, frozen=True):
 
     installed: str
     options: Options
+    asked_for: int = 1
 
 
 async def tell_options(trainers: Registry, client: OrchestratorClient, folder: Path) -> None:
@@ -45,13 +48,13 @@ def known_options(trainers: Registry, name: str, folder: Path) -> Options | None
     file = folder / f"options-{name}.json"
     try:
         kept = msgspec.json.decode(file.read_bytes(), type=Kept)
-        if kept.installed == installed:
+        if (kept.installed, kept.asked_for) == (installed, ASKED_FOR):
             return kept.options
     except (OSError, msgspec.MsgspecError):
         pass
     options = trainer.options()
     if options:
-        write_whole(file, msgspec.json.encode(Kept(installed, options)))
+        write_whole(file, msgspec.json.encode(Kept(installed, options, ASKED_FOR)))
     else:
         log.warning(
             "the trainer %s could not be asked for its options: configs are not checked against it", name

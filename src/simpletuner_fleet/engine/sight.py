@@ -13,7 +13,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.money.reports import UsedAttempt, seen_use
+from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, seen_owner, seen_use
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import Onlooker, may_see
 from simpletuner_fleet.core.publishing import Publication
@@ -115,6 +115,10 @@ class SightView:
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
         used = self.whole.attempts_used(since, until)
         return [seen for one in used if (seen := seen_use(self._onlooker, one))]
+
+    def time_used(self, since: float, now: float) -> list[UsedTime]:
+        used = ((one, seen_owner(self._onlooker, one)) for one in self.whole.time_used(since, now))
+        return [replace(one, owner=owner) for one, owner in used if owner is not None]
 
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
         return self.whole.job_events(job_id, limit) if self.job(job_id) else []

@@ -59,6 +59,8 @@ OF_ENDS = (
 
 OF_CHECKS = (
     N_("SimpleTuner %(version)s has no option '%(name)s'."),
+    N_("SimpleTuner %(version)s expects '%(name)s' to be at least %(least)s, not %(value)s."),
+    N_("SimpleTuner %(version)s expects '%(name)s' to be at most %(most)s, not %(value)s."),
     N_("SimpleTuner %(version)s needs '%(name)s'."),
     N_("'%(name)s' must be a whole number, not %(value)s."),
     N_("'%(name)s' must be a number, not %(value)s."),

@@ -1,5 +1,7 @@
 """What workers tell of their trainers' options, and configs checked against it."""
 
+from functools import lru_cache
+
 import msgspec
 from msgspec import Struct
 
@@ -47,7 +49,13 @@ async def keep_options(fleet: Fleet, trainer: str, options: Options) -> None:
 
 def known_options(view: View, trainer: str) -> dict[str, Options]:
     text = view.setting(KEY + trainer)
-    return msgspec.json.decode(text, type=dict[str, Options]) if text else {}
+    return _decoded(text) if text else {}
+
+
+@lru_cache(maxsize=4)
+def _decoded(text: str) -> dict[str, Options]:
+    """Kept, since the Train page asks with every key that is pressed."""
+    return msgspec.json.decode(text, type=dict[str, Options])
 
 
 async def newest_options(fleet: Fleet, trainer: str) -> Options | None:

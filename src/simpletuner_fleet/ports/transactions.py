@@ -8,7 +8,7 @@ from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.money.reports import UsedAttempt
+from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
@@ -95,6 +95,10 @@ class View(MachinesRead, ScimRead, Protocol):
 
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
         """Returns every attempt that was accepted and went on between the two. For reports: looks at all of them."""
+        ...
+
+    def time_used(self, since: float, now: float) -> list[UsedTime]:
+        """Returns what all attempts that were accepted have used of GPUs since then: summed by the database."""
         ...
 
     def any_priced_attempt(self) -> bool:

@@ -1,5 +1,6 @@
 """What each worker did in the last day, and what everybody used in the last week."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -12,10 +13,10 @@ from simpletuner_fleet.ports import AuditFilter, View
 from simpletuner_fleet.queries.explainer import Explainer
 from simpletuner_fleet.queries.free_now import machines_of
 
+HOUR_S = 3_600.0
 DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
 MOST_BARS = 2_000
-MOST_ATTEMPTS = 3_000
 MOST_CHANGES = 2_000
 
 
@@ -40,11 +41,17 @@ class WorkerLane(Struct, frozen=True, kw_only=True):
     """The spans in which it was not connected."""
 
 
-async def lanes_of(fleet: Fleet) -> list[WorkerLane]:
+class LastDay(Struct, frozen=True, kw_only=True):
+    lanes: list[WorkerLane]
+    not_before: float | None = None
+    """Attempts that ended before are left out, since there were too many; None where all are there."""
+
+
+async def lanes_of(fleet: Fleet) -> LastDay:
     """Returns every worker's last day. It reads as many jobs as there were attempts: not for every look."""
     now, standing = fleet.clock.now(), fleet.standing()
 
-    def read(view: View) -> list[WorkerLane]:
+    def read(view: View) -> LastDay:
         roster = Explainer(view, standing).roster
         return _lanes(view, machines_of(roster), roster, now)
 
@@ -52,33 +59,27 @@ async def lanes_of(fleet: Fleet) -> list[WorkerLane]:
 
 
 async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
-    """Returns last week's hours by owner, most first. It reads as many jobs as there were attempts: not for every look."""
+    """Returns last week's hours by owner, most first. All attempts of the week are summed: not for every look."""
     now = fleet.clock.now()
-
-    def read(view: View) -> list[tuple[str, float]]:
-        hours: dict[str, float] = {}
-        for attempt in view.attempts_since(now - WEEK_S, MOST_ATTEMPTS):
-            begun = attempt.started_at or attempt.accepted_at
-            job = view.job(attempt.job_id) if begun is not None and attempt.gpus else None
-            if job and begun is not None:
-                lasted = (attempt.ended_at or now) - max(begun, now - WEEK_S)
-                spent = max(0.0, lasted) * len(attempt.gpus) / 3600.0
-                hours[job.owner] = hours.get(job.owner, 0.0) + spent
-        return sorted(hours.items(), key=lambda item: -item[1])
-
-    return await fleet.read(read)
+    hours: defaultdict[str, float] = defaultdict(float)
+    for used in await fleet.read(lambda view: view.time_used(now - WEEK_S, now)):
+        hours[used.owner] += used.gpu_seconds / HOUR_S
+    spenders = [(owner, spent) for owner, spent in hours.items() if spent > 0]
+    return sorted(spenders, key=lambda one: -one[1])
 
 
-def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) -> list[WorkerLane]:
+def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) -> LastDay:
     since = now - DAY_S
     bars: dict[str, list[AttemptBar]] = {}
     titles: dict[str, str] = {}
-    for attempt in reversed(view.attempts_since(since, MOST_BARS)):
+    attempts = view.attempts_since(since, MOST_BARS)
+    ended = [attempt.ended_at for attempt in attempts if attempt.ended_at is not None]
+    for attempt in reversed(attempts):
         begun = attempt.accepted_at or attempt.started_at
         if begun is not None:
             bars.setdefault(attempt.worker_id, []).append(_bar(view, attempt, begun, since, now, titles))
     away = _away(view, since)
-    return [
+    lanes = [
         WorkerLane(
             worker_id=worker.id,
             name=worker.name,
@@ -89,6 +90,7 @@ def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) ->
         )
         for worker in workers
     ]
+    return LastDay(lanes=lanes, not_before=min(ended, default=now) if len(attempts) == MOST_BARS else None)
 
 
 def _bar(

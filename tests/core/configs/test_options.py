@@ -13,8 +13,8 @@ OPTIONS = Options(
         Option(names=("model_family",), kind="text", choices=("sdxl", "flux"), required=True),
         Option(names=("output_dir",), kind="text", required=True),
         Option(names=("data_backend_config",), kind="text", required=True),
-        Option(names=("max_train_steps",), kind="int"),
-        Option(names=("learning_rate", "lr"), kind="float"),
+        Option(names=("max_train_steps",), kind="int", least=0, most=2147483647),
+        Option(names=("learning_rate", "lr"), kind="float", least=1e-9, most=1.5),
         Option(names=("use_ema",), kind="switch"),
         Option(names=("lora_type",), kind="text"),
         Option(names=("lycoris_config",), kind="text"),
@@ -65,6 +65,26 @@ def test_each_mistake_is_told_with_its_place_and_the_nearest_right_name(
     ((level, detail),) = reported({**clean, **settings})
     assert level == "error"
     assert complaint in detail
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({"max_train_steps": -1}, "expects 'max_train_steps' to be at least 0, not -1."),
+        (
+            {"max_train_steps": 2147483648},
+            "expects 'max_train_steps' to be at most 2147483647, not 2147483648.",
+        ),
+        ({"lr": "2"}, "expects 'lr' to be at most 1.5, not \"2\"."),
+        ({"lr": 1e-10}, "expects 'lr' to be at least 1e-09, not 1e-10."),
+    ],
+)
+def test_what_is_beyond_the_bounds_of_the_trainers_own_form_is_odd_and_not_wrong(
+    settings: dict[str, Any], warning: str
+) -> None:
+    clean = {key: value for key, value in RIGHT.items() if key.lstrip("-").replace("-", "_") not in settings}
+    assert reported({**clean, **settings}) == [("warning", f"SimpleTuner 4.10.1 {warning}")]
+    assert reported({**RIGHT, "lr": 1.5, "--max-train-steps": 0}) == []
 
 
 def test_what_is_missing_or_said_twice_is_seen_as_a_whole() -> None:

@@ -199,5 +199,15 @@ async def test_what_was_used_between_two_moments_is_told_live_or_over(store: Sto
         *("u_ann", "tm_lab", owned.config_name, "H100", owned.visibility),
     )
     assert len(await store.read(lambda view: view.attempts_used(20.0, 100.0))) == 1
+
+    async def seconds(since: float) -> float:
+        return sum(one.gpu_seconds for one in await store.read(lambda view: view.time_used(since, 100.0)))
+
+    assert [await seconds(since) for since in (0.0, 15.0, 20.0, 60.0)] == [20 + 70, 10 + 70, 70, 40]
+    (whose,) = {
+        (one.owner, one.team, one.visibility)
+        for one in await store.read(lambda view: view.time_used(0.0, 100.0))
+    }
+    assert whose == ("u_ann", "tm_lab", owned.visibility)
     assert len(await store.read(lambda view: view.attempts_used(0.0, 30.0))) == 1
     assert await store.read(lambda view: view.any_priced_attempt()) is True

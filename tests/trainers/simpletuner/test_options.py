@@ -1,6 +1,7 @@
 """The trainer is asked for its options in its own Python; here a package that answers as the real one does."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,11 +20,23 @@ print("the trainer talks while it loads")
 def get_argument_parser():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model_family", choices=["sdxl", "flux"], required=True)
-    parser.add_argument("--max_train_steps", type=int)
-    parser.add_argument("--learning_rate", "--lr", type=float)
+    parser.add_argument("--max_train_steps", type=int, help="From the parser.")
+    parser.add_argument("--learning_rate", "--lr", type=float, default=4e-7, help="Not this one.")
     parser.add_argument("--use_ema", type=lambda text: text == "true", nargs="?", const=True, default=False)
     parser.add_argument("--tags", nargs="*")
     return parser
+"""
+
+
+FIELDS = """
+class Rule:
+    def __init__(self, kind, value, condition=None):
+        self.rule_type, self.value, self.condition = type("Kind", (), {"value": kind}), value, condition
+class Field:
+    arg_name, help_text = "--learning_rate", "How far each\\n  step goes."
+    validation_rules = [Rule("min", 0), Rule("max", 1.5), Rule("max", 0.1, {"lora": True}), Rule("pattern", "x")]
+class field_registry:
+    _fields = {"learning_rate": Field}
 """
 
 
@@ -38,6 +51,10 @@ def trainer_python(tmp_path_factory: pytest.TempPathFactory) -> str:
         "simpletuner/helpers/configuration/__init__.py": "",
         "simpletuner/helpers/configuration/cmd_args.py": CMD_ARGS,
         "simpletuner/helpers/configuration/cli_utils.py": "_LEGACY_ARG_HANDLERS = {'validation_steps': 1}",
+        "simpletuner/simpletuner_sdk/__init__.py": "",
+        "simpletuner/simpletuner_sdk/server/__init__.py": "",
+        "simpletuner/simpletuner_sdk/server/services/__init__.py": "",
+        "simpletuner/simpletuner_sdk/server/services/field_registry.py": FIELDS,
         "simpletuner-4.10.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: simpletuner\nVersion: 4.10.1\n",
         "accelerate/__init__.py": "",
     }.items():
@@ -58,6 +75,11 @@ def test_every_option_is_told_with_its_kind(trainer_python: str) -> None:
         "use_ema": ("switch", (), False),
         "tags": ("text", (), True),
     }
+    by_name = {option.names[0]: option for option in options.options}
+    rate, steps = by_name["learning_rate"], by_name["max_train_steps"]
+    assert (rate.help, rate.default, rate.least, rate.most) == ("How far each step goes.", "4e-07", 0, 1.5)
+    assert (steps.help, steps.default, steps.least, steps.most) == ("From the parser.", "", None, None)
+    assert by_name["use_ema"].default == "false"
 
 
 def test_a_trainer_that_is_not_there_or_does_not_load_is_none() -> None:
@@ -105,5 +127,8 @@ def test_a_worker_asks_once_for_each_release(trainer_python: str, tmp_path: Path
     assert again is not None
     assert again.options[1].names == ("from_the_disk",)
     file.write_bytes(file.read_bytes().replace(b"4.10.1 for", b"4.10.0 for"))
+    assert known_options(trainers, "simpletuner", tmp_path) == first
+    # What an older agent has kept tells less than is asked for now.
+    file.write_bytes(re.sub(rb',"asked_for":[0-9]+', b"", file.read_bytes().replace(b"How far", b"Kept far")))
     assert known_options(trainers, "simpletuner", tmp_path) == first
     assert known_options(trainers, "command", tmp_path) is None

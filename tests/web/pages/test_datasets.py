@@ -144,6 +144,29 @@ async def test_a_cancelled_upload_continues_where_it_stopped(
     assert (await stage.running.get(f"/api/data/{dataset_id(files)}"))["files"] == 2
 
 
+async def test_a_folder_is_dropped_on_the_page(stage: Stage, page_as: Pages, tmp_path: Path) -> None:
+    """More than a browser gives at a time, in folders of folders."""
+    files = {f"set-{number % 3}/deep/{number:03}.txt": f"caption {number}".encode() for number in range(250)}
+    folder = folder_at(tmp_path / "dropped here", files)
+    page = await page_as(stage, "member")
+    await visit(page, UPLOAD)
+    box = await page.locator("#drop").bounding_box()
+    assert box
+    session = await page.context.new_cdp_session(page)
+    held = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
+    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "data": held}
+    for kind in ("dragEnter", "dragOver"):
+        await session.send("Input.dispatchDragEvent", {"type": kind, **place})
+    await expect(page.locator("#drop.over")).to_be_visible()
+    await session.send("Input.dispatchDragEvent", {"type": "drop", **place})
+    await expect(page.locator("#chosen")).to_contain_text("250 files")
+    await expect(page.locator("#drop.over")).to_have_count(0)
+    await expect(page.get_by_label("Name")).to_have_value("dropped-here")
+    await page.get_by_role("button", name="Upload", exact=True).click()
+    await page.wait_for_url(re.compile(r"/datasets/[0-9a-f]{64}$"))
+    assert (await stage.running.get(f"/api/data/{dataset_id(files)}"))["files"] == 250
+
+
 async def test_what_cannot_be_uploaded_is_said_at_the_file(
     stage: Stage, page_as: Pages, tmp_path: Path
 ) -> None:

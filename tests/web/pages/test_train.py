@@ -192,7 +192,8 @@ async def test_what_is_wrong_is_named_while_typing_and_nothing_is_sent(
     await expect(page.get_by_role("tab", name="Settings")).to_have_class("wrong")
     said = command.locator("xpath=..").locator(".field-error")
     await expect(said).to_contain_text("command")
-    assert await command.get_attribute("aria-describedby") == await said.get_attribute("id")
+    described_by = await command.get_attribute("aria-describedby") or ""
+    assert described_by.split()[1:] == [await said.get_attribute("id")], "after the hint"
     await page.get_by_role("tab", name="JSON").click()
     await page.get_by_role("button", name="Train in Cloud").press("Enter")
     await expect(command).to_be_focused()
@@ -320,7 +321,14 @@ OPTIONS = {
     "version": "4.10.1",
     "options": [
         {"names": ["learning_rate"], "kind": "float"},
-        {"names": ["max_train_steps"], "kind": "int"},
+        {
+            "names": ["max_train_steps"],
+            "kind": "int",
+            "least": 0,
+            "most": 100_000,
+            "default": "30000",
+            "help": "How long it <b>lasts</b>.",
+        },
         {"names": ["model_family"], "kind": "text", "choices": ["sdxl", "flux"]},
         {"names": ["push_to_hub"], "kind": "switch"},
     ],
@@ -393,6 +401,42 @@ async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks
     page = await page_as(ours, "admin", language="ja")
     await visit(page, "/train?config=checked")
     await expect(outlook(page)).to_contain_text("SimpleTuner 4.10.1 はこの設定を受け付けます")
+
+
+async def test_each_field_says_what_the_trainer_says_of_it_and_where_its_bounds_are(
+    ours: Console, page_as: Pages
+) -> None:
+    world = ours.world
+    put(ours, "bounded", {"settings": {"model_family": "sdxl", "max_train_steps": 10}})
+    token = world.post("/api/admin/workers", {"name": "bounds-teller"})["token"]
+    report = {"trainer": "simpletuner", "options": OPTIONS}
+    world.client.post(
+        f"{world.url}/api/workers/trainer-options", json=report, headers={"X-Worker-Token": token}
+    ).raise_for_status()
+    page = await page_as(ours, "admin")
+    await visit(page, "/train?config=bounded")
+    steps = page.get_by_role("textbox", name="Training steps")
+    beside = steps.locator("xpath=..")
+    await expect(beside.locator("[data-told]")).to_have_text(
+        "0 to 100000 · default: 30000 · How long it <b>lasts</b>."
+    )
+    await expect(steps).to_have_accessible_description(re.compile("0 to 100000"))
+    # What is merely odd keeps nobody from sending the job off.
+    await steps.fill("100001")
+    await expect(beside.locator(".odd")).to_have_text(
+        "SimpleTuner 4.10.1 expects 'max_train_steps' to be at most 100000, not 100001."
+    )
+    await expect(steps).not_to_have_attribute("aria-invalid", "true")
+    await expect(page.get_by_role("button", name="Train in Cloud")).not_to_have_attribute(
+        "aria-disabled", "true"
+    )
+    await axe(page)
+    await steps.fill("100000")
+    await expect(beside.locator(".odd")).to_have_count(0)
+    page = await page_as(ours, "admin", language="pt-BR")
+    await visit(page, "/train?config=bounded")
+    beside = page.locator("#set-simpletuner-max_train_steps").locator("xpath=..")
+    await expect(beside.locator("[data-told]")).to_contain_text("0 a 100000 · padrão: 30000")
 
 
 async def test_a_trainer_whose_options_nobody_asks_for_is_not_called_unchecked(

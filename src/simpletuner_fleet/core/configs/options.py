@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.bounds import Name, Remark
+from simpletuner_fleet.core.bounds import Amount, Name, Remark
 from simpletuner_fleet.core.configs.bundle import Bundle
 
 MAX_OPTIONS = 4000
@@ -27,6 +27,12 @@ class Option(Struct, frozen=True, kw_only=True):
     choices: tuple[Remark, ...] = ()
     several: bool = False
     required: bool = False
+    help: Remark = ""
+    default: Name = ""
+    """As it would be written; empty where there is none, or none that could be written."""
+    least: Amount | None = None
+    most: Amount | None = None
+    """What the trainer's own form takes. Its parser may take more."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -75,6 +81,7 @@ def check_settings(bundle: Bundle, options: Options) -> list[OptionFinding]:
             findings.append(_unknown(name, path, by_name, options))
         else:
             findings.extend(_complaints(name, path, value, option))
+            findings.extend(_beyond(name, path, value, option, options.version))
     return findings + list(_together(bundle, set(seen), options))
 
 
@@ -111,6 +118,26 @@ def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[Op
             )
 
 
+def _beyond(name: str, path: str, value: Any, option: Option, version: str) -> Iterator[OptionFinding]:
+    """Only a warning: its form is stricter than the trainer itself, and some bounds mean no more than "unusual"."""
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if option.kind not in ("int", "float") or not _is_number(item, whole=False):
+            continue
+        number = float(item)
+        if option.least is not None and number < option.least:
+            yield OptionFinding(
+                path=path,
+                level="warning",
+                detail=f"SimpleTuner {version} expects '{name}' to be at least {_plain(option.least)}, not {_shown(item)}.",
+            )
+        elif option.most is not None and number > option.most:
+            yield OptionFinding(
+                path=path,
+                level="warning",
+                detail=f"SimpleTuner {version} expects '{name}' to be at most {_plain(option.most)}, not {_shown(item)}.",
+            )
+
+
 def _is_number(value: Any, *, whole: bool) -> bool:
     """As the trainer's own parser reads it: from its text."""
     if isinstance(value, bool):
@@ -120,6 +147,10 @@ def _is_number(value: Any, *, whole: bool) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"
 
 
 def _is_switch(value: Any) -> bool:

@@ -39,6 +39,15 @@ class UsedAttempt(Struct, frozen=True, kw_only=True):
     hourly_micros: int | None
 
 
+class UsedTime(Struct, frozen=True, kw_only=True):
+    """What attempts of one kind used together between two moments."""
+
+    owner: str
+    team: str
+    visibility: Visibility
+    gpu_seconds: float
+
+
 class UsageLine(Struct, kw_only=True):
     key: str
     """The id of the person or team, the name of the config or the kind of GPU, or when the day began in seconds."""
@@ -59,13 +68,19 @@ class UsageReport(Struct, frozen=True, kw_only=True):
 
 def seen_use(onlooker: Onlooker, used: UsedAttempt) -> UsedAttempt | None:
     """What an onlooker is told of it: of their own everything, of their teams' who and what as far as they may see it."""
+    owner = seen_owner(onlooker, used)
+    if owner is None:
+        return None
+    return used if owner == used.owner else replace(used, owner=owner, config_name=NOT_SHOWN)
+
+
+def seen_owner(onlooker: Onlooker, used: UsedAttempt | UsedTime) -> str | None:
+    """Returns whose use it is, as far as the onlooker may know; None where the use itself is not to be seen."""
     if onlooker.above or used.owner in onlooker.ids:
-        return used
+        return used.owner
     if not used.team or used.team not in onlooker.teams:
         return None
-    if used.visibility is Visibility.PRIVATE:
-        return replace(used, owner=NOT_SHOWN, config_name=NOT_SHOWN)
-    return used
+    return NOT_SHOWN if used.visibility is Visibility.PRIVATE else used.owner
 
 
 def report(

@@ -8,7 +8,7 @@ from itertools import islice
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
-from simpletuner_fleet.core.money.reports import UsedAttempt
+from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
 from simpletuner_fleet.core.people.visibility import Onlooker, may_see
@@ -150,6 +150,17 @@ class MemoryView(
             and one.accepted_at < until
             and (one.live or (one.ended_at is not None and one.ended_at > since))
             and (job := self._tables.jobs.get(one.job_id))
+        ]
+
+    def time_used(self, since: float, now: float) -> list[UsedTime]:
+        return [
+            UsedTime(
+                owner=one.owner,
+                team=one.team,
+                visibility=one.visibility,
+                gpu_seconds=max(0.0, (one.ended_at or now) - max(one.begun_at, since)) * one.gpus,
+            )
+            for one in self.attempts_used(since, float("inf"))
         ]
 
     def any_priced_attempt(self) -> bool:

@@ -3,7 +3,7 @@
 from itertools import chain
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.money.reports import UsedAttempt
+from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
 from simpletuner_fleet.core.people.visibility import Onlooker, Visibility
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
@@ -146,6 +146,19 @@ class JobsView(FindingView):
             for owner, team, visibility, config_name, gpu_kind, gpus, begun_at, ended_at, hourly_micros in chain(
                 ended, still
             )
+        ]
+
+    def time_used(self, since: float, now: float) -> list[UsedTime]:
+        ended = self._db.rows(sql.TIME_USED_AND_ENDED, {"since": float(since)})
+        still = self._db.rows(sql.TIME_USED_STILL, {"since": float(since), "now": float(now)})
+        return [
+            UsedTime(
+                owner=owner,
+                team=team,
+                visibility=Visibility(visibility),
+                gpu_seconds=max(0.0, seconds) * len(strings(gpus)),
+            )
+            for owner, team, visibility, gpus, seconds in chain(ended, still)
         ]
 
     def any_priced_attempt(self) -> bool:

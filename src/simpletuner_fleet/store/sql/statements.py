@@ -118,6 +118,17 @@ USED_AND_ENDED = (
     f"{_USED} AND attempts.ended_at > :since AND attempts.ended_at IS NOT NULL ORDER BY attempts.id"
 )
 USED_STILL = f"{_USED} AND attempts.state <> 'ended' ORDER BY attempts.id"
+# By the text of the GPUs, since their number is known only to whoever reads it: there are few texts, and many attempts.
+_TIME_USED = (
+    "SELECT jobs.owner, jobs.team, jobs.visibility, attempts.gpus, sum({ended} - CASE WHEN"
+    " attempts.accepted_at < :since THEN :since ELSE attempts.accepted_at END) FROM attempts"
+    " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.accepted_at IS NOT NULL AND {which}"
+    " GROUP BY jobs.owner, jobs.team, jobs.visibility, attempts.gpus"
+)
+TIME_USED_AND_ENDED = _TIME_USED.format(
+    ended="attempts.ended_at", which="attempts.ended_at > :since AND attempts.ended_at IS NOT NULL"
+)
+TIME_USED_STILL = _TIME_USED.format(ended=":now", which="attempts.state <> 'ended'")
 ANY_PRICED_ATTEMPT = "SELECT 1 FROM attempts WHERE hourly_micros IS NOT NULL LIMIT 1"
 LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
 LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"

@@ -18,8 +18,13 @@ PR_SET_PDEATHSIG = 1
 SWITCHES = ("_StoreTrueAction", "_StoreFalseAction", "BooleanOptionalAction")
 
 
+LONGEST_HELP = 300
+LONGEST_DEFAULT = 100
+
+
 def options_of(parser: argparse.ArgumentParser) -> list[dict[str, object]]:
     options_seen = []
+    fields = form_fields()
     for action in parser._actions:
         names = [name[2:].replace("-", "_") for name in action.option_strings if name.startswith("--")]
         if names and not isinstance(action, argparse._HelpAction):
@@ -30,9 +35,47 @@ def options_of(parser: argparse.ArgumentParser) -> list[dict[str, object]]:
                     "choices": [str(choice) for choice in action.choices or ()],
                     "several": action.nargs not in (None, "?", 0, 1),
                     "required": bool(action.required),
+                    "default": default_of(action),
+                    **described_by_form(fields.get(names[0]), action.help),
                 }
             )
     return options_seen
+
+
+def form_fields() -> dict[str, object]:
+    """The fields of the trainer's own form, by the option that each is for; none where this release has no form."""
+    try:
+        registry = importlib.import_module("simpletuner.simpletuner_sdk.server.services.field_registry")
+        known = registry.field_registry._fields.values()
+        return {field.arg_name.lstrip("-").replace("-", "_"): field for field in known if field.arg_name}
+    except Exception:  # another release may have it elsewhere
+        return {}
+
+
+def described_by_form(field: object, parser_help: object) -> dict[str, object]:
+    parts: dict[str, object] = {}
+    text = getattr(field, "help_text", None) or parser_help
+    if isinstance(text, str) and text != argparse.SUPPRESS:
+        parts["help"] = " ".join(text.split())[:LONGEST_HELP]
+    for rule in getattr(field, "validation_rules", None) or ():
+        kind = getattr(getattr(rule, "rule_type", None), "value", None)
+        value, always = getattr(rule, "value", None), getattr(rule, "condition", None) is None
+        if always and kind in ("min", "max") and isinstance(value, int | float) and abs(value) < 1e15:
+            parts["least" if kind == "min" else "most"] = value
+    return parts
+
+
+def default_of(action: argparse.Action) -> str:
+    value = action.default
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return format(value, "g") if isinstance(value, float) else str(value)
+    return (
+        value
+        if isinstance(value, str) and len(value) <= LONGEST_DEFAULT and value != argparse.SUPPRESS
+        else ""
+    )
 
 
 def kind_of(action: argparse.Action) -> str:

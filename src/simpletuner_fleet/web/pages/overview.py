@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from simpletuner_fleet.core.money.reports import NOT_SHOWN
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import name_of
@@ -16,7 +17,7 @@ from simpletuner_fleet.languages.code_texts import reason_label
 from simpletuner_fleet.queries import free_now, last_day, overview
 from simpletuner_fleet.queries.attention import MACHINES_USELESS
 from simpletuner_fleet.queries.free_now import FreeNow, GpuKind
-from simpletuner_fleet.queries.last_day import DAY_S, WorkerLane
+from simpletuner_fleet.queries.last_day import LastDay, WorkerLane
 from simpletuner_fleet.queries.overview import QueueSummary
 from simpletuner_fleet.queries.worker_details import machines
 from simpletuner_fleet.storage import artifacts
@@ -29,6 +30,7 @@ from simpletuner_fleet.web.parts.demo_job import demo_job
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.parts.job_state import outcome_name
 from simpletuner_fleet.web.parts.samples import Sample, samples_of
+from simpletuner_fleet.web.parts.timeline import TimeWindow, window_of
 
 SPARK_POINTS = 60
 THUMBNAILS = 4
@@ -46,6 +48,9 @@ MACHINES_VIEW = "machines.read"
 class OverviewQuery(Struct, kw_only=True):
     view: Literal["", "mine", "fleet"] = ""
     all: bool = False
+    hours: Annotated[int, Meta(ge=1, le=24)] = 24
+    """How much of the last day the timeline shows, and how many hours ago that ends."""
+    back: Annotated[float, Meta(ge=0, le=24)] = 0.0
 
 
 class FleetQuery(Struct, kw_only=True):
@@ -71,11 +76,12 @@ async def home(call: Call[None]) -> Reply:
     whole = call.query.view == "fleet" or (call.query.view == "" and may_all)
     owner = None if whole and may_all else call.principal.id
     state = await overview.look(deps.fleet, owner, machines=may_all, line=whole, hired=sees_machines)
-    lanes = (
-        await _lanes_kept.get(deps.fleet, call.principal.id, partial(last_day.lanes_of, deps.fleet))
+    day = (
+        await _days_kept.get(deps.fleet, call.principal.id, partial(last_day.lanes_of, deps.fleet))
         if may_all
-        else []
+        else LastDay(lanes=[])
     )
+    lanes, window = day.lanes, window_of(call.query.hours, call.query.back)
     with spoken(call):
         return page(
             call,
@@ -98,9 +104,13 @@ async def home(call: Call[None]) -> Reply:
             outcome_name=outcome_name,
             lanes=lanes[:MOST_LANES] if call.query.all else _liveliest(lanes),
             lanes_hidden=0 if call.query.all else max(0, len(lanes) - LANES_SHOWN),
-            since=deps.fleet.clock.now() - DAY_S,
-            day_s=DAY_S,
-            usage=await _usage(deps.fleet) if may_all else [],
+            day=day,
+            window=window,
+            since=window.since(deps.fleet.clock.now()),
+            until=window.until(deps.fleet.clock.now()),
+            steps=_steps(window, all_lanes=call.query.all),
+            usage=await _usage(deps.fleet, call.principal.id) if may_all else [],
+            not_shown=NOT_SHOWN,
             pace_text=pace_text,
             risk_text=risk_text,
         )
@@ -181,19 +191,36 @@ def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
 
 _usage_kept: TimedCache[list[tuple[str, float]]] = TimedCache(USAGE_KEPT_S)
 _sparks: TimedCache[str] = TimedCache(SPARK_KEPT_S)
-_lanes_kept: TimedCache[list[WorkerLane]] = TimedCache(LANES_KEPT_S)
+_days_kept: TimedCache[LastDay] = TimedCache(LANES_KEPT_S)
 
 
-async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
+def _steps(window: TimeWindow, *, all_lanes: bool) -> list[tuple[str, str, str, str | None]]:
+    """Each with its name, sign, title and address; without one where it leads no further."""
+    more = "&all=true" if all_lanes else ""
+
+    def address(to: TimeWindow | None) -> str | None:
+        return f"/?view=fleet{more}&hours={to.hours}&back={to.back:g}#timeline" if to else None
+
+    return [
+        ("earlier", "chevron-left", _("Earlier"), address(window.earlier)),
+        ("later", "chevron-right", _("Later"), address(window.later)),
+        ("wider", "\N{MINUS SIGN}", _("Zoom out"), address(window.wider)),
+        ("closer", "+", _("Zoom in"), address(window.closer)),
+    ]
+
+
+async def _usage(fleet: Fleet, onlooker: str) -> list[tuple[str, float]]:
     async def made() -> list[tuple[str, float]]:
         return await _owner_names(fleet, await last_day.gpu_hours(fleet))
 
-    return await _usage_kept.get(fleet, "", made)
+    return await _usage_kept.get(fleet, onlooker, made)
 
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
     most = hours[:USERS_SHOWN]
-    return await fleet.read(lambda view: [(name_of(view, owner), spent) for owner, spent in most])
+    return await fleet.read(
+        lambda view: [(owner if owner == NOT_SHOWN else name_of(view, owner), spent) for owner, spent in most]
+    )
 
 
 ROUTES = (

@@ -113,6 +113,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     """The config could be saved."""
     wrong: list[WrongField]
     """The fields that are wrong, the first to be looked at first."""
+    odd: list[WrongField]
+    """The fields that look odd to the trainer, and keep nothing from being sent off."""
     changed: bool
     saves_as: int
     may_save: bool
@@ -226,17 +228,21 @@ def _checked(
 ) -> Checked:
     problem = problem_of(result) if isinstance(result, FleetError) else None
     findings = findings_of(options) if options else []
-    wrong = [
-        WrongField(f"settings.{finding.setting}", f"{finding.detail} {finding.next}".strip())
-        for finding in findings
-        if finding.is_error and finding.setting
-    ]
+    wrong, odd = (
+        [
+            WrongField(f"settings.{finding.setting}", f"{finding.detail} {finding.next}".strip())
+            for finding in findings
+            if finding.is_error is is_error and finding.setting
+        ]
+        for is_error in (True, False)
+    )
     if problem and problem.path:
         wrong.insert(0, WrongField(problem.path, f"{problem.detail} {problem.next}".strip()))
     return Checked(
         ok=problem is None,
         sound=bundle is not None,
         wrong=wrong,
+        odd=odd,
         changed=bundle is not None and (saved is None or bool(differences(bundle_of(saved), bundle))),
         saves_as=(saved.version if saved else 0) + 1,
         may_save=saved is None or may_change(writer_of(call), saved.owner),

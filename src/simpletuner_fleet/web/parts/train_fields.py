@@ -22,8 +22,20 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 MODEL_FAMILIES = (
-    *("flux", "sdxl", "sd3", "sd1x", "sd2x", "pixart_sigma", "sana", "auraflow", "kolors", "lumina2"),
-    *("hidream", "qwen_image", "chroma", "ltxvideo", "wan"),
+    *(
+        "flux",
+        "flux2",
+        "sdxl",
+        "sd3",
+        "sd1x",
+        "sd2x",
+        "pixart_sigma",
+        "sana",
+        "auraflow",
+        "kolors",
+        "lumina2",
+    ),
+    *("hidream", "qwen_image", "z_image", "chroma", "ltxvideo", "wan"),
 )
 STEPS = Field(keys=("max_train_steps",), label=N_("Training steps"), kind="number")
 BATCH = Field(keys=("train_batch_size",), label=N_("Batch size"), kind="number")
@@ -56,6 +68,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "simpletuner": (
         Field(keys=("model_family",), label=N_("Model family"), choices=MODEL_FAMILIES),
         Field(keys=("model_type",), label=N_("Model type"), kind="choice", choices=("lora", "full")),
+        Field(keys=("model_flavour",), label=N_("Model flavour")),
         Field(
             keys=("pretrained_model_name_or_path",),
             label=N_("Base model"),
@@ -120,6 +133,11 @@ STARTERS: dict[str, dict[str, Any]] = {
     "sdxl": _lora("sdxl", "stabilityai/stable-diffusion-xl-base-1.0", train_batch_size=4),
     "sd3": _lora("sd3", "stabilityai/stable-diffusion-3.5-medium"),
     "qwen-image": _lora("qwen_image", "Qwen/Qwen-Image"),
+    "flux2": _lora("flux2", "black-forest-labs/FLUX.2-klein-base-4B", model_flavour="klein-4b"),
+    "z-image": _lora("z_image", "TONGYI-MAI/Z-Image", model_flavour="base"),
+    "wan": _lora(
+        "wan", "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", model_flavour="t2v-480p-1.3b-2.1", resolution=480
+    ),
     "demo": {
         "trainer": "demo",
         "settings": {"max_train_steps": 2000, "checkpoint_step_interval": 500, "seed": 42},
@@ -136,6 +154,9 @@ STARTER_NAMES = {
     "sdxl": N_("a LoRA of Stable Diffusion XL with SimpleTuner"),
     "sd3": N_("a LoRA of Stable Diffusion 3.5 with SimpleTuner"),
     "qwen-image": N_("a LoRA of Qwen-Image with SimpleTuner"),
+    "flux2": N_("a LoRA of FLUX.2 klein with SimpleTuner"),
+    "z-image": N_("a LoRA of Z-Image with SimpleTuner"),
+    "wan": N_("a LoRA of Wan 2.1 (video) with SimpleTuner"),
     "demo": N_("the small demo training"),
     "command": N_("any command"),
 }

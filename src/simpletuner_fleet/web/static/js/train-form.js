@@ -1,6 +1,6 @@
 // The form over a trainer's settings. It changes only what somebody changes in it; all other keys stay as they are.
 import { isPlain, shown, typed } from "./exact.js";
-import { choicesOf, optionsOf, typeOf } from "./train-options.js";
+import { choicesOf, describe, optionsOf } from "./train-options.js";
 import { t } from "./words.js";
 
 const form = document.getElementById("form");
@@ -74,7 +74,12 @@ function row(key, value, option, changed) {
   gone.addEventListener("click", () => changed((settings) => { delete settings[key]; }));
   line.append(input, gone);
   place.append(line);
-  if (option) place.append(Object.assign(document.createElement("p"), { className: "hint", textContent: typeOf(option) }));
+  if (option) {
+    const hint = Object.assign(document.createElement("p"), { className: "hint", id: `${id}-hint` });
+    describe(hint, option);
+    input.setAttribute("aria-describedby", hint.id);
+    place.append(hint);
+  }
   return place;
 }
 
@@ -86,10 +91,13 @@ function proposals(field) {
   return list;
 }
 
-// What the trainer itself says of the fields that are always there: its own choices instead of ours.
-function useChoices(options) {
+// What the trainer itself says of the fields that are always there: its own choices instead of ours, its help and bounds.
+function useOptions(options) {
   for (const field of form.querySelectorAll("[data-keys]")) {
     const option = options(field.closest("[data-trainer]").dataset.trainer).get(field.dataset.keys.split(" ")[0]);
+    const said = option && field.closest(".field").querySelector("[data-told]");
+    if (said) describe(said, option, []);
+    if (said?.textContent) said.hidden = false;
     const choices = choicesOf(option);
     if (!choices.length) continue;
     const list = field.matches("select") ? field : field.list ?? proposals(field);
@@ -102,7 +110,7 @@ export function setUp(known, told, changed) {
   const options = optionsOf(told);
   const [said, names, values] = ["new-said", "new-key-list", "new-value-list"].map((id) => document.getElementById(id));
   let current = options("");
-  useChoices(options);
+  useOptions(options);
   form.addEventListener("input", (event) => {
     const field = event.target;
     if (field.dataset.keys) {
@@ -128,7 +136,8 @@ export function setUp(known, told, changed) {
   document.getElementById("add-setting").addEventListener("click", add);
   key.addEventListener("input", () => {
     const option = current.get(bare(key.value.trim()));
-    said.textContent = option ? typeOf(option) : "";
+    if (option) describe(said, option);
+    else said.textContent = "";
     values.replaceChildren(...choicesOf(option).map((choice) => new Option(choice, choice)));
   });
   for (const field of [key, value]) field.addEventListener("keydown", (event) => { if (event.key === "Enter") add(); });

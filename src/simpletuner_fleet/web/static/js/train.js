@@ -226,8 +226,12 @@ function mark(told) {
   for (const { path, text } of told.wrong) {
     const field = fieldOf(path);
     if (!field) continue;
-    if (field.matches("input, select, textarea")) markField(field, text);
+    if (field.matches("input, select, textarea")) markField(field, text, true);
     tabOf(field)?.classList.add("wrong");
+  }
+  for (const { path, text } of told.odd) {
+    const field = fieldOf(path);
+    if (field?.matches("input, select, textarea")) markField(field, text, false);
   }
   showSaving();
 }
@@ -243,17 +247,18 @@ function unmark() {
   for (const field of document.querySelectorAll("[data-path][aria-invalid]")) if (!broken.has(field.id)) field.removeAttribute("aria-invalid");
 }
 
-// What is wrong stands right below the field. Of two complaints about one field the first is shown.
-function markField(field, text) {
+// What is wrong or odd stands right below the field. Of two complaints about one field the first is shown.
+function markField(field, text, isWrong) {
   const id = `${field.id}-said`;
   if (byId(id)) return;
   const said = document.createElement("span");
-  Object.assign(said, { id, className: "wrong field-error", textContent: text });
+  Object.assign(said, { id, className: isWrong ? "wrong field-error" : "odd field-error", textContent: text });
   said.dataset.of = field.id;
-  field.setAttribute("aria-invalid", "true");
-  field.setAttribute("aria-describedby", [field.getAttribute("aria-describedby"), id].filter(Boolean).join(" "));
+  if (isWrong) field.setAttribute("aria-invalid", "true");
   const box = field.closest(".field");
-  (box.querySelector(".hint") ?? box).append(said);
+  const described = (field.getAttribute("aria-describedby") ?? "").split(" ").filter(Boolean);
+  field.setAttribute("aria-describedby", [...described, id].join(" "));
+  box.append(said);
 }
 
 // Goes to the first field that is wrong, wherever it is folded away.
