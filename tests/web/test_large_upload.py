@@ -76,7 +76,7 @@ async def finish(page: Page, console: Console, files: int, took: tuple[float, fl
     await page.wait_for_url(re.compile(r"/datasets/[0-9a-f]{64}$"), timeout=PATIENCE_MS)
     known = console.world.get(f"/api/data/sha256:{page.url.rpartition('/')[2]}")
     server_kb = peak_kb(console.world.orchestrator.pid)
-    stored = f"{files} files, {known['bytes'] / 1e9:.2f} GB: {took[0]:.0f} s"
+    stored = f"{files} files, {known['total_bytes'] / 1e9:.2f} GB: {took[0]:.0f} s"
     print(f"{stored}, heap {took[1] / 1e6:.0f} MB, server {server_kb / 1e3:.0f} MB")
     assert known["files"] == files
     assert took[1] < MOST_HEAP_BYTES

@@ -74,7 +74,7 @@ OTHERS = (
     Command(
         "offers",
         "nouns.machines.pools:offers",
-        "What pools' providers have now, the cheapest first",
+        "List what providers offer now, cheapest first",
         (
             argument("name", metavar="POOL", nargs="?", help="Only of this pool"),
             argument("--pool", metavar="POOL", help="Only of this pool"),

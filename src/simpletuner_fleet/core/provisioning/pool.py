@@ -19,6 +19,9 @@ POOL_LABEL = "pool"
 NAME_BEGINS = "stf"
 PROVIDER_NAMES = {"runpod": "RunPod", "vast": "Vast.ai", "slurm": "Slurm"}
 """As they write themselves; others are called by their kind."""
+PLACES = ("api", "api_url", "config", "hosts", "namespace")
+"""Settings that say where a provider's machines are; a plug-in's bear these names, too."""
+_BETWEEN_WORDS = re.compile(r"[\s,;]+")
 _UNFIT_FOR_NAMES = re.compile(r"[^a-z0-9]+")
 
 Market = Literal["on_demand", "spot", "spot_first"]
@@ -117,6 +120,34 @@ def check_pool(name: str, request: PoolRequest) -> None:
         len(text) > MAX_SETTING_CHARS for pair in request.settings.items() for text in pair
     ):
         raise Invalid("The provider's settings are too large.", path="$.settings")
+
+
+def check_same_place(before: PoolRequest, after: PoolRequest) -> None:
+    """Raises Invalid where machines that there are would not be seen any more, and so be forgotten and paid for."""
+    if before.provider != after.provider:
+        raise Invalid(
+            "A pool that has machines cannot change its provider.",
+            path="$.provider",
+            next_step="Delete it, wait until its machines are gone, and make it anew.",
+        )
+    if before.secret != after.secret:
+        raise Invalid(
+            "A pool that has machines cannot name another secret.",
+            path="$.secret",
+            next_step="Store the new key under the same name, or wait until its machines are gone.",
+        )
+    for name in PLACES:
+        old, new = (_words(request.settings.get(name, "")) for request in (before, after))
+        if not (old <= new if name == "hosts" else old == new):
+            raise Invalid(
+                f"A pool that has machines cannot change '{name}': they would not be found any more.",
+                path="$.settings",
+                next_step="Delete it, wait until its machines are gone, and make it anew.",
+            )
+
+
+def _words(text: str) -> set[str]:
+    return set(_BETWEEN_WORDS.split(text.strip()))
 
 
 def _within(value: float, least: float, most: float, field: str) -> None:

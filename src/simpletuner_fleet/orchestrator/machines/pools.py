@@ -14,7 +14,7 @@ from simpletuner_fleet.core.provisioning.machine import (
     Why,
     moved,
 )
-from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest, check_pool
+from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest, check_pool, check_same_place
 from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
@@ -34,7 +34,7 @@ async def save_pool(
     *,
     new: bool = False,
 ) -> MachinePool:
-    """Makes a pool, or changes it for the machines to come. Its provider cannot change while it has machines."""
+    """Makes a pool, or changes it for the machines to come. Where it looks for them cannot change while it has some."""
     check_pool(name, request)
 
     def step(transaction: Transaction) -> MachinePool:
@@ -49,12 +49,8 @@ async def save_pool(
             created_at=before.created_at if before else transaction.now,
             created_by=before.created_by if before else actor.id,
         )
-        if before and before.request.provider != request.provider and _has_machines(transaction.tx, name):
-            raise Invalid(
-                "A pool that has machines cannot change its provider.",
-                path="$.provider",
-                next_step="Delete it, wait until its machines are gone, and make it anew.",
-            )
+        if before and _has_machines(transaction.tx, name):
+            check_same_place(before.request, request)
         if request.secret and not stored_secrets(transaction.tx, [request.secret]):
             raise Invalid(
                 f"There is no secret '{request.secret}'.",

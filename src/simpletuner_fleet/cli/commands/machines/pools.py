@@ -65,7 +65,7 @@ POOL_SET = (
     repeated("--trainer", "NAME", "What its machines can run (default: simpletuner); may be repeated"),
     argument("--data-gb", read=values.gigabytes, metavar="GB", help="Datasets it can hold (default: 100)"),
     argument("--orchestrator-url", metavar="URL", help="Where its machines reach the server"),
-    OneOf((switch("--on", help="Bring machines"), switch("--off", help="Bring no new ones"))),
+    OneOf((switch("--on", help="Start machines"), switch("--off", help="Start no new ones"))),
 )
 POOLS = Noun(
     "pools",
@@ -74,16 +74,16 @@ POOLS = Noun(
     (
         Verb("list", "List pools with their machines and costs"),
         Verb("get", "Show one pool", (POOL,)),
-        Verb("set", "Make a pool, or change what is named", POOL_SET, run="nouns.machines.pools:set_"),
+        Verb("set", "Create a pool, or change the settings given", POOL_SET, run="nouns.machines.pools:set_"),
         Verb("check", "Try a pool's key: ask its provider for machines and offers", (POOL,)),
         Verb("delete", "Delete a pool; its machines finish their jobs and are destroyed", (POOL,)),
-        Verb("take-in-hand", "After a restore: look after machines again"),
+        Verb("take-in-hand", "After a restore: manage machines again"),
     ),
 )
 MACHINE = argument("id", metavar="MACHINE")
 MACHINES = Noun(
     "machines",
-    "Machines that pools have brought",
+    "Machines started by pools",
     "nouns.machines.pools",
     (
         Verb(
@@ -91,7 +91,7 @@ MACHINES = Noun(
             "List machines and what they cost",
             (
                 argument("--pool", metavar="POOL", help="Only of this pool"),
-                switch("--all", help="Those too that went this month"),
+                switch("--all", help="Include machines that ended this month"),
             ),
             run="nouns.machines.pools:list_machines",
         ),

@@ -244,7 +244,7 @@ def list_machines(args: argparse.Namespace) -> int:
         query = {"pool": args.pool, "gone": "true" if args.all else None}
         rows = api.items(MACHINES, "machines", query)
         if not rows and not out.for_programs:
-            out.hint(_("No machines now. A pool brings one when a job needs it."))
+            out.hint(_("No machines now. A pool starts one when a job needs it."))
         out.items("machines", rows, MACHINE_LIST)
         useless = useless_sentence(rows)
         if useless and not out.for_programs:

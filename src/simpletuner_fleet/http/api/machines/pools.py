@@ -178,7 +178,7 @@ ROUTES = [
         take_in_hand,
         CHANGE,
         answer=Done,
-        summary="After a restore: look after machines again",
+        summary="After a restore: manage machines again",
         tags=TAGS,
     ),
     Route(

@@ -18,7 +18,7 @@ from simpletuner_fleet.web.frame.page import page
 
 MARKETS = {"on_demand": N_("On demand"), "spot": N_("Spot only"), "spot_first": N_("Spot first")}
 OVER_BUDGET = {
-    "stop": N_("Save running jobs and stop them in time"),
+    "stop": N_("Checkpoint running jobs and stop them"),
     "finish": N_("Let running jobs finish"),
 }
 
