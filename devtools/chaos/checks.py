@@ -9,7 +9,7 @@ from devtools.chaos.journal import ObservedRun, overlaps, read_journal, shared_g
 from devtools.chaos.workload import RestoreWindow, SubmittedJob, Workload
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Job, JobState, Outcome
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 from simpletuner_fleet.sim.checks.checkers import (
     Problem,
@@ -154,7 +154,7 @@ def ending_problems(
         pids = {start.pid for start in run.starts} if run else set()
         if not pids & injector.killed_pids and attempt.id not in injector.killed_attempts:
             problems.append(("S9", f"{job.id}: attempt {attempt.number} failed by itself: {attempt.error}"))
-    losses = sum(attempt.outcome is Outcome.LOST for attempt in attempts)
+    losses = sum(one.outcome is Outcome.LOST and one.reason != EndReason.INTERRUPTED for one in attempts)
     if job.state is JobState.FAILED and job.reason in ("poison", "retries_exhausted"):
         if job.reason == "poison" and len(set(job.lost_workers)) < 2:
             problems.append(("S9", f"{job.id} is called poison after {job.lost_workers}"))

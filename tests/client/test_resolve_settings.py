@@ -40,6 +40,7 @@ SAMPLES: dict[Any, tuple[str, str, str]] = {
     values.mail_address: ("a@one.org", "a@two.org", "a@three.org"),
     values.networks: ("10.0.0.0/8", "10.1.0.0/16", "fd00::/8"),
     values.pairs: ("a=one", "a=two", "a=three"),
+    values.interruption_notices: ("off", "aws", "gcp"),
     values.isolation: ("user", "sandbox", "none"),
     values.job_paths: ("/one:rw", "/two", "/three:ro"),
 }

@@ -251,6 +251,7 @@ async def test_a_day_with_too_many_attempts_to_draw_says_from_when_on_they_are_d
         ended = {"job_id": "j_1", "state": ENDED, "outcome": Outcome.FAILED}
 
         def step(tx: Tx) -> None:
+            tx.add_job(job(1, state=JobState.FAILED), BUNDLE)
             for number in range(1, count + 1):
                 began, over = NOW - HOUR_S, NOW - HOUR_S + number
                 tx.add_attempt(attempt(number, **ended, accepted_at=began, ended_at=over))

@@ -147,8 +147,8 @@ async def end_undecided(fleet: Fleet, due: Sequence[Approval]) -> None:
     """Ends those of them that are undecided still: somebody may have decided since they were found."""
 
     def step(transaction: Transaction) -> None:
-        for found in due:
-            one = transaction.tx.approval(found.job_id)
+        for job_id in [approval.job_id for approval in due]:
+            one = transaction.tx.approval(job_id)
             if one is None or one.state is not ApprovalState.PENDING:
                 continue
             job = transaction.tx.job(one.job_id)

@@ -73,8 +73,9 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
         problems.append(
             ("S9", f"{job.id} was charged {job.charged} times, {job.max_retries} retries allowed")
         )
+    losses = sum(one.outcome is Outcome.LOST and one.reason != EndReason.INTERRUPTED for one in attempts)
     if job.state is not JobState.CANCELLED and (
-        job.losses != outcomes[Outcome.LOST] or job.failures != outcomes[Outcome.FAILED]
+        job.losses != losses or job.failures != outcomes[Outcome.FAILED]
     ):
         problems.append(
             (

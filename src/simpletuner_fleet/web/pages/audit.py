@@ -31,6 +31,7 @@ EVENT_GROUPS = {
     "secret": N_("Secrets"),
     "token": N_("API tokens"),
     "user": N_("Users"),
+    "scim": "SCIM",
     "role": N_("Roles"),
     "team": N_("Teams"),
     "quota": N_("Quotas"),
