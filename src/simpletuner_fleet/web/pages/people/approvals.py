@@ -1,4 +1,4 @@
-"""Approvals: what waits for one's word, with a yes, a no and a note; and what one's own jobs wait for."""
+"""Approvals: what waits for one's word, what one's own jobs wait for, and the rules that ask for it."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -6,10 +6,14 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.people.approvals import DAY_S, MAX_APPROVERS, MAX_RULE_NAME_CHARS
 from simpletuner_fleet.http.api.admin.approval_links import looked_at
 from simpletuner_fleet.http.api.admin.approvals import PERMISSION, list_rules, pending
+from simpletuner_fleet.http.api.admin.teams import known_teams
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.web.frame.page import page, spoken
+from simpletuner_fleet.web.parts.approval_rules import APPROVERS, EXPIRIES, rule_row
 
 
 class ApprovePageQuery(Struct, kw_only=True):
@@ -21,14 +25,23 @@ async def approvals(call: Call[None]) -> Reply:
     waiting = await pending(call)
     may_manage = call.principal.can(PERMISSION)
     rules = (await list_rules(call)).rules if may_manage else []
+    organisation = deps_of(call).fleet.organisation
+    currency = organisation.prices.currency
     with spoken(call):
         return page(
             call,
             "access/approvals.html",
             yours=[one for one in waiting if one.yours_to_decide],
             others=[one for one in waiting if not one.yours_to_decide],
-            rules=rules,
+            rules=[rule_row(rule, organisation.names, currency) for rule in rules],
             may_manage=may_manage,
+            teams=[team.name for team in known_teams(call)],
+            approvers={by.value: name for by, name in APPROVERS.items()},
+            expiries=EXPIRIES,
+            usual_expiry=DAY_S,
+            most_approvers=MAX_APPROVERS,
+            most_name_chars=MAX_RULE_NAME_CHARS,
+            currency=currency,
         )
 
 
