@@ -107,6 +107,7 @@ class HouseWorker:
             "persistent": True,
             "gpus": has,
             "trainers": ["command"],
+            "saves_on_request": ["command"],
             "max_jobs": max_jobs,
         }
         await self.say("register", {**body, "attempts": [], "incarnation": "i-1", "seq": self.seq})

@@ -38,6 +38,7 @@ async def _running(house: House, by: Headers, worker: HouseWorker) -> tuple[str,
     job_id = await house.submit(by, worker.name)
     offer = await worker.offer_of(job_id)
     await worker.accept(offer)
+    await worker.report(offer, "running")
     return job_id, offer
 
 

@@ -2,13 +2,21 @@
 
 import pytest
 
-from simpletuner_fleet.agent.actions import Forget, Leave, SendAccept, SendReport, StartTrainer, StopTrainer
+from simpletuner_fleet.agent.actions import (
+    AskForCheckpoint,
+    Forget,
+    Leave,
+    SendAccept,
+    SendReport,
+    StartTrainer,
+    StopTrainer,
+)
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.workers.interruption import hand_back_within
-from simpletuner_fleet.protocol.messages import JobSubmit, Orders, ReportStatus, StopAttempt
+from simpletuner_fleet.protocol.messages import CheckpointNow, JobSubmit, Orders, ReportStatus, StopAttempt
 
 
 def offer(job_id: str = "j_1", epoch: int = 1) -> JobSubmit:
@@ -386,3 +394,29 @@ def test_whatever_is_given_back_says_why_in_a_word(ending: str, reason: str) -> 
 def test_a_guardian_that_ended_a_job_at_its_limit_gives_back_what_is_to_go_on_later() -> None:
     report = final_report(None, AttemptEnding(reason=EndReason.TIME_LIMIT, exit_signal=9), "requeue")
     assert (report.status, report.reason) == (ReportStatus.RELEASED, "time_limit")
+
+
+def save(epoch: int = 1, asked_at: float = 5.0) -> CheckpointNow:
+    return CheckpointNow(job_id="j_1", epoch=epoch, asked_at=asked_at)
+
+
+def test_a_checkpoint_is_asked_for_once_however_often_the_request_is_heard() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    assert inbox.heard(Orders(save=[save()])) == [AskForCheckpoint(TURN)]
+    assert inbox.told_to_save(save()) == []
+    assert inbox.told_to_save(save(asked_at=6.0)) == [AskForCheckpoint(TURN)]
+    inbox.could_not_ask(TURN)
+    assert inbox.told_to_save(save(asked_at=6.0)) == [AskForCheckpoint(TURN)]
+
+
+def test_only_the_attempt_that_is_meant_is_asked_and_only_while_it_trains() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    inbox.accepted(TURN)
+    assert inbox.told_to_save(save()) == [], "nothing runs yet; the request comes again"
+    inbox.started(TURN)
+    assert inbox.told_to_save(save(epoch=2)) == []
+    assert inbox.told_to_save(save()) == [AskForCheckpoint(TURN)]
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
+    assert inbox.told_to_save(save(asked_at=6.0)) == []

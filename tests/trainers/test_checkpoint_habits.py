@@ -75,6 +75,7 @@ def test_a_trainer_that_knows_nothing_of_checkpoints_has_the_usual_habits(paths:
     assert habits.checkpoints(paths) == []
     assert habits.artifacts(paths) == []
     assert habits.request_checkpoint(paths) is False
+    assert not habits.saves_on_request()
 
 
 def test_any_program_is_told_where_to_go_on(paths: Paths) -> None:
@@ -90,6 +91,7 @@ def test_a_checkpoint_is_asked_for_by_a_number_that_rises(paths: Paths, trainer:
     trainers_eye = SaveRequests(launch.env[SIGNAL])
     assert not trainers_eye.take()
     for _ in range(2):
+        assert habits.saves_on_request()
         assert habits.request_checkpoint(paths)
         assert trainers_eye.take()
         assert not trainers_eye.take()

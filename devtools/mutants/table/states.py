@@ -159,4 +159,20 @@ STATES = (
         "    return NOTHING",
         FOUND,
     ),
+    Mutant(
+        "checkpoint-asked-for-ever",
+        "a worker is told to save again and again though the checkpoint is stored",
+        "core/jobs/job.py",
+        "        return saving is not None and self.live and self.checkpoint_step == saving.had_step",
+        "        return saving is not None and self.live",
+        ("tests/core/jobs/test_saving.py",),
+    ),
+    Mutant(
+        "asked-at-every-heartbeat",
+        "a trainer is asked for a checkpoint each time the request is heard",
+        "agent/inbox.py",
+        "        if holding.save_asked_at == order.asked_at:\n            return []",
+        "        if False:\n            return []",
+        ("tests/agent/test_inbox.py",),
+    ),
 )

@@ -29,6 +29,12 @@ class StopTrainer(Struct, frozen=True):
     """How long to wait for a checkpoint before; None: only as far as the grace allows."""
 
 
+class AskForCheckpoint(Struct, frozen=True):
+    """The trainer goes on training."""
+
+    turn: Turn
+
+
 class SendReport(Struct, frozen=True):
     """To be kept on disk until it is answered, if it is final."""
 
@@ -47,4 +53,4 @@ class Leave(Struct, frozen=True):
     reason: str
 
 
-Action = SendAccept | StartTrainer | StopTrainer | SendReport | Forget | Leave
+Action = SendAccept | StartTrainer | StopTrainer | AskForCheckpoint | SendReport | Forget | Leave

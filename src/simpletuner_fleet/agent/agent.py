@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.agent.actions import (
     Action,
+    AskForCheckpoint,
     Forget,
     Leave,
     SendAccept,
@@ -149,7 +150,13 @@ class Agent:
         self.connected.set()
         self.perform(
             self.inbox.heard(
-                Orders(jobs=answer.jobs, stop=answer.stop, drain=answer.drain, shutdown=answer.shutdown)
+                Orders(
+                    jobs=answer.jobs,
+                    stop=answer.stop,
+                    save=answer.save,
+                    drain=answer.drain,
+                    shutdown=answer.shutdown,
+                )
             )
         )
         self.extend_lease(sent_at)
@@ -176,7 +183,13 @@ class Agent:
         self.audit_memory.heard(answer.audit_head)
         self.perform(
             self.inbox.heard(
-                Orders(jobs=answer.jobs, stop=answer.stop, drain=answer.drain, shutdown=answer.shutdown)
+                Orders(
+                    jobs=answer.jobs,
+                    stop=answer.stop,
+                    save=answer.save,
+                    drain=answer.drain,
+                    shutdown=answer.shutdown,
+                )
             )
         )
         self.extend_lease(sent_at)
@@ -246,6 +259,8 @@ class Agent:
             case StopTrainer(turn, grace_s, why, save_s):
                 log.info("stopping job %s: %s%s", turn[0], why, ", a checkpoint first" if save_s else "")
                 self.attempts.stop(turn, grace_s, SHIM_OUTCOME[why], save_s)
+            case AskForCheckpoint(turn):
+                self._spawn(self._ask_for_checkpoint(turn))
             case SendReport(turn, report, final):
                 report.incarnation = self.incarnation
                 self._spawn(self.delivery.keep(turn, report) if final else self._tell(turn, report))
@@ -253,6 +268,12 @@ class Agent:
                 self._spawn(self.attempts.forget(turn))
             case Leave(reason):
                 self.depart(Departure(reason))
+
+    async def _ask_for_checkpoint(self, turn: Turn) -> None:
+        log.info("job %s: a checkpoint is asked for", turn[0])
+        if not await self.attempts.ask_for_checkpoint(turn):
+            log.warning("job %s: its trainer could not be asked for a checkpoint; tried again later", turn[0])
+            self.inbox.could_not_ask(turn)
 
     # What attempts do by themselves.
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.actions import (
     Action,
+    AskForCheckpoint,
     Forget,
     Leave,
     SendAccept,
@@ -25,6 +26,7 @@ from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.workers.interruption import HandBack
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
+    CheckpointNow,
     HeldAttempt,
     HeldState,
     JobSubmit,
@@ -55,6 +57,8 @@ class Holding(Struct):
     """Whether the stop under way waits for a checkpoint: only then can it be hurried."""
     step: int | None = None
     checkpoint_step: int | None = None
+    save_asked_at: float | None = None
+    """The request for a checkpoint that its trainer was told of last."""
 
 
 class Inbox:
@@ -103,6 +107,8 @@ class Inbox:
         actions: list[Action] = []
         for stop in orders.stop:
             actions += self.told_to_stop(stop)
+        for save in orders.save:
+            actions += self.told_to_save(save)
         self.draining = orders.drain
         for offer in orders.jobs:
             actions += self.offered(offer)
@@ -200,6 +206,23 @@ class Inbox:
             return self.went_stale(turn)
         why = EndReason.DRAINED if order.reason is EndReason.DRAINED else EndReason.CANCELLED
         return self._stop(turn, why, order.grace_s, order.save_s)
+
+    def told_to_save(self, order: CheckpointNow) -> list[Action]:
+        """Before its trainer runs nothing is noted: the request comes again."""
+        turn = Turn(order.job_id, order.epoch)
+        holding = self.held.get(turn)
+        if holding is None or holding.phase is not Phase.RUNNING or holding.stopping:
+            return []
+        if holding.save_asked_at == order.asked_at:
+            return []
+        holding.save_asked_at = order.asked_at
+        return [AskForCheckpoint(turn)]
+
+    def could_not_ask(self, turn: Turn) -> None:
+        """The trainer is asked anew when the request comes again."""
+        holding = self.held.get(turn)
+        if holding:
+            holding.save_asked_at = None
 
     def out_of_time(self, turn: Turn) -> list[Action]:
         """Its time limit is reached, and it is to go on later: a checkpoint first."""

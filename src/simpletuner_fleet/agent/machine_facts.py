@@ -16,6 +16,8 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     """Which start it is of those in its folder."""
     gpus: tuple[Gpu, ...]
     trainers: tuple[str, ...]
+    saves_on_request: tuple[str, ...] = ()
+    """Those of the trainers that can be asked for a checkpoint."""
     labels: dict[str, str]
     price_micros: int | None = None
     """What an hour of one of its GPUs costs, in millionths; None: it does not know."""
@@ -33,6 +35,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
             accelerator_type=gpus[0].accelerator_type if gpus else None,
             gpus=[_report(gpu) for gpu in gpus],
             trainers=list(self.trainers),
+            saves_on_request=list(self.saves_on_request),
             labels=self.labels,
             version=self.version,
             home=self.home,

@@ -259,6 +259,13 @@ class WrongJobState(Conflict):
     code = "wrong_job_state"
 
 
+class CannotSaveNow(Conflict):
+    """This job's trainer cannot be asked for a checkpoint."""
+
+    code = "cannot_save_now"
+    next_step = "Wait for the next checkpoint that its config asks for."
+
+
 class StaleAttempt(Conflict):
     """This attempt is no longer the job's current one: stop its trainer."""
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.configs.datasets import PREFIX
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
-from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Saving
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerType
@@ -17,7 +17,7 @@ from simpletuner_fleet.engine.stored_secrets import secret_value
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Ids, Vault, View
 from simpletuner_fleet.protocol.data import DatasetOrder
-from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
+from simpletuner_fleet.protocol.messages import CheckpointNow, JobSubmit, Orders, StopAttempt
 from simpletuner_fleet.protocol.uploads import Resume
 
 
@@ -33,6 +33,7 @@ def orders_for(
     """`live` are the worker's attempts that have not ended."""
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
+    save: list[CheckpointNow] = []
     for attempt in live:
         job = view.job(attempt.job_id)
         if job is None:
@@ -41,10 +42,13 @@ def orders_for(
             stop.append(stop_order(attempt, policy))
         elif attempt.state is AttemptState.OFFERED:
             jobs.append(addressed(_offer(view, worker, job, attempt, ids, vault, policy), base_url))
+        elif attempt.saving is not None and attempt.waits_for_checkpoint:
+            save.append(_save_order(attempt, attempt.saving))
     draining = worker.admin is AdminState.DRAINING
     return Orders(
         jobs=jobs,
         stop=stop,
+        save=save,
         drain=draining,
         shutdown=draining and not live and worker.worker_type is WorkerType.EPHEMERAL,
     )
@@ -80,6 +84,12 @@ def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
         reason=stopping.reason if stopping else EndReason.CANCELLED,
         grace_s=stopping.grace_s if stopping else policy.cancel_grace_s,
         save_s=stopping.save_s if stopping else None,
+    )
+
+
+def _save_order(attempt: Attempt, saving: Saving) -> CheckpointNow:
+    return CheckpointNow(
+        job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number, asked_at=saving.asked_at
     )
 
 

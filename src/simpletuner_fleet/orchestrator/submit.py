@@ -12,7 +12,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle, check_references
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
 from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.jobs import going_on, lifecycle, stopping
+from simpletuner_fleet.core.jobs import going_on, lifecycle, saving, stopping
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
 from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Stopping, Target
 from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
@@ -103,6 +103,23 @@ async def cancel(
     return await fleet.act(
         lambda transaction: cancel_in(transaction, job_id, actor, checkpoint_first, grace_s)
     )
+
+
+async def checkpoint_now(fleet: Fleet, job_id: str, actor: Actor) -> Job:
+    """Asks a running job's trainer for a checkpoint; it trains on."""
+
+    def step(transaction: Transaction) -> Job:
+        job = transaction.job(job_id)
+        attempt = transaction.current_attempt(job)
+        worker = transaction.tx.worker(attempt.worker_id) if attempt else None
+        decision = saving.checkpoint_now(job, attempt, worker, actor=actor, now=transaction.now)
+        transaction.apply(decision)
+        if decision.attempt:
+            transaction.wake(decision.attempt.worker_id)
+            transaction.publish_job(job)
+        return job
+
+    return await fleet.act(step)
 
 
 async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Actor) -> Job:

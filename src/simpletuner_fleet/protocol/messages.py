@@ -116,6 +116,8 @@ class Register(Struct, kw_only=True):
     accelerator_type: FreeText | None = None
     gpus: list[GpuReport] | None = None
     trainers: list[Name] | None = None
+    saves_on_request: list[Name] | None = None
+    """Those of its trainers that save a checkpoint when asked and train on; None: this agent does not know how to ask."""
     labels: dict[FreeText, FreeText] = {}
     version: FreeText = ""
     max_jobs: Whole = 1
@@ -199,11 +201,26 @@ class StopAttempt(Struct, kw_only=True, frozen=True):
     """First a new checkpoint, waited for so long; None: only as far as the grace allows."""
 
 
+class CheckpointNow(Struct, kw_only=True):
+    """Ask this very attempt's trainer for a checkpoint; it trains on.
+
+    It is said again until a newer checkpoint is stored. One with the same `asked_at` is the same request: the trainer is
+    asked once.
+    """
+
+    type: Literal["checkpoint_now"] = "checkpoint_now"
+    job_id: str
+    epoch: int
+    attempt: int | None = None
+    asked_at: float
+
+
 class Orders(Struct, kw_only=True):
     """What a worker should be doing. The stream, the register and the heartbeat answers all carry it."""
 
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
+    save: list[CheckpointNow] = []
     drain: bool = False
     shutdown: bool = False
 
@@ -218,6 +235,7 @@ class Registered(Struct, kw_only=True):
     ping_interval_s: float = 15.0
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
+    save: list[CheckpointNow] = []
     keep: list[HeldAttempt] = []
     """Attempts the worker named that are still its own."""
     drain: bool = False
@@ -278,6 +296,7 @@ class HeartbeatAnswer(Struct, kw_only=True):
     status: str
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
+    save: list[CheckpointNow] = []
     drain: bool = False
     shutdown: bool = False
     audit_head: AuditHead | None = None
@@ -390,4 +409,4 @@ class TokenRotated(Struct, kw_only=True):
     type: Literal["token_rotated"] = "token_rotated"
 
 
-StreamMessage = JobSubmit | JobCancel | Drain | Shutdown | TokenRotated | Ping
+StreamMessage = JobSubmit | JobCancel | CheckpointNow | Drain | Shutdown | TokenRotated | Ping

@@ -102,6 +102,10 @@ class CheckpointHabits:
         """The files that single ranks print to, where there are any yet. Rank 0 is heard in the main output."""
         return rank_logs_beneath(paths.rank_log_dir)
 
+    def saves_on_request(self) -> bool:
+        """Whether a running training can be asked for a checkpoint. May take seconds: call it in a thread."""
+        return type(self).request_checkpoint is not CheckpointHabits.request_checkpoint
+
     def request_checkpoint(self, paths: Paths) -> bool:
         """Asks the running trainer for a checkpoint now; False where it cannot be asked."""
         return False

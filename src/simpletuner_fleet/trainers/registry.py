@@ -85,6 +85,10 @@ class Registry:
         """The names of those that can run here. May take seconds: call it in a thread."""
         return sorted(name for name, trainer in self._trainers.items() if trainer.available())
 
+    def that_save_on_request(self, names: Iterable[str]) -> list[str]:
+        """Those of them that can be asked for a checkpoint. May take seconds: call it in a thread."""
+        return [name for name in names if self.habits(name).saves_on_request()]
+
 
 def plug_ins(entry_points: Iterable[EntryPoint], surroundings: Surroundings) -> list[Trainer]:
     trainers: list[Trainer] = []

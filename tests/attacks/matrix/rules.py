@@ -130,7 +130,11 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/approvals/rules",
         "DELETE /api/approvals/rules/{rule}",
     ),
-    "jobs.cancel": ("POST /api/jobs/{id}/cancel", "POST /api/matching/cancel"),
+    "jobs.cancel": (
+        "POST /api/jobs/{id}/cancel",
+        "POST /api/jobs/{id}/checkpoint",
+        "POST /api/matching/cancel",
+    ),
     "jobs.edit": (
         "POST /api/jobs/{id}/tags",
         "PUT /api/jobs/{id}/note",
@@ -306,6 +310,7 @@ NEVER_MADE = Rule((404, 404, 404, 404, 404, 404, 404, 404))
 ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404))
 UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409))
 OWN_UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409), own_only=True)
+OWN_WHILE_IT_TRAINS = Rule((409, 409, 409, 200, 409, 409, 409, 409), own_only=True)
 OWN_ALWAYS = Rule((200, 200, 200, 200, 200, 200, 200, 200), own_only=True)
 OWN_UNTIL_APPROVED = Rule((200, 200, 409, 409, 409, 409, 409, 409), own_only=True, as_approved=True)
 OWN_ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404), own_only=True)
@@ -340,6 +345,7 @@ RULES: dict[str, Rule] = {
     "GET /api/queue/position/{id}": ALWAYS,
     "POST /api/jobs/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/queue/{id}/cancel": OWN_UNTIL_THE_END,
+    "POST /api/jobs/{id}/checkpoint": OWN_WHILE_IT_TRAINS,
     "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
     "POST /api/jobs/{id}/tags": OWN_ALWAYS,
     "PUT /api/jobs/{id}/note": OWN_ALWAYS,

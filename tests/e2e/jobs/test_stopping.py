@@ -58,6 +58,26 @@ def test_a_cancelled_job_saves_a_checkpoint_first_when_asked_to(world: World) ->
     assert max(stored) == job["checkpoint_step"]
 
 
+def test_a_job_that_is_asked_for_a_checkpoint_stores_it_and_trains_on_to_the_end(world: World) -> None:
+    worker = world.start_worker("steady")
+    job_id = world.submit(demo(checkpointing_steps=0, max_train_steps=300, demo_step_delay_s=0.05))
+    trains(world, job_id)
+    result = world.cli("jobs", "checkpoint", job_id)
+    assert result.returncode == 0, result.stderr
+    assert "is asked for a checkpoint and trains on" in result.stdout + result.stderr
+    step = stored_step(world, job_id, 30)
+    assert world.job(job_id)["checkpoint_requested_at"] is None
+    world.becomes(job_id, "completed", LONG)
+    (attempt,) = world.attempts(job_id)
+    assert (attempt["outcome"], attempt["stopping"]) == ("completed", None)
+    assert steps_of(worker, attempt) == list(range(1, 301))
+    assert 30 < step < 300
+    assert world.events(job_id).count("job.checkpoint_requested") == 1
+    late = world.cli("jobs", "checkpoint", job_id)
+    assert late.returncode != 0
+    assert "only a running one can be asked" in late.stdout + late.stderr
+
+
 def manifests(world: World, job_id: str) -> list[Json]:
     return list(world.get(f"/api/jobs/{job_id}/artifacts")["manifests"])
 

@@ -98,6 +98,7 @@ def paths(tmp_path: Path) -> Paths:
 def test_an_old_release_is_not_asked_for_a_checkpoint_it_cannot_make(tmp_path: Path, paths: Paths) -> None:
     old = release(tmp_path, "3.1.6")
     assert old.request_checkpoint(paths) is False
+    assert not old.saves_on_request()
     assert not (paths.attempt_dir / "signals.json").exists()
     saved(paths.output_dir, 5, at=0.0)
     assert [one.step for one in old.checkpoints(paths)] == [5]
@@ -106,6 +107,7 @@ def test_an_old_release_is_not_asked_for_a_checkpoint_it_cannot_make(tmp_path: P
 def test_a_new_release_marks_its_checkpoints_and_only_the_mark_counts(tmp_path: Path, paths: Paths) -> None:
     new = release(tmp_path, "4.10.1")
     assert new.request_checkpoint(paths) is True
+    assert new.saves_on_request()
     made = saved(paths.output_dir, 5, at=0.0)
     assert new.checkpoints(paths) == []
     assert not new.has_unfinished(paths)

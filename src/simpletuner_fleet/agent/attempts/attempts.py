@@ -191,6 +191,14 @@ class Attempts:
             log.exception("job %s: a checkpoint could not be asked for", turn[0])
         running.stop(max(0.0, min(grace_s, stop_by_s - (clock() - began))), outcome=outcome)
 
+    async def ask_for_checkpoint(self, turn: Turn) -> bool:
+        """Returns whether its trainer was asked; it trains on, and what it saves is stored as every checkpoint is."""
+        try:
+            return await self.senders.uploads.ask_for_checkpoint(turn)
+        except Exception:  # anybody's plug-in
+            log.exception("job %s: a checkpoint could not be asked for", turn[0])
+            return False
+
     def is_out_of_time(self, turn: Turn) -> bool:
         return turn in self._running and self._running[turn].out_of_time
 

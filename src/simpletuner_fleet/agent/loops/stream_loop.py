@@ -13,7 +13,14 @@ from simpletuner_fleet.agent.wire.errors import UNREADABLE, Refused, TokenReject
 from simpletuner_fleet.client.troubles import format_trouble, of_connection_error
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.core.jobs.job import EndReason
-from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
+from simpletuner_fleet.protocol.messages import (
+    CheckpointNow,
+    Drain,
+    JobCancel,
+    JobSubmit,
+    Shutdown,
+    StopAttempt,
+)
 from simpletuner_fleet.protocol.sse import ServerEvent
 
 log = logging.getLogger(__name__)
@@ -76,6 +83,8 @@ def hear(agent: Agent, event: ServerEvent) -> None:
             case "job_cancel":
                 order = msgspec.json.decode(event.data, type=JobCancel)
                 agent.perform(inbox.told_to_stop(stop_of(order)))
+            case "checkpoint_now":
+                agent.perform(inbox.told_to_save(msgspec.json.decode(event.data, type=CheckpointNow)))
             case "drain":
                 note = msgspec.json.decode(event.data, type=Drain).note
                 log.info(

@@ -82,6 +82,13 @@ class Uploads(SendersByAttempt[Uploader]):
         self._elsewhere.discard(turn)
         super().forget(turn)
 
+    async def ask_for_checkpoint(self, turn: Turn) -> bool:
+        """Returns whether its trainer was asked; waits for nothing."""
+        uploader = self.get(turn)
+        return uploader is not None and await asyncio.to_thread(
+            uploader.habits.request_checkpoint, uploader.paths
+        )
+
     async def checkpoint_now(self, turn: Turn, ending: Awaitable[HasEndReason]) -> None:
         """Asks its trainer; returns when there is a new checkpoint, or none can be expected."""
         ended = asyncio.ensure_future(ending)

@@ -189,6 +189,23 @@ def _cancel_body(args: argparse.Namespace) -> dict[str, Any] | None:
     return {key: value for key, value in body.items() if value is not None} or None
 
 
+def checkpoint(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id_for_call(api, args)
+        job = api.post(f"/api/jobs/{segment(job_id)}/checkpoint")
+        out.say(
+            _(
+                "%(job_id)s is asked for a checkpoint and trains on. To see it once it is stored:  simpletuner jobs "
+                "artifacts %(job_id)s",
+                job_id=job_id,
+            )
+        )
+        if isinstance(job, dict) and out.for_programs:
+            out.item(job, job_text.DETAIL)
+    return ExitCode.OK
+
+
 def retry(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:

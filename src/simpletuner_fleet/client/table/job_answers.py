@@ -98,6 +98,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     resumed_from_step: int | None = None
     stopping: StoppingView | None = None
     """Its trainer was asked to stop, and may still run."""
+    checkpoint_requested_at: str | None = None
+    """Since when a checkpoint is asked for; null where none is, and once one newer than that is stored."""
     failure: FailureView | None = None
     queue_position: int | None = None
     explain: WaitingReason | None = None

@@ -308,6 +308,14 @@ class Stopping(Struct, frozen=True, kw_only=True):
     """The newest step that was safe when it was asked."""
 
 
+class Saving(Struct, frozen=True, kw_only=True):
+    """The wish for a checkpoint of a training that goes on. It is fulfilled once a newer one is stored."""
+
+    asked_at: float
+    had_step: int | None = None
+    """The newest step that was safe when it was asked."""
+
+
 _RUNNING, _CANCELLING = JobState.RUNNING, JobState.CANCELLING
 _PENDING, _ENDED = Results.PENDING, AttemptState.ENDED
 """Compared at every change of a row. Python 3.11 takes longer to find a member in its enum than to compare it."""
@@ -354,6 +362,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     failure_class: str | None = None
     failure_evidence: str | None = None
     stopping: Stopping | None = None
+    saving: Saving | None = None
+    """The last wish for a checkpoint, fulfilled or not."""
     reason: str | None = None
     """An EndReason, or empty where the outcome says it all."""
     resume_below: int | None = None
@@ -368,6 +378,12 @@ class Attempt(Struct, frozen=True, kw_only=True):
         """Tells whether it left a newer checkpoint than the one it began with."""
         began = -1 if self.resumed_from_step is None else self.resumed_from_step
         return self.checkpoint_step is not None and self.checkpoint_step > began
+
+    @property
+    def waits_for_checkpoint(self) -> bool:
+        """Tells whether it was asked for a checkpoint, and none newer is stored yet."""
+        saving = self.saving
+        return saving is not None and self.live and self.checkpoint_step == saving.had_step
 
     @property
     def live(self) -> bool:

@@ -1,4 +1,4 @@
-"""How far a trainer is that was asked to stop."""
+"""How far a trainer is that was asked to stop, or to save."""
 
 from msgspec import Struct
 
@@ -35,3 +35,9 @@ def _doing_now(stopping: Stopping, stored: int | None) -> str:
     if stored is not None and stored != stopping.had_step:
         return f"the checkpoint of step {stored:,} is stored, stopping the trainer"
     return "saving a checkpoint first"
+
+
+def checkpoint_requested_at(attempt: Attempt | None) -> str | None:
+    """It is None once a newer checkpoint is stored, and once the attempt has ended."""
+    saving = attempt.saving if attempt and attempt.waits_for_checkpoint else None
+    return rfc3339(saving.asked_at) if saving else None

@@ -165,6 +165,7 @@ def _heartbeat(
         status=worker.status(bool(live)),
         jobs=orders.jobs,
         stop=[*orders.stop, *stale],
+        save=orders.save,
         drain=orders.drain,
         shutdown=orders.shutdown,
         heartbeat_interval_s=transaction.policy.heartbeat_interval_s,

@@ -34,6 +34,7 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         reported_labels=_reported_labels(message, gpus),
         gpus=gpus,
         trainers=trainers,
+        saves_on_request=_saves_on_request(message, trainers),
         max_jobs=1 if message.legacy else message.max_jobs,
         legacy=message.legacy,
         reported_price_micros=_reported_price(message),
@@ -41,6 +42,14 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         tls=message.tls if message.tls in TLS_KINDS else "",
         **held_data(message.data),
     )
+
+
+def _saves_on_request(message: Register, trainers: tuple[str, ...]) -> tuple[str, ...] | None:
+    """What it has not got cannot be asked."""
+    if message.saves_on_request is None:
+        return None
+    named = set(message.saves_on_request)
+    return tuple(trainer for trainer in trainers if trainer in named)
 
 
 def _reported_price(message: Register) -> int | None:

@@ -232,6 +232,7 @@ def _answer(
         ping_interval_s=transaction.policy.ping_interval_s,
         jobs=given.jobs,
         stop=[*given.stop, *visit.stop],
+        save=given.save,
         keep=kept,
         drain=given.drain,
         shutdown=given.shutdown,

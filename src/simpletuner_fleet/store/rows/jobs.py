@@ -18,6 +18,7 @@ from simpletuner_fleet.core.jobs.job import (
     Outcome,
     Requirements,
     Results,
+    Saving,
     Stopping,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, read_progress
@@ -94,6 +95,7 @@ ATTEMPTS = RowCodec(
         "gpu_indices": json_codec(tuple[int, ...]),
         "outcome": optional_enum(Outcome),
         "stopping": optional(json_codec(Stopping)),
+        "saving": optional(json_codec(Saving)),
     },
     FIXED_IN_ATTEMPTS,
     OFTEN_IN_ATTEMPTS,

@@ -36,6 +36,7 @@ WORKERS = RowCodec(
         "reported_labels": _labels,
         "gpus": _gpus,
         "trainers": Codec(lambda names: json_list(tuple(map(storable, names))), strings),
+        "saves_on_request": optional(Codec(lambda names: json_list(tuple(map(storable, names))), strings)),
         "legacy": TRUTH,
         "local": TRUTH,
         "spot": TRUTH,

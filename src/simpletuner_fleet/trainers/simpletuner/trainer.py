@@ -116,6 +116,9 @@ class SimpleTunerTrainer(CheckpointHabits):
     def cache_key(self, order: JobSubmit) -> str | None:
         return cache_key(order)
 
+    def saves_on_request(self) -> bool:
+        return self.release().signal_file
+
     def request_checkpoint(self, paths: Paths) -> bool:
         """An older release would never answer: nobody is to wait for it."""
         return self.release().signal_file and ask_by_signal_file(signal_file(paths))

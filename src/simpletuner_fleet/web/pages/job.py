@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.jobs.failure import advice_for
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements
+from simpletuner_fleet.core.jobs.saving import refusal_of
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.engine.owners import name_of
@@ -180,8 +181,8 @@ async def events(call: Call[None]) -> Reply:
 async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) -> Reply:
     fleet, job_id = deps_of(call).fleet, call.path["id"]
     info = await read_models.one_job(fleet, job_id)
-    owner, saved_by = await fleet.read(
-        lambda view: (name_of(view, info.job.owner), _saved_by(view, info.job))
+    owner, saved_by, can_save = await fleet.read(
+        lambda view: (name_of(view, info.job.owner), _saved_by(view, info.job), _can_save(view, info))
     )
     steers, own = may_steer(call, info.job, even_own=True), may_steer(call, info.job)
     with spoken(call):
@@ -205,6 +206,7 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             risk=risk_text(row.steps),
             priorities=PRIORITY_NAMES,
             may_cancel=own and call.principal.can("jobs.cancel") and not info.job.terminal,
+            may_save=own and call.principal.can("jobs.cancel") and can_save,
             may_retry=own and call.principal.can("jobs.retry") and info.job.terminal,
             go_on_step=info.checkpoint_step
             if info.job.state in (JobState.FAILED, JobState.CANCELLED)
@@ -235,6 +237,12 @@ def _saved_by(view: View, job: Job) -> str:
     """Returns who saved the version of the config that the job runs; empty where it came with the request."""
     saved = view.config(job.config_name, job.config_version) if job.config_version else None
     return name_of(view, saved.created_by) if saved else ""
+
+
+def _can_save(view: View, info: SeenJob) -> bool:
+    """Whether its trainer can be asked for a checkpoint."""
+    worker = view.worker(info.attempt.worker_id) if info.attempt else None
+    return info.attempt is not None and worker is not None and not refusal_of(info.job, info.attempt, worker)
 
 
 def _bundle(view: View, job_id: str) -> Bundle:

@@ -9,7 +9,15 @@ from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.jobs.finding import JobSearch, JobSort, SearchWord, read_order
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.http.api.deps import deps_of
-from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, listed, submitter
+from simpletuner_fleet.http.api.jobs.queue import (
+    CancelBody,
+    PageSize,
+    cancel,
+    checkpoint_now,
+    current,
+    listed,
+    submitter,
+)
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import (
@@ -139,6 +147,15 @@ ROUTES = [
         WholeJobView,
         "Cancel a job, on request with a checkpoint saved first",
         body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/jobs/{id}/checkpoint",
+        checkpoint_now,
+        "jobs.cancel",
+        answer=WholeJobView,
+        summary="Ask a running job for a checkpoint; it trains on",
         tags=TAGS,
     ),
     Route(

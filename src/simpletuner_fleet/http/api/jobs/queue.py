@@ -153,6 +153,12 @@ async def cancel(call: Call[CancelBody | None]) -> WholeJobView:
     return await current(call)
 
 
+async def checkpoint_now(call: Call[None]) -> WholeJobView:
+    await refuse_job_of_another(call)
+    await submit.checkpoint_now(deps_of(call).fleet, call.path["id"], call.actor)
+    return await current(call)
+
+
 async def set_priority(call: Call[PriorityBody]) -> WholeJobView:
     await refuse_job_of_another(call, even_own=True)
     await submit.set_priority(deps_of(call).fleet, call.path["id"], call.body.priority, call.actor)

@@ -19,6 +19,7 @@ from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.orchestrator.workers import attendance
 from simpletuner_fleet.protocol import sse
 from simpletuner_fleet.protocol.messages import (
+    CheckpointNow,
     Drain,
     JobCancel,
     JobSubmit,
@@ -59,6 +60,7 @@ class OrderFeed:
         "_legacy",
         "_listener",
         "_offers",
+        "_saves_sent",
         "_shutdown_sent",
         "_stops_sent",
         "_timer",
@@ -77,6 +79,8 @@ class OrderFeed:
         self._cancels: dict[Turn, float] = {}
         self._stops_sent: dict[Turn, StopAttempt] = {}
         """A stop that is hurried is another one, and sent at once."""
+        self._saves_sent: dict[Turn, float] = {}
+        """Each wish for a checkpoint is sent once by each connection; heartbeats say it again."""
         self._drain_sent = self._shutdown_sent = False
         self.events = EventStream(
             on_close=self._closed,
@@ -144,6 +148,7 @@ class OrderFeed:
                 self._cancels.pop(Turn(stop.job_id, stop.epoch), None)
             if _due(self._cancels, Turn(stop.job_id, stop.epoch), now, CANCEL_AGAIN_S):
                 self._push(_cancel(stop))
+        self._send_saves(orders.save)
         _forget(self._offers, orders.jobs)
         _forget(self._cancels, orders.stop)
         _forget(self._stops_sent, orders.stop)
@@ -157,6 +162,13 @@ class OrderFeed:
         waits += [at + CANCEL_AGAIN_S for at in self._cancels.values()]
         if waits:
             self._check_in(max(0.0, min(waits) - now))
+
+    def _send_saves(self, saves: list[CheckpointNow]) -> None:
+        for save in saves:
+            if self._saves_sent.get(Turn(save.job_id, save.epoch)) != save.asked_at:
+                self._saves_sent[Turn(save.job_id, save.epoch)] = save.asked_at
+                self._push(save)
+        _forget(self._saves_sent, saves)
 
     def _push(self, message: StreamMessage) -> None:
         self.events.push(self._encoded(message))
@@ -224,7 +236,7 @@ def _due(sent: dict[Turn, float], turn: Turn, now: float, again_s: float) -> boo
     return True
 
 
-def _forget(sent: dict[Turn, Any], orders: list[JobSubmit] | list[StopAttempt]) -> None:
+def _forget(sent: dict[Turn, Any], orders: list[JobSubmit] | list[StopAttempt] | list[CheckpointNow]) -> None:
     live_turns = {(one.job_id, one.epoch) for one in orders}
     for turn in [turn for turn in sent if turn not in live_turns]:
         del sent[turn]
@@ -269,7 +281,7 @@ ROUTES = [
         stream,
         WORKER,
         query=StreamQuery,
-        summary="Server-Sent Events: job_submit, job_cancel, drain, shutdown, token_rotated, ping",
+        summary="Server-Sent Events: job_submit, job_cancel, checkpoint_now, drain, shutdown, token_rotated, ping",
         tags=("workers",),
         stream=True,
     )
