@@ -53,7 +53,8 @@ function typed(field) {
   if (text === "" && field.dataset.empty === "null") return null;
   if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" || type === "words" ? [] : type === "pairs" || type === "pair-lines" ? {} : undefined;
   if (type === "amount" || (type === "ceiling" && field.form.elements.kind.value.startsWith("money"))) return millionths(text);
-  if (type === "int" || type === "ceiling" || type === "float") return Number(text);
+  // What is no number goes as it is: the server says so at the field. NaN would be sent as nothing at all.
+  if (type === "int" || type === "ceiling" || type === "float") return Number.isNaN(Number(text)) ? text : Number(text);
   if (type === "bool") return text === "true";
   if (type === "json") return JSON.parse(text);
   if (type === "words") return text.split(/[\s,]+/).filter(Boolean);
