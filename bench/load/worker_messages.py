@@ -74,6 +74,7 @@ def registration(account: WorkerAccount, seq: int, tls: str) -> bytes:
         accelerator_type="cuda",
         gpus=[gpu],
         trainers=["command", "demo"],
+        saves_on_request=["demo"],
         labels={
             "hostname": account.name,
             "os": "linux",

@@ -8,6 +8,7 @@ from simpletuner_fleet.protocol import messages
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,
+    CheckpointNow,
     Drain,
     Goodbye,
     Heartbeat,
@@ -41,6 +42,7 @@ EXAMPLES: dict[type, StreamMessage] = {
     Drain: Drain(),
     Shutdown: Shutdown(),
     TokenRotated: TokenRotated(),
+    CheckpointNow: CheckpointNow(job_id="j_1", epoch=4, attempt=1, asked_at=1.5),
     Ping: Ping(),
 }
 
@@ -58,9 +60,9 @@ def test_the_name_of_an_event_is_the_type_in_its_json(message: StreamMessage) ->
     assert msgspec.json.decode(event.data, type=type(message)) == message
 
 
-def test_the_stream_speaks_of_six_things() -> None:
+def test_the_stream_speaks_of_seven_things() -> None:
     assert {message.type for message in EXAMPLES.values()} == {
-        *("job_submit", "job_cancel", "drain", "shutdown", "token_rotated", "ping"),
+        *("job_submit", "job_cancel", "drain", "shutdown", "token_rotated", "checkpoint_now", "ping"),
     }
 
 
