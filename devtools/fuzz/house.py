@@ -143,6 +143,8 @@ class HouseWorker:
         query = f"epoch={offer['epoch']}&offset=0&size={len(data)}"
         headers = {**self.headers, "content-type": "application/octet-stream"}
         answer = await self.house.ask("PUT", f"/api/workers/{base}/objects/{sha256}?{query}", data, headers)
+        if answer.status == 413:  # somebody has set a quota to next to nothing
+            raise Refused(f"{base}: {answer}")
         assert answer.status == 200, answer
         file = {"path": "model.safetensors", "size": len(data), "sha256": sha256}
         manifest = {"kind": "artifact", "name": "output", "step": None, "files": [file]}
