@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.edge.exchange import Exchange
 from simpletuner_fleet.http.edge.streams import EventStream
+from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.orchestrator.people import api_tokens
 from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
 from simpletuner_fleet.orchestrator.workers import attendance
@@ -113,6 +115,7 @@ class RunningServer:
             blobs=self.blobs,
             credentials=remembered_credentials(self.fleet, hub),
             passwords=Passwords(Cost(memory_kib=64)),
+            provisioner=Provisioner(self.fleet, Path("nowhere"), {}, {}),
         )
         self.edge: Edge = build_api(self.deps, EdgeSettings(limits=NO_LIMITS))
 
