@@ -17,7 +17,7 @@ from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credentials import remembered_credentials
 from simpletuner_fleet.http.access.limits import Rate, RateLimits

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks, Runtime
 from simpletuner_fleet.store import MemoryStore

@@ -14,7 +14,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, WorkerType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.queries import finding, last_day, overview

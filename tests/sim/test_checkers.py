@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.audit import AuditEntry, Witness
 from simpletuner_fleet.core.jobs.job import AttemptState, JobState, Outcome
 from simpletuner_fleet.core.workers.worker import AdminState, Connection
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.sim.checks.checkers import (
     attempt_problems,
     audit_problems,

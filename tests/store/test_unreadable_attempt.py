@@ -1,7 +1,7 @@
 """An attempt whose row cannot be read may still run: its GPUs are given to nobody."""
 
 from simpletuner_fleet.core.jobs.job import JobState
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.store.rows.live_rows import LiveRows
 from tests.core.builders import a_worker, an_attempt, holding
 

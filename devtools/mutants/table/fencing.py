@@ -96,10 +96,10 @@ FENCING = (
     Mutant(
         "anybody-vouches",
         "a worker keeps another worker's job alive by naming it in its heartbeat",
-        "engine/presence.py",
+        "engine/memory/presence.py",
         "        if self._holders.get(turn) != worker_id:",
         "        if turn not in self._holders:",
-        ("tests/engine/test_presence.py",),
+        ("tests/engine/memory/test_presence.py",),
     ),
     Mutant(
         "accept-after-withdrawal",

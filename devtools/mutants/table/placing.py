@@ -72,7 +72,7 @@ PLACING = (
     Mutant(
         "index-not-reloaded",
         "after a failed transaction the index keeps what was never stored",
-        "engine/index.py",
+        "engine/memory/index.py",
         "    def rows_reset(self) -> None:\n        self.roster = Roster()\n",
         "    def rows_reset(self) -> None:\n",
         SIM,

@@ -114,7 +114,7 @@ STATES = (
     Mutant(
         "no-grace-after-restart",
         "a restart puts every deadline into the past",
-        "engine/presence.py",
+        "engine/memory/presence.py",
         "            self._heard.setdefault(worker_id, self.listening_now)",
         "            self._heard.setdefault(worker_id, self.listening_now - self._policy.heartbeat_timeout_s)",
         DEFENDED,
@@ -122,7 +122,7 @@ STATES = (
     Mutant(
         "nobody-expected-after-restart",
         "jobs of workers that never return after a restart run for ever",
-        "engine/presence.py",
+        "engine/memory/presence.py",
         "            self._confirmed.setdefault(turn, self.listening_now)\n",
         "",
         DEFENDED,

@@ -14,12 +14,12 @@ from simpletuner_fleet.core.people.revocations import Revocation
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
-from simpletuner_fleet.engine.gpu_history import GpuHistory
-from simpletuner_fleet.engine.index import FleetIndex
-from simpletuner_fleet.engine.organisation import NOBODY_ORGANISED, read_organisation
-from simpletuner_fleet.engine.presence import Presence
+from simpletuner_fleet.engine.memory.gpu_history import GpuHistory
+from simpletuner_fleet.engine.memory.index import FleetIndex
+from simpletuner_fleet.engine.memory.organisation import NOBODY_ORGANISED, read_organisation
+from simpletuner_fleet.engine.memory.presence import Presence
+from simpletuner_fleet.engine.memory.standing import UNKNOWN_STANDING, FleetStanding
 from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
-from simpletuner_fleet.engine.standing import UNKNOWN_STANDING, FleetStanding
 from simpletuner_fleet.engine.transaction import Effects, Transaction
 from simpletuner_fleet.ports import Clock, Ids, SignedHeads, Store, Streams, Tx, Vault, View
 from simpletuner_fleet.protocol.messages import AuditHead

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.workers.heartbeat import HeartbeatFacts
 from simpletuner_fleet.core.workers.worker import Worker
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.protocol.messages import HeartbeatAnswer
 

@@ -18,8 +18,8 @@ from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, no
 from simpletuner_fleet.core.placement.roster import waits
 from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
-from simpletuner_fleet.engine.index import FleetIndex
-from simpletuner_fleet.engine.organisation import Organisation
+from simpletuner_fleet.engine.memory.index import FleetIndex
+from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.ports import Ids, Tx, Vault
 from simpletuner_fleet.protocol.messages import JobSubmit
 

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_see
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import refuse_others
+from simpletuner_fleet.engine.memory.owners import refuse_others
 from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import ConfigVersion, View

@@ -10,8 +10,8 @@ from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.organisation import read_organisation
-from simpletuner_fleet.engine.owners import refuse_others
+from simpletuner_fleet.engine.memory.organisation import read_organisation
+from simpletuner_fleet.engine.memory.owners import refuse_others
 from simpletuner_fleet.engine.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View

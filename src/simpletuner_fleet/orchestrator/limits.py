@@ -6,7 +6,7 @@ from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import LIMITS_SETTING, read_limits
+from simpletuner_fleet.engine.memory.index import LIMITS_SETTING, read_limits
 from simpletuner_fleet.engine.transaction import Transaction
 
 

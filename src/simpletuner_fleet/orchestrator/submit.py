@@ -38,7 +38,7 @@ from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import holds_now, name_of
+from simpletuner_fleet.engine.memory.owners import holds_now, name_of
 from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction

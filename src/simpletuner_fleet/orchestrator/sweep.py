@@ -15,7 +15,7 @@ from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.start_trouble import tried_again
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.gpu_history import KEPT_S
+from simpletuner_fleet.engine.memory.gpu_history import KEPT_S
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.approvals import let_expire
 from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas

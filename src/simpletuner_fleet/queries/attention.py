@@ -15,7 +15,7 @@ from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.provisioning.waiting import machine_text
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
-from simpletuner_fleet.engine.standing import FleetStanding
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 from simpletuner_fleet.queries.explainer import WaitingReasons
 from simpletuner_fleet.queries.free_now import machines_of

@@ -8,7 +8,7 @@ from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.orchestrator.configs import bundle_of
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, View
 

@@ -10,10 +10,10 @@ from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.place import survey_of, why_waiting_given
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.provisioning.waiting import with_machines
-from simpletuner_fleet.engine.index import held_until, read_limits, roster_of
-from simpletuner_fleet.engine.organisation import CURRENCY_SETTING
+from simpletuner_fleet.engine.memory.index import held_until, read_limits, roster_of
+from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.sight import unrestricted
-from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
 
 MOST_GROUPS = 500

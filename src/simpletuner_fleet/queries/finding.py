@@ -22,8 +22,8 @@ from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import TOKEN, USER, name_of
-from simpletuner_fleet.engine.standing import FleetStanding
+from simpletuner_fleet.engine.memory.owners import TOKEN, USER, name_of
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import reasons_of
 from simpletuner_fleet.queries.read_models import SeenJob, with_reasons

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate,
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.standing import FleetStanding
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 

@@ -19,10 +19,10 @@ from simpletuner_fleet.core.placement.place import limit_of
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import held_until, read_limits
-from simpletuner_fleet.engine.running import running_on
+from simpletuner_fleet.engine.memory.index import held_until, read_limits
+from simpletuner_fleet.engine.memory.running import running_on
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.sight import unrestricted
-from simpletuner_fleet.engine.standing import FleetStanding
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 

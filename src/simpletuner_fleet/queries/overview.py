@@ -5,7 +5,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.jobs.finding import NEWEST_FIRST
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.standing import FleetStanding
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries import attention
 from simpletuner_fleet.queries.attention import Need

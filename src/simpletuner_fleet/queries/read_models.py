@@ -18,7 +18,7 @@ from simpletuner_fleet.core.placement.matching import labels_match
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.standing import FleetStanding
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer, reasons_of
 

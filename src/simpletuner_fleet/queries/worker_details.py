@@ -13,7 +13,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.placement.matching import Occupancy, gpus_left_idle
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import roster_of
+from simpletuner_fleet.engine.memory.index import roster_of
 from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.ports import AuditFilter, View
 from simpletuner_fleet.queries.read_models import SeenJob, gpu_holders_near, with_reasons

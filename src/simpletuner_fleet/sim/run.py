@@ -10,8 +10,8 @@ from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.restoring import least_epoch
 from simpletuner_fleet.core.workers.worker import Connection, WorkerType
-from simpletuner_fleet.engine.index import FleetIndex
-from simpletuner_fleet.engine.standing import UNKNOWN_STANDING
+from simpletuner_fleet.engine.memory.index import FleetIndex
+from simpletuner_fleet.engine.memory.standing import UNKNOWN_STANDING
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.orchestrator.workers.administer import CreateWorker
 from simpletuner_fleet.queries.explainer import Explainer

@@ -21,7 +21,7 @@ from simpletuner_fleet.core.people.ownership import Writer, may_change
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_see
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import refuse_others
+from simpletuner_fleet.engine.memory.owners import refuse_others
 from simpletuner_fleet.engine.sight import seen_through, unrestricted
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View

@@ -12,7 +12,7 @@ from devtools.fuzz.house import Headers, House, SeededIds
 from simpletuner_fleet.core.placement.roster import Precedence, Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store import open_store

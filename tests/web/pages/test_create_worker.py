@@ -6,11 +6,11 @@ import shlex
 from typing import Any
 
 from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker
-from simpletuner_fleet.engine.gpu_history import GpuPoint
+from simpletuner_fleet.engine.memory.gpu_history import GpuPoint
 from simpletuner_fleet.http.api.admin.connection_commands import connection_commands
 from simpletuner_fleet.web import routes
 from simpletuner_fleet.web.pages.create_worker import demo_body
-from simpletuner_fleet.web.parts.gpu_chart import HEIGHT, gpu_chart
+from simpletuner_fleet.web.parts.charts.gpus import HEIGHT, gpu_chart
 from tests.http.api_kit import Agent, Running, orchestrator
 
 HOSTILE = "<img src=x onerror=alert(1)>"

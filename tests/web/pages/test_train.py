@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 
 from simpletuner_fleet.core.configs.bundle import read_bundle
 from simpletuner_fleet.web.pages import train
-from simpletuner_fleet.web.parts.train_fields import FIELDS, STARTER_NAMES, STARTERS
+from simpletuner_fleet.web.parts.jobs.train_fields import FIELDS, STARTER_NAMES, STARTERS
 from tests.e2e.kit import World
 from tests.http.api_kit import orchestrator
 from tests.web.browser import Role, axe, visit

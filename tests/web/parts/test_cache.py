@@ -3,7 +3,7 @@
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.store import MemoryStore
 from simpletuner_fleet.web.parts.cache import MOST_ENTRIES, TimedCache

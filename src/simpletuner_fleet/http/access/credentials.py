@@ -6,7 +6,7 @@ from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.people.own_roles import only_own_jobs
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import permissions_of, within_its_owner
+from simpletuner_fleet.engine.memory.owners import permissions_of, within_its_owner
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials, SignedIn
 from simpletuner_fleet.ports import ApiToken, View

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.provisioning.machine import IN_USE, Machine, Machine
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, facts_of
 from simpletuner_fleet.core.workers.worker import Connection
-from simpletuner_fleet.engine.running import running_on
+from simpletuner_fleet.engine.memory.running import running_on
 from simpletuner_fleet.engine.transaction import Transaction
 
 JOBS_CONSIDERED = 256

@@ -11,8 +11,8 @@ from simpletuner_fleet.core.notices.kinds import Notice, kind_of, needed_permiss
 from simpletuner_fleet.core.people.approvals import is_to_decide
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in
 from simpletuner_fleet.delivery.sender import Destination
-from simpletuner_fleet.engine.organisation import Organisation
-from simpletuner_fleet.engine.owners import LOCAL, USER, holds_now, voter_now
+from simpletuner_fleet.engine.memory.organisation import Organisation
+from simpletuner_fleet.engine.memory.owners import LOCAL, USER, holds_now, voter_now
 from simpletuner_fleet.languages import ENGLISH
 from simpletuner_fleet.orchestrator.notices.endpoints import address_seal, key_seal
 from simpletuner_fleet.orchestrator.organising.approval_links import link_path, waiting_approval

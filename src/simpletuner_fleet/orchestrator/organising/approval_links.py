@@ -13,8 +13,8 @@ from simpletuner_fleet.core.people.approval_links import ApprovalLink, check_lin
 from simpletuner_fleet.core.people.approvals import Approval, Voter, asked_for, check_voter
 from simpletuner_fleet.core.restoring import LINKS_SINCE
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.organisation import Organisation
-from simpletuner_fleet.engine.owners import USER, name_of, voter_now
+from simpletuner_fleet.engine.memory.organisation import Organisation
+from simpletuner_fleet.engine.memory.owners import USER, name_of, voter_now
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, approve_within, reject_within
 from simpletuner_fleet.ports import Vault, View

@@ -31,7 +31,7 @@ from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.core.placement.matching import why_never
 from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.organisation import RULE_PREFIX
+from simpletuner_fleet.engine.memory.organisation import RULE_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
 from simpletuner_fleet.ports import JobFilter, View

@@ -8,7 +8,7 @@ from simpletuner_fleet.core.jobs.editing import JobEdit
 from simpletuner_fleet.core.jobs.job import Hold, Job, Target
 from simpletuner_fleet.core.jobs.submit_request import SUBMIT_LOCAL, Submitter
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import holds_now
+from simpletuner_fleet.engine.memory.owners import holds_now
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with_approval
 from simpletuner_fleet.orchestrator.submit import admitted

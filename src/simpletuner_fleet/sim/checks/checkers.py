@@ -27,7 +27,7 @@ from simpletuner_fleet.core.placement.place import Placement, place
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerType, published_status
-from simpletuner_fleet.engine.index import FleetIndex, read_limits
+from simpletuner_fleet.engine.memory.index import FleetIndex, read_limits
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.sim.checks.truth import Truth
 

@@ -14,7 +14,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.orchestrator.workers import attendance, registration, report
 from simpletuner_fleet.protocol.messages import (
     Accept,

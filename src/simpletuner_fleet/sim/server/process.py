@@ -9,7 +9,7 @@ from simpletuner_fleet.core.errors import FleetError, IllegalTransition, StoreUn
 from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.orchestrator.after_restore import hold_after_restore
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.sim.network import NOBODY_LISTENS, UNREACHABLE, Answered, LinkDown

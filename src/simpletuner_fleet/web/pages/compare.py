@@ -11,9 +11,9 @@ from simpletuner_fleet.queries.comparison import MOST_RUNS, Comparison, compared
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.web.frame.environment import data_block
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
-from simpletuner_fleet.web.parts.differences import json_text
-from simpletuner_fleet.web.parts.gallery import GalleryFrame, gallery_of, prompts_of
-from simpletuner_fleet.web.parts.job_rows import job_row
+from simpletuner_fleet.web.parts.jobs.differences import json_text
+from simpletuner_fleet.web.parts.jobs.rows import job_row
+from simpletuner_fleet.web.parts.samples.gallery import GalleryFrame, gallery_of, prompts_of
 
 VALUE_CHARS = 2_000
 

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle, gpus_of, setting
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people.ownership import may_change
-from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -17,7 +17,7 @@ from simpletuner_fleet.orchestrator import configs as saved
 from simpletuner_fleet.queries import drafts
 from simpletuner_fleet.queries.drafts import ConfigStory, SavedConfig
 from simpletuner_fleet.web.frame.page import page
-from simpletuner_fleet.web.parts.differences import differences, json_text
+from simpletuner_fleet.web.parts.jobs.differences import differences, json_text
 
 SUMMARY_KEYS = ("model_family", "model_type", "max_train_steps")
 SUMMARY_CHARS = 80

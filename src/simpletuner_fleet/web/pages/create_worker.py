@@ -10,7 +10,7 @@ from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, ngettext
 from simpletuner_fleet.queries.worker_details import Joining, joining
 from simpletuner_fleet.web.frame.page import page, spoken
-from simpletuner_fleet.web.parts.demo_job import demo_job
+from simpletuner_fleet.web.parts.jobs.demo import demo_job
 from simpletuner_fleet.web.parts.refusals import refusal_text
 from simpletuner_fleet.web.parts.worker_rows import status_names, tls_text
 

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements
 from simpletuner_fleet.core.jobs.saving import refusal_of
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
-from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.ownership import may_steer
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -27,11 +27,11 @@ from simpletuner_fleet.queries.read_models import SeenJob
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.parts.audit_rows import detail_pairs
-from simpletuner_fleet.web.parts.differences import differences, json_text
-from simpletuner_fleet.web.parts.gallery import gallery_of, prompts_of
-from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
-from simpletuner_fleet.web.parts.job_state import began_text, outcome_text, state_sentence
+from simpletuner_fleet.web.parts.jobs.differences import differences, json_text
+from simpletuner_fleet.web.parts.jobs.rows import JobRow, job_row, pace_text, risk_text
+from simpletuner_fleet.web.parts.jobs.state import began_text, outcome_text, state_sentence
 from simpletuner_fleet.web.parts.names import all_names
+from simpletuner_fleet.web.parts.samples.gallery import gallery_of, prompts_of
 
 EVENTS_SHOWN = 500
 TABS = (

@@ -27,9 +27,9 @@ from simpletuner_fleet.orchestrator.steering import saved_views
 from simpletuner_fleet.queries import finding
 from simpletuner_fleet.queries.finding import FoundJobs
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
-from simpletuner_fleet.web.parts.job_columns import COLUMNS, shown_columns
-from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
-from simpletuner_fleet.web.parts.job_search import FIELDS, chips
+from simpletuner_fleet.web.parts.jobs.columns import COLUMNS, shown_columns
+from simpletuner_fleet.web.parts.jobs.rows import JobRow, job_row, pace_text, risk_text
+from simpletuner_fleet.web.parts.jobs.search import FIELDS, chips
 
 PAGE_SIZE = 50
 SECTION_SIZE = 20

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.money.reports import NOT_SHOWN
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -23,14 +23,14 @@ from simpletuner_fleet.queries.worker_details import machines
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.storage.metrics import curves
 from simpletuner_fleet.web.frame.page import page, spoken
-from simpletuner_fleet.web.parts import sparkline
 from simpletuner_fleet.web.parts.attention import attention
 from simpletuner_fleet.web.parts.cache import TimedCache
-from simpletuner_fleet.web.parts.demo_job import demo_job
-from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
-from simpletuner_fleet.web.parts.job_state import outcome_name
-from simpletuner_fleet.web.parts.samples import Sample, samples_of
-from simpletuner_fleet.web.parts.timeline import TimeWindow, window_of
+from simpletuner_fleet.web.parts.charts import sparkline
+from simpletuner_fleet.web.parts.charts.timeline import TimeWindow, window_of
+from simpletuner_fleet.web.parts.jobs.demo import demo_job
+from simpletuner_fleet.web.parts.jobs.rows import JobRow, job_row, pace_text, risk_text
+from simpletuner_fleet.web.parts.jobs.state import outcome_name
+from simpletuner_fleet.web.parts.samples.files import Sample, samples_of
 
 SPARK_POINTS = 60
 THUMBNAILS = 4

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.core.people.accounts import SESSION_IDLE_S, SESSION_LIFE_S
-from simpletuner_fleet.engine.index import read_limits
+from simpletuner_fleet.engine.memory.index import read_limits
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route

@@ -32,8 +32,8 @@ from simpletuner_fleet.queries import drafts
 from simpletuner_fleet.queries.drafts import Draft, LastRun
 from simpletuner_fleet.web.frame.environment import data_block, environment
 from simpletuner_fleet.web.frame.page import PAGE_HEADERS, page, spoken
-from simpletuner_fleet.web.parts.differences import Difference, differences
-from simpletuner_fleet.web.parts.train_fields import FIELDS, STARTER_NAMES, STARTERS
+from simpletuner_fleet.web.parts.jobs.differences import Difference, differences
+from simpletuner_fleet.web.parts.jobs.train_fields import FIELDS, STARTER_NAMES, STARTERS
 
 PRIORITIES = {
     "urgent": N_("Urgent"),

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL, release_of
 from simpletuner_fleet.core.workers.job_groups import lacks_something
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerStatus
-from simpletuner_fleet.engine.gpu_history import GpuHistory
+from simpletuner_fleet.engine.memory.gpu_history import GpuHistory
 from simpletuner_fleet.http.api.admin.connection_commands import WHEEL, package
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -22,9 +22,9 @@ from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.create_worker import COMMANDS
 from simpletuner_fleet.web.pages.workers import PERMISSION
 from simpletuner_fleet.web.parts.audit_rows import detail_pairs
-from simpletuner_fleet.web.parts.gpu_chart import GpuChart, gpu_chart
-from simpletuner_fleet.web.parts.job_rows import job_row, pace_text, risk_text
-from simpletuner_fleet.web.parts.job_state import outcome_text
+from simpletuner_fleet.web.parts.charts.gpus import GpuChart, gpu_chart
+from simpletuner_fleet.web.parts.jobs.rows import job_row, pace_text, risk_text
+from simpletuner_fleet.web.parts.jobs.state import outcome_text
 from simpletuner_fleet.web.parts.refusals import refusal_text
 from simpletuner_fleet.web.parts.worker_rows import (
     GpuRow,

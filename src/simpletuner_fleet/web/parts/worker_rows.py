@@ -7,7 +7,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerStatus
-from simpletuner_fleet.engine.gpu_history import GpuPoint
+from simpletuner_fleet.engine.memory.gpu_history import GpuPoint
 from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.languages import N_, _, current, ngettext
 from simpletuner_fleet.languages.code_texts import groups_text

@@ -22,7 +22,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credentials import remembered_credentials
 from simpletuner_fleet.http.api.deps import Deps

@@ -18,7 +18,7 @@ from simpletuner_fleet.core.people.approvals import (
     may_decide,
     missing,
 )
-from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import acts_for_itself_alone
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.core.errors import Conflict, Invalid, ProviderUnusable, WrongPassword
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
-from simpletuner_fleet.engine.owners import permissions_of
+from simpletuner_fleet.engine.memory.owners import permissions_of
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie, session_secret
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.sign_in.providers import arrive_by, logout_address

@@ -8,7 +8,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.people.quotas import OF_MONEY, Quota, QuotaBook, QuotaKind, QuotaStanding, whose
 from simpletuner_fleet.core.placement.usage import UseLedger, person, team
-from simpletuner_fleet.engine.organisation import Organisation
+from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done

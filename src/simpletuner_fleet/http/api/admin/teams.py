@@ -8,7 +8,7 @@ from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.people.teams import Team, TeamRole, TeamRules, named_team, role_in
 from simpletuner_fleet.core.people.visibility import Visibility
-from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done

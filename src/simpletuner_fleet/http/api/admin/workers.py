@@ -8,7 +8,7 @@ from simpletuner_fleet.core.bounds import Count, FreeText, Seconds
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.money.prices import gpu_price
 from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
-from simpletuner_fleet.engine.gpu_history import GpuPoint
+from simpletuner_fleet.engine.memory.gpu_history import GpuPoint
 from simpletuner_fleet.http.api.admin.connection_commands import (
     ConnectionCommands,
     connection_command,

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.money.amounts import plain_amount
 from simpletuner_fleet.core.money.reports import MAX_SPAN_S, UsageLine, UsageReport, UsedBy, report
 from simpletuner_fleet.core.placement.usage import month_of
-from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.views.fields import Time

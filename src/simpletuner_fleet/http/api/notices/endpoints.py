@@ -9,7 +9,7 @@ from simpletuner_fleet.core.errors import Conflict, Invalid
 from simpletuner_fleet.core.notices.checking import check_address
 from simpletuner_fleet.core.notices.endpoint import Channel, DeliveryTry, Endpoint
 from simpletuner_fleet.core.notices.kinds import KINDS, NEEDED, OF_EVERYBODY, OF_ONESELF
-from simpletuner_fleet.engine.owners import name_of
+from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.notices.bodies import (

@@ -14,7 +14,7 @@ from simpletuner_fleet.http.api.money.usage import UsageQuery, bounds_of, usage_
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
-from simpletuner_fleet.web.parts.usage_chart import usage_chart
+from simpletuner_fleet.web.parts.charts.usage import usage_chart
 
 BY_NAMES = {
     UsedBy.PERSON: N_("Person"),

@@ -8,7 +8,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.core.training.samples import Caption, caption_in
-from simpletuner_fleet.web.parts.samples import samples_of
+from simpletuner_fleet.web.parts.samples.files import samples_of
 
 LIBRARY = "prompt_library.json"
 FIRST_PROMPT = "validation"

@@ -1,6 +1,6 @@
 """Steps through the last day: each stays within it, and there is none that leads nowhere."""
 
-from simpletuner_fleet.web.parts.timeline import HOUR_S, TimeWindow, window_of
+from simpletuner_fleet.web.parts.charts.timeline import HOUR_S, TimeWindow, window_of
 
 NOW = 1_000_000.0
 DAY = TimeWindow()

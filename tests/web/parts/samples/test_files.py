@@ -1,7 +1,7 @@
 """Which pictures a job's page shows, and in which order."""
 
 from simpletuner_fleet.core.training.checkpoint import FileEntry, ManifestKind, StoredManifest
-from simpletuner_fleet.web.parts.samples import samples_of
+from simpletuner_fleet.web.parts.samples.files import samples_of
 
 
 def stored(

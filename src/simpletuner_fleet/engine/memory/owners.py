@@ -17,7 +17,7 @@ from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.permissions import allowed, held_within
 from simpletuner_fleet.core.people.teams import LEAD_PERMISSIONS
 from simpletuner_fleet.core.people.visibility import may_see
-from simpletuner_fleet.engine.organisation import NOBODY_ORGANISED, Organisation
+from simpletuner_fleet.engine.memory.organisation import NOBODY_ORGANISED, Organisation
 from simpletuner_fleet.ports import ApiToken, View
 
 USER, TOKEN, LOCAL = "u_", "t_", "local"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.engine.gpu_history import MEAN_OVER_S, GpuPoint
+from simpletuner_fleet.engine.memory.gpu_history import MEAN_OVER_S, GpuPoint
 
 WIDTH, HEIGHT = 600.0, 60.0
 LONGEST_STEP_S = MEAN_OVER_S * 1.5

@@ -2,7 +2,7 @@
 
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.engine.presence import Presence
+from simpletuner_fleet.engine.memory.presence import Presence
 
 TURN = Turn("j_1", 1)
 

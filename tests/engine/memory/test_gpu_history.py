@@ -1,6 +1,6 @@
 """What is remembered of every GPU."""
 
-from simpletuner_fleet.engine.gpu_history import CLOSE_EVERY_S, CLOSE_POINTS, MEAN_POINTS, GpuHistory
+from simpletuner_fleet.engine.memory.gpu_history import CLOSE_EVERY_S, CLOSE_POINTS, MEAN_POINTS, GpuHistory
 from simpletuner_fleet.protocol.messages import GpuSample
 
 

@@ -9,8 +9,8 @@ from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
-from simpletuner_fleet.engine.counting import book_of, shares_of
-from simpletuner_fleet.engine.organisation import Organisation, read_organisation
+from simpletuner_fleet.engine.memory.counting import book_of, shares_of
+from simpletuner_fleet.engine.memory.organisation import Organisation, read_organisation
 from simpletuner_fleet.ports import View
 
 LIMITS_SETTING = "limits"

@@ -3,7 +3,7 @@
 from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind
 from simpletuner_fleet.core.placement.shares import HALF_LIVES_KEPT, Shares
 from simpletuner_fleet.core.placement.usage import HOUR_S, UseLedger
-from simpletuner_fleet.engine.organisation import Organisation
+from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.ports import JobFilter, View
 
 MOST_JOBS_AN_HOUR = 1_000_000

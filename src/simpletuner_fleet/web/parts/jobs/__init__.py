@@ -1,0 +1,1 @@
+"""What pages show of jobs: rows, columns, states, the fields of the Train form."""

@@ -1,0 +1,1 @@
+"""The pictures and sounds that a trainer makes on its way."""
