@@ -7,7 +7,6 @@ server's folder grows by the rows of a job and no more.
 import argparse
 import os
 import resource
-import socket
 import statistics
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import httpx2
 from msgspec import Struct
 
 from devtools.chaos.processes import Program, end_everything_under
+from devtools.ports import free_port
 
 WORKERS, JOBS_AT_ONCE = 2, 4
 SAMPLES = 40
@@ -138,12 +138,6 @@ class SoakFleet:
         for program in self.programs.values():
             program.kill()
         end_everything_under([self.folder])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _memory(pid: int) -> int:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -25,6 +24,7 @@ from devtools.chaos.processes import (
 )
 from devtools.chaos.proxy import Proxy
 from devtools.chaos.recorder import Recorder
+from devtools.ports import free_port
 
 PATIENCE_S = 120.0
 """Many fleets may share a machine."""
@@ -108,7 +108,7 @@ class ChaosFleet:
         self.folder = folder
         self.journal = folder / "journal"
         self.home = folder / "server"
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._environment = {
             "PATH": os.environ["PATH"],
@@ -275,9 +275,3 @@ class ChaosFleet:
 
 async def _ended(program: Program) -> bool:
     return not program.alive
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
