@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +37,7 @@ IN_CELL = 3
 """Lives in a network namespace of its own, where there can be one; its proxy is at the other end of the wire."""
 SETTLED_S = 2.5
 """A server looks every second whether its store still takes anything, and ends if not."""
-OnRestored = Callable[[float, float], Awaitable[None]]
+OnRestored = Callable[[float, float, Collection[str]], Awaitable[None]]
 SETTINGS = {
     "SIMPLETUNER_HEARTBEAT_INTERVAL": "0.2",
     "SIMPLETUNER_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_S),
@@ -122,7 +122,7 @@ class ChaosFleet:
         cell = NetworkCell()
         self.cell = cell if cell.open() else None
         self.on_restored: OnRestored | None = None
-        """Told when the database was replaced by a backup: from when that is, and when it was."""
+        """Told when the database was replaced by a backup: from when that is, when it was, and who needs a new token."""
         self.server = Program(
             "server",
             ("server", "--port", str(self.port), "--no-local"),
