@@ -174,7 +174,9 @@ def soak(fleet: SoakFleet, jobs: int) -> tuple[list[str], list[Sample]]:
         ids.append(fleet.submit(number))
         if number % 20 == 0:
             wait_for(
-                lambda done=number - AHEAD * fleet.workers: sum(fleet.ended()[s] for s in ("completed", "failed")) >= done,
+                lambda done=number - AHEAD * fleet.workers: (
+                    sum(fleet.ended()[s] for s in ("completed", "failed")) >= done
+                ),
                 "jobs end",
             )
         if number % max(1, jobs // SAMPLES) == 0:
