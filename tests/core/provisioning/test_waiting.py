@@ -11,7 +11,7 @@ from tests.core.builders import NOW, a_job
 from tests.core.provisioning.provisioning_kit import a_pool
 
 
-def told(*pools: MachinePool, after_s: float = 0.0, target: Target = Target.AUTO) -> Explanation:
+def explained(*pools: MachinePool, after_s: float = 0.0, target: Target = Target.AUTO) -> Explanation:
     job = a_job(requires=Requirements(gpus=1, target=target))
     too_small = Explanation(
         state=job.state,
@@ -26,13 +26,13 @@ def told(*pools: MachinePool, after_s: float = 0.0, target: Target = Target.AUTO
 
 
 def test_a_job_that_a_pool_has_not_decided_about_yet_is_not_told_to_become_smaller() -> None:
-    asking = told(a_pool())
+    asking = explained(a_pool())
     assert (asking.code, asking.kind, asking.fixes) == (Code.ASKING_FOR_MACHINE, Kind.WAIT, ())
     assert asking.sentence == "no worker fits: the pool cloud is being asked for a machine"
 
 
 def test_a_pool_whose_provider_cannot_be_asked_says_so_for_as_long_as_that_lasts() -> None:
-    asking = told(replace(a_pool(), trouble="RunPod: no answer within 20 s"), after_s=10_000.0)
+    asking = explained(replace(a_pool(), trouble="RunPod: no answer within 20 s"), after_s=10_000.0)
     assert asking.sentence == (
         "no worker fits, and the pool cloud cannot be asked for a machine: RunPod: no answer within 20 s"
     )
@@ -40,9 +40,9 @@ def test_a_pool_whose_provider_cannot_be_asked_says_so_for_as_long_as_that_lasts
 
 def test_what_the_fleet_lacks_is_told_where_no_pool_will_help() -> None:
     off = a_pool(enabled=False)
-    for alone in (told(), told(off), told(a_pool(), target=Target.LOCAL)):
+    for alone in (explained(), explained(off), explained(a_pool(), target=Target.LOCAL)):
         assert alone.code is Code.GPU_COUNT_TOO_LARGE
-    assert told(a_pool(), after_s=DECIDED_WITHIN_S + 1.0).code is Code.GPU_COUNT_TOO_LARGE
+    assert explained(a_pool(), after_s=DECIDED_WITHIN_S + 1.0).code is Code.GPU_COUNT_TOO_LARGE
 
 
 def test_a_decision_goes_before() -> None:
@@ -51,4 +51,4 @@ def test_a_decision_goes_before() -> None:
         code=Code.NO_MACHINE_OFFERED, params={"pool": "cloud", "gpus": 1, "min_vram_gb": 80.0}
     )
     decided = replace(a_pool(), no_machine={line: refusal})
-    assert told(decided).code is Code.NO_MACHINE_OFFERED
+    assert explained(decided).code is Code.NO_MACHINE_OFFERED

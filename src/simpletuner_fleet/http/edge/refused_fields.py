@@ -43,7 +43,7 @@ def _types_at(kind: Any, path: str) -> list[inspect.Type]:
     """A path names each field on its way, and `[…]` for whatever is in a list or an object without fixed fields."""
     here = _alternatives(inspect.type_info(kind))
     for step in PATH_STEP.finditer(path):
-        here = [found for one in here for found in _step(one, step[1])]
+        here = [inner for one in here for inner in _step(one, step[1])]
     return here
 
 
@@ -51,10 +51,10 @@ def _step(one: inspect.Type, name: str | None) -> list[inspect.Type]:
     match one:
         case inspect.StructType() if name is not None:
             return [
-                found
+                inner
                 for field in one.fields
                 if field.encode_name == name
-                for found in _alternatives(field.type)
+                for inner in _alternatives(field.type)
             ]
         case inspect.DictType():
             return _alternatives(one.value_type)
