@@ -431,7 +431,7 @@ def test_only_the_attempt_that_is_meant_is_asked_and_only_while_it_trains() -> N
     assert inbox.told_to_save(save(asked_at=6.0)) == []
 
 
-def wish(epoch: int = 1, asked_at: float = 5.0) -> ValidateNow:
+def validation(epoch: int = 1, asked_at: float = 5.0) -> ValidateNow:
     return ValidateNow(job_id="j_1", epoch=epoch, asked_at=asked_at)
 
 
@@ -443,24 +443,24 @@ def told_at(actions: list[Action]) -> list[float | None]:
 def test_a_trainer_is_asked_to_validate_once_and_that_is_said_until_it_is_heard() -> None:
     inbox = Inbox(persistent=True)
     running(inbox)
-    assert inbox.heard(Orders(validate=[wish()])) == [AskForValidation(TURN, 5.0)]
-    assert inbox.told_to_validate(wish()) == [], "it is on its way"
+    assert inbox.heard(Orders(validate=[validation()])) == [AskForValidation(TURN, 5.0)]
+    assert inbox.told_to_validate(validation()) == [], "it is on its way"
     assert told_at(inbox.asked_to_validate(TURN, 5.0, heard=True)) == [5.0]
-    assert told_at(inbox.told_to_validate(wish())) == [5.0], (
+    assert told_at(inbox.told_to_validate(validation())) == [5.0], (
         "nobody has heard of it: said again, not asked again"
     )
-    assert inbox.told_to_validate(wish(asked_at=6.0)) == [AskForValidation(TURN, 6.0)]
+    assert inbox.told_to_validate(validation(asked_at=6.0)) == [AskForValidation(TURN, 6.0)]
     assert inbox.asked_to_validate(TURN, 5.0, heard=True) == [], "late, and of the one before"
     assert inbox.asked_to_validate(TURN, 6.0, heard=False) == []
-    assert inbox.told_to_validate(wish(asked_at=6.0)) == [AskForValidation(TURN, 6.0)], "asked anew"
+    assert inbox.told_to_validate(validation(asked_at=6.0)) == [AskForValidation(TURN, 6.0)], "asked anew"
 
 
 def test_a_validation_of_what_is_not_trained_is_not_asked_for() -> None:
     inbox = Inbox(persistent=True)
     inbox.offered(offer())
     inbox.accepted(TURN)
-    assert inbox.told_to_validate(wish()) == [], "nothing runs yet; the request comes again"
+    assert inbox.told_to_validate(validation()) == [], "nothing runs yet; the request comes again"
     inbox.started(TURN)
-    assert inbox.told_to_validate(wish(epoch=2)) == []
+    assert inbox.told_to_validate(validation(epoch=2)) == []
     inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
-    assert inbox.told_to_validate(wish()) == []
+    assert inbox.told_to_validate(validation()) == []

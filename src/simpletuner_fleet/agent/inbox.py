@@ -115,8 +115,8 @@ class Inbox:
             actions += self.told_to_stop(stop)
         for save in orders.save:
             actions += self.told_to_save(save)
-        for wish in orders.validate:
-            actions += self.told_to_validate(wish)
+        for request in orders.validate:
+            actions += self.told_to_validate(request)
         self.draining = orders.drain
         for offer in orders.jobs:
             actions += self.offered(offer)

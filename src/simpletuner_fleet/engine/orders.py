@@ -107,9 +107,9 @@ def _save_order(attempt: Attempt, saving: Saving) -> CheckpointNow:
     )
 
 
-def _validate_order(attempt: Attempt, wish: Validating) -> ValidateNow:
+def _validate_order(attempt: Attempt, validating: Validating) -> ValidateNow:
     return ValidateNow(
-        job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number, asked_at=wish.asked_at
+        job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number, asked_at=validating.asked_at
     )
 
 

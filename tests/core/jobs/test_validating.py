@@ -35,11 +35,11 @@ def test_the_wish_is_kept_until_the_trainer_was_told_and_asking_again_before_cha
     attempt = asked()
     assert attempt.waits_for_validation
     assert ask(attempt=attempt) == NOTHING
-    told = trainer_was_asked(attempt, NOW, now=NOW + 3).attempt
-    assert told is not None
-    assert not told.waits_for_validation
-    assert trainer_was_asked(told, NOW, now=NOW + 9) == NOTHING, "said twice"
-    again = validate_now(holding(), told, ABLE, actor=ADA, now=NOW + 60)
+    heard = trainer_was_asked(attempt, NOW, now=NOW + 3).attempt
+    assert heard is not None
+    assert not heard.waits_for_validation
+    assert trainer_was_asked(heard, NOW, now=NOW + 9) == NOTHING, "said twice"
+    again = validate_now(holding(), heard, ABLE, actor=ADA, now=NOW + 60)
     assert again.attempt is not None
     assert again.attempt.waits_for_validation, "a new wish"
 

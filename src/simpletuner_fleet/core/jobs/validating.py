@@ -37,10 +37,10 @@ def validate_now(
 
 def trainer_was_asked(attempt: Attempt, asked_at: float, *, now: float) -> Decision:
     """Its worker says so. A word about another request than the last one, or said again, changes nothing."""
-    wish = attempt.validating
-    if wish is None or not attempt.waits_for_validation or wish.asked_at != asked_at:
+    validating = attempt.validating
+    if validating is None or not attempt.waits_for_validation or validating.asked_at != asked_at:
         return NOTHING
-    return Decision(attempt=replace(attempt, validating=replace(wish, told_at=now)))
+    return Decision(attempt=replace(attempt, validating=replace(validating, told_at=now)))
 
 
 def can_be_asked(job: Job, worker: Worker) -> bool:

@@ -65,7 +65,7 @@ class OwnQueueView(JobsPage, kw_only=True):
     """The newest fifty."""
 
 
-class WorkersView(Struct, kw_only=True):
+class WorkerCountsView(Struct, kw_only=True):
     total_workers: int
     idle_workers: int
     busy_workers: int
@@ -94,7 +94,7 @@ class StatsView(Struct, kw_only=True):
     user_max_concurrent: int | None
     team_max_concurrent: int | None
     enable_fair_share: bool
-    workers: WorkersView
+    workers: WorkerCountsView
     local: LocalView | None
     """Null where the orchestrator runs no jobs itself."""
     by_state: dict[str, int]
@@ -183,7 +183,7 @@ async def stats(call: Call[None]) -> StatsView:
         user_max_concurrent=chosen.user_running,
         team_max_concurrent=chosen.team_running,
         enable_fair_share=fleet.organisation.fair_share.enabled,
-        workers=WorkersView(
+        workers=WorkerCountsView(
             total_workers=sum(stats.workers.values()),
             **{f"{one}_workers": stats.workers.get(one, 0) for one in WORKER_STATES},
         ),

@@ -45,5 +45,5 @@ def checkpoint_requested_at(attempt: Attempt | None) -> str | None:
 
 def validation_requested_at(attempt: Attempt | None) -> str | None:
     """It is None once its trainer was told, and once the attempt has ended."""
-    wish = attempt.validating if attempt and attempt.waits_for_validation else None
-    return rfc3339(wish.asked_at) if wish else None
+    validating = attempt.validating if attempt and attempt.waits_for_validation else None
+    return rfc3339(validating.asked_at) if validating else None

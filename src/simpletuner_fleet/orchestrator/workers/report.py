@@ -168,9 +168,9 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
 def _note_validation(transaction: Transaction, job: Job, attempt_id: str, asked_at: float | None) -> None:
     if asked_at is None:
         return
-    told = trainer_was_asked(transaction.attempt(attempt_id), asked_at, now=transaction.now)
-    transaction.apply(told)
-    if told.attempt:
+    decision = trainer_was_asked(transaction.attempt(attempt_id), asked_at, now=transaction.now)
+    transaction.apply(decision)
+    if decision.attempt:
         transaction.publish_job(job)
 
 

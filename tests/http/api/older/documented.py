@@ -17,7 +17,7 @@ class Documented(Struct, frozen=True, kw_only=True):
     form: dict[str, str] | None = None
     """Sent as curl sends `-F`."""
     status: int = 200
-    told: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     """Names that the answer has."""
     says: str = ""
     """What the problem says, where that is the answer: what to ask instead."""
@@ -40,18 +40,18 @@ LIMITS = ("success", "max_concurrent", "user_max_concurrent", "team_max_concurre
 RULE = {"name": "costly", "required_approver_level": "lead", "exempt_levels": ["admin"]}
 
 QUEUE = [
-    asked("list, filter", "GET /api/queue?status=pending&limit=10", told=("jobs",)),
-    asked("list, filter", "GET /api/queue?status=running", told=("jobs",)),
-    asked("include_completed", "GET /api/queue?include_completed=true", told=("jobs",)),
-    asked("stats shape", "GET /api/queue/stats", told=STATS),
-    asked("my queue", "GET /api/queue/me", told=OWN),
-    asked("queue of another user", "GET /api/queue/user/{user}", told=OWN[:4]),
+    asked("list, filter", "GET /api/queue?status=pending&limit=10", names=("jobs",)),
+    asked("list, filter", "GET /api/queue?status=running", names=("jobs",)),
+    asked("include_completed", "GET /api/queue?include_completed=true", names=("jobs",)),
+    asked("stats shape", "GET /api/queue/stats", names=STATS),
+    asked("my queue", "GET /api/queue/me", names=OWN),
+    asked("queue of another user", "GET /api/queue/user/{user}", names=OWN[:4]),
     asked(
         "position",
         "GET /api/queue/position/{waiting}",
-        told=("position", "priority", "queued_at", "estimated_wait_seconds"),
+        names=("position", "priority", "queued_at", "estimated_wait_seconds"),
     ),
-    asked("limits API", "GET /api/queue/concurrency", told=LIMITS[1:]),
+    asked("limits API", "GET /api/queue/concurrency", names=LIMITS[1:]),
     asked(
         "limits API",
         "POST /api/queue/concurrency",
@@ -61,7 +61,7 @@ QUEUE = [
             "team_max_concurrent": 5,
             "enable_fair_share": False,
         },
-        told=LIMITS,
+        names=LIMITS,
     ),
     asked(
         "local limits",
@@ -70,13 +70,13 @@ QUEUE = [
         status=OTHERWISE,
         says="--max-jobs",
     ),
-    asked("priority change", "POST /api/queue/{waiting}/priority", {"priority": 20}, told=("priority",)),
-    asked("priority cleared", "POST /api/queue/{waiting}/priority", {"priority": None}, told=("priority",)),
+    asked("priority change", "POST /api/queue/{waiting}/priority", {"priority": 20}, names=("priority",)),
+    asked("priority cleared", "POST /api/queue/{waiting}/priority", {"priority": None}, names=("priority",)),
     asked(
         "submission",
         "POST /api/queue/submit",
         {"config_name": "small", "no_wait": False, "any_gpu": True, "for_approval": True, "dry_run": True},
-        told=("success", "job_id", "status", "allocated_gpus", "queue_position", "requires_approval"),
+        names=("success", "job_id", "status", "allocated_gpus", "queue_position", "requires_approval"),
     ),
     asked(
         "no_wait",
@@ -100,55 +100,55 @@ QUEUE = [
             "tracker_run_name": "gh-42",
             "idempotency_key": "ci-build-abc123",
         },
-        told=("success", "job_id", "status", "idempotent_hit", "quota_warnings"),
+        names=("success", "job_id", "status", "idempotent_hit", "quota_warnings"),
     ),
     asked(
         "external orchestration",
         "POST /api/cloud/replicate/submit",
         {"config_name_to_load": "small"},
-        told=("success", "job_id"),
+        names=("success", "job_id"),
     ),
-    asked("jobs of the cloud tab", "GET /api/cloud/jobs?limit=5", told=("jobs",)),
-    asked("one job", "GET /api/cloud/jobs/{job}", told=("job_id", "status")),
+    asked("jobs of the cloud tab", "GET /api/cloud/jobs?limit=5", names=("jobs",)),
+    asked("one job", "GET /api/cloud/jobs/{job}", names=("job_id", "status")),
     asked("its log", "GET /api/cloud/jobs/{job}/logs"),
-    asked("retry of an ended job", "POST /api/cloud/jobs/{ended}/retry", status=200, told=("job_id",)),
+    asked("retry of an ended job", "POST /api/cloud/jobs/{ended}/retry", status=200, names=("job_id",)),
     asked("delete of a job's record", "DELETE /api/cloud/jobs/{ended}", status=OTHERWISE, says="KEEP_DAYS"),
     asked("trigger processing", "POST /api/queue/process", status=OTHERWISE, says="/explain"),
     asked("clean old entries", "POST /api/queue/cleanup?days=30", status=OTHERWISE, says="KEEP_DAYS"),
-    asked("GPU allocation view", "GET /api/system/status?include_allocation=true", told=("workers",)),
-    asked("cancel waiting", "POST /api/queue/{waiting}/cancel", told=("job_id", "success"), leaves=True),
-    asked("cancel running", "POST /api/cloud/jobs/{job}/cancel", told=("job_id",), leaves=True),
+    asked("GPU allocation view", "GET /api/system/status?include_allocation=true", names=("workers",)),
+    asked("cancel waiting", "POST /api/queue/{waiting}/cancel", names=("job_id", "success"), leaves=True),
+    asked("cancel running", "POST /api/cloud/jobs/{job}/cancel", names=("job_id",), leaves=True),
 ]
 
 APPROVALS = [
-    asked("rules", "GET /api/approvals/rules", told=("rules",)),
+    asked("rules", "GET /api/approvals/rules", names=("rules",)),
     asked(
         "rule: cost_exceeds",
         "POST /api/approvals/rules",
         {**RULE, "condition": "cost_exceeds", "threshold": "50"},
         status=201,
-        told=("id", "cost_over_micros"),
+        names=("id", "cost_over_micros"),
     ),
     asked(
         "rule: hardware_type",
         "POST /api/approvals/rules",
         {**RULE, "condition": "hardware_type", "threshold": "*a100*", "required_approver_level": "admin"},
         status=201,
-        told=("id", "gpu"),
+        names=("id", "gpu"),
     ),
     asked(
         "rule: first_job",
         "POST /api/approvals/rules",
         {**RULE, "condition": "first_job", "threshold": "true"},
         status=201,
-        told=("id", "first_job"),
+        names=("id", "first_job"),
     ),
     asked(
         "rule: config_pattern",
         "POST /api/approvals/rules",
         {**RULE, "condition": "config_pattern", "threshold": "prod-*"},
         status=201,
-        told=("id", "config"),
+        names=("id", "config"),
     ),
     asked(
         "rule: daily_jobs_exceed",
@@ -171,7 +171,7 @@ APPROVALS = [
         status=OTHERWISE,
         says="team",
     ),
-    asked("one rule", "GET /api/approvals/rules/{rule}", told=("id", "name")),
+    asked("one rule", "GET /api/approvals/rules/{rule}", names=("id", "name")),
     asked(
         "change of a rule",
         "PATCH /api/approvals/rules/{rule}",
@@ -179,55 +179,55 @@ APPROVALS = [
         status=OTHERWISE,
         says="DELETE",
     ),
-    asked("requests", "GET /api/approvals/requests", told=("requests", "pending_count")),
-    asked("one request", "GET /api/approvals/requests/{blocked}", told=("id", "job_id", "status")),
-    asked("request of a job", "GET /api/approvals/requests/job/{blocked}", told=("id", "job_id", "status")),
-    asked("request of a job", "GET /api/approvals/job/{blocked}", told=("id", "job_id", "status")),
-    asked("pending count", "GET /api/approvals/requests/pending/count", told=("count",)),
-    asked("pending count", "GET /api/approvals/pending/count", told=("count",)),
-    asked("own requests", "GET /api/approvals/me", told=("requests",)),
+    asked("requests", "GET /api/approvals/requests", names=("requests", "pending_count")),
+    asked("one request", "GET /api/approvals/requests/{blocked}", names=("id", "job_id", "status")),
+    asked("request of a job", "GET /api/approvals/requests/job/{blocked}", names=("id", "job_id", "status")),
+    asked("request of a job", "GET /api/approvals/job/{blocked}", names=("id", "job_id", "status")),
+    asked("pending count", "GET /api/approvals/requests/pending/count", names=("count",)),
+    asked("pending count", "GET /api/approvals/pending/count", names=("count",)),
+    asked("own requests", "GET /api/approvals/me", names=("requests",)),
     asked("expiry", "POST /api/approvals/expire", status=OTHERWISE, says="by themselves"),
     asked(
         "approve",
         "POST /api/approvals/requests/{blocked}/approve",
         {"notes": "fine"},
-        told=("success", "status"),
+        names=("success", "status"),
         leaves=True,
     ),
     asked(
         "reject",
         "POST /api/approvals/requests/{blocked}/reject",
         {"reason": "too large"},
-        told=("success", "status"),
+        names=("success", "status"),
         leaves=True,
     ),
     asked(
         "cancel of a request",
         "POST /api/approvals/requests/{blocked}/cancel",
-        told=("success", "job_id"),
+        names=("success", "job_id"),
         leaves=True,
     ),
     asked(
         "bulk approve",
         "POST /api/approvals/requests/bulk-approve",
         {"request_ids": ["{blocked}", "j_none"], "notes": "all of them"},
-        told=("results", "successful", "failed"),
+        names=("results", "successful", "failed"),
         leaves=True,
     ),
     asked(
         "bulk reject",
         "POST /api/approvals/requests/bulk-reject",
         {"request_ids": ["{blocked}"], "reason": "not today"},
-        told=("results", "successful", "failed"),
+        names=("results", "successful", "failed"),
         leaves=True,
     ),
     asked(
-        "approve in the queue", "POST /api/queue/{blocked}/approve", told=("job_id", "success"), leaves=True
+        "approve in the queue", "POST /api/queue/{blocked}/approve", names=("job_id", "success"), leaves=True
     ),
     asked(
         "reject in the queue",
         "POST /api/queue/{blocked}/reject?reason=too%20large",
-        told=("job_id", "success"),
+        names=("job_id", "success"),
         leaves=True,
     ),
 ]
@@ -239,7 +239,7 @@ QUOTAS = [
             "POST /api/quotas",
             {"quota_type": kind, "limit_value": 500, "action": action},
             status=201,
-            told=("id", "kind", "quota_type", "limit_value"),
+            names=("id", "kind", "quota_type", "limit_value"),
         )
         for kind, action in (
             ("cost_monthly", "warn"),
@@ -261,33 +261,33 @@ QUOTAS = [
         "POST /api/quotas",
         {"quota_type": "concurrent_jobs", "limit_value": 50, "user_id": "{user}"},
         status=201,
-        told=("id", "quota_type"),
+        names=("id", "quota_type"),
     ),
     asked(
         "scope level",
         "POST /api/quotas",
         {"quota_type": "concurrent_jobs", "limit_value": 50, "level_id": "researcher"},
         status=201,
-        told=("id", "quota_type"),
+        names=("id", "quota_type"),
     ),
     asked(
         "scope org",
         "POST /api/orgs/1/quotas",
         {"quota_type": "concurrent_jobs", "limit_value": 100, "action": "block"},
         status=201,
-        told=("id", "quota_type"),
+        names=("id", "quota_type"),
     ),
     asked(
         "scope team",
         "POST /api/orgs/1/teams/{team}/quotas",
         {"quota_type": "concurrent_jobs", "limit_value": 20, "action": "block"},
         status=201,
-        told=("id", "quota_type"),
+        names=("id", "quota_type"),
     ),
-    asked("all quotas", "GET /api/quotas", told=("quotas",)),
-    asked("one quota", "GET /api/quotas/{quota}", told=("id", "quota_type")),
-    asked("types", "GET /api/quotas/types", told=("types",)),
-    asked("own status", "GET /api/quotas/me", told=("quotas", "statuses", "can_submit", "blocking_reasons")),
+    asked("all quotas", "GET /api/quotas", names=("quotas",)),
+    asked("one quota", "GET /api/quotas/{quota}", names=("id", "quota_type")),
+    asked("types", "GET /api/quotas/types", names=("types",)),
+    asked("own status", "GET /api/quotas/me", names=("quotas", "statuses", "can_submit", "blocking_reasons")),
     asked("status of another", "GET /api/quotas/user/{user}", status=OTHERWISE, says="/api/usage"),
     asked(
         "cost limit of a provider",
@@ -296,12 +296,12 @@ QUOTAS = [
         status=OTHERWISE,
         says="money_month",
     ),
-    asked("cost limit status", "GET /api/cloud/metrics/cost-limit-status", told=("budgets",)),
-    asked("cost limit status", "GET /api/metrics/cost-limit/status", told=("budgets",)),
+    asked("cost limit status", "GET /api/cloud/metrics/cost-limit-status", names=("budgets",)),
+    asked("cost limit status", "GET /api/metrics/cost-limit/status", names=("budgets",)),
     asked("cost estimate", "POST /api/cloud/cost-estimate", {}, status=OTHERWISE, says="dry_run"),
     asked("cost estimate", "POST /api/quotas/cost-estimate", {}, status=OTHERWISE, says="dry_run"),
-    asked("usage reports", "GET /api/metrics/costs", told=("lines",)),
-    asked("usage reports", "GET /api/metrics/usage", told=("lines",)),
+    asked("usage reports", "GET /api/metrics/costs", names=("lines",)),
+    asked("usage reports", "GET /api/metrics/usage", names=("lines",)),
     asked("delete", "DELETE /api/quotas/{quota}", leaves=True),
 ]
 
@@ -317,17 +317,17 @@ PEOPLE = [
             "level_names": ["researcher"],
         },
         status=201,
-        told=("id", "username", "is_active", "levels", "not_kept"),
+        names=("id", "username", "is_active", "levels", "not_kept"),
     ),
-    asked("one user", "GET /api/users/{user}", told=("id", "username", "is_active", "is_admin")),
-    asked("oneself", "GET /api/users/me", told=("id", "name")),
-    asked("deactivate", "POST /api/users/{user}/deactivate", told=("id", "is_active")),
-    asked("activate", "POST /api/users/{user}/activate", told=("id", "is_active")),
-    asked("change", "PATCH /api/users/{user}", {"is_active": True}, told=("id", "is_active")),
+    asked("one user", "GET /api/users/{user}", names=("id", "username", "is_active", "is_admin")),
+    asked("oneself", "GET /api/users/me", names=("id", "name")),
+    asked("deactivate", "POST /api/users/{user}/deactivate", names=("id", "is_active")),
+    asked("activate", "POST /api/users/{user}/activate", names=("id", "is_active")),
+    asked("change", "PATCH /api/users/{user}", {"is_active": True}, names=("id", "is_active")),
     asked(
         "change of e-mail", "PATCH /api/users/{user}", {"email": "a@b.example"}, status=OTHERWISE, says="role"
     ),
-    asked("level", "POST /api/users/{user}/levels", {"level_name": "viewer"}, told=("id", "levels")),
+    asked("level", "POST /api/users/{user}/levels", {"level_name": "viewer"}, names=("id", "levels")),
     asked(
         "level lead",
         "POST /api/users/{user}/levels",
@@ -335,8 +335,8 @@ PEOPLE = [
         status=OTHERWISE,
         says="/members/",
     ),
-    asked("roles", "GET /api/users/meta/levels", told=("roles",)),
-    asked("permissions", "GET /api/users/meta/permissions", told=("permissions",)),
+    asked("roles", "GET /api/users/meta/levels", names=("roles",)),
+    asked("permissions", "GET /api/users/meta/permissions", names=("permissions",)),
     asked(
         "permission override",
         "POST /api/users/{user}/permissions",
@@ -349,7 +349,7 @@ PEOPLE = [
     asked("resource rules", "GET /api/users/resource-rules", status=OTHERWISE, says="/api/teams/"),
     asked("credentials", "GET /api/users/me/credentials", status=OTHERWISE, says="/api/secrets"),
     asked("credentials", "POST /api/users/{user}/credentials", {}, status=OTHERWISE, says="/api/secrets"),
-    asked("organisations", "GET /api/orgs", told=("teams",)),
+    asked("organisations", "GET /api/orgs", names=("teams",)),
     asked(
         "organisations: create",
         "POST /api/orgs",
@@ -357,44 +357,44 @@ PEOPLE = [
         status=OTHERWISE,
         says="/api/teams",
     ),
-    asked("teams", "GET /api/orgs/1/teams", told=("teams",)),
+    asked("teams", "GET /api/orgs/1/teams", names=("teams",)),
     asked("teams of another", "GET /api/orgs/2/teams", status=404, says="one organisation"),
     asked(
         "teams: create",
         "POST /api/orgs/1/teams",
         {"name": "NLP Team", "slug": "nlp"},
         status=201,
-        told=("id", "name"),
+        names=("id", "name"),
     ),
-    asked("one team", "GET /api/orgs/1/teams/{team}", told=("id", "members")),
+    asked("one team", "GET /api/orgs/1/teams/{team}", names=("id", "members")),
     asked(
         "team member",
         "POST /api/orgs/1/teams/{team}/members",
         {"user_id": "{user}", "role": "member"},
-        told=("id", "members"),
+        names=("id", "members"),
     ),
     asked(
         "role in a team",
         "PATCH /api/orgs/1/teams/{team}/members/{user}",
         {"role": "lead"},
-        told=("id", "members"),
+        names=("id", "members"),
     ),
-    asked("members", "GET /api/orgs/1/teams/{team}/members", told=("members",)),
-    asked("leave a team", "DELETE /api/orgs/1/teams/{team}/members/{user}", told=("id", "members")),
-    asked("delete of a user", "DELETE /api/users/{user}", told=("id", "is_active"), leaves=True),
+    asked("members", "GET /api/orgs/1/teams/{team}/members", names=("members",)),
+    asked("leave a team", "DELETE /api/orgs/1/teams/{team}/members/{user}", names=("id", "members")),
+    asked("delete of a user", "DELETE /api/users/{user}", names=("id", "is_active"), leaves=True),
 ]
 
 TOKENS = [
-    asked("API keys", "GET /api/auth/api-keys", told=("tokens",)),
+    asked("API keys", "GET /api/auth/api-keys", names=("tokens",)),
     asked(
         "API keys: create",
         "POST /api/auth/api-keys",
         {"name": "ci", "expires_days": 30, "scoped_permissions": ["jobs.read"]},
         status=201,
-        told=("id", "key", "expires_at"),
+        names=("id", "key", "expires_at"),
     ),
-    asked("API keys: revoke", "DELETE /api/auth/api-keys/{token}", told=("id",), leaves=True),
-    asked("oneself", "GET /api/auth/me", told=("id", "name")),
+    asked("API keys: revoke", "DELETE /api/auth/api-keys/{token}", names=("id",), leaves=True),
+    asked("oneself", "GET /api/auth/me", names=("id", "name")),
     asked("first admin", "GET /api/auth/setup/status", status=OTHERWISE, says="link"),
     asked("first admin", "POST /api/auth/setup/first-admin", {}, status=OTHERWISE, says="link"),
     asked("self-registration", "POST /api/auth/register", {}, status=OTHERWISE, says="invite"),
@@ -402,7 +402,7 @@ TOKENS = [
 ]
 
 SIGN_IN = [
-    asked("several providers", "GET /api/cloud/external-auth/available", told=("providers",)),
+    asked("several providers", "GET /api/cloud/external-auth/available", names=("providers",)),
     asked("providers", "GET /api/cloud/external-auth/providers", status=OTHERWISE, says="--sign-in-file"),
     asked(
         "providers", "POST /api/cloud/external-auth/providers", {}, status=OTHERWISE, says="--sign-in-file"
@@ -414,19 +414,19 @@ SIGN_IN = [
 ]
 
 AUDIT = [
-    asked("events", "GET /api/audit?limit=5&offset=0", told=("entries", "total")),
-    asked("filters", "GET /api/audit?event_type=auth.login.failed", told=("entries",)),
-    asked("stats", "GET /api/audit/stats", told=("total", "by_type")),
-    asked("types", "GET /api/audit/types", told=("types",)),
-    asked("verification", "GET /api/audit/verify", told=("valid",)),
-    asked("per user", "GET /api/audit/user/{user}", told=("entries",)),
+    asked("events", "GET /api/audit?limit=5&offset=0", names=("entries", "total")),
+    asked("filters", "GET /api/audit?event_type=auth.login.failed", names=("entries",)),
+    asked("stats", "GET /api/audit/stats", names=("total", "by_type")),
+    asked("types", "GET /api/audit/types", names=("types",)),
+    asked("verification", "GET /api/audit/verify", names=("valid",)),
+    asked("per user", "GET /api/audit/user/{user}", names=("entries",)),
     asked("security", "GET /api/audit/security", status=OTHERWISE, says="event_type"),
     asked("filters", "GET /api/audit?event_type=rate_limited", status=422, says="/api/audit/types"),
     asked("SIEM", "POST /api/audit/export-config", {}, status=OTHERWISE, says="/api/notifications"),
 ]
 
 NOTIFICATIONS = [
-    asked("channels", "GET /api/cloud/notifications/channels", told=("channels", "total")),
+    asked("channels", "GET /api/cloud/notifications/channels", names=("channels", "total")),
     asked(
         "channel: Slack",
         "POST /api/cloud/notifications/channels",
@@ -436,14 +436,14 @@ NOTIFICATIONS = [
             "webhook_url": "https://hooks.slack.com/services/T00/B00/xxxx",
         },
         status=201,
-        told=("id", "channel_type", "is_enabled"),
+        names=("id", "channel_type", "is_enabled"),
     ),
     asked(
         "channel: webhook",
         "POST /api/cloud/notifications/channels",
         {"channel_type": "webhook", "name": "CI", "webhook_url": "https://ci.example.com/hook"},
         status=201,
-        told=("id", "channel_type", "secret"),
+        names=("id", "channel_type", "secret"),
     ),
     asked(
         "channel: webhook with its secret",
@@ -464,54 +464,54 @@ NOTIFICATIONS = [
         status=OTHERWISE,
         says="--smtp-url",
     ),
-    asked("one channel", "GET /api/cloud/notifications/channels/{endpoint}", told=("id", "channel_type")),
+    asked("one channel", "GET /api/cloud/notifications/channels/{endpoint}", names=("id", "channel_type")),
     asked(
         "channel off",
         "PATCH /api/cloud/notifications/channels/{endpoint}",
         {"is_enabled": False},
-        told=("id", "is_enabled"),
+        names=("id", "is_enabled"),
     ),
     asked(
         "channel on",
         "PATCH /api/cloud/notifications/channels/{endpoint}",
         {"is_enabled": True},
-        told=("id", "is_enabled"),
+        names=("id", "is_enabled"),
     ),
     asked(
         "channel renamed",
         "PATCH /api/cloud/notifications/channels/{endpoint}",
         {"name": "Alerts"},
-        told=("id", "name"),
+        names=("id", "name"),
     ),
-    asked("events", "GET /api/cloud/notifications/events", told=("events",)),
+    asked("events", "GET /api/cloud/notifications/events", names=("events",)),
     asked("preferences", "GET /api/cloud/notifications/preferences", status=OTHERWISE, says="events"),
     asked("preferences", "POST /api/cloud/notifications/preferences", {}, status=OTHERWISE, says="events"),
     asked("history", "GET /api/cloud/notifications/history", status=OTHERWISE, says="/history"),
-    asked("status", "GET /api/cloud/notifications/status", told=("channels",)),
-    asked("webhook management", "GET /api/webhooks", told=("channels",)),
+    asked("status", "GET /api/cloud/notifications/status", names=("channels",)),
+    asked("webhook management", "GET /api/webhooks", names=("channels",)),
     asked(
-        "channel deleted", "DELETE /api/cloud/notifications/channels/{endpoint}", told=("id",), leaves=True
+        "channel deleted", "DELETE /api/cloud/notifications/channels/{endpoint}", names=("id",), leaves=True
     ),
 ]
 
 SERVER = [
-    asked("health", "GET /api/cloud/health", told=("status", "version")),
-    asked("liveness", "GET /api/cloud/health/live", told=("status",)),
-    asked("readiness", "GET /api/cloud/health/ready", told=("status",)),
+    asked("health", "GET /api/cloud/health", names=("status", "version")),
+    asked("liveness", "GET /api/cloud/health/live", names=("status",)),
+    asked("readiness", "GET /api/cloud/health/ready", names=("status",)),
     asked("Prometheus", "GET /api/cloud/metrics/prometheus"),
     asked("Prometheus", "GET /api/metrics/prometheus"),
     asked("categories", "PUT /api/cloud/metrics/config", {}, status=OTHERWISE, says="/metrics"),
 ]
 
 TRAINING = [
-    asked("status", "GET /api/training/status", told=("status", "job_id")),
-    asked("events", "GET /api/training/events?since_index=1", told=("events", "next_index")),
-    asked("validate now", "POST /api/training/validation/run", told=("job_id", "success")),
-    asked("checkpoint now", "POST /api/training/checkpoint/run", told=("job_id", "success")),
+    asked("status", "GET /api/training/status", names=("status", "job_id")),
+    asked("events", "GET /api/training/events?since_index=1", names=("events", "next_index")),
+    asked("validate now", "POST /api/training/validation/run", names=("job_id", "success")),
+    asked("checkpoint now", "POST /api/training/checkpoint/run", names=("job_id", "success")),
     asked(
-        "check a config", "POST /api/training/validate", form=ONE_CONFIG, told=("job_id", "would_start_now")
+        "check a config", "POST /api/training/validate", form=ONE_CONFIG, names=("job_id", "would_start_now")
     ),
-    asked("one-off run", "POST /api/training/start", form=ONE_CONFIG, told=("job_id", "status")),
+    asked("one-off run", "POST /api/training/start", form=ONE_CONFIG, names=("job_id", "status")),
     asked(
         "run of the active environment",
         "POST /api/training/start",
@@ -520,12 +520,12 @@ TRAINING = [
         says="config_name",
     ),
     asked("save a config", "POST /api/training/config", status=OTHERWISE, says="/api/configs/"),
-    asked("stop", "POST /api/training/stop", told=("job_id", "success"), leaves=True),
+    asked("stop", "POST /api/training/stop", names=("job_id", "success"), leaves=True),
     asked(
         "cancel",
         "POST /api/training/cancel",
         form={"job_id": "{job}"},
-        told=("job_id", "success"),
+        names=("job_id", "success"),
         leaves=True,
     ),
 ]

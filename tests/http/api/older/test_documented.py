@@ -23,6 +23,7 @@ SECTIONS = [
     name for name in vars(documented) if name.isupper() and isinstance(getattr(documented, name), list)
 ]
 PASSWORD = "long enough for everybody"
+ROOT = Path(__file__).parents[4]
 BOUNDARY = "------------------------d74496d66958873e"
 
 
@@ -119,7 +120,7 @@ def trouble(one: Documented, answer: httpx2.Response) -> str:
         return f"{answer.status_code} {answer.text[:300]}"
     if one.says and one.says not in answer.text:
         return f"does not say {one.says}: {answer.text[:300]}"
-    missing = [name for name in one.told if name not in answer.json()]
+    missing = [name for name in one.names if name not in answer.json()]
     return f"has no {missing}: {answer.text[:300]}" if missing else ""
 
 
@@ -130,9 +131,9 @@ async def test_every_request_of_the_guides_is_understood_or_says_what_to_ask(
     async with scene(SealedVault.at(tmp_path / "key")) as here:
         wrong = []
         for one in sorted(getattr(documented, section), key=lambda row: row.leaves):
-            found = trouble(one, await here.ask(one))
-            if found:
-                wrong.append(f"{one.about}: {one.asked}: {found}")
+            problem = trouble(one, await here.ask(one))
+            if problem:
+                wrong.append(f"{one.about}: {one.asked}: {problem}")
         assert not wrong, "\n".join(wrong)
 
 
@@ -186,6 +187,14 @@ async def test_who_may_not_do_it_may_not_do_it_by_an_older_name_either() -> None
             assert (await stranger.post("/api/queue/process")).status_code == 401
         other = await here.ann.post(f"/api/cloud/jobs/{here.known['job']}/cancel")
         assert (other.status_code, other.json()["code"]) == (403, "not_your_job")
+        private = (await here.running.submit(visibility="private"))["job_id"]
+        unseen = await here.ann.get(f"/api/cloud/jobs/{private}/logs")
+        assert (unseen.status_code, unseen.json()["detail"]) == (404, f"There is no job {private}.")
+        for asked in (f"/api/cloud/jobs/{private}/cancel", f"/api/approvals/requests/{private}/approve"):
+            unseen = await here.ann.post(asked)
+            assert (unseen.status_code, unseen.json()["detail"]) == (404, f"There is no job {private}."), (
+                asked
+            )
         both = await here.ann.post(
             "/api/approvals/requests/bulk-approve", json={"request_ids": [await here.blocked()]}
         )
@@ -239,12 +248,12 @@ async def test_a_form_that_cannot_be_read_is_told() -> None:
         many = "&".join(f"a{at}=1" for at in range(600))
         assert (await ask("/api/training/start", content=many, headers=FORM)).status_code == 400
         assert (await ask("/api/training/start", content=b"\xff=\xff", headers=FORM)).status_code == 400
-        told = await ask(
+        answer = await ask(
             "/api/training/start",
             content="--model_family=flux&--data_backend_config=config/once.json",
             headers=FORM,
         )
-        assert (told.status_code, "dataloader" in told.json()["next"]) == (410, True)
+        assert (answer.status_code, "dataloader" in answer.json()["next"]) == (410, True)
 
 
 async def test_the_wait_is_told_in_seconds_and_whose_jobs_there_are() -> None:
@@ -263,3 +272,12 @@ async def test_the_wait_is_told_in_seconds_and_whose_jobs_there_are() -> None:
         assert [job["id"] for job in listed["jobs"]] == [here.known["job"]]
         wrong = await here.running.http.get("/api/queue?status=nonsense")
         assert wrong.status_code == 422
+
+
+def test_the_document_has_every_older_name_with_what_it_means() -> None:
+    text = (ROOT / "docs" / "older-names.md").read_text()
+    lines = dict(re.findall(r"^\| `([A-Z]+ /[^`]+)` \| (.*) \|$", text, re.MULTILINE))
+    assert {one.asked for one in OLDER_NAMES} == set(lines)
+    for one in OLDER_NAMES:
+        said = one.instead or (f"`{one.means}`" if one.means and one.means != one.asked else "")
+        assert said in lines[one.asked], one.asked

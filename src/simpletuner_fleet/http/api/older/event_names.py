@@ -21,7 +21,7 @@ OLDER_EVENTS = {
 
 
 def event_named(name: str) -> str:
-    """An unknown one is told: no entries would say that it never happened."""
+    """An unknown one is shown: no entries would say that it never happened."""
     ours = OLDER_EVENTS.get(name, name)
     if ours not in list(EventType):
         raise Invalid(

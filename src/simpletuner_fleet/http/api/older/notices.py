@@ -7,7 +7,7 @@ import msgspec
 from simpletuner_fleet.core.errors import AskedOtherwise
 from simpletuner_fleet.core.notices.kinds import KINDS, NEEDED, OF_ONESELF
 from simpletuner_fleet.http.api.notices import endpoints
-from simpletuner_fleet.http.api.older.wording import Asked, Older, Wording, on_behalf
+from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording, on_behalf
 from simpletuner_fleet.http.edge.bodies import as_type
 from simpletuner_fleet.http.edge.routes import Answer, Call, Route
 
@@ -46,10 +46,10 @@ async def add_channel(call: Call[dict[str, Any]]) -> Answer:
     said = of_its_own(call)
     enabled = said.pop("is_enabled", True)
     made = await _ask(call, "POST", "/api/notifications", said)
-    told = channel_told(made["endpoint"], Asked(path={}, body={}))
+    shown = channel_told(made["endpoint"], WordedRequest(path={}, body={}))
     if enabled is False:
-        told = await _paused(call, told["id"], paused=True)
-    return {**told, "secret": made["secret"]}
+        shown = await _paused(call, shown["id"], paused=True)
+    return {**shown, "secret": made["secret"]}
 
 
 async def change_channel(call: Call[dict[str, Any]]) -> Answer:
@@ -61,25 +61,25 @@ async def change_channel(call: Call[dict[str, Any]]) -> Answer:
     enabled = said.pop("is_enabled", None)
     if "webhook_url" in said:
         said["address"] = said.pop("webhook_url")
-    told: Wording = {}
+    shown: Wording = {}
     if said or enabled is None:
-        told = channel_told(
-            await _ask(call, "PATCH", endpoints.PATH, said, call.path["id"]), Asked(path={}, body={})
+        shown = channel_told(
+            await _ask(call, "PATCH", endpoints.PATH, said, call.path["id"]), WordedRequest(path={}, body={})
         )
-    return told if enabled is None else await _paused(call, call.path["id"], paused=enabled is False)
+    return shown if enabled is None else await _paused(call, call.path["id"], paused=enabled is False)
 
 
 async def _paused(call: Call[Any], id_: str, *, paused: bool) -> Wording:
     verb = "pause" if paused else "resume"
     return channel_told(
-        await _ask(call, "POST", f"{endpoints.PATH}/{verb}", None, id_), Asked(path={}, body={})
+        await _ask(call, "POST", f"{endpoints.PATH}/{verb}", None, id_), WordedRequest(path={}, body={})
     )
 
 
 async def _ask(call: Call[Any], method: str, path: str, said: Wording | None, id_: str = "") -> Wording:
     meant = _row(method, path)
     body = as_type(said, meant.body) if said is not None and meant.body else None
-    asked = Asked(path={"id": id_}, body={})
+    asked = WordedRequest(path={"id": id_}, body={})
     plain: Wording = msgspec.to_builtins(await meant.handler(on_behalf(call, meant, body, asked)))
     return plain
 
@@ -88,7 +88,7 @@ def _row(method: str, path: str) -> Route:
     return next(row for row in endpoints.ROUTES if (row.method, row.path) == (method, path))
 
 
-def channel_told(answer: Wording, asked: Asked) -> Wording:
+def channel_told(answer: Wording, asked: WordedRequest) -> Wording:
     return {
         **answer,
         "channel_type": answer["channel"],
@@ -97,12 +97,12 @@ def channel_told(answer: Wording, asked: Asked) -> Wording:
     }
 
 
-def channels_told(answer: Wording, asked: Asked) -> Wording:
+def channels_told(answer: Wording, asked: WordedRequest) -> Wording:
     channels = [channel_told(one, asked) for one in answer["endpoints"]]
     return {"channels": channels, "total": len(channels)}
 
 
-def tried(answer: Wording, asked: Asked) -> Wording:
+def tried(answer: Wording, asked: WordedRequest) -> Wording:
     failed = answer["state"] == "failed"
     return {
         **answer,

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.bounds import Name, Remark
 from simpletuner_fleet.core.errors import AskedOtherwise, FleetError, Invalid, NotFound
 from simpletuner_fleet.core.people.quotas import KIND_NAMES
 from simpletuner_fleet.http.api.admin import approvals as approvals_api
-from simpletuner_fleet.http.api.older.wording import Asked, Older, Wording, on_behalf
+from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording, on_behalf
 from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.edge.bodies import as_type
 from simpletuner_fleet.http.edge.routes import ANY_USER, Answer, Call, Route
@@ -62,7 +62,7 @@ ESTIMATE = 'Submit it with "dry_run": true: the answer has the estimate, and not
 ANOTHERS = "What somebody has used is in GET /api/usage?by=person, and every ceiling in GET /api/quotas."
 
 
-def rule(asked: Asked) -> Asked:
+def rule(asked: WordedRequest) -> WordedRequest:
     """One condition and its threshold. What has no meaning in ours is told rather than ignored."""
     said = dict(asked.body)
     if "condition" not in said:
@@ -101,7 +101,7 @@ def _micros(amount: Any, path: str) -> int:
         raise Invalid("Expected an amount of money, such as 50 or 12.50.", path=path) from None
 
 
-def quota(asked: Asked) -> Asked:
+def quota(asked: WordedRequest) -> WordedRequest:
     """Without a user or a level it was each user's; amounts of money were whole ones, not millionths."""
     said = asked.body
     if "quota_type" not in said:
@@ -135,17 +135,17 @@ def quota(asked: Asked) -> Asked:
     )
 
 
-def quota_of_all(asked: Asked) -> Asked:
+def quota_of_all(asked: WordedRequest) -> WordedRequest:
     _only_one(asked)
     return replace(asked, body={**quota(asked).body, "scope": "all", "subject": ""})
 
 
-def quota_of_team(asked: Asked) -> Asked:
+def quota_of_team(asked: WordedRequest) -> WordedRequest:
     _only_one(asked)
     return replace(asked, body={**quota(asked).body, "scope": "team", "subject": asked.path["id"]})
 
 
-def quota_told(answer: Wording, asked: Asked) -> Wording:
+def quota_told(answer: Wording, asked: WordedRequest) -> Wording:
     money = answer["kind"].startswith("money")
     return {
         **answer,
@@ -154,11 +154,11 @@ def quota_told(answer: Wording, asked: Asked) -> Wording:
     }
 
 
-def quotas_told(answer: Wording, asked: Asked) -> Wording:
+def quotas_told(answer: Wording, asked: WordedRequest) -> Wording:
     return {**answer, "quotas": [quota_told(one, asked) for one in answer["quotas"]]}
 
 
-def one_quota(answer: Wording, asked: Asked) -> Wording:
+def one_quota(answer: Wording, asked: WordedRequest) -> Wording:
     quota_id = asked.path["id"]
     for one in quotas_told(answer, asked)["quotas"]:
         if one["id"] == quota_id:
@@ -166,7 +166,7 @@ def one_quota(answer: Wording, asked: Asked) -> Wording:
     raise NotFound(f"There is no quota {quota_id}.")
 
 
-def one_rule(answer: Wording, asked: Asked) -> Wording:
+def one_rule(answer: Wording, asked: WordedRequest) -> Wording:
     rule_id = asked.path["rule"]
     for one in answer["rules"]:
         if one["id"] == rule_id:
@@ -174,8 +174,8 @@ def one_rule(answer: Wording, asked: Asked) -> Wording:
     raise NotFound(f"There is no rule {rule_id}.")
 
 
-def own_standing(answer: Wording, asked: Asked) -> Wording:
-    told = quotas_told(answer, asked)["quotas"]
+def own_standing(answer: Wording, asked: WordedRequest) -> Wording:
+    shown = quotas_told(answer, asked)["quotas"]
     statuses = [
         {
             **one,
@@ -186,7 +186,7 @@ def own_standing(answer: Wording, asked: Asked) -> Wording:
             "percent_used": round(100 * one["used"] / one["ceiling"], 1) if one["ceiling"] else 100.0,
             "source": one["whose"],
         }
-        for one in told
+        for one in shown
     ]
     reached = [one for one in statuses if one["is_exceeded"] and one["action"] == "refuse"]
     return {
@@ -202,17 +202,17 @@ async def quota_types(call: Call[Any]) -> Answer:
     return {"types": names, "older_names": KINDS}
 
 
-def noted(asked: Asked) -> Asked:
+def noted(asked: WordedRequest) -> WordedRequest:
     note = asked.body.get("notes") or asked.body.get("reason") or asked.body.get("note") or ""
     rest = {name: value for name, value in asked.body.items() if name not in ("notes", "reason", "note")}
     return replace(asked, body={**rest, "note": note})
 
 
-def succeeded(answer: Wording, asked: Asked) -> Wording:
+def succeeded(answer: Wording, asked: WordedRequest) -> Wording:
     return {**answer, "success": True}
 
 
-def cancelled(answer: Wording, asked: Asked) -> Wording:
+def cancelled(answer: Wording, asked: WordedRequest) -> Wording:
     return {**answer, "success": True, "job_id": answer["id"]}
 
 
@@ -245,7 +245,7 @@ async def _several(call: Call[dict[str, Any]], meant: Route) -> Answer:
     results = []
     for id_ in said.request_ids:
         try:
-            await meant.handler(on_behalf(call, meant, note, Asked(path={"id": id_}, body={})))
+            await meant.handler(on_behalf(call, meant, note, WordedRequest(path={"id": id_}, body={})))
         except FleetError as refused:
             results.append({"request_id": id_, "success": False, "error": refused.detail})
         else:
@@ -254,23 +254,23 @@ async def _several(call: Call[dict[str, Any]], meant: Route) -> Answer:
     return {"results": results, "successful": done, "failed": len(results) - done}
 
 
-def of_the_one(asked: Asked) -> Asked:
+def of_the_one(asked: WordedRequest) -> WordedRequest:
     _only_one(asked)
     return asked
 
 
-def _only_one(asked: Asked) -> None:
+def _only_one(asked: WordedRequest) -> None:
     if asked.path["org"] != "1":
         raise NotFound("This server is one organisation, and its number is 1.", next_step=ONE_ORGANISATION)
 
 
-def new_team(asked: Asked) -> Asked:
+def new_team(asked: WordedRequest) -> WordedRequest:
     """A slug was a second name for addresses; a team here has its id for them."""
     _only_one(asked)
     return replace(asked, body={name: value for name, value in asked.body.items() if name != "slug"})
 
 
-def member(asked: Asked) -> Asked:
+def member(asked: WordedRequest) -> WordedRequest:
     _only_one(asked)
     user = asked.path.get("user") or str(asked.body.get("user_id", ""))
     if not user:

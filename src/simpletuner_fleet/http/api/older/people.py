@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.errors import AskedOtherwise, NotFound
 from simpletuner_fleet.http.api.admin.audit import AuditQuery
-from simpletuner_fleet.http.api.older.wording import Asked, Older, Wording
+from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording
 
 DAY_S = 86_400.0
 USER = "/api/users/{id}"
@@ -65,7 +65,7 @@ def role_of(level: str) -> str:
     return ROLES.get(level, level)
 
 
-def new_user(asked: Asked) -> Asked:
+def new_user(asked: WordedRequest) -> WordedRequest:
     said = dict(asked.body)
     levels, is_admin = said.pop("level_names", ["researcher"]), said.pop("is_admin", False)
     if not isinstance(levels, list) or len(levels) > 1:
@@ -76,7 +76,7 @@ def new_user(asked: Asked) -> Asked:
     return replace(asked, body={"name": said.pop("username", None), "role": role, **said})
 
 
-def changed_user(asked: Asked) -> Asked:
+def changed_user(asked: WordedRequest) -> WordedRequest:
     said = dict(asked.body)
     ours: Wording = {}
     if "is_active" in said:
@@ -88,19 +88,19 @@ def changed_user(asked: Asked) -> Asked:
     return replace(asked, body=ours)
 
 
-def enabled(asked: Asked) -> Asked:
+def enabled(asked: WordedRequest) -> WordedRequest:
     return replace(asked, body={"disabled": False})
 
 
-def disabled(asked: Asked) -> Asked:
+def disabled(asked: WordedRequest) -> WordedRequest:
     return replace(asked, body={"disabled": True})
 
 
-def with_role(asked: Asked) -> Asked:
+def with_role(asked: WordedRequest) -> WordedRequest:
     return replace(asked, body={"role": role_of(str(asked.body.get("level_name", "")))})
 
 
-def user_told(answer: Wording, asked: Asked) -> Wording:
+def user_told(answer: Wording, asked: WordedRequest) -> Wording:
     return {
         **answer,
         "username": answer["name"],
@@ -111,16 +111,16 @@ def user_told(answer: Wording, asked: Asked) -> Wording:
     }
 
 
-def made_user(answer: Wording, asked: Asked) -> Wording:
+def made_user(answer: Wording, asked: WordedRequest) -> Wording:
     """Says what was given and is not kept: a user has a name here, and no address."""
     return {**user_told(answer, asked), "not_kept": [name for name in NOT_KEPT if name in asked.body]}
 
 
-def users_told(answer: Wording, asked: Asked) -> list[Wording]:
+def users_told(answer: Wording, asked: WordedRequest) -> list[Wording]:
     return [user_told(one, asked) for one in answer["users"]]
 
 
-def one_user(answer: Wording, asked: Asked) -> Wording:
+def one_user(answer: Wording, asked: WordedRequest) -> Wording:
     user_id = asked.path["id"]
     for one in answer["users"]:
         if user_id in (one["id"], one["name"]):
@@ -128,7 +128,7 @@ def one_user(answer: Wording, asked: Asked) -> Wording:
     raise NotFound(f"There is no user {user_id}.")
 
 
-def new_key(asked: Asked) -> Asked:
+def new_key(asked: WordedRequest) -> WordedRequest:
     said = dict(asked.body)
     days = said.pop("expires_days", None)
     permissions = said.pop("scoped_permissions", None)
@@ -138,17 +138,17 @@ def new_key(asked: Asked) -> Asked:
     return replace(asked, body={**said, **ours})
 
 
-def made_key(answer: Wording, asked: Asked) -> Wording:
+def made_key(answer: Wording, asked: WordedRequest) -> Wording:
     return {**answer, "key": answer["token"]}
 
 
-def login_names(asked: Asked) -> Asked:
+def login_names(asked: WordedRequest) -> WordedRequest:
     return replace(
         asked, body={"name" if name == "username" else name: value for name, value in asked.body.items()}
     )
 
 
-def audit_of_user(asked: Asked) -> Asked:
+def audit_of_user(asked: WordedRequest) -> WordedRequest:
     query: AuditOfQuery = asked.query
     return replace(
         asked, query=AuditQuery(actor_id=asked.path["id"], limit=_most(query.limit), offset=query.offset)

@@ -7,7 +7,7 @@ from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.errors import AskedOtherwise
 from simpletuner_fleet.core.jobs.finding import SearchWord
 from simpletuner_fleet.http.api.jobs.jobs import JobListQuery
-from simpletuner_fleet.http.api.older.wording import Asked, Older, Wording
+from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording
 from simpletuner_fleet.http.api.queue_looks import states_named
 
 SUBMIT = "POST /api/queue/submit"
@@ -39,25 +39,25 @@ class CloudListQuery(Struct, kw_only=True):
     limit: Count = 50
 
 
-def submission(asked: Asked) -> Asked:
+def submission(asked: WordedRequest) -> WordedRequest:
     """`provider` and everything else that chose a cloud is for pools here; what is not known is told by our own type."""
     if asked.body.get("target") == "kubeflow":
         raise AskedOtherwise(next_step=KUBERNETES)
     return replace(asked, body={OLDER_FIELDS.get(name, name): value for name, value in asked.body.items()})
 
 
-def local_limits(asked: Asked) -> Asked:
+def local_limits(asked: WordedRequest) -> WordedRequest:
     if any(name.startswith("local_") for name in asked.body):
         raise AskedOtherwise(next_step=ON_ITS_OWN_MACHINE)
     return asked
 
 
-def cleared_priority(asked: Asked) -> Asked:
+def cleared_priority(asked: WordedRequest) -> WordedRequest:
     """Null takes an override back: it is an ordinary job then."""
     return replace(asked, body={**asked.body, "priority": asked.body.get("priority") or 0})
 
 
-def submitted(answer: Wording, asked: Asked) -> Wording:
+def submitted(answer: Wording, asked: WordedRequest) -> Wording:
     warnings = [
         f"{quota.get('kind', 'quota')}: {quota.get('used')} of {quota.get('ceiling')} used"
         for quota in answer["quotas"]
@@ -65,26 +65,26 @@ def submitted(answer: Wording, asked: Asked) -> Wording:
     return {**answer, "quota_warnings": warnings}
 
 
-def done_to_a_job(answer: Wording, asked: Asked) -> Wording:
+def done_to_a_job(answer: Wording, asked: WordedRequest) -> Wording:
     return {**answer, "success": True, "job_id": answer["id"]}
 
 
-def one_job(answer: Wording, asked: Asked) -> Wording:
+def one_job(answer: Wording, asked: WordedRequest) -> Wording:
     return {**answer, "job_id": answer["id"]}
 
 
-def jobs_asked(asked: Asked) -> Asked:
+def jobs_asked(asked: WordedRequest) -> WordedRequest:
     query: CloudListQuery = asked.query
     return replace(
         asked, query=JobListQuery(status=states_named(query.status), limit=min(max(1, query.limit), 500))
     )
 
 
-def of_user(asked: Asked) -> Asked:
+def of_user(asked: WordedRequest) -> WordedRequest:
     return replace(asked, query=JobListQuery(owner=asked.path["user"], limit=500))
 
 
-def queue_of(answer: Wording, asked: Asked) -> Wording:
+def queue_of(answer: Wording, asked: WordedRequest) -> Wording:
     """Counts are of everything that they have; the lists are of the newest five hundred."""
     by_state = answer["by_state"]
     waiting = [job for job in answer["jobs"] if job["status"] == "queued"]

@@ -15,7 +15,7 @@ from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs import jobs as jobs_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
-from simpletuner_fleet.http.api.older.wording import Asked, Older, Wording, key_of, on_behalf
+from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording, key_of, on_behalf
 from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.edge.bodies import FORM_IN_PARTS, as_type
 from simpletuner_fleet.http.edge.routes import Answer, Call
@@ -105,7 +105,7 @@ async def _ask(call: Call[Any], meant: str, job_id: str | None, said: Wording | 
         raise Conflict("No job of yours is running.", next_step=OWN_QUEUE)
     row = ROWS_MEANT[meant]
     body = as_type(said, row.body) if said is not None else None
-    answer = await row.handler(on_behalf(call, row, body, Asked(path={"id": job_id}, body={})))
+    answer = await row.handler(on_behalf(call, row, body, WordedRequest(path={"id": job_id}, body={})))
     plain: Wording = msgspec.to_builtins(answer)
     return plain
 
@@ -121,8 +121,8 @@ async def events(call: Call[None]) -> Answer:
     job_id = await own_job(call, call.query.job_id)
     if job_id is None:
         return {"events": [], "next_index": 0, "job_id": None}
-    told = (await _ask(call, "GET /api/jobs/{id}/events", job_id))["events"]
-    return {"events": told[call.query.since_index :], "next_index": len(told), "job_id": job_id}
+    shown = (await _ask(call, "GET /api/jobs/{id}/events", job_id))["events"]
+    return {"events": shown[call.query.since_index :], "next_index": len(shown), "job_id": job_id}
 
 
 async def stop(call: Call[bytes | None]) -> Answer:

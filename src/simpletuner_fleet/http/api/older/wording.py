@@ -19,7 +19,7 @@ from simpletuner_fleet.http.edge.routes import ANY_USER, Answer, Call, Handler, 
 Wording = dict[str, Any]
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class WordedRequest(Struct, frozen=True, kw_only=True):
     """One request, in older words or in ours."""
 
     path: Mapping[str, str]
@@ -35,9 +35,9 @@ class Older(Struct, frozen=True, kw_only=True):
     """Method and path."""
     means: str = ""
     """Method and path of ours; the same as `asked` where only the body or the answer is worded otherwise."""
-    worded: Callable[[Asked], Asked] | None = None
+    worded: Callable[[WordedRequest], WordedRequest] | None = None
     """Makes ours of it. Where the path is ours, it is called only if the body was not understood."""
-    answered: Callable[[Wording, Asked], Any] | None = None
+    answered: Callable[[Wording, WordedRequest], Any] | None = None
     """Given our answer and what was asked: the answer under the older names."""
     query: Any = None
     """The type of the older query; ours where it is left out."""
@@ -72,14 +72,14 @@ def older_routes(rows: Iterable[Route], older: Iterable[Older]) -> list[Route]:
 def _worded(row: Route, one: Older) -> Route:
     if one.worded:
         worded = one.worded
-        row = replace(row, reword=lambda body: worded(Asked(path={}, body=body)).body)
+        row = replace(row, reword=lambda body: worded(WordedRequest(path={}, body=body)).body)
     return replace(row, handler=_answering(row.handler, one)) if one.answered else row
 
 
 def _answering(handler: Handler, one: Older) -> Handler:
     async def answer(call: Call[Any]) -> Answer:
         return _in_older_words(
-            await handler(call), one, Asked(path=call.path, body=_plain(call.body), query=call.query)
+            await handler(call), one, WordedRequest(path=call.path, body=_plain(call.body), query=call.query)
         )
 
     return answer
@@ -125,7 +125,7 @@ def _pointing(instead: str) -> Handler:
 
 def _meaning(one: Older, meant: Route) -> Handler:
     async def ask(call: Call[Any]) -> Answer:
-        asked = Asked(path=call.path, body=call.body or {}, query=call.query)
+        asked = WordedRequest(path=call.path, body=call.body or {}, query=call.query)
         ours = one.worded(asked) if one.worded else asked
         body = as_type(ours.body, meant.body) if meant.body and (ours.body or meant.body_required) else None
         return _in_older_words(await meant.handler(on_behalf(call, meant, body, ours)), one, asked)
@@ -133,7 +133,7 @@ def _meaning(one: Older, meant: Route) -> Handler:
     return ask
 
 
-def on_behalf(call: Call[Any], meant: Route, body: Any, ours: Asked) -> Call[Any]:
+def on_behalf(call: Call[Any], meant: Route, body: Any, ours: WordedRequest) -> Call[Any]:
     """The same caller asks for what was meant."""
     return Call(
         meant,
@@ -149,11 +149,11 @@ def on_behalf(call: Call[Any], meant: Route, body: Any, ours: Asked) -> Call[Any
     )
 
 
-def _in_older_words(answer: Answer, one: Older, asked: Asked) -> Answer:
+def _in_older_words(answer: Answer, one: Older, asked: WordedRequest) -> Answer:
     if one.answered is None or not isinstance(answer, Struct) or isinstance(answer, Reply):
         return answer
-    told = one.answered(cast(Wording, msgspec.to_builtins(answer)), asked)
-    return told if isinstance(told, dict) else Reply(body=told)
+    shown = one.answered(cast(Wording, msgspec.to_builtins(answer)), asked)
+    return shown if isinstance(shown, dict) else Reply(body=shown)
 
 
 def _plain(body: Any) -> Wording:

@@ -168,12 +168,12 @@ class OrderFeed:
         if waits:
             self._check_in(max(0.0, min(waits) - now))
 
-    def _send_once(self, sent: dict[Turn, float], wishes: Sequence[CheckpointNow | ValidateNow]) -> None:
-        for wish in wishes:
-            if sent.get(Turn(wish.job_id, wish.epoch)) != wish.asked_at:
-                sent[Turn(wish.job_id, wish.epoch)] = wish.asked_at
-                self._push(wish)
-        _forget(sent, wishes)
+    def _send_once(self, sent: dict[Turn, float], requests: Sequence[CheckpointNow | ValidateNow]) -> None:
+        for request in requests:
+            if sent.get(Turn(request.job_id, request.epoch)) != request.asked_at:
+                sent[Turn(request.job_id, request.epoch)] = request.asked_at
+                self._push(request)
+        _forget(sent, requests)
 
     def _push(self, message: StreamMessage) -> None:
         self.events.push(self._encoded(message))
