@@ -21,6 +21,7 @@ from simpletuner_fleet.protocol.messages import (
     JobSubmit,
     Shutdown,
     StopAttempt,
+    ValidateNow,
 )
 from simpletuner_fleet.protocol.sse import ServerEvent
 
@@ -86,6 +87,8 @@ def hear(agent: Agent, event: ServerEvent) -> None:
                 agent.perform(inbox.told_to_stop(stop_of(order)))
             case "checkpoint_now":
                 agent.perform(inbox.told_to_save(msgspec.json.decode(event.data, type=CheckpointNow)))
+            case "validate_now":
+                agent.perform(inbox.told_to_validate(msgspec.json.decode(event.data, type=ValidateNow)))
             case "drain":
                 note = msgspec.json.decode(event.data, type=Drain).note
                 log.info(

@@ -21,6 +21,7 @@ DISCARD_TIMEOUT_S = 2.0
 MAX_QUERY_BYTES = 8192
 MAX_QUERY_FIELDS = 64
 JSON, FORM, RAW = "application/json", "application/x-www-form-urlencoded", "application/octet-stream"
+FORM_IN_PARTS = "multipart/form-data"
 
 # An unclosed string runs to the end, or many escaped quotes would cost quadratic time.
 STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -156,6 +157,14 @@ def decode_json(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
         raise Malformed(f"The request is not JSON: {error}.") from None
     except UnicodeDecodeError as error:
         raise Malformed(f"The request is not UTF-8: {error.reason}.") from None
+
+
+def as_type(said: dict[str, Any], kind: Any) -> Any:
+    """What was read as plain JSON, as the type that a row takes."""
+    try:
+        return said if kind is dict else msgspec.convert(said, kind)
+    except msgspec.ValidationError as error:
+        raise unknown_field(error, kind) or field_error(error) from None
 
 
 def refuse_deep(body: bytes) -> None:
