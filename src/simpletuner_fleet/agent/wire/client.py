@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.wire.call_connections import (
     CallFailed,
     CallTimeouts,
 )
+from simpletuner_fleet.agent.wire.direct_line import DirectLine
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable, no_answer, problem_of, read_answer
 from simpletuner_fleet.agent.wire.lines import (
     ANSWER_TIMEOUT_S,
@@ -34,6 +35,7 @@ from simpletuner_fleet.agent.wire.lines import (
 from simpletuner_fleet.agent.wire.outage import Outage
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartTimeouts
 from simpletuner_fleet.client.trust import TrustError
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import (
     LOG_AGES_HEADER,
     TERM_HEADER,
@@ -57,6 +59,10 @@ from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 from simpletuner_fleet.protocol.uploads import (
     TRIED_PART_BYTES,
     TRIED_PART_PATH,
+    DirectAnswer,
+    DirectAsked,
+    DirectEnd,
+    DirectPart,
     Manifest,
     ManifestAnswer,
     ManifestSent,
@@ -64,7 +70,6 @@ from simpletuner_fleet.protocol.uploads import (
     NotesAnswer,
     NotesSent,
     ObjectAsked,
-    ObjectMissing,
     ObjectsAnswer,
     ObjectsAsked,
     PartAnswer,
@@ -102,6 +107,7 @@ class OrchestratorClient:
         self._keep_idle_s = 60.0
         self._addresses = Addresses([_known_address(url, context), *others])
         self.outage = Outage()
+        self.direct = DirectLine()
 
     @property
     def url(self) -> str:
@@ -114,6 +120,7 @@ class OrchestratorClient:
             line.keep_connections_for(idle_s)
 
     async def close(self) -> None:
+        await self.direct.close()
         for line in self._addresses.open_lines:
             await line.close()
 
@@ -180,9 +187,23 @@ class OrchestratorClient:
 
     async def missing_objects(
         self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]
-    ) -> list[ObjectMissing]:
+    ) -> ObjectsAnswer:
         message = ObjectsAsked(epoch=epoch, objects=list(objects))
-        return (await self._post(f"/api/workers/job/{job_id}/objects", message, ObjectsAnswer)).missing
+        return await self._post(f"/api/workers/job/{job_id}/objects", message, ObjectsAnswer)
+
+    async def ask_direct(
+        self, turn: Turn, sha256: str, size: int, *, part_bytes: int = 0, part: DirectPart | None = None
+    ) -> DirectAnswer:
+        """Begins to send a file straight to the storage, or goes on; with `part` the answer has a link for it."""
+        message = DirectAsked(epoch=turn.epoch, size=size, part_bytes=part_bytes, part=part)
+        path = f"/api/workers/job/{turn.job_id}/objects/{sha256}/direct"
+        return await self._post(path, message, DirectAnswer)
+
+    async def end_direct(self, turn: Turn, sha256: str, size: int) -> DirectAnswer:
+        """Answered when the storage has verified the whole file, which may take as long as the orchestrator's own look."""
+        message = DirectEnd(epoch=turn.epoch, size=size)
+        path = f"/api/workers/job/{turn.job_id}/objects/{sha256}/direct/end"
+        return await self._post(path, message, DirectAnswer, more_s=2 * size / SEALING_BYTES_PER_S)
 
     async def put_part(self, job_id: str, epoch: int, whole_object: ObjectAsked, part: Part) -> PartAnswer:
         """`part_connections.FileShrunk` where the file has become shorter, OSError where it cannot be read."""
@@ -286,8 +307,10 @@ class OrchestratorClient:
     async def _control_call(self, path: str, message: Any, answer: type[T]) -> T:
         return await self._send("control", "POST", path, _encoder.encode(message), answer, JSON)
 
-    async def _post(self, path: str, message: Any, answer: type[T]) -> T:
-        return await self._send("bulk", "POST", path, _encoder.encode(message), answer, JSON)
+    async def _post(self, path: str, message: Any, answer: type[T], more_s: float = 0.0) -> T:
+        """`more_s`: so much longer than others its answer may take."""
+        content = _encoder.encode(message)
+        return (await self._exchange("bulk", "POST", path, content, answer, JSON, more_s))[0]
 
     async def _send(
         self,
@@ -308,12 +331,13 @@ class OrchestratorClient:
         content: bytes,
         answer: type[T],
         headers: Mapping[str, str],
+        more_s: float = 0.0,
     ) -> tuple[T, CallAnswer]:
         """Tries every address once. No call of a worker does harm when it arrives twice."""
         failures: list[Refused | Unreachable] = []
         for address in self._addresses.in_turn():
             try:
-                response = await self._send_to(address, kind, method, path, content, headers)
+                response = await self._send_to(address, kind, method, path, content, headers, more_s)
                 result = read_answer(response.status, response.content, answer)
             except (Refused, Unreachable) as error:
                 if not may_be_elsewhere(error):
@@ -333,12 +357,14 @@ class OrchestratorClient:
         path: str,
         content: bytes,
         headers: Mapping[str, str],
+        more_s: float,
     ) -> CallAnswer:
         line = await self._open(address)
         connections = line.control if kind == "control" else line.bulk
         headers = {"X-Worker-Token": self._token(), **headers}
         timeouts = CallTimeouts(
-            connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s), silence_s=self.answer_timeout_s
+            connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s),
+            silence_s=self.answer_timeout_s + more_s,
         )
         try:
             response = await connections.request(method, path, headers, content, timeouts)

@@ -17,6 +17,9 @@ from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.protocol.uploads import (
     TRIED_PART_BYTES,
     TRIED_PART_PATH,
+    DirectAnswer,
+    DirectAsked,
+    DirectEnd,
     ManifestAnswer,
     ManifestSent,
     NotesAnswer,
@@ -26,7 +29,7 @@ from simpletuner_fleet.protocol.uploads import (
     PartAnswer,
 )
 from simpletuner_fleet.storage import artifacts, notes
-from simpletuner_fleet.storage.uploads import content
+from simpletuner_fleet.storage.uploads import content, direct_flow
 from simpletuner_fleet.storage.uploads.jobs import JobUploads
 
 PIECE_BYTES = KIB * KIB
@@ -57,7 +60,18 @@ async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
     if len(body.objects) > deps.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {deps.fleet.policy.max_manifest_files} files can be asked for at once.")
     owner = JobUploads(deps.fleet, claim)
-    return ObjectsAnswer(missing=await content.missing(deps.storage, owner, body.objects))
+    missing = await content.missing(deps.storage, owner, body.objects)
+    return ObjectsAnswer(missing=missing, direct=deps.storage.direct_in_use is not None)
+
+
+async def ask_direct(call: Call[DirectAsked]) -> DirectAnswer:
+    owner = JobUploads(deps_of(call).fleet, claim_of(call, call.body.epoch))
+    return await direct_flow.ask(deps_of(call).storage, owner, call.path["sha256"], call.body)
+
+
+async def end_direct(call: Call[DirectEnd]) -> DirectAnswer:
+    owner = JobUploads(deps_of(call).fleet, claim_of(call, call.body.epoch))
+    return await direct_flow.finish(deps_of(call).storage, owner, call.path["sha256"], call.body.size)
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
@@ -165,6 +179,26 @@ ROUTES = [
         max_body_bytes=MOST_AT_ONCE_BYTES,
         pieces=True,
         query=PartQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/objects/{sha256}/direct",
+        ask_direct,
+        UPLOAD,
+        DirectAsked,
+        DirectAnswer,
+        "Begin to send a file straight to the storage, or go on; a signed link for one part of it",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/objects/{sha256}/direct/end",
+        end_direct,
+        UPLOAD,
+        DirectEnd,
+        DirectAnswer,
+        "All parts were sent straight to the storage; answered when it has verified the whole",
         tags=TAGS,
     ),
     Route(
