@@ -52,6 +52,8 @@ class Gate:
         self.taken: list[Seen] = []
         self.before: Callable[[Seen], int | None] = lambda seen: None
         """What a test does before a request is looked at; a status it returns is the whole answer."""
+        self.after: Callable[[Seen], None] = lambda seen: None
+        """What a test does once a request was answered."""
         self.now: Callable[[], float] = time.time
 
     @property
@@ -71,10 +73,13 @@ class Gate:
             claimed = query["X-Amz-Signature"]
         elif "authorization" in headers:
             words = dict(
-                part.strip().split("=", 1)
-                for part in headers["authorization"].partition(" ")[2].split(",")
+                part.strip().split("=", 1) for part in headers["authorization"].partition(" ")[2].split(",")
             )
-            stamp, named, claimed = headers["x-amz-date"], words["SignedHeaders"].split(";"), words["Signature"]
+            stamp, named, claimed = (
+                headers["x-amz-date"],
+                words["SignedHeaders"].split(";"),
+                words["Signature"],
+            )
             auth = S3SigV4Auth(Credentials(KEY, SECRET), "s3", REGION)
         else:
             return "AccessDenied"
@@ -140,6 +145,7 @@ def gate_before(upstream: str) -> Iterator[Gate]:
             self.end_headers()
             self.wfile.write(content)
             connection.close()
+            gate.after(seen)
 
         def _say(self, status: int, code: str) -> None:
             content = f"<Error><Code>{code}</Code></Error>".encode()

@@ -10,9 +10,7 @@ from botocore.credentials import Credentials  # type: ignore[import-untyped]
 
 from simpletuner_fleet.blobs.s3_signing import BucketKeys, Signer
 
-KEYS = BucketKeys(
-    access_key="AKIAIOSFODNN7EXAMPLE", secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
-)
+KEYS = BucketKeys(access_key="AKIAIOSFODNN7EXAMPLE", secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 HOST = "https://examplebucket.s3.amazonaws.com"
 AT = datetime(2013, 5, 24, tzinfo=UTC).timestamp()
 
@@ -20,9 +18,7 @@ AT = datetime(2013, 5, 24, tzinfo=UTC).timestamp()
 def test_a_link_has_the_published_signature() -> None:
     link = Signer(KEYS, "us-east-1").link("GET", f"{HOST}/test.txt", [], {}, AT, 86_400)
     assert "X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2Faws4_request" in link
-    assert link.endswith(
-        "X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"
-    )
+    assert link.endswith("X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +77,10 @@ def test_a_link_for_a_part_with_signed_headers_and_temporary_keys_is_what_aws_ow
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: at.replace(tzinfo=None))
     token = "temporary/token+with=signs"
     query = [("partNumber", "7"), ("uploadId", "an id/with+signs=")]
-    headers = {"Content-Length": "5242880", "x-amz-checksum-sha256": "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}
+    headers = {
+        "Content-Length": "5242880",
+        "x-amz-checksum-sha256": "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+    }
     address = "http://127.0.0.1:9000/bucket/fleet/direct/j_1/4/abc-1-2"
     request: Any = AWSRequest("PUT", address, headers=headers, params=dict(query))
     credentials = Credentials(KEYS.access_key, KEYS.secret_key, token)

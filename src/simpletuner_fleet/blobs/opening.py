@@ -63,7 +63,9 @@ def open_direct(
     insisted = who in ("workers", "all")
     if who == "off" or parts.scheme != "s3":
         if insisted:
-            raise StorageRefused("SIMPLETUNER_STORAGE_DIRECT is for a bucket: SIMPLETUNER_STORAGE_URL names none.")
+            raise StorageRefused(
+                "SIMPLETUNER_STORAGE_DIRECT is for a bucket: SIMPLETUNER_STORAGE_URL names none."
+            )
         return None
     options = _s3_options(parts)
     endpoint = options.get("endpoint") or f"https://s3.{options.get('region', REGION)}.amazonaws.com"

@@ -1,7 +1,8 @@
 """A bucket that workers write to and read from by themselves, with links that are signed for one call each.
 
-What they write is staged, under keys that nothing reads. S3 itself digests it: it copies what was staged to a key that no link
-was ever made for, and tells the SHA-256 of the copy; only a copy that is what it should be is copied on and becomes an object.
+What they write is staged, under keys that nothing reads. S3 itself digests it: it copies what was staged to a key that no
+link was ever made for, and tells the SHA-256 of the copy; only a copy that is what it should be is copied on, and becomes an
+object.
 """
 
 import base64
@@ -40,9 +41,7 @@ class DirectBucket:
     ) -> None:
         """`may_promise`, whether this orchestrator leads for sure, is asked immediately before each change."""
         self._place = place
-        self._workers_place = BucketPlace(
-            endpoint=workers_endpoint, bucket=place.bucket, prefix=place.prefix
-        )
+        self._workers_place = BucketPlace(endpoint=workers_endpoint, bucket=place.bucket, prefix=place.prefix)
         self._signer = signer
         self._requests = S3Requests(place, signer)
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The few calls to S3 that our client library does not make: uploads in parts that others send, and copies that S3 digests."""
+"""The few calls to S3 that our client library does not make: uploads in parts of others, and copies that S3 digests."""
 
 import base64
 import time
@@ -39,7 +39,7 @@ class BucketPlace(Struct, frozen=True, kw_only=True):
 
 
 class S3Requests:
-    """Every method raises StoreUnavailable where the answer is not S3's, or says no; FileNotFoundError where nothing is there."""
+    """Every method raises StoreUnavailable where S3 says no, or another answers; FileNotFoundError where nothing is there."""
 
     def __init__(self, place: BucketPlace, signer: Signer) -> None:
         self._place = place

@@ -1,6 +1,7 @@
 """A worker's large files on their way straight to a strict bucket, with a real orchestrator; and what it does where that fails."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,18 +11,21 @@ import httpx2
 import msgspec
 import pytest
 
+from simpletuner_fleet.agent.data.resume import CheckpointFetcher
 from simpletuner_fleet.agent.ship.uploader import Uploader
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.core.training.direct import MIB
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths
 from tests.http.api_kit import Running
 from tests.http.direct_kit import LARGE, with_bucket
 from tests.http.upload_kit import Uploader as UploadKit
-from tests.http.upload_kit import uploading
+from tests.http.upload_kit import sha, uploading
 from tests.s3_gate import Gate, Seen, gate_before
 from tests.s3_server import CREDENTIALS, running_s3
 
@@ -54,9 +58,7 @@ class Machine:
         self.running, self.up = running, up
         for name in ("config", "output"):
             (folder / name).mkdir()
-        self.paths = Paths(
-            attempt_dir=folder, config_dir=folder / "config", output_dir=folder / "output"
-        )
+        self.paths = Paths(attempt_dir=folder, config_dir=folder / "config", output_dir=folder / "output")
         checkpoint = folder / "output" / "checkpoint-10"
         checkpoint.mkdir()
         (checkpoint / "model").write_bytes(LARGE)
@@ -86,7 +88,7 @@ class Machine:
 
     async def notes(self) -> list[str]:
         events = await self.running.get(f"/api/jobs/{self.up.offer['job_id']}/events")
-        return [text for text in map(str, events["events"]) if "storage_unreachable" in text]
+        return [text for text in map(str, events["notes"]) if "storage_unreachable" in text]
 
 
 @asynccontextmanager
@@ -111,11 +113,22 @@ async def test_a_checkpoint_goes_straight_to_the_bucket_and_an_agent_that_was_ki
         loop = asyncio.get_running_loop()
 
         begun: list[Seen] = []
+        arrived: list[Seen] = []
+        two_arrived = threading.Event()
+
+        def note_arrival(seen: Seen) -> None:
+            if seen.by_link and seen.is_part:
+                arrived.append(seen)
+            if len(arrived) == 2:
+                two_arrived.set()
+
+        gate.after = note_arrival
 
         def dies_after_two(seen: Seen) -> int | None:
             begun.append(seen)
             if len(begun) <= 2:
                 return None
+            assert two_arrived.wait(60)
             loop.call_soon_threadsafe(killed.set)
             return 503
 
@@ -134,6 +147,27 @@ async def test_a_checkpoint_goes_straight_to_the_bucket_and_an_agent_that_was_ki
         assert await at.stored() == ["checkpoint-10"]
         assert (await at.up.fetch(LARGE)).content == LARGE
         assert at.running.deps.direct and at.running.deps.direct.stored_files == 1
+
+
+async def test_a_checkpoint_to_go_on_from_comes_from_the_bucket_and_where_that_fails_from_the_orchestrator(
+    gate: Gate, tmp_path: Path
+) -> None:
+    async with machine(gate, tmp_path) as at, at.uploader() as uploader:
+        await uploader.send_once()
+        entry = FileEntry(path="model", size=len(LARGE), sha256=sha(LARGE))
+        resume = Resume(
+            manifest_id="m", step=10, name="checkpoint-10", attempt=1, worker_name="w", files=(entry,)
+        )
+        client, job_id = uploader._client, at.up.offer["job_id"]
+        for way, straight in (("bucket", True), ("orchestrator", False)):
+            if not straight:
+                gate.before = lambda seen: 403 if seen.by_link else None
+            gate.taken.clear()
+            fetcher = CheckpointFetcher(client, job_id, tmp_path / f"making-{way}")
+            folder = await fetcher.place(resume, tmp_path / way)
+            assert (folder / "model").read_bytes() == LARGE
+            assert any(seen.by_link for seen in gate.taken) is straight
+            assert client.direct.is_open is straight
 
 
 async def test_a_link_that_is_refused_once_is_asked_for_anew(gate: Gate, tmp_path: Path) -> None:
@@ -169,10 +203,12 @@ async def test_a_file_that_changes_under_way_is_read_again(gate: Gate, tmp_path:
         changed = LARGE[: 6 * MIB] + bytes(6 * MIB)
 
         def change(seen: Seen) -> None:
-            if model.read_bytes() != changed:
+            if "uploads" in seen.query and seen.method == "POST" and not begun:
+                begun.append(seen)
                 model.write_bytes(changed)
 
-        gate.before = parts_only(change)
+        begun: list[Seen] = []
+        gate.before = change
         await uploader.send_once()
         assert await at.stored() == ["checkpoint-10"]
         assert (await at.up.fetch(changed)).content == changed

@@ -1,7 +1,7 @@
 """Sends one large file straight to the storage, a few parts at a time, each by a link of its own.
 
-After a restart of the agent or the orchestrator it goes on with the parts that are missing. Where the way fails, the file goes
-through the orchestrator instead; whoever sends it is told which it was.
+After a restart of the agent or the orchestrator it goes on with the parts that are missing. Where the way fails, the file
+goes through the orchestrator instead; whoever sends it is told which it was.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ from simpletuner_fleet.agent.wire.call_connections import (
     CallFailed,
     CallTimeouts,
 )
-from simpletuner_fleet.agent.wire.direct_line import DirectLine
+from simpletuner_fleet.agent.wire.direct_line import DirectFailed, DirectLine
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable, no_answer, problem_of, read_answer
 from simpletuner_fleet.agent.wire.lines import (
     ANSWER_TIMEOUT_S,
@@ -73,6 +73,7 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAnswer,
     ObjectsAsked,
     PartAnswer,
+    StorageLink,
 )
 
 T = TypeVar("T")
@@ -185,9 +186,7 @@ class OrchestratorClient:
     async def send_trainer_options(self, message: TrainerOptions) -> None:
         await self._post("/api/workers/trainer-options", message, dict[str, Any])
 
-    async def missing_objects(
-        self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]
-    ) -> ObjectsAnswer:
+    async def missing_objects(self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]) -> ObjectsAnswer:
         message = ObjectsAsked(epoch=epoch, objects=list(objects))
         return await self._post(f"/api/workers/job/{job_id}/objects", message, ObjectsAnswer)
 
@@ -242,9 +241,30 @@ class OrchestratorClient:
         message = ManifestSent(epoch=epoch, manifest=manifest)
         return await self._post(f"/api/workers/job/{job_id}/manifests", message, ManifestAnswer)
 
-    def fetch_object(self, job_id: str, sha256: str, offset: int) -> Bytes:
-        """Fetches bytes of a checkpoint, from `offset` on, as they come."""
-        return self._fetch(f"/api/workers/job/{job_id}/objects/{sha256}?offset={offset}")
+    @asynccontextmanager
+    async def fetch_object(
+        self, job_id: str, sha256: str, offset: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Fetches bytes of a checkpoint, from `offset` on, as they come: from the storage itself where it can be reached."""
+        path = f"/api/workers/job/{job_id}/objects/{sha256}"
+        url = await self._link(path) if self.direct.is_open else ""
+        if url:
+            try:
+                async with self.direct.get(url, offset) as chunks:
+                    yield chunks
+                return
+            except DirectFailed as error:
+                self.direct.leave(str(error))
+        async with self._fetch(f"{path}?offset={offset}") as chunks:
+            yield chunks
+
+    async def _link(self, path: str) -> str:
+        try:
+            return (await self._send("bulk", "GET", f"{path}/link", b"", StorageLink, {})).url
+        except Refused as problem:
+            if problem.status in (404, 405):
+                return ""  # An older orchestrator; what is wrong with the file itself is told by fetching it.
+            raise
 
     def fetch_data(self, job_id: str, sha256: str, offset: int) -> Bytes:
         """Fetches bytes of a dataset that the job names."""

@@ -1,4 +1,4 @@
-"""The way straight to the storage, by links that the orchestrator has signed: tried where it is offered, left where it fails.
+"""The way straight to the storage, by links that the orchestrator has signed: taken where offered, left where it fails.
 
 What answers there is not the orchestrator: nothing it says is an order, and every trouble means that files go through the
 orchestrator for a while. A link is worth what it opens, so nothing here repeats one.
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from simpletuner_fleet.agent.wire.errors import no_answer
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartConnections, PartTimeouts
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 CONNECT_S, STEP_S, ANSWER_S = 5.0, 15.0, 60.0
 PAUSE_S = 600.0
 """For how long the way is left alone once it has failed."""
+NOTHING_CAME = (httpx2.RequestError, httpx2.InvalidURL)
 ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
 
 
@@ -73,23 +75,23 @@ class DirectLine:
             raise DirectFailed(_refusal(status, content))
 
     @asynccontextmanager
-    async def get(self, url: str, offset: int) -> AsyncIterator[httpx2.Response]:
-        """Raises DirectFailed before anything was read; what breaks later is the reader's to see."""
+    async def get(self, url: str, offset: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Raises DirectFailed before there is anything to read, and Unreachable where it breaks off later."""
         if self._http is None:
-            self._http = httpx2.AsyncClient(
-                verify=await self._trust(),
-                timeout=httpx2.Timeout(STEP_S, connect=CONNECT_S),
-                trust_env=False,
-            )
-        request = self._http.build_request("GET", url, headers={"Range": f"bytes={offset}-"} if offset else {})
+            timeout = httpx2.Timeout(STEP_S, connect=CONNECT_S)
+            self._http = httpx2.AsyncClient(verify=await self._trust(), timeout=timeout, trust_env=False)
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={offset}-"} if offset else {})}
         try:
+            request = self._http.build_request("GET", url, headers=headers)
             response = await self._http.send(request, stream=True)
-        except (httpx2.RequestError, httpx2.InvalidURL) as error:
+        except NOTHING_CAME as error:
             raise DirectFailed(str(error) or type(error).__name__) from None
         try:
             if response.status_code != (206 if offset else 200):
                 raise DirectFailed(f"HTTP {response.status_code}")
-            yield response
+            yield response.aiter_raw()
+        except NOTHING_CAME as error:
+            raise no_answer(error) from error
         finally:
             await response.aclose()
 

@@ -51,6 +51,10 @@ class DirectStorage(Struct, kw_only=True):
             log.info("workers send large files straight to the bucket")
         self.trouble = trouble
 
+    def object_link(self, sha256: str, name: str) -> str:
+        self.links += 1
+        return self.blobs.object_link(sha256, name)
+
     async def of_job(self, job_id: str) -> dict[str, UnderWay]:
         known = self.under_way.get(job_id)
         if known is None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.bounds import Count, Whole
 from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.core.jobs.fencing import Claim, Turn, named_attempt, running_attempt
+from simpletuner_fleet.core.training.direct import LEAST_BYTES
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.edge.bodies import Incoming
@@ -27,6 +28,7 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAnswer,
     ObjectsAsked,
     PartAnswer,
+    StorageLink,
 )
 from simpletuner_fleet.storage import artifacts, notes
 from simpletuner_fleet.storage.uploads import content, direct_flow
@@ -108,6 +110,13 @@ async def fetch_object(call: Call[None]) -> Chunks:
         raise Invalid("offset is beyond the end.", path="$.offset")
     chunks: AsyncGenerator[bytes, None] = read_through(deps.blobs, sha256, start, size)
     return Chunks(chunks, headers=octet_headers(size - start))
+
+
+async def link_to_object(call: Call[None]) -> StorageLink:
+    deps, sha256 = deps_of(call), call.path["sha256"]
+    size = await artifacts.size_for_worker(deps.fleet, fetching_worker(call), call.path["id"], sha256)
+    direct = deps.storage.direct_in_use
+    return StorageLink(url=direct.object_link(sha256, sha256) if direct and size >= LEAST_BYTES else "")
 
 
 async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
@@ -210,6 +219,15 @@ ROUTES = [
         query=FetchQuery,
         tags=TAGS,
         stream=True,
+    ),
+    Route(
+        "GET",
+        "/api/workers/job/{id}/objects/{sha256}/link",
+        link_to_object,
+        UPLOAD,
+        answer=StorageLink,
+        summary="Where this file can be read straight from the storage, for a short time",
+        tags=TAGS,
     ),
     Route(
         "POST",
