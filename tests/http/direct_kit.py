@@ -1,4 +1,4 @@
-"""One attempt that sends a file straight to the bucket, by hand: a strict S3, a real orchestrator, and what the worker calls."""
+"""One attempt that sends a file straight to the bucket, by hand: a strict S3 and a real orchestrator."""
 
 import random
 from collections.abc import AsyncIterator

@@ -19,6 +19,7 @@ from simpletuner_fleet.blobs.s3 import object_path
 from simpletuner_fleet.blobs.s3_requests import BucketPlace, S3Requests
 from simpletuner_fleet.blobs.s3_signing import Signer
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
+from simpletuner_fleet.ports import MARK
 from simpletuner_fleet.ports.direct import SignedLink, StagedFile, StagedPart
 
 LINK_S = 900
@@ -109,6 +110,9 @@ class DirectBucket:
             ("response-cache-control", "no-store"),
         ]
         return self._signer.link("GET", place.address(object_path(sha256)), query, {}, self._clock(), LINK_S)
+
+    def mark_link(self) -> str:
+        return self._signer.link("GET", self._workers_place.address(MARK), [], {}, self._clock(), LINK_S)
 
     async def prove(self) -> None:
         """Sends a part by a link of our own making, has S3 digest it, and reads it by another link."""

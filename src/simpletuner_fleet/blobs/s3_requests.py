@@ -39,7 +39,7 @@ class BucketPlace(Struct, frozen=True, kw_only=True):
 
 
 class S3Requests:
-    """Every method raises StoreUnavailable where S3 says no, or another answers; FileNotFoundError where nothing is there."""
+    """Each method raises StoreUnavailable where S3 says no, or another answers; FileNotFoundError where nothing is."""
 
     def __init__(self, place: BucketPlace, signer: Signer) -> None:
         self._place = place

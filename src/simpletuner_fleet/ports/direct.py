@@ -58,6 +58,10 @@ class DirectBlobs(Protocol):
         """For reading an object, as a file to be saved under this name; `own`: from where this orchestrator is."""
         ...
 
+    def mark_link(self) -> str:
+        """For reading the storage's mark: whoever tries it learns whether the storage can be reached."""
+        ...
+
     async def prove(self) -> None:
         """Raises StoreUnavailable unless it does all of the above."""
         ...

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.training.checkpoint import Manifest as Manifest
 PART_BYTES = 256 * 1024 * 1024
 DIRECT_HEADER = "x-storage-direct"
 """Sent by a program that can read a file from where a 307 names, and comes back where it cannot."""
+TRIED_LINK_PATH = "/api/workers/job/check/objects/none/link"
 TRIED_PART_PATH = "/api/workers/job/check/objects/none"
 """As a real one's, for whoever stands in between and decides by the path."""
 TRIED_PART_BYTES = 8 * 1024 * 1024

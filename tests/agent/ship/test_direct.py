@@ -1,4 +1,4 @@
-"""A worker's large files on their way straight to a strict bucket, with a real orchestrator; and what it does where that fails."""
+"""A worker's large files on their way straight to a strict bucket, and what the worker does where that fails."""
 
 import asyncio
 import threading
@@ -20,6 +20,7 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.core.training.direct import MIB
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
+from simpletuner_fleet.storage.uploads.direct import DirectStorage
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths
 from tests.http.api_kit import Running
@@ -81,6 +82,11 @@ class Machine:
             )
         finally:
             await client.close()
+
+    @property
+    def bucket(self) -> DirectStorage:
+        assert self.running.deps.direct
+        return self.running.deps.direct
 
     async def stored(self) -> list[str]:
         answer = await self.running.get(f"/api/jobs/{self.up.offer['job_id']}/artifacts")
@@ -146,7 +152,7 @@ async def test_a_checkpoint_goes_straight_to_the_bucket_and_an_agent_that_was_ki
         assert len(gate.parts_by_link) == 3
         assert await at.stored() == ["checkpoint-10"]
         assert (await at.up.fetch(LARGE)).content == LARGE
-        assert at.running.deps.direct and at.running.deps.direct.stored_files == 1
+        assert at.bucket.stored_files == 1
 
 
 async def test_a_checkpoint_to_go_on_from_comes_from_the_bucket_and_where_that_fails_from_the_orchestrator(
@@ -192,7 +198,7 @@ async def test_where_the_bucket_cannot_be_used_from_the_worker_files_go_through_
         assert (await at.up.fetch(LARGE)).content == LARGE
         [note] = await at.notes()
         assert "through the orchestrator" in note
-        assert at.running.deps.direct and at.running.deps.direct.stored_files == 0
+        assert at.bucket.stored_files == 0
         assert "files go through the orchestrator for 10 minutes" in caplog.text
         assert "X-Amz" not in note + caplog.text, "a link is worth what it opens"
 

@@ -57,6 +57,7 @@ from simpletuner_fleet.protocol.messages import (
 from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 from simpletuner_fleet.protocol.uploads import (
+    TRIED_LINK_PATH,
     TRIED_PART_BYTES,
     TRIED_PART_PATH,
     DirectAnswer,
@@ -236,6 +237,15 @@ class OrchestratorClient:
                 except NoAnswer as error:
                     raise no_answer(error) from error
                 return read_answer(status, content, PartAnswer).next_offset
+
+    async def try_storage(self) -> bool:
+        """Returns whether files may go straight to the storage. Raises DirectFailed where it cannot be reached from here."""
+        url = await self._link(TRIED_LINK_PATH.removesuffix("/link"))
+        if url:
+            async with self.direct.get(url, 0) as chunks:
+                async for _ in chunks:
+                    break
+        return bool(url)
 
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
         message = ManifestSent(epoch=epoch, manifest=manifest)

@@ -1,4 +1,4 @@
-"""What was on its way straight to the bucket and will never arrive: found by its key there, whoever led when it was begun."""
+"""What was on its way straight to the bucket and will never arrive: found by its key there, whoever led when it began."""
 
 import logging
 

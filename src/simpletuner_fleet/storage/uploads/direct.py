@@ -1,8 +1,8 @@
 """Content that a job's worker sends straight to the bucket, by links for one part each.
 
-The orchestrator begins the upload, signs the links behind the same fence and quota as for parts that come through it, and has
-the storage itself digest what arrived before the content counts. What is under way is known by the keys in the bucket, so
-that a restart or another leader goes on with it; memory only spares asking.
+The orchestrator begins the upload, signs the links behind the same fence and quota as for parts that come through it, and
+has the storage itself digest what arrived before the content counts. What is under way is known by the keys in the bucket,
+so that a restart or another leader goes on with it; memory only spares asking.
 """
 
 import logging

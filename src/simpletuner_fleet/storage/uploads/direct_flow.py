@@ -11,12 +11,12 @@ from simpletuner_fleet.storage.uploads.jobs import JobUploads
 
 async def ask(storage: Storage, owner: JobUploads, sha256: str, asked: DirectAsked) -> DirectAnswer:
     """Fenced, and within the quota from the first link on. Raises DirectUnavailable, and what parts raise."""
-    bucket = insist_on(storage.direct)
     checkpoint.check_object(sha256, asked.size, storage.fleet.policy)
-    direct.check_size(asked.size)
     stored = await owner.stored([sha256])
     if sha256 in stored:
         return DirectAnswer(complete=True)
+    direct.check_size(asked.size)
+    bucket = insist_on(storage.direct)
     async with storage.locks.holding(sha256):
         one = await _begun(bucket, owner, sha256, asked.size)
         if one is None:
@@ -41,12 +41,11 @@ async def ask(storage: Storage, owner: JobUploads, sha256: str, asked: DirectAsk
 
 async def finish(storage: Storage, owner: JobUploads, sha256: str, size: int) -> DirectAnswer:
     """Answers `complete` once the storage itself has found the right bytes, and they are the job's."""
-    bucket = insist_on(storage.direct)
     checkpoint.check_object(sha256, size, storage.fleet.policy)
     async with storage.locks.holding(sha256):
         if sha256 in await owner.stored([sha256]):
-            await bucket.forget(owner.turn.job_id, sha256)
             return DirectAnswer(complete=True)
+        bucket = insist_on(storage.direct)
         one = await _begun(bucket, owner, sha256, size)
         try:
             whole = await bucket.put_together(one) if one else None

@@ -190,9 +190,8 @@ async def test_what_nobody_goes_on_with_is_swept_and_what_is_under_way_is_not(
     await hand.send(OTHER, 1)
     await up.put(OTHER, 0, len(OTHER))
     direct = running.deps.direct
-    assert direct and len(await staged(direct)) == 1, (
-        "what came through the orchestrator needs no staging any more"
-    )
+    assert direct
+    assert len(await staged(direct)) == 1, "what came through the orchestrator needs no staging any more"
     await swept(running.deps.storage)
     assert len(await staged(direct)) == 1
     await running.post(f"/api/queue/{up.offer['job_id']}/cancel")

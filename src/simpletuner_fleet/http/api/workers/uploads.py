@@ -16,6 +16,7 @@ from simpletuner_fleet.http.edge.bodies import Incoming
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.protocol.uploads import (
+    TRIED_LINK_PATH,
     TRIED_PART_BYTES,
     TRIED_PART_PATH,
     DirectAnswer,
@@ -97,6 +98,12 @@ async def try_part(call: Call[Incoming]) -> PartAnswer:
     return PartAnswer(next_offset=count, complete=True)
 
 
+async def try_storage(call: Call[None]) -> StorageLink:
+    """A link to something small that belongs to nothing, for the same purpose."""
+    direct = deps_of(call).storage.direct_in_use
+    return StorageLink(url=direct.blobs.mark_link() if direct else "")
+
+
 async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
     body = call.body
     claim = claim_of(call, body.epoch)
@@ -175,6 +182,15 @@ ROUTES = [
         "A part of no file, to see whether parts arrive: it is read and forgotten",
         max_body_bytes=TRIED_PART_BYTES,
         pieces=True,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        TRIED_LINK_PATH,
+        try_storage,
+        WORKER,
+        answer=StorageLink,
+        summary="A link into the storage, to see whether it can be reached; none where files go through the orchestrator",
         tags=TAGS,
     ),
     Route(
