@@ -16,6 +16,7 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.direct_line import DirectFailed
 from simpletuner_fleet.agent.wire.errors import Refused
 from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
+from simpletuner_fleet.core.errors import DirectUnavailable
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.core.training.direct import (
@@ -23,7 +24,6 @@ from simpletuner_fleet.core.training.direct import (
     LEAST_PART_BYTES,
     MOST_BYTES,
     MOST_PART_BYTES,
-    DirectUnavailable,
     Staging,
 )
 from simpletuner_fleet.protocol.uploads import DirectAnswer, DirectPart

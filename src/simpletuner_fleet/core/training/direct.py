@@ -4,7 +4,7 @@ import re
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import Conflict, Invalid
+from simpletuner_fleet.core.errors import DirectUnavailable, Invalid
 from simpletuner_fleet.core.jobs.job import Job
 
 MIB = 1024 * 1024
@@ -16,13 +16,6 @@ LEAST_PART_BYTES, MOST_PART_BYTES = 5 * MIB, 32 * MIB
 """S3 takes no smaller ones, but for the last; of a larger one much is lost with a line that breaks."""
 STAGED = "direct"
 KEY = re.compile(rf"{STAGED}/([^/]+)/(\d+)/([0-9a-f]{{64}})-(\d+)-(\d+)(\.checked)?", re.ASCII)
-
-
-class DirectUnavailable(Conflict):
-    """This file cannot go straight to the storage."""
-
-    code = "direct_unavailable"
-    next_step = "Send it to the orchestrator, in parts."
 
 
 class Staging(Struct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ import logging
 
 from msgspec import Struct, field
 
-from simpletuner_fleet.core.errors import DigestMismatch, StoreUnavailable
+from simpletuner_fleet.core.errors import DigestMismatch, DirectUnavailable, StoreUnavailable
 from simpletuner_fleet.core.training import checkpoint, direct
-from simpletuner_fleet.core.training.direct import DirectUnavailable, Staging
+from simpletuner_fleet.core.training.direct import Staging
 from simpletuner_fleet.ports.direct import DirectBlobs, SignedLink, StagedFile, StagedPart
 from simpletuner_fleet.protocol.uploads import DirectAnswer, DirectAsked
 
