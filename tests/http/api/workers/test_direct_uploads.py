@@ -217,3 +217,33 @@ async def test_small_and_very_large_files_and_all_where_the_bucket_does_not_do_g
     assert (await up.ask(LARGE)) == {"missing": []}
     assert len(STATE) < LEAST_BYTES
     assert sha(LARGE) != sha(STATE)
+
+
+async def test_people_read_large_files_from_the_bucket_only_where_they_can_and_only_to_save_them(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    up = await uploading(running)
+    hand = ByHand(up, http)
+    await hand.send(LARGE)
+    await hand.end(LARGE)
+    await up.send(STATE)
+    manifest = (await up.manifest(1, {"a b.bin": LARGE, "state": STATE}))["manifest_id"]
+    base = f"/api/jobs/{up.offer['job_id']}/artifacts/{manifest}/files"
+    assert running.deps.direct
+
+    async def asked(path: str, **headers: str) -> httpx2.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await running.http.get(f"{base}/{path}", headers=named, timeout=120)
+
+    assert (await asked("a b.bin")).content == LARGE, "who does not say that it can follow is not sent on"
+    assert (await asked("a b.bin", sec_fetch_mode="navigate")).status_code == 200
+    assert (await asked("state", x_storage_direct="yes")).content == STATE
+    sent_on = await asked("a b.bin", x_storage_direct="yes")
+    assert sent_on.status_code == 307
+    stored = await http.get(sent_on.headers["location"], headers={"Range": "bytes=1000-"})
+    assert (stored.status_code, stored.content) == (206, LARGE[1000:])
+    assert stored.headers["content-type"] == "application/octet-stream"
+    assert stored.headers["content-disposition"] == "attachment; filename*=UTF-8''a%20b.bin"
+    running.deps.direct.for_browsers = True
+    assert (await asked("a b.bin", sec_fetch_mode="navigate")).status_code == 307
+    assert (await asked("a b.bin", sec_fetch_mode="no-cors")).status_code == 200, "a page shows nothing of it"
