@@ -14,7 +14,7 @@ class TorchrunTrainer(LauncherTrainer):
         span = paths.span or Span(nodes=1, rank=0, address="127.0.0.1", port=port)
         return [
             f"--nnodes={span.nodes}",
-            f"--node_rank={span.rank}",
+            *([f"--node_rank={span.rank}"] if paths.span else []),
             f"--nproc_per_node={processes // span.nodes}",
             f"--master_addr={span.address}",
             f"--master_port={span.port}",
