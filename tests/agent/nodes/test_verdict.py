@@ -22,22 +22,25 @@ def test_where_the_first_part_ended_well_the_training_did() -> None:
 
 
 def test_the_part_that_failed_first_is_named_with_its_node_and_rank() -> None:
-    told = verdict([part(2, failed(3)), part(0, failed(1)), part(1, STOPPED)], asked_to_stop=False)
-    assert (told.exit_code, told.error) == (3, "node 2 (host-2), rank 16: the trainer ended with exit code 3")
-    told = verdict([part(0, failed(1)), part(1, failed(1))], asked_to_stop=False)
-    assert (told.error or "").startswith("node 0 (host-0), rank 0: ")
+    judged = verdict([part(2, failed(3)), part(0, failed(1)), part(1, STOPPED)], asked_to_stop=False)
+    assert (judged.exit_code, judged.error) == (
+        3,
+        "node 2 (host-2), rank 16: the trainer ended with exit code 3",
+    )
+    judged = verdict([part(0, failed(1)), part(1, failed(1))], asked_to_stop=False)
+    assert (judged.error or "").startswith("node 0 (host-0), rank 0: ")
 
 
 def test_a_lost_node_explains_every_failure_of_the_others() -> None:
-    told = verdict([part(0, failed(1)), part(1, None)], asked_to_stop=False)
-    assert (told.reason, told.error) == (EndReason.AGENT_LOST, "node 1 (host-1) of the worker was lost")
+    judged = verdict([part(0, failed(1)), part(1, None)], asked_to_stop=False)
+    assert (judged.reason, judged.error) == (EndReason.AGENT_LOST, "node 1 (host-1) of the worker was lost")
 
 
 def test_a_part_whose_lease_ran_out_does_not_fail_the_job() -> None:
     fenced = TrainerExit(reason=EndReason.FENCED)
-    told = verdict([part(1, fenced), part(0, STOPPED)], asked_to_stop=False)
-    assert told.reason is EndReason.FENCED
-    assert "node 1 (host-1)" in (told.error or "")
+    judged = verdict([part(1, fenced), part(0, STOPPED)], asked_to_stop=False)
+    assert judged.reason is EndReason.FENCED
+    assert "node 1 (host-1)" in (judged.error or "")
 
 
 def test_the_time_limit_is_the_first_nodes_and_what_follows_from_it_is_no_failure() -> None:

@@ -90,10 +90,10 @@ def test_a_node_that_is_away_keeps_its_gpus_from_everybody() -> None:
 
 
 def test_people_are_told_how_many_nodes_there_are() -> None:
-    told = survey(over(4, 4), [(a_worker(gpus=8), FREE), (spanning(2), FREE)])
-    assert told.code is Code.NODES_MATCH_NONE
-    assert (told.params["nodes"], told.params["largest_nodes"]) == (4, 2)
-    assert "--nodes 4" in told.fixes[0]
+    surveyed = survey(over(4, 4), [(a_worker(gpus=8), FREE), (spanning(2), FREE)])
+    assert surveyed.code is Code.NODES_MATCH_NONE
+    assert (surveyed.params["nodes"], surveyed.params["largest_nodes"]) == (4, 2)
+    assert "--nodes 4" in surveyed.fixes[0]
 
 
 def test_fewer_gpus_are_proposed_in_equal_parts_only() -> None:

@@ -54,16 +54,16 @@ about = {
 (folder / f"met-{attempt}-{rank}.tmp").write_text(json.dumps(about))
 (folder / f"met-{attempt}-{rank}.tmp").rename(folder / f"met-{attempt}-{rank}.json")
 print(f"part {rank} of {nodes} has met the others", flush=True)
-while (told := gate()) is None:
+while (verdict := gate()) is None:
     lost, _, _ = select.select(others, [], [], 0.05)
     if lost and gate() is None:
         print("another part is gone", flush=True)
         time.sleep(1.0)  # real ones take longer to notice
         sys.exit(1)
-if told == str(rank):
+if verdict == str(rank):
     print(f"part {rank} fails", flush=True)
     sys.exit(3)
-if told:
+if verdict:
     select.select(others, [], [], MEET_WITHIN_S)
     time.sleep(1.0)
     sys.exit(1)

@@ -137,13 +137,13 @@ class Cluster:
         labels = {**template["metadata"]["labels"], "job-name": name, "batch.kubernetes.io/job-name": name}
         for index in range(job["spec"]["completions"]):
             pod_name = f"{name}-{index}-x7k2p" if is_indexed else f"{name}-x7k2p"
-            told = {"batch.kubernetes.io/job-completion-index": str(index)} if is_indexed else {}
+            annotations = {"batch.kubernetes.io/job-completion-index": str(index)} if is_indexed else {}
             hostname = {"hostname": f"{name}-{index}"} if is_indexed else {}
             self.objects["pods"][pod_name] = {
                 "metadata": {
                     "name": pod_name,
                     "labels": labels,
-                    "annotations": told,
+                    "annotations": annotations,
                     "ownerReferences": [{"uid": job["metadata"]["uid"]}],
                 },
                 "spec": {**template["spec"], **hostname},

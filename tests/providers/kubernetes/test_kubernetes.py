@@ -107,9 +107,9 @@ async def test_a_machine_of_several_nodes_is_an_indexed_job_whose_pods_find_each
     assert service["spec"]["clusterIP"] == "None"
     assert pod["subdomain"] == service["metadata"]["name"]
     assert service["spec"]["selector"].items() <= spec["template"]["metadata"]["labels"].items()
-    told = {variable["name"]: variable.get("value") for variable in container["env"]}
-    assert told["SIMPLETUNER_NODE_OF"] == f"{NAME}-0.{NAME}:{service['spec']['ports'][0]['port']}"
-    assert told["SIMPLETUNER_WORKER_NODES"] == "2"
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert variables["SIMPLETUNER_NODE_OF"] == f"{NAME}-0.{NAME}:{service['spec']['ports'][0]['port']}"
+    assert variables["SIMPLETUNER_WORKER_NODES"] == "2"
     owners = [thing["metadata"]["ownerReferences"][0]["uid"] for thing in (service, secret)]
     assert owners == [job["metadata"]["uid"]] * 2
     shared = base64.b64decode(secret["data"]["nodes"]).decode()

@@ -250,15 +250,17 @@ def test_the_parts_of_a_training_over_two_nodes_are_told_where_they_meet(paths: 
     launched = launch("torchrun", settings, spanned, **given)
     assert {"--nnodes=2", "--node_rank=1", "--nproc_per_node=2"} <= {*launched.argv}
     assert {"--master_addr=10.0.0.7", "--master_port=40123"} <= {*launched.argv}
-    told = {name: launched.env[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK")}
-    assert told == {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "40123", "NNODES": "2", "NODE_RANK": "1"}
+    meeting = {name: launched.env[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK")}
+    assert meeting == {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "40123", "NNODES": "2", "NODE_RANK": "1"}
     assert "MASTER_ADDR" not in launch("torchrun", settings, paths, **given).env
     with pytest.raises(TrainerError, match="shared equally"):
         launch("torchrun", {**settings, "num_processes": 3}, spanned, **given)
 
 
 def test_simpletuner_is_launched_as_one_part_of_several(paths: Paths) -> None:
-    words = launch("simpletuner", {"max_train_steps": 1}, replace(paths, span=SPAN), num_processes=4, nodes=2).argv
+    words = launch(
+        "simpletuner", {"max_train_steps": 1}, replace(paths, span=SPAN), num_processes=4, nodes=2
+    ).argv
     assert {"--num_machines=2", "--machine_rank=1", "--main_process_ip=10.0.0.7"} <= {*words}
     assert {"--num_processes=4", "--main_process_port=40123"} <= {*words}
 

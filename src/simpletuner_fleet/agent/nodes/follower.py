@@ -12,8 +12,8 @@ from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.nodes.line import LineLost, NodeLine, dial
 from simpletuner_fleet.agent.nodes.messages import (
     Beat,
-    Content,
     ContentEnd,
+    ContentPiece,
     FetchContent,
     ForgetRank,
     FromFollower,
@@ -28,7 +28,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     ToFollower,
     Welcome,
 )
-from simpletuner_fleet.agent.nodes.ranks import Ranks, lease_is_over
+from simpletuner_fleet.agent.nodes.ranks import NodeParts, lease_is_over
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -85,7 +85,7 @@ async def _chunks(line: NodeLine[ToFollower]) -> AsyncIterator[bytes]:
     try:
         while True:
             match await line.receive():
-                case Content(data=data):
+                case ContentPiece(data=data):
                     yield data
                 case ContentEnd(trouble=trouble, passing=passing):
                     if trouble and passing:
@@ -108,7 +108,7 @@ class Follower:
         self._ends: NodeEnds | None = None
         self.samples: list[GpuSample] = []
         self.leaving = asyncio.Event()
-        self.ranks: Ranks | None = None
+        self.ranks: NodeParts | None = None
         self._forgetting: set[asyncio.Task[None]] = set()
 
     def tell(self, message: FromFollower) -> bool:
@@ -200,7 +200,7 @@ class Follower:
             line.send(Beat(sent=now, samples=self.samples))
             await asyncio.sleep(self._every_s)
 
-    def _obey(self, ranks: Ranks, message: ToFollower) -> None:
+    def _obey(self, ranks: NodeParts, message: ToFollower) -> None:
         match message:
             case LeaseLeft(sent=sent, left_s=left_s, length_s=length_s, every_s=every_s):
                 self._answered_at = max(self._answered_at, sent)

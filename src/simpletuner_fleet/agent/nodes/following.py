@@ -22,7 +22,7 @@ from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.nodes.follower import FirstNode, Follower, leave_if_alone
 from simpletuner_fleet.agent.nodes.line import kept_secret, tls_context
 from simpletuner_fleet.agent.nodes.messages import JoinNode
-from simpletuner_fleet.agent.nodes.ranks import Ranks
+from simpletuner_fleet.agent.nodes.ranks import NodeParts
 from simpletuner_fleet.agent.program import (
     WorkerSettings,
     data_cache,
@@ -68,7 +68,7 @@ async def run_follower(settings: WorkerSettings, environment: dict[str, str]) ->
                 follower = Follower(first, lambda holds: _introduction(machine, holds))
                 async with Runner(key=state.shim_key(), walls=walls) as runner:
                     data = Datasets(cache, first)
-                    ranks = Ranks(state, runner, trainers, first, data, walls, cgroups, follower.tell)
+                    ranks = NodeParts(state, runner, trainers, first, data, walls, cgroups, follower.tell)
                     follower.ranks = ranks
                     await ranks.clean_up()
                     try:

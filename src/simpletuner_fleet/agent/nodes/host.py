@@ -17,11 +17,11 @@ from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.data.downloads import ContentSource
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.nodes.line import FROM_FOLLOWER, LineLost, NodeLine
-from simpletuner_fleet.agent.nodes.members import Member, complaint_about, member_of
+from simpletuner_fleet.agent.nodes.members import NodeMember, complaint_about, member_of
 from simpletuner_fleet.agent.nodes.messages import (
     Beat,
-    Content,
     ContentEnd,
+    ContentPiece,
     FetchContent,
     ForgetRank,
     FromFollower,
@@ -80,7 +80,7 @@ class NodeHost:
         self._count = nodes - 1
         self._address, self._context, self._source, self._own_name = address, context, source, own_name
         self._own = tuple(own)
-        self._members: list[Member] = []
+        self._members: list[NodeMember] = []
         self._attempts: dict[Turn, SpannedAttempt] = {}
         self._all_here = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -112,7 +112,7 @@ class NodeHost:
             line.cancel()
         await asyncio.gather(*self._lines, return_exceptions=True)
 
-    async def gathered(self) -> Sequence[Member]:
+    async def gathered(self) -> Sequence[NodeMember]:
         """Returns the others once all of them have joined."""
         while True:
             missing = self._count - len(self._members)
@@ -147,7 +147,7 @@ class NodeHost:
         self._attempts[turn_of(offer)] = SpannedAttempt(offer, parts, self._own_name)
         return part_of(offer, own), Span(nodes=offer.nodes, rank=0, address=address, port=port)
 
-    def _shares(self, offer: JobSubmit) -> list[tuple[Member, list[str]]] | None:
+    def _shares(self, offer: JobSubmit) -> list[tuple[NodeMember, list[str]]] | None:
         shares = []
         for member in sorted(self._members, key=lambda member: member.node):
             uuids = [uuid for uuid in offer.gpus if uuid in member.own_names]
@@ -227,7 +227,7 @@ class NodeHost:
                 log.warning("node %d (%s) is not connected any more", member.node, member.name)
                 self.on_change()
 
-    def _joined(self, join: JoinNode) -> Member | str:
+    def _joined(self, join: JoinNode) -> NodeMember | str:
         complaint = complaint_about(join, __version__, self._own, self._members)
         known = next((one for one in self._members if one.home == join.home), None)
         if complaint or known:
@@ -238,7 +238,7 @@ class NodeHost:
         self._members.append(member)
         return member
 
-    def _greet(self, member: Member, join: JoinNode) -> None:
+    def _greet(self, member: NodeMember, join: JoinNode) -> None:
         parts = [(attempt, part) for attempt in self._attempts.values() for part in attempt.parts]
         own = [(attempt, part) for attempt, part in parts if part.member is member]
         member.send(Welcome(node=member.node, printed=[part.so_far() for _, part in own]))
@@ -251,7 +251,7 @@ class NodeHost:
             elif part.end is None and part.is_prepared:
                 attempt.part_ended(part, None)
 
-    def _hear(self, member: Member, message: FromFollower) -> None:
+    def _hear(self, member: NodeMember, message: FromFollower) -> None:
         member.heard_at = boottime()
         match message:
             case Beat(sent=sent, samples=samples):
@@ -274,7 +274,7 @@ class NodeHost:
             case _:
                 log.debug("node %d says %s", member.node, type(message).__name__)
 
-    def _hear_of_rank(self, member: Member, message: RankHeld | RankEnded | Printed) -> None:
+    def _hear_of_rank(self, member: NodeMember, message: RankHeld | RankEnded | Printed) -> None:
         attempt = self._attempts.get(message.turn)
         part = next((one for one in attempt.parts if one.member is member), None) if attempt else None
         if attempt is None or part is None:
@@ -299,7 +299,7 @@ class NodeHost:
         try:
             async with opened(wanted.job_id, wanted.sha256, wanted.offset) as chunks:
                 async for chunk in chunks:
-                    line.send(Content(data=chunk))
+                    line.send(ContentPiece(data=chunk))
                     await line.sent()
         except Refused as problem:
             end = ContentEnd(trouble=problem.detail, passing=problem.passing)
@@ -323,6 +323,6 @@ class NodeHost:
                         attempt.part_ended(part, None)
 
 
-def _address_for(member: Member, usual: str) -> str:
+def _address_for(member: NodeMember, usual: str) -> str:
     """Returns where this node reaches the first one, which may have several addresses."""
     return member.line.own_address if member.line else usual

@@ -14,7 +14,7 @@ from simpletuner_fleet.agent.interruptions.leaving import MachineEnding
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.nodes.host import NodeHost, WorkerLease
 from simpletuner_fleet.agent.nodes.line import kept_secret, tls_context
-from simpletuner_fleet.agent.nodes.members import Member
+from simpletuner_fleet.agent.nodes.members import NodeMember
 from simpletuner_fleet.core.worker_errors import NotANode
 
 
@@ -44,7 +44,7 @@ async def other_nodes(
         yield host
 
 
-def with_nodes(machine: MachineFacts, members: Sequence[Member]) -> MachineFacts:
+def with_nodes(machine: MachineFacts, members: Sequence[NodeMember]) -> MachineFacts:
     """Returns what all nodes together are: their GPUs, and what every one of them can run."""
     return replace(
         machine,

@@ -10,7 +10,7 @@ from simpletuner_fleet.core.workers.worker import LOCAL_GPU_NAMES, Gpu
 from simpletuner_fleet.protocol.messages import GpuReport, GpuSample
 
 
-class Member(Struct, eq=False):
+class NodeMember(Struct, eq=False):
     """A node that has joined. It stays one while it is away."""
 
     node: int
@@ -52,14 +52,14 @@ def _seen(uuid: str, sample: GpuSample | None) -> GpuSample:
     )
 
 
-def member_of(join: JoinNode, node: int) -> Member:
+def member_of(join: JoinNode, node: int) -> NodeMember:
     """GPUs without a name of their own are called after their node: on another one there may be the same."""
     gpus, own_names = [], {}
     for report in join.gpus:
         uuid = _unique(report.uuid, node)
         own_names[uuid] = report.uuid
         gpus.append(_gpu(report, uuid, node))
-    return Member(
+    return NodeMember(
         node=node,
         name=join.name,
         home=join.home,
@@ -88,7 +88,7 @@ def _gpu(report: GpuReport, uuid: str, node: int) -> Gpu:
     )
 
 
-def complaint_about(join: JoinNode, version: str, own: Sequence[Gpu], members: Sequence[Member]) -> str:
+def complaint_about(join: JoinNode, version: str, own: Sequence[Gpu], members: Sequence[NodeMember]) -> str:
     """Returns why such a node is none of this worker's; empty where it is, or may become, one."""
     if join.version != version:
         return f"it runs version {join.version}, and the first node runs {version}"

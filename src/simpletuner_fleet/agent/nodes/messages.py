@@ -126,7 +126,7 @@ class LeaveNow(Struct, frozen=True, kw_only=True, tag="leave"):
     reason: str
 
 
-class Content(Struct, frozen=True, kw_only=True, tag="content"):
+class ContentPiece(Struct, frozen=True, kw_only=True, tag="content"):
     data: bytes
 
 
@@ -146,6 +146,6 @@ ToFollower = (
     | StopRank
     | ForgetRank
     | LeaveNow
-    | Content
+    | ContentPiece
     | ContentEnd
 )

@@ -46,7 +46,7 @@ LOOK_EVERY_S = 0.2
 PIECE_BYTES = 256 * 1024
 
 
-class Rank(Struct, eq=False):
+class NodePart(Struct, eq=False):
     offer: JobSubmit
     output: Path
     may_go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,7 +64,7 @@ class Rank(Struct, eq=False):
         return turn_of(self.offer)
 
 
-class Ranks:
+class NodeParts:
     def __init__(
         self,
         state: StateDir,
@@ -87,7 +87,7 @@ class Ranks:
         self._tell = tell
         self._preparation = Preparation(state, trainers, source, data, walls.clean, self._must_see)
         self._starts = Starts(state, runner, self._preparation, walls, data, self._order)
-        self._ranks: dict[Turn, Rank] = {}
+        self._ranks: dict[Turn, NodePart] = {}
         self._leased = (0.0, 0.0)
         """Since when, and for how long."""
         self._renewed = asyncio.Event()
@@ -123,7 +123,7 @@ class Ranks:
         turn = turn_of(order.offer)
         if turn in self._ranks:
             return
-        rank = Rank(order.offer, self._state.attempt(order.offer.attempt_id).output_log)
+        rank = NodePart(order.offer, self._state.attempt(order.offer.attempt_id).output_log)
         self._ranks[turn] = rank
         self._preparation.spans[order.offer.attempt_id] = order.span
         rank.task = asyncio.create_task(self._live(rank))
@@ -178,7 +178,7 @@ class Ranks:
 
     # One part's life
 
-    async def _live(self, rank: Rank) -> None:
+    async def _live(self, rank: NodePart) -> None:
         try:
             ending = await self._run(rank)
         except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the part must end
@@ -200,7 +200,7 @@ class Ranks:
         )
         await self._tell_end(rank, rank.ended)
 
-    async def _run(self, rank: Rank) -> AttemptEnding:
+    async def _run(self, rank: NodePart) -> AttemptEnding:
         offer = rank.offer
         self._starts.prepare(offer)
         ending = await self._preparation.put_in_place(offer, lambda: rank.wanted)
@@ -229,7 +229,7 @@ class Ranks:
             reason=exit.reason, exit_code=exit.exit_code, exit_signal=exit.signal, error=exit.error
         )
 
-    async def _await_lease(self, rank: Rank) -> None:
+    async def _await_lease(self, rank: NodePart) -> None:
         """What was answered last may be from before the worker had a lease."""
         while rank.wanted and lease_is_over(*self._leased):
             self._renewed.clear()
@@ -238,10 +238,10 @@ class Ranks:
                 await asyncio.wait_for(self._renewed.wait(), LOOK_EVERY_S)
 
     @staticmethod
-    def _is_unwanted(rank: Rank) -> bool:
+    def _is_unwanted(rank: NodePart) -> bool:
         return not rank.wanted
 
-    async def _print(self, rank: Rank) -> None:
+    async def _print(self, rank: NodePart) -> None:
         """Sends what it prints, until it is over and all of it is sent."""
         while True:
             was_over = rank.over
@@ -256,7 +256,7 @@ class Ranks:
             else:
                 await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _tell_end(self, rank: Rank, ended: RankEnded) -> None:
+    async def _tell_end(self, rank: NodePart, ended: RankEnded) -> None:
         await self._print(rank)
         self._tell(ended)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.guard.runner import RunningTrainer, TrainerExit
-from simpletuner_fleet.agent.nodes.members import Member
+from simpletuner_fleet.agent.nodes.members import NodeMember
 from simpletuner_fleet.agent.nodes.messages import (
     ForgetRank,
     GoRank,
@@ -39,7 +39,7 @@ LOGS = "nodes"
 class FollowerPart:
     """The part of one node that follows."""
 
-    def __init__(self, member: Member, offer: JobSubmit, span: Span, log_file: Path) -> None:
+    def __init__(self, member: NodeMember, offer: JobSubmit, span: Span, log_file: Path) -> None:
         self.member, self.offer, self.span = member, offer, span
         self._log_file = log_file
         self.first_process = span.rank * len(offer.gpus)
