@@ -1,4 +1,4 @@
-"""Checkpoints straight to a strict bucket and back, with real programs: the orchestrator is killed on the way, then the machine."""
+"""Checkpoints straight to a strict bucket and back: real programs, an orchestrator killed on the way, then the machine."""
 
 import hashlib
 import re
