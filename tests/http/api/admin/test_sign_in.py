@@ -219,6 +219,10 @@ async def test_the_provider_ends_sessions_by_its_own_word_once() -> None:
         await me(second)
         await it.log_in(first)
         assert problem(await provider.post(at, data={"logout_token": token})) == (403, "not_vouched_for")
+        as_if = {"nonce": "x", "sub": it.provider.person, "events": {}}
+        id_token = it.provider.sign({**it.provider.claims(next(iter(it.provider.turns.values()))), **as_if})
+        refused = await provider.post(at, data={"logout_token": id_token})
+        assert problem(refused) == (403, "not_vouched_for"), "a token of a log-in is no order to log out"
         lies: list[dict[str, Any]] = [
             {"nonce": "x"},
             {"events": {}},
