@@ -60,11 +60,11 @@ class SmallDirectory:
             here = dn.lower() == text(base[1]).lower()
             below = dn.lower().endswith(text(base[1]).lower())
             if (here if scope[1] == b"\0" else below) and self.fits(dn, entry, wanted):
-                yield element(0x64, element(4, dn.encode()), element(0x30, *self.told(entry, names)))
+                yield element(0x64, element(4, dn.encode()), element(0x30, *self.attributes(entry, names)))
         if text(base[1]).lower().startswith("dc="):
             yield element(0x73, element(4, b"ldap://DomainDnsZones.corp.example/"))
 
-    def told(self, entry: Entry, names: list[str]) -> Iterator[bytes]:
+    def attributes(self, entry: Entry, names: list[str]) -> Iterator[bytes]:
         for name in names:
             ranged = ASKED_RANGE.fullmatch(name)
             attribute, begins = (ranged[1], int(ranged[2])) if ranged else (name, 0)

@@ -25,8 +25,8 @@ class StrictProvider:
         assert self._process.stdout
         line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_S)
         assert line, "the provider has ended"
-        told: dict[str, Any] = json.loads(line)
-        return told
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     async def tell(self, **changed: Any) -> dict[str, Any]:
         """Changes its clients, its people by subject, or its keys (`rotate=True`). Returns which keys it has now."""

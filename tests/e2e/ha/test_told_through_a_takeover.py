@@ -1,6 +1,7 @@
 """The leader is killed while messages are under way: whoever leads next goes on from the cursor, and nothing is lost."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -59,7 +60,7 @@ class Story:
             return answer.status_code != 503
 
         for at in which:
-            wait_until(lambda at=at: approved(self.jobs[at]), f"job {at} is approved")
+            wait_until(partial(approved, self.jobs[at]), f"job {at} is approved")
 
     def all_complete(self) -> None:
         for job_id in self.jobs:
@@ -100,9 +101,9 @@ async def test_messages_under_way_while_the_leader_is_killed_come_once_more_and_
         await asyncio.to_thread(story.approve, 0, 1)
         await have(1, 2)
         siem.frozen = chat.frozen = True
-        told = len(siem.got), len(chat.got)
+        before = len(siem.got), len(chat.got)
         await asyncio.to_thread(story.approve, 2, 3)
-        await have(told[0] + 1, told[1] + 1)
+        await have(before[0] + 1, before[1] + 1)
         under_way = [receiver.got[-1].headers["webhook-id"] for receiver in (siem, chat)]
         await asyncio.to_thread(story.leader.running.kill)
         siem.frozen = chat.frozen = False
@@ -120,10 +121,10 @@ async def test_messages_under_way_while_the_leader_is_killed_come_once_more_and_
     _whole(read_once(siem), read_once(chat), story.jobs)
 
 
-def _whole(log: list[Json], told: list[Json], jobs: list[str]) -> None:
+def _whole(log: list[Json], notices: list[Json], jobs: list[str]) -> None:
     seqs = [entry["seq"] for entry in log]
     assert seqs == list(range(seqs[0], seqs[-1] + 1)), "no entry of the log is left out"
     by_job: dict[str, list[Any]] = {job_id: [] for job_id in jobs}
-    for one in told:
+    for one in notices:
         by_job[one["job_id"]].append(one["type"])
     assert by_job == {job_id: ["job.approved", "job.completed"] for job_id in jobs}

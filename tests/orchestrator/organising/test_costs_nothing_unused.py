@@ -53,7 +53,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     seen, connect = Counted(), sqlite3.connect
 
     def watched(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection = connect(*args, **options)
+        connection: sqlite3.Connection = connect(*args, **options)
         connection.set_trace_callback(seen.note)
         return connection
 
