@@ -117,7 +117,7 @@ async def test_messages_under_way_while_the_leader_is_killed_come_once_more_and_
         await until(is_all_told, PATIENCE_S)
         for receiver, message_id in zip((siem, chat), under_way, strict=True):
             times = [posted.headers["webhook-id"] for posted in receiver.got].count(message_id)
-            assert times == 2, "it was under way, so it is told again"
+            assert times >= 2, "it was under way, so it is told again"
     _whole(read_once(siem), read_once(chat), story.jobs)
 
 

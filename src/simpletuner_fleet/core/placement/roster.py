@@ -539,7 +539,8 @@ class Roster:
         heappush(waiting.line, entry)
         waiting.count += 1
         self._idle.pop(job.line, None)
-        self._note((job.line,))
+        if waiting.count == 1 or waiting.line[0] is entry:  # behind others it moves nobody ahead
+            self._note((job.line,))
         self._ranks.add(job.rank)
         self._newest_ranks[job.priority] = max(job.rank, self._newest_ranks.get(job.priority, job.rank))
 
