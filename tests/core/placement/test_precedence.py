@@ -94,8 +94,14 @@ class Crowd:
             self.roster.shares.advance(self.now)
 
     def count_anew(self) -> None:
+        """As whoever changes the teams makes it be: what goes on is known from the beginning."""
         weights = {team: self.random.uniform(0.5, 5.0) for team in WEIGHTS}
-        self.roster.shares = self.random.choice((None, Shares(DAY_S, weights, self.now)))
+        shares = Shares(DAY_S, weights, self.now)
+        shares.take_going(
+            Going(job.owner, job.team, len(attempt.gpus), attempt.offered_at, attempt.accepted_at)
+            for job, attempt in self.going.values()
+        )
+        self.roster.shares = self.random.choice((None, shares))
 
     def _saw(self, before: Attempt | None, after: Attempt | None, job: Job) -> None:
         self.roster.see_attempt(before, after, job.owner, job.team)
