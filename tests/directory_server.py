@@ -126,10 +126,22 @@ def _listens(port: int) -> bool:
     return True
 
 
+def slapd_files() -> Path | None:
+    """Returns where the packages are unpacked; None where they cannot be had."""
+    return unpacked("slapd-and-tools", ("slapd", "ldap-utils"))
+
+
+def environment_of(files: Path) -> dict[str, str]:
+    libraries = os.pathsep.join(str(one.parent) for one in files.glob("usr/lib/*/lib*.so*"))
+    return {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": libraries}
+
+
 @contextmanager
-def directory_server(folder: Path) -> Iterator[DirectoryServer | None]:
-    """None where the package cannot be had."""
-    files = unpacked("slapd", ("slapd",))
+def directory_server(
+    folder: Path, config: str = CONFIG, people: str = PEOPLE
+) -> Iterator[DirectoryServer | None]:
+    """None where the packages cannot be had."""
+    files = slapd_files()
     if files is None:
         yield None
         return
@@ -137,10 +149,9 @@ def directory_server(folder: Path) -> Iterator[DirectoryServer | None]:
     (folder / "db").mkdir()
     names = {"base": BASE, "reader": READER, "reader_password": READER_PASSWORD, "folder": folder}
     modules, schema = files / "usr" / "lib" / "ldap", files / "etc" / "ldap" / "schema"
-    (folder / "slapd.conf").write_text(CONFIG.format(modules=modules, schema=schema, **names))
-    (folder / "people.ldif").write_text(PEOPLE.format(**names))
-    libraries = os.pathsep.join(str(one.parent) for one in files.glob("usr/lib/*/lib*.so*"))
-    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": libraries}
+    (folder / "slapd.conf").write_text(config.format(modules=modules, schema=schema, **names))
+    (folder / "people.ldif").write_text(people.format(**names))
+    environment = environment_of(files)
     program = [str(files / "usr" / "sbin" / "slapd"), "-f", str(folder / "slapd.conf")]
     subprocess.run(
         [*program[:1], "-T", "add", "-f", str(folder / "slapd.conf"), "-l", str(folder / "people.ldif")],

@@ -93,7 +93,9 @@ def _command(tests: str) -> list[str]:
 
 def _first_failure(tests: str, stdout: str, stderr: str) -> Failure:
     lines = stdout.splitlines() + stderr.splitlines()
-    line = next((line for line in lines if line.startswith(("FAILED", "ERROR", "seed "))), None)
+    # A test may have an argument of that name, and pytest prints it.
+    marks = ("seed ",) if tests.startswith(("seed:", "sim:")) else ("FAILED", "ERROR")
+    line = next((line for line in lines if line.startswith(marks)), None)
     if line is None:
         return Failure(tests, f"{tests}: {lines[-1] if lines else 'failed'}")
     kind, _, rest = line.partition(" ")

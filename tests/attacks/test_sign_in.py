@@ -10,12 +10,14 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from joserfc import jwt
+from joserfc.jwk import ECKey
 
-from simpletuner_fleet.core.people.sign_in.providers import ProxyIdentity
+from simpletuner_fleet.core.people.sign_in.providers import Provider, ProxyIdentity
 from tests.http.sign_in_kit import ROLES, Scene, edge_of, problem, scene
-from tests.openid_provider import encoded, new_key, openid_provider, send, unsigned
+from tests.openid_provider import CLIENT, encoded, fields, new_key, openid_provider, send, unsigned
 
 LOST, UNTRUSTED, DOWN = (403, "sign_in_lost"), (403, "not_vouched_for"), (502, "provider_unusable")
 
@@ -77,9 +79,41 @@ async def test_two_providers_are_not_mixed_up() -> None:
         await nobody_came_in(it)
 
 
+async def test_a_log_in_begun_at_one_provider_ends_at_no_other_and_shows_it_no_code() -> None:
+    """The mix-up: a provider that means ill sends the browser on to an honest one, and hopes for the code."""
+    for evil_names_itself in (True, False):
+        with openid_provider(names_itself=evil_names_itself) as evil:
+            also = Provider(
+                id="evil", title="Evil", issuer=evil.issuer, client_id=CLIENT, client_secret="x", roles=ROLES
+            )
+            async with scene(more_providers=(also,)) as it, it.browser() as victim, it.browser() as thief:
+                asked = fields(urlsplit(await it.to_provider(victim, at="evil")).query)
+                corp = fields(urlsplit(await it.to_provider(thief)).query)
+                honest = {**asked, "client_id": CLIENT, "redirect_uri": corp["redirect_uri"]}
+                back = await it.through_provider(f"{it.provider.issuer}/authorize?{urlencode(honest)}")
+                answer = fields(urlsplit(back).query)
+                assert problem(await victim.get(back)) == LOST, "the state is the other's"
+                for at, said in (("evil", answer), ("corp", {**answer, "iss": evil.issuer})):
+                    asked = fields(urlsplit(await it.to_provider(victim, at=at)).query)
+                    mixed = urlencode({**said, "state": asked["state"]})
+                    assert problem(await victim.get(f"/login/back/{at}?{mixed}")) == UNTRUSTED
+                assert "/token" not in evil.asked, "the honest provider's code was never shown to the other"
+                await nobody_came_in(it)
+
+
 async def test_where_one_is_led_after_the_log_in_is_here() -> None:
     async with scene() as it, it.browser() as browser:
-        for away in ("https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)"):
+        for away in (
+            *("https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)"),
+            *(
+                "///evil.example",
+                "\\\\evil.example",
+                "/\t/evil.example",
+                "/\n/evil.example",
+                "https:evil.example",
+            ),
+            *("evil.example", "/x\r\nset-cookie: a=b", "\x01//evil.example", " //evil.example"),
+        ):
             back = await it.log_in(browser, following=away)
             assert (back.status_code, back.headers["location"]) == (303, "/")
 
@@ -133,7 +167,25 @@ def with_a_short_key(it: Scene, claims: dict[str, Any]) -> str:
     return f"{signed}.{encoded(short.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
 
 
+def with_header(**header: Any) -> Callable[[Scene, dict[str, Any]], str]:
+    """By hand, as the library would refuse to make some of them: signed with the right key."""
+
+    def make(it: Scene, claims: dict[str, Any]) -> str:
+        head = {"alg": "ES256", "kid": it.provider.key.kid, **header}
+        parts = ".".join(encoded(json.dumps(one).encode()) for one in (head, claims))
+        assert isinstance(it.provider.key, ECKey)
+        der = it.provider.key.private_key.sign(parts.encode(), ec.ECDSA(hashes.SHA256()))  # type: ignore[union-attr]
+        seal = b"".join(one.to_bytes(32) for one in decode_dss_signature(der))
+        return f"{parts}.{encoded(seal)}"
+
+    return make
+
+
 UNTRUSTWORTHY: dict[str, Bend] = {
+    "with a header that must be understood": token(with_header(crit=["exp"])),
+    "whose text is not as it was signed": token(with_header(b64=False, crit=["b64"])),
+    "with a signature of another kind than its key": token(with_header(alg="RS256")),
+    "with a curve that is not offered": token(with_header(alg="ES256K")),
     "issued by another": claim(iss="http://127.0.0.1:1"),
     "issued by nearly the same": claim(iss="HTTP://127.0.0.1"),
     "for another client": claim(aud="another"),
@@ -169,6 +221,8 @@ async def test_a_token_that_cannot_be_trusted_lets_nobody_in() -> None:
             bend(it)
             assert problem(await it.log_in(browser)) == UNTRUSTED, name
         await nobody_came_in(it)
+        it.provider.bend_claims, it.provider.make_token = {}, lambda claims: with_header()(it, claims)
+        assert (await it.log_in(browser)).status_code == 303, "made by hand and right"
         it.provider.bend_claims, it.provider.make_token = {"exp": 1_799_999_970, "iat": 1_800_000_030}, None
         assert (await it.log_in(browser)).status_code == 303, "clocks may differ by a little"
 
@@ -272,6 +326,14 @@ async def test_only_a_trusted_proxy_says_who_somebody_is() -> None:
     root = by_proxy(user="root", groups="ml-admins")
     for trusted in ("", "10.0.0.0/8"):
         async with scene(edge_of(proxy, trusted), proxy=proxy) as it, it.browser() as stranger:
+            for claimed in (
+                {},
+                {"X-Forwarded-For": "10.0.0.1"},
+                {"Forwarded": "for=10.0.0.1"},
+                {"X-Real-IP": "10.0.0.1"},
+            ):
+                answer = await stranger.get("/login/with/proxy", headers={**root, **claimed})
+                assert problem(answer) == UNTRUSTED, "who one says one is does not make one the proxy"
             assert "Gate" not in (await stranger.get("/login", headers=root)).text
             assert problem(await stranger.get("/login/with/proxy", headers=root)) == UNTRUSTED
             await nobody_came_in(it)

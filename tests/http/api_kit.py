@@ -128,7 +128,9 @@ async def orchestrator(
     problem_page: ProblemPage | None = None,
     **choices: Any,
 ) -> AsyncIterator[Running]:
-    store = store or MemoryStore()
+    own_store = None if store else MemoryStore()
+    store = store or own_store
+    assert store
     clock = clock or TurnedClock()
     hub = StreamHub()
     fleet = Fleet(store, FleetIndex(), clock, RandomIds(b"s" * 32), hub, policy or Policy(), vault)
@@ -159,6 +161,8 @@ async def orchestrator(
             stop.set()
             await asyncio.wait_for(server, 10)
             await deps.background_tasks.finish(1.0)
+            if own_store:
+                await own_store.close()
 
 
 class Events:

@@ -76,11 +76,12 @@ async def scene(
     ci: Sequence[CiRule] = (),
     scim: ScimSource | None = None,
     directories: Sequence[Directory] = (),
+    more_providers: Sequence[Provider] = (),
     **changed: Any,
 ) -> AsyncIterator[Scene]:
     clock = TurnedClock()
     with openid_provider(clock.now, names_itself) as provider:
-        providers = (settings_of(provider, **changed),)
+        providers = (settings_of(provider, **changed), *more_providers)
         cis = (CiIssuer(id="ci", issuer=provider.issuer, audience="https://fleet", rules=tuple(ci)),)
         named = SignInSettings(
             providers=providers, proxy=proxy, ci=cis, scim=scim, directories=tuple(directories)

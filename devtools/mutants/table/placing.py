@@ -294,6 +294,22 @@ PLACING = (
         ("tests/core/placement/test_shares.py",),
     ),
     Mutant(
+        "ahead-without-a-note",
+        "somebody whose use has become less goes on standing where they stood",
+        "core/placement/shares.py",
+        "        self.moved.add((team, owner))\n",
+        "",
+        ("tests/core/placement/test_precedence.py",),
+    ),
+    Mutant(
+        "first-piece-is-all",
+        "of a list of groups that comes in pieces the first is taken for all",
+        "orchestrator/sign_in/ldap/connection.py",
+        '                return values, match[1] != "*"\n',
+        "                return values, False\n",
+        ("tests/http/api/admin/test_active_directory.py",),
+    ),
+    Mutant(
         "key-without-body",
         "one key answers for two different requests",
         "orchestrator/submit.py",

@@ -329,7 +329,7 @@ def test_classes_nobody_waits_in_are_forgotten_and_others_are_not(monkeypatch: p
         fleet.see_job(None, passing)
         fleet.see_job(passing, replace(passing, state=JobState.CANCELLED))
     assert len(fleet._classes) <= 9
-    assert len(fleet._fits["w_1"]) == len(fleet._classes)
+    assert len(fleet._alike[Requirements()].classes) == len(fleet._classes) == len(fleet._classes_of)
     assert fleet.classes_for("w_1") == fleet.classes_with_jobs() == [kept.class_id]
     assert fleet.pick_worker(kept) is not None
 

@@ -6,6 +6,7 @@ asked of that.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from heapq import heappop, heapreplace
 
 from msgspec import Struct
@@ -113,20 +114,24 @@ def place_on_worker(
     A job that has waited long for more GPUs than are free may keep the worker for itself. The first placement is the
     last thing said: everything after it depends on it.
     """
-    line = roster.line_of(roster.classes_for(worker_id)) if roster.is_open(worker_id) else []
-    while line:
-        *_, class_id = heappop(line)
-        head = roster.head(class_id)
-        if head is None:
-            continue
-        job = job_of(head)
-        picked = roster.try_worker(job, worker_id)
-        if picked is not None and limit_of(roster, job, limits) is None:
-            yield Placement(job=job, shares=(Share(*picked),))
-            return
-        refused = has_refused(roster.workers[worker_id], job.refused_by)
-        if picked is None and not refused and may_reserve(job, policy, now):
-            yield Reservation(worker_id, job)
+    if not roster.is_open(worker_id):
+        return
+    placement: Placement | None = None
+    with closing(roster.by_precedence(worker_id)) as line:
+        for class_id in line:
+            head = roster.head(class_id)
+            if head is None:
+                continue
+            job = job_of(head)
+            picked = roster.try_worker(job, worker_id)
+            if picked is not None and limit_of(roster, job, limits) is None:
+                placement = Placement(job=job, shares=(Share(*picked),))
+                break
+            refused = has_refused(roster.workers[worker_id], job.refused_by)
+            if picked is None and not refused and may_reserve(job, policy, now):
+                yield Reservation(worker_id, job)
+    if placement:
+        yield placement
 
 
 def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:

@@ -4,14 +4,16 @@ It repeats nothing but what the store holds and can be rebuilt from it at any ti
 the same whatever the number of workers and jobs that are not concerned.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heappush
-from itertools import chain
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain, islice
 from math import inf
+
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, has_left_its_gpus
 from simpletuner_fleet.core.people.quotas import QuotaBook
+from simpletuner_fleet.core.placement.alike import SLACK_IN_LINE, Alike, Standing
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     Occupancy,
@@ -27,12 +29,11 @@ from simpletuner_fleet.core.placement.ordering import Place, place_of
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.ranks import Ranks
 from simpletuner_fleet.core.placement.reservations import Reservations
-from simpletuner_fleet.core.placement.shares import NO_SHARE, ShareKey, Shares
+from simpletuner_fleet.core.placement.shares import NO_SHARE, Account, ShareKey, Shares
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
 
 MAX_IDLE_CLASSES = 1024
 CANDIDATES_COMPARED = 32
-SLACK_IN_LINE = 64
 LineEntry = tuple[float, int, str]
 """The place and the job: what a line is ordered by."""
 Precedence = tuple[ShareKey, Place, str]
@@ -40,19 +41,26 @@ Precedence = tuple[ShareKey, Place, str]
 
 
 class Waiting:
-    """One class of jobs: who waits, in order, and which workers fit.
+    """One class of jobs: who waits, in order; which workers fit, all who are alike know together.
 
     The line is a heap in which a job that has left stays until it comes to the front: leaving costs nothing.
     """
 
-    __slots__ = ("count", "fitting", "line", "open", "requires")
+    __slots__ = ("alike", "count", "line", "requires")
 
-    def __init__(self, requires: Requirements) -> None:
+    def __init__(self, requires: Requirements, alike: Alike) -> None:
         self.requires = requires
+        self.alike = alike
         self.count = 0
         self.line: list[tuple[float, int, str]] = []
-        self.fitting: set[str] = set()
-        self.open: dict[str, None] = {}
+
+    @property
+    def fitting(self) -> set[str]:
+        return self.alike.fitting
+
+    @property
+    def open(self) -> dict[str, None]:
+        return self.alike.open
 
 
 class Roster:
@@ -75,8 +83,17 @@ class Roster:
         self._gpu_workers: dict[str, dict[str, None]] = {}
         """By GPU, the workers that offer it."""
         self._occupancy: dict[str, Occupancy] = {}
-        self._classes: OrderedDict[str, Waiting] = OrderedDict()
-        self._fits: dict[str, set[str]] = {}
+        self._classes: dict[str, Waiting] = {}
+        self._idle: dict[str, None] = {}
+        """Classes in which nobody waits; the one that was asked for longest ago comes first."""
+        self._alike: dict[Requirements, Alike] = {}
+        """By what they require, whoever is their owner."""
+        self._fits: dict[str, dict[Requirements, None]] = {}
+        """By worker, whom it fits."""
+        self._classes_of: dict[Account, dict[str, None]] = {}
+        """By team and owner."""
+        self._noted_by: tuple[Shares | None, int] = (None, 0)
+        """By which shares, and in which round of theirs, the lines of all who are alike were noted."""
         self._entries: dict[str, LineEntry] = {}
         """Of each job that waits, the very entry by which it stands in its line; equal ones elsewhere are left over."""
         """Of every job that waits."""
@@ -166,10 +183,10 @@ class Roster:
             return
         self._note_datasets(worker_id, gone.datasets, ())
         self._note_gpus(worker_id, gone.gpus, ())
-        for class_id in self._fits.pop(worker_id, ()):
-            waiting = self._classes[class_id]
-            waiting.fitting.discard(worker_id)
-            waiting.open.pop(worker_id, None)
+        for requires in self._fits.pop(worker_id, ()):
+            alike = self._alike[requires]
+            alike.fitting.discard(worker_id)
+            alike.open.pop(worker_id, None)
         self.reservations.forget_worker(worker_id)
         self._unreachable.discard(worker_id)
 
@@ -289,11 +306,14 @@ class Roster:
     def waiting(self, class_id: str, requires: Requirements) -> Waiting:
         waiting = self._classes.get(class_id)
         if waiting is None:
-            waiting = self._classes[class_id] = Waiting(requires)
-            self._match_class(class_id, waiting)
+            alike = self._alike_of(requires)
+            alike.classes.add(class_id)
+            waiting = self._classes[class_id] = Waiting(requires, alike)
+            self._classes_of.setdefault((requires.team, requires.owner), {})[class_id] = None
+        if not waiting.count:
+            self._idle.pop(class_id, None)
+            self._idle[class_id] = None
             self._forget_idle_classes()
-        else:
-            self._classes.move_to_end(class_id)
         return waiting
 
     def count(self, class_id: str) -> int:
@@ -308,8 +328,36 @@ class Roster:
         return {waiting.requires.team for waiting in self._classes.values() if waiting.count}
 
     def classes_for(self, worker_id: str) -> list[str]:
-        """Classes with jobs that this worker fits."""
-        return [class_id for class_id in self._fits.get(worker_id, ()) if self._classes[class_id].count]
+        """Classes with jobs that this worker fits. Looks at every one of them; who is next, `by_precedence` tells."""
+        fitting = chain.from_iterable(self._alike[one].classes for one in self._fits.get(worker_id, ()))
+        return [class_id for class_id in fitting if self._classes[class_id].count]
+
+    def by_precedence(self, worker_id: str) -> Generator[str]:
+        """Yields the classes with jobs that this worker fits, in the order of their precedence.
+
+        Nobody may join or leave a line, and no attempt begin or end, before it is closed.
+        """
+        self._note_who_moved()
+        heads = [
+            (self._before_others(first), alike)
+            for alike in map(self._alike.__getitem__, self._fits.get(worker_id, ()))
+            if (first := alike.first(self._standing))
+        ]
+        heapify(heads)
+        taken: list[tuple[Alike, Standing]] = []
+        try:
+            while heads:
+                precedence, alike = heads[0]
+                yield precedence[2]
+                taken.append((alike, alike.take()))
+                following = alike.first(self._standing)
+                if following:
+                    heapreplace(heads, (self._before_others(following), alike))
+                else:
+                    heappop(heads)
+        finally:
+            for alike, standing in taken:
+                alike.put_back(standing)
 
     def head(self, class_id: str) -> str | None:
         """Returns the job that stands first in its line."""
@@ -338,6 +386,40 @@ class Roster:
             return None
         share = self.shares.key(self._classes[class_id].requires) if self.shares else NO_SHARE
         return share, self._entries[job_id][:2], class_id
+
+    def _standing(self, class_id: str) -> Standing | None:
+        """Returns where this class stands among those who are alike."""
+        job_id = self.head(class_id)
+        if job_id is None:
+            return None
+        requires = self._classes[class_id].requires
+        used = self.shares.used_by(requires.team, requires.owner) if self.shares else 0.0
+        return used, self._entries[job_id][:2], class_id
+
+    def _before_others(self, standing: Standing) -> Precedence:
+        used, place, class_id = standing
+        team = self._classes[class_id].requires.team
+        return ((self.shares.for_weight(team), used) if self.shares else NO_SHARE), place, class_id
+
+    def _note_who_moved(self) -> None:
+        """Notes whom an attempt that began or ended may have moved ahead; all anew where use is counted anew."""
+        shares = self.shares
+        counted_by = (shares, shares.round if shares else 0)
+        if counted_by != self._noted_by:
+            self._noted_by = counted_by
+            for alike in self._alike.values():
+                alike.forget()
+            self._note(self.classes_with_jobs())
+        elif shares:
+            for account in shares.moved:
+                self._note(self._classes_of.get(account, ()))
+        if shares:
+            shares.moved.clear()
+
+    def _note(self, class_ids: Iterable[str]) -> None:
+        for class_id in class_ids:
+            if standing := self._standing(class_id):
+                self._classes[class_id].alike.note(standing)
 
     def line_of(self, class_ids: Iterable[str]) -> list[Precedence]:
         """Returns those of these classes in which somebody waits, as a heap."""
@@ -404,15 +486,16 @@ class Roster:
 
     def _match_worker(self, worker: Worker) -> None:
         fits = {
-            class_id
-            for class_id, waiting in self._classes.items()
-            if why_never(worker, waiting.requires, self.pools.get(waiting.requires.team)) is None
+            requires: None
+            for requires in self._alike
+            if why_never(worker, requires, self.pools.get(requires.team)) is None
         }
-        for class_id in self._fits.get(worker.id, set()) - fits:
-            self._classes[class_id].fitting.discard(worker.id)
-            self._classes[class_id].open.pop(worker.id, None)
-        for class_id in fits:
-            self._classes[class_id].fitting.add(worker.id)
+        for requires in self._fits.get(worker.id, {}):
+            if requires not in fits:
+                self._alike[requires].fitting.discard(worker.id)
+                self._alike[requires].open.pop(worker.id, None)
+        for requires in fits:
+            self._alike[requires].fitting.add(worker.id)
         self._fits[worker.id] = fits
 
     def set_pools(self, pools: Mapping[str, Pool]) -> None:
@@ -424,29 +507,40 @@ class Roster:
             self._match_worker(worker)
             self._place_worker(worker)
 
-    def _match_class(self, class_id: str, waiting: Waiting) -> None:
-        pool = self.pools.get(waiting.requires.team)
+    def _alike_of(self, requires: Requirements) -> Alike:
+        shared = replace(requires, owner="")
+        alike = self._alike.get(shared)
+        if alike is None:
+            alike = self._alike[shared] = Alike(shared)
+            self._match_alike(alike)
+        return alike
+
+    def _match_alike(self, alike: Alike) -> None:
+        pool = self.pools.get(alike.requires.team)
         for worker in self.workers.values():
-            if why_never(worker, waiting.requires, pool) is None:
-                waiting.fitting.add(worker.id)
-                self._fits[worker.id].add(class_id)
+            if why_never(worker, alike.requires, pool) is None:
+                alike.fitting.add(worker.id)
+                self._fits[worker.id][alike.requires] = None
                 if self._takes_offers(worker):
-                    waiting.open[worker.id] = None
+                    alike.open[worker.id] = None
 
     def _place_worker(self, worker: Worker) -> None:
         open_now = self._takes_offers(worker)
-        for class_id in self._fits[worker.id]:
-            waiting = self._classes[class_id]
+        for requires in self._fits[worker.id]:
+            alike = self._alike[requires]
             if open_now:
-                waiting.open[worker.id] = None
+                alike.open[worker.id] = None
             else:
-                waiting.open.pop(worker.id, None)
+                alike.open.pop(worker.id, None)
 
     def _join_line(self, job: Job) -> None:
         waiting = self.waiting(job.line, job.requires)
         entry = self._entries[job.id] = (*place_of(job), job.id)
         heappush(waiting.line, entry)
         waiting.count += 1
+        self._idle.pop(job.line, None)
+        if waiting.count == 1 or waiting.line[0] is entry:  # behind others it moves nobody ahead
+            self._note((job.line,))
         self._ranks.add(job.rank)
         self._newest_ranks[job.priority] = max(job.rank, self._newest_ranks.get(job.priority, job.rank))
 
@@ -458,6 +552,8 @@ class Roster:
     def _leave_line(self, job: Job) -> None:
         waiting = self._classes[job.line]
         waiting.count -= 1
+        if not waiting.count:
+            self._idle[job.line] = None
         del self._entries[job.id]
         self._ranks.remove(job.rank)
         if not self._entries:
@@ -471,13 +567,26 @@ class Roster:
         heapify(waiting.line)
 
     def _forget_idle_classes(self) -> None:
-        if len(self._classes) <= MAX_IDLE_CLASSES:
+        """The newest stays: whoever asks for a class is about to use it."""
+        if len(self._idle) <= MAX_IDLE_CLASSES:
             return
-        newest = next(reversed(self._classes))
-        idle = [id for id, waiting in self._classes.items() if not waiting.count and id != newest]
-        for class_id in idle[: max(1, MAX_IDLE_CLASSES // 4)]:
-            for worker_id in self._classes.pop(class_id).fitting:
-                self._fits[worker_id].discard(class_id)
+        for class_id in list(islice(self._idle, max(1, MAX_IDLE_CLASSES // 4))):
+            del self._idle[class_id]
+            self._forget_class(class_id)
+
+    def _forget_class(self, class_id: str) -> None:
+        gone = self._classes.pop(class_id)
+        account = (gone.requires.team, gone.requires.owner)
+        del self._classes_of[account][class_id]
+        if not self._classes_of[account]:
+            del self._classes_of[account]
+        alike = gone.alike
+        alike.classes.discard(class_id)
+        alike.noted.pop(class_id, None)
+        if not alike.classes:
+            for worker_id in alike.fitting:
+                del self._fits[worker_id][alike.requires]
+            del self._alike[alike.requires]
 
 
 _QUEUED, _NO_HOLD = JobState.QUEUED, Hold.NONE

@@ -41,6 +41,10 @@ class Shares:
         """By team; a team that is not here, and all who have none together, weigh 1."""
         self.now = now
         """When the running step began; whoever begins one sets it."""
+        self.round = 0
+        """Another one begins when sums are brought down, or time goes back: until then use that goes on only grows."""
+        self.moved: set[Account] = set()
+        """People whose use may have become less, as by an attempt that was undone; whoever notes it takes them out."""
         self._epoch = now
         self._ended: dict[Account, float] = defaultdict(float)
         self._gpus: dict[Account, int] = defaultdict(int)
@@ -49,14 +53,16 @@ class Shares:
 
     def key(self, requires: Requirements) -> ShareKey:
         """Smaller goes first."""
-        team, owner = requires.team, requires.owner
-        return self._for_weight(team), self._used((team, owner))
+        return self.for_weight(requires.team), self.used_by(requires.team, requires.owner)
+
+    def used_by(self, team: str, owner: str) -> float:
+        return self._used((team, owner))
 
     def goes_before(self, team: str, other: str) -> bool:
         """Tells whether this team has used less for its weight than the other."""
-        return self._for_weight(team) < self._for_weight(other)
+        return self.for_weight(team) < self.for_weight(other)
 
-    def _for_weight(self, team: str) -> float:
+    def for_weight(self, team: str) -> float:
         return self._used((team, "")) / self.weights.get(team, 1.0)
 
     def used_part(self, team: str) -> float:
@@ -72,6 +78,7 @@ class Shares:
 
     def see_attempt(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
         team, owner = (job.team, job.owner) if job else ("", "")
+        self.moved.add((team, owner))
         for attempt, sign in ((before, -1), (after, 1)):
             if attempt is None or (begun := _begun(attempt)) is None:
                 continue
@@ -98,6 +105,7 @@ class Shares:
                 self._ended[account] += max(1, one.gpus) * self._integral(one.begun_at, one.ended_at)
 
     def advance(self, now: float) -> None:
+        self.round += now < self.now
         self.now = now
         exponent = (now - self._epoch) / self.half_life_s
         if exponent <= LARGEST_EXPONENT:
@@ -107,6 +115,7 @@ class Shares:
             for account in sums:
                 sums[account] *= faded
         self._epoch = now
+        self.round += 1
 
     def _used(self, account: Account) -> float:
         going = self._gpus.get(account, 0)

@@ -6,7 +6,7 @@ import ssl
 
 from simpletuner_fleet.core.errors import ProviderUnusable, WrongPassword
 from simpletuner_fleet.core.people.sign_in.claims import MAX_GROUPS, MAX_SUBJECT_CHARS, Person
-from simpletuner_fleet.core.people.sign_in.directories import Directory, group_names
+from simpletuner_fleet.core.people.sign_in.directories import Directory
 from simpletuner_fleet.orchestrator.sign_in.asking import DEADLINE_S
 from simpletuner_fleet.orchestrator.sign_in.ldap.ber import GarbledLdap
 from simpletuner_fleet.orchestrator.sign_in.ldap.connection import (
@@ -95,13 +95,13 @@ class AskedDirectory:
     def _groups_of(self, connection: LdapConnection, entry: DirectoryEntry, name: str) -> frozenset[str]:
         settings = self.settings
         if settings.groups_attribute:
-            values = entry.attributes.get(settings.groups_attribute.lower(), [])
-            names = [value.decode("utf-8", "replace") for value in values[:MAX_GROUPS]]
+            values = connection.all_values(entry, settings.groups_attribute, MAX_GROUPS)
+            names = [value.decode("utf-8", "replace") for value in values]
         else:
             wanted = self._groups.message({"dn": entry.dn, "name": name})
             at = settings.group_base or settings.base
             names = [group.dn for group in connection.search(at, wanted, ["1.1"], MAX_GROUPS)]
-        return frozenset(each for one in names for each in group_names(one))
+        return settings.groups_of(names)
 
 
 def _subject(attribute: str, entry: DirectoryEntry) -> str:

@@ -113,9 +113,17 @@ class OpenIdProvider(Issuer):
             at = (await self.describe()).end_session
         except ProviderUnusable:
             return ""
-        shown = {"id_token_hint": id_token} if id_token else {}
+        shown = {"id_token_hint": id_token} if id_token and await self._knows(id_token) else {}
         asked = {"client_id": self.settings.client_id, "post_logout_redirect_uri": redirect_uri, **shown}
         return f"{at}?{urlencode(asked)}" if at and is_safe(at) else ""
+
+    async def _knows(self, id_token: str) -> bool:
+        """Of a token whose key is gone by now the provider would make an error page, and the person stay logged in there."""
+        try:
+            await self.read(id_token)
+        except (NotVouchedFor, ProviderUnusable):
+            return False
+        return True
 
     async def check_sender(self, issuer: str | None) -> None:
         """Whoever answers by the browser must be this provider, where it names itself: two must not be mixed up."""

@@ -158,12 +158,14 @@ def test_a_browser_lets_a_terminal_in(run: Run, known: FakeServer, monkeypatch: 
         "expires_in_s": 60.0,
         "poll_s": 0.01,
     }
-    answers = iter([{"token": None}, {"token": "st_good", "name": "ana"}])
+    answers = iter([{"token": None}, {"token": "st_good", "name": "Ana Lima"}])
     known.on("POST", "/api/login/terminals", lambda seen: asked)
     known.on("POST", "/api/login/terminals/claim", lambda seen: next(answers))
     result = run("login", known.url, "--web")
     assert result.code == 0, result.err
     assert "BCDF-GHJK" in result.err
-    assert f"Logged in to {known.url} as ana" in result.err
+    assert f"Logged in to {known.url} as Ana Lima" in result.err, (
+        "the person, not the token that they were given"
+    )
     known.on("POST", "/api/login/terminals/claim", lambda seen: problem(404, "not_found", "It was refused."))
     assert run("login", known.url, "--web").code == ExitCode.NOT_FOUND

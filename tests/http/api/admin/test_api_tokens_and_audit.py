@@ -198,7 +198,7 @@ async def test_probes_are_open_and_everything_else_is_not() -> None:
 
 
 async def test_a_store_that_cannot_write_is_not_ready() -> None:
-    async with orchestrator() as running:
+    async with orchestrator(MemoryStore()) as running:
         store = running.fleet.store
         assert isinstance(store, MemoryStore)
         store.fail_next_commits(2)

@@ -194,6 +194,13 @@ async def test_logging_out_ends_the_session_here_and_at_the_provider() -> None:
         assert (await it.through_provider(out["next"])).endswith("/login")
         assert it.provider.logouts[0]["id_token_hint"].count(".") == 2
         assert problem(await browser.get("/api/me")) == (401, "unauthenticated")
+        await it.log_in(browser)
+        it.provider.rotate()
+        it.running.deps.sign_in.provider("corp")._keys._fetched_at = None
+        out = (await browser.post("/api/logout", headers=OWN_PAGE)).json()
+        assert "id_token_hint" not in out["next"], (
+            "the provider could not read it, and would say so to the person"
+        )
         it.provider.bend_document = {"end_session_endpoint": ""}
         it.running.deps.sign_in.provider("corp")._described = None
         await it.log_in(browser)
@@ -212,6 +219,10 @@ async def test_the_provider_ends_sessions_by_its_own_word_once() -> None:
         await me(second)
         await it.log_in(first)
         assert problem(await provider.post(at, data={"logout_token": token})) == (403, "not_vouched_for")
+        as_if = {"nonce": "x", "sub": it.provider.person, "events": {}}
+        id_token = it.provider.sign({**it.provider.claims(next(iter(it.provider.turns.values()))), **as_if})
+        refused = await provider.post(at, data={"logout_token": id_token})
+        assert problem(refused) == (403, "not_vouched_for"), "a token of a log-in is no order to log out"
         lies: list[dict[str, Any]] = [
             {"nonce": "x"},
             {"events": {}},

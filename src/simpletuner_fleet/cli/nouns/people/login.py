@@ -31,7 +31,7 @@ def login(args: argparse.Namespace) -> int:
                 "simpletuner login https://HOST:8001",
             ) from None
     target = connection.find(args)
-    token = token_by_browser(target, out) if args.web else _token(args, target.url)
+    token, person = token_by_browser(target, out) if args.web else (_token(args, target.url), "")
     where = target._replace(token=token, token_from="login")
     with Api(where, quiet=out.quiet) as api:
         who = api.get("/api/whoami")
@@ -43,7 +43,7 @@ def login(args: argparse.Namespace) -> int:
         _(
             "Logged in to %(url)s as %(name)s; saved in %(file)s",
             url=where.url,
-            name=who.get("name"),
+            name=person or who.get("name"),
             file=file,
         )
     )

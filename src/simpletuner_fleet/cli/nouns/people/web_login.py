@@ -17,8 +17,8 @@ LEAST_POLL_S = 0.5
 
 def token_by_browser(
     where: ConnectionSettings, out: Output, sleep: Callable[[float], None] = time.sleep
-) -> str:
-    """Shows a code, and waits until somebody has compared it in the browser and said yes."""
+) -> tuple[str, str]:
+    """Shows a code, waits until somebody has compared it in the browser and said yes; returns the token and their name."""
     with Api(where._replace(token=None), quiet=out.quiet) as api:
         asked = api.post("/api/login/terminals", {"name": platform.node()[:64]})
         page = str(asked["page"])
@@ -30,7 +30,7 @@ def token_by_browser(
             sleep(max(LEAST_POLL_S, float(asked["poll_s"])))
             answer = api.post("/api/login/terminals/claim", {"secret": asked["secret"]})
             if answer.get("token"):
-                return str(answer["token"])
+                return str(answer["token"]), str(answer["name"])
     raise fail(
         _("nobody let this terminal in"),
         _("the code has expired"),

@@ -1,6 +1,7 @@
 """A directory (LDAP, Active Directory) as the settings name it, and what is read of the names it gives."""
 
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -41,6 +42,19 @@ class Directory(Struct, frozen=True, kw_only=True):
     @property
     def issuer(self) -> str:
         return LDAP + self.id
+
+    def groups_of(self, dns: Iterable[str]) -> frozenset[str]:
+        """Returns how these groups may be called, also as the settings write them: capitals are all one to a directory."""
+        names = {each for dn in dns for each in group_names(dn)}
+        folded = {one.casefold() for one in names}
+        return frozenset(names | {one for one in self._named_groups() if one.casefold() in folded})
+
+    def _named_groups(self) -> Iterable[str]:
+        roles = self.roles
+        for named in (roles.admin, roles.member, roles.viewer, *roles.own.values()):
+            yield from named
+        for team in self.teams.values():
+            yield from (*team.lead, *team.member, *team.viewer)
 
 
 def group_names(dn: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """One connection to a directory, for one log-in. It blocks, so it lives in a thread; every wait ends by the deadline."""
 
+import re
 import socket
 import ssl
 import time
@@ -27,7 +28,9 @@ SEARCH, ENTRY, SEARCH_DONE, REFERENCE = 0x63, 0x64, 0x65, 0x73
 EXTENDED, EXTENDED_ANSWER = 0x77, 0x78
 START_TLS = "1.3.6.1.4.1.1466.20037"
 SUCCESS, SIZE_LIMIT_EXCEEDED, INVALID_CREDENTIALS = 0, 4, 49
-WHOLE_SUBTREE, NEVER = 2, 0
+THE_ENTRY, WHOLE_SUBTREE, NEVER = 0, 2, 0
+IS_THERE = octets("objectClass", 0x87)
+RANGE = re.compile(r";range=[0-9]{1,9}-([0-9]{1,9}|\*)", re.ASCII)
 VERSION = 3
 MAX_VALUES = 5_000
 MAX_ENTRIES = 2_000
@@ -48,6 +51,17 @@ class DirectoryEntry(Struct, frozen=True):
 
     def first(self, attribute: str) -> bytes:
         return next(iter(self.attributes.get(attribute.lower(), [])), b"")
+
+    def piece(self, attribute: str) -> tuple[list[bytes], bool]:
+        """Returns what is here of its values, and whether there are more to ask for.
+
+        Active Directory hands out a long list in pieces, each under a name with its range: `memberOf;range=0-1499`.
+        """
+        for name, values in self.attributes.items():
+            match = RANGE.fullmatch(name.removeprefix(attribute.lower()))
+            if match and values:
+                return values, match[1] != "*"
+        return self.attributes.get(attribute.lower(), []), False
 
 
 class LdapConnection:
@@ -83,14 +97,28 @@ class LdapConnection:
         tag, content = self._ask(encoded(BIND, number(VERSION), octets(dn), octets(password, 0x80)))
         _check(tag, content, BIND_ANSWER)
 
-    def search(self, base: str, wanted: bytes, attributes: Sequence[str], limit: int) -> list[DirectoryEntry]:
+    def all_values(self, entry: DirectoryEntry, attribute: str, limit: int) -> list[bytes]:
+        """Returns the values of an attribute of this entry, asking for the rest where it came in pieces."""
+        values, more = entry.piece(attribute)
+        while more and len(values) < limit:
+            rest = [f"{attribute};range={len(values)}-*"]
+            [again] = self.search(entry.dn, IS_THERE, rest, 1, THE_ENTRY) or [entry]
+            piece, more = again.piece(attribute)
+            if again is entry or not piece:
+                raise GarbledLdap
+            values = [*values, *piece]
+        return values[:limit]
+
+    def search(
+        self, base: str, wanted: bytes, attributes: Sequence[str], limit: int, scope: int = WHOLE_SUBTREE
+    ) -> list[DirectoryEntry]:
         """Returns at most so many entries. References to other directories are not followed."""
         asked = encoded(SEQUENCE, *(octets(name) for name in attributes))
         seconds = max(1, int(self._left()))
         request = encoded(
             SEARCH,
             octets(base),
-            number(WHOLE_SUBTREE, ENUMERATED),
+            number(scope, ENUMERATED),
             number(NEVER, ENUMERATED),
             number(limit),
             number(seconds),

@@ -1,0 +1,72 @@
+"""Classes that differ by their owner alone: they fit the same workers, and stand in one line.
+
+The line is a heap of where each class stood when it was last looked at. A class that moves back says nothing, as its owner
+uses more or its first job leaves: it is put right when it comes to the front. One that moves ahead is noted at once. So
+who is next costs the same for ten people as for ten thousand, but for the logarithm of a heap.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush, heapreplace
+
+from simpletuner_fleet.core.jobs.job import Requirements
+from simpletuner_fleet.core.placement.ordering import Place
+
+SLACK_IN_LINE = 64
+Standing = tuple[float, Place, str]
+"""Of a class: what its owner has used where that counts, the place of its first job, and the class itself."""
+
+
+class Alike:
+    __slots__ = ("classes", "fitting", "line", "noted", "open", "requires")
+
+    def __init__(self, requires: Requirements) -> None:
+        self.requires = requires
+        """Of all of them; nobody is their owner."""
+        self.classes: set[str] = set()
+        self.fitting: set[str] = set()
+        self.open: dict[str, None] = {}
+        self.line: list[Standing] = []
+        self.noted: dict[str, Standing] = {}
+        """Of each class in which somebody waits, its very entry in the line; equal ones elsewhere are left over."""
+
+    def note(self, standing: Standing) -> None:
+        """This class has come, or may have moved ahead."""
+        known = self.noted.get(standing[2])
+        if known is None or standing < known:
+            self.noted[standing[2]] = standing
+            heappush(self.line, standing)
+            if len(self.line) > 2 * len(self.noted) + SLACK_IN_LINE:
+                self.line = [one for one in self.line if self.noted.get(one[2]) is one]
+                heapify(self.line)
+
+    def forget(self) -> None:
+        """What was noted is worth nothing any more."""
+        self.line.clear()
+        self.noted.clear()
+
+    def first(self, standing_of: Callable[[str], Standing | None]) -> Standing | None:
+        """Returns the class that is next; asks of a class only when it stands at the front."""
+        while self.line:
+            entry = self.line[0]
+            class_id = entry[2]
+            if self.noted.get(class_id) is not entry:
+                heappop(self.line)
+                continue
+            present = standing_of(class_id)
+            if present == entry:
+                return entry
+            if present is None:
+                heappop(self.line)
+                del self.noted[class_id]
+            else:
+                self.noted[class_id] = present
+                heapreplace(self.line, present)
+        return None
+
+    def take(self) -> Standing:
+        """Takes out who stands first, as `first` has just told; `put_back` ends it."""
+        return heappop(self.line)
+
+    def put_back(self, taken: Standing) -> None:
+        if self.noted.get(taken[2]) is taken:
+            heappush(self.line, taken)
