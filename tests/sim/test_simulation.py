@@ -46,9 +46,9 @@ def test_a_large_world_is_the_same_whether_it_was_drawn_or_asked_for() -> None:
     assert run_seed(drawn).trace_hash != run_seed(drawn, size=SMALL).trace_hash
 
 
-def test_one_world_of_eighty_is_large() -> None:
+def test_one_world_of_a_hundred_is_large() -> None:
     large = sum(draw.size(seed) is LARGE for seed in range(SEEDS))
-    assert SEEDS / 100 < large < SEEDS / 65
+    assert SEEDS / 130 < large < SEEDS / 75
 
 
 def test_every_promise_is_kept_and_every_fault_edge_and_outcome_really_happens() -> None:

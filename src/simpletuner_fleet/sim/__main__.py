@@ -42,7 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happened")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--fail-fast", action="store_true", help="end at the first broken promise")
-    parser.add_argument("--large", action="store_true", help="every world is a large one, not one of eighty")
+    parser.add_argument(
+        "--large", action="store_true", help="every world is a large one, not one of a hundred"
+    )
     arguments = parser.parse_args(argv)
     size = LARGE if arguments.large else None
     if arguments.seed is not None:

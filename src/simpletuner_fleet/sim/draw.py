@@ -9,7 +9,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.sim.machine import MachineKind
 from simpletuner_fleet.sim.world import World
 
-LARGE_SHARE = 0.012
+LARGE_SHARE = 0.01
 SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0)
 FAST = Policy(
     heartbeat_interval_s=10.0,
@@ -70,17 +70,17 @@ class Size(Struct, frozen=True, kw_only=True):
 
 
 SMALL = Size(
-    policies=((0.82, QUICK), (0.97, FAST), (1.0, SLOW)),
+    policies=((0.85, QUICK), (0.97, FAST), (1.0, SLOW)),
     machines=(1, 2, 2, 2, 3),
     jobs_of_first=(1, 2, 2),
-    several_share=0.18,
-    timeouts=(1.5, 2.8),
+    several_share=0.16,
+    timeouts=(1.4, 2.6),
     faults=(1, 3, 6, 9),
     faults_until=0.65,
     most_acts=5,
-    jobs=(1, 1, 2, 2, 3),
-    jobs_until=0.35,
-    gpus=(1, 1, 1, 2, 2, 0),
+    jobs=(1, 2, 2, 3),
+    jobs_until=0.55,
+    gpus=(1, 1, 1, 1, 2, 0),
     runs_s=(40.0, 50.0, 120.0),
     hostile_share=0.25,
     lies=(5, 15),
