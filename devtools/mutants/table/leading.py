@@ -115,7 +115,7 @@ LEADING = (
         "core/restoring.py",
         "return now + max(SHORTEST_HOLD_S, 2 * heartbeat_timeout_s)",
         "return now",
-        SIM,
+        ("tests/sim/test_restores.py", *SIM),
     ),
     Mutant(
         "a-restart-forgets-the-hold",

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 CORE = ("tests/core",)
-SIM = ("sim:400",)
+SIM = ("sim:1600",)
 DEFENCES = "tests/sim/test_defences.py"
 DEFENDED = (DEFENCES, *SIM)
 FOUND = ("tests/sim/test_found_by_simulation.py",)

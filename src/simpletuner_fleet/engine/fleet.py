@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.errors import NotLeader
@@ -27,13 +27,6 @@ from simpletuner_fleet.protocol.messages import AuditHead
 T = TypeVar("T")
 END_OF_TIME = 1e15
 MANY = 1_000_000
-
-
-@runtime_checkable
-class ReadsNow(Protocol):
-    """A store that can show a few rows at once, where others need a thread or a network for it."""
-
-    def read_now(self, look: Callable[[View], T]) -> T: ...
 
 
 class Fleet:
@@ -79,7 +72,8 @@ class Fleet:
         self._index = index
         self._standing = UNKNOWN_STANDING
         store.observe(index)
-        self._reads_now = store if isinstance(store, ReadsNow) else None
+        self._read_now: Callable[[Callable[[View], Any]], Any] | None = getattr(store, "read_now", None)
+        """Where the store can show a few rows at once, and others need a thread or a network for it."""
         self.quiet_heartbeats = QuietHeartbeats(index, store)
 
     def has_finishing_jobs(self) -> bool:
@@ -171,7 +165,10 @@ class Fleet:
 
     async def read_now(self, look: Callable[[View], T]) -> T:
         """For a few rows that are asked for all the time."""
-        return self._reads_now.read_now(look) if self._reads_now else await self.store.read(look)
+        if self._read_now is None:
+            return await self.store.read(look)
+        value: T = self._read_now(look)
+        return value
 
     async def start(self) -> None:
         """Re-arms every deadline: whoever was there before gets the full time to be heard again."""

@@ -4,7 +4,7 @@ Most heartbeats of a fleet are of this kind. The answer to the last one holds as
 is the same, it holds nothing, and everything that was ever changed is stored.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
 
 from msgspec import Struct
 
@@ -15,7 +15,6 @@ from simpletuner_fleet.ports import Store
 from simpletuner_fleet.protocol.messages import HeartbeatAnswer
 
 
-@runtime_checkable
 class KnowsWhatIsStored(Protocol):
     @property
     def is_stored(self) -> bool:
@@ -37,7 +36,8 @@ class QuietHeartbeats:
 
     def __init__(self, index: FleetIndex, store: Store) -> None:
         self._index = index
-        self._store = store if isinstance(store, KnowsWhatIsStored) else None
+        knows = hasattr(store, "is_stored")
+        self._store = cast(KnowsWhatIsStored, store) if knows else None
         self._by_worker: dict[str, QuietHeartbeat] = {}
 
     def repeated(self, worker_id: str, incarnation: str, facts: HeartbeatFacts) -> QuietHeartbeat | None:

@@ -65,7 +65,7 @@ class Leadership:
         self._over = threading.Event()
         self._asking = threading.Lock()
         """The book is for one thread at a time."""
-        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
+        self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
         self.on_change: Callable[[], None] | None = None
@@ -99,6 +99,7 @@ class Leadership:
         """`url` is where other orchestrators reach this one, `fingerprint` of the certificate it shows there."""
         self._url, self._fingerprint = url, fingerprint
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
         self._thread.start()
 
     async def leads(self) -> int:
@@ -122,7 +123,7 @@ class Leadership:
     async def stop(self) -> None:
         """Gives the lease back, so that another may lead at once."""
         self._over.set()
-        if self._loop is not None:
+        if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
         await asyncio.to_thread(self._give_back)
         self._book.close()

@@ -1,7 +1,7 @@
 """The health check: silence, unanswered offers, retries that are due, ephemeral workers long gone."""
 
 import logging
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, is_finishing
+from simpletuner_fleet.core.jobs.job import AttemptState, Hold, Job, JobState, is_finishing
 from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.start_trouble import tried_again
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.gpu_history import KEPT_S
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.organising.approvals import let_expire
+from simpletuner_fleet.orchestrator.organising.approvals import EXPIRIES_PER_ROUND, end_undecided
 from simpletuner_fleet.orchestrator.organising.quota_watch import watch_quotas
 from simpletuner_fleet.orchestrator.workers.administer import end_drain
 from simpletuner_fleet.orchestrator.workers.losing import give_up
@@ -47,8 +47,7 @@ def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
         yield _attempt_unconfirmed(fleet, turn)
     for turn in presence.old_offers():
         yield _offer_unanswered(fleet, turn)
-    yield _release_backoffs(fleet)
-    yield _clean_up_ephemerals(fleet)
+    yield _what_the_store_shows(fleet)
     heard = presence.take_unsaved()
     if heard:
         yield fleet.save_heartbeats(heard)
@@ -58,7 +57,6 @@ def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
         yield _drain_over(fleet, worker_id)
     for worker_id in fleet.pauses_over():
         yield _try_again(fleet, worker_id)
-    yield let_expire(fleet)
     yield watch_quotas(fleet)
     if fleet.new_day_begun():
         yield fleet.act(lambda transaction: None)  # every act looks at the clock, and places what may go on
@@ -159,12 +157,28 @@ async def _offer_unanswered(fleet: Fleet, turn: Turn) -> None:
         fleet.presence.answered(turn)
 
 
-async def _release_backoffs(fleet: Fleet) -> None:
+async def _what_the_store_shows(fleet: Fleet) -> None:
+    """Asks for all of it at once: mostly there is nothing."""
     now = fleet.clock.now()
-    due = await fleet.read(lambda view: view.due_backoffs(now, BACKOFFS_PER_ROUND))
-    if not due:
-        return
+    fleet.gpu_history.forget_before(now - KEPT_S)
+    before = now - fleet.policy.ephemeral_ttl_s
+    backoffs, gone, undecided = await fleet.read(
+        lambda view: (
+            view.due_backoffs(now, BACKOFFS_PER_ROUND),
+            view.offline_workers_before(before),
+            view.due_approvals(now, EXPIRIES_PER_ROUND),
+        )
+    )
+    rounds: list[Coroutine[Any, Any, None]] = []
+    if backoffs:
+        rounds.append(_release_backoffs(fleet, backoffs))
+    rounds += [fleet.act(partial(_clean_up, worker_id=worker.id)) for worker in gone if not worker.local]
+    if undecided:
+        rounds.append(end_undecided(fleet, undecided))
+    await _each(rounds)
 
+
+async def _release_backoffs(fleet: Fleet, due: Sequence[Job]) -> None:
     def step(transaction: Transaction) -> None:
         for stale in due:
             job = transaction.job(stale.id)
@@ -172,15 +186,6 @@ async def _release_backoffs(fleet: Fleet) -> None:
                 transaction.apply(lifecycle.backoff_over(job))
 
     await fleet.act(step)
-
-
-async def _clean_up_ephemerals(fleet: Fleet) -> None:
-    now = fleet.clock.now()
-    fleet.gpu_history.forget_before(now - KEPT_S)
-    before = now - fleet.policy.ephemeral_ttl_s
-    gone = await fleet.read(lambda view: view.offline_workers_before(before))
-    for worker_id in [worker.id for worker in gone if not worker.local]:
-        await fleet.act(partial(_clean_up, worker_id=worker_id))
 
 
 def _clean_up(transaction: Transaction, worker_id: str) -> None:

@@ -9,23 +9,24 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from simpletuner_fleet.sim.checks.tally import Tally
+from simpletuner_fleet.sim.draw import LARGE, Size
 from simpletuner_fleet.sim.run import Result, run_seed
 
 CHUNK = 50
 SWEPT_UP_EVERY = 5
 
 
-def run_chunk(first: int, last: int) -> list[Result]:
-    return list(run_in_turn(range(first, last)))
+def run_chunk(first: int, last: int, size: Size | None) -> list[Result]:
+    return list(run_in_turn(range(first, last), size))
 
 
-def run_in_turn(seeds: Iterable[int]) -> Iterator[Result]:
+def run_in_turn(seeds: Iterable[int], size: Size | None = None) -> Iterator[Result]:
     """What a seed leaves behind is swept up after a few of them, all at once, and not again and again while one runs."""
     gc.freeze()
     gc.disable()
     try:
         for seed in seeds:
-            yield run_seed(seed)
+            yield run_seed(seed, size=size)
             if seed % SWEPT_UP_EVERY == 0:
                 gc.collect()
     finally:
@@ -41,32 +42,37 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happened")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--fail-fast", action="store_true", help="end at the first broken promise")
+    parser.add_argument(
+        "--large", action="store_true", help="every world is a large one, not one of a hundred"
+    )
     arguments = parser.parse_args(argv)
+    size = LARGE if arguments.large else None
     if arguments.seed is not None:
-        return run_one(arguments.seed, whole=arguments.trace)
+        return run_one(arguments.seed, size, whole=arguments.trace)
     if arguments.fail_fast:
-        return run_until_one_fails(arguments.start, arguments.seeds)
-    return run_many(arguments.start, arguments.seeds, arguments.jobs)
+        return run_until_one_fails(arguments.start, arguments.seeds, size)
+    return run_many(arguments.start, arguments.seeds, arguments.jobs, size)
 
 
-def run_one(seed: int, *, whole: bool) -> int:
-    result = run_seed(seed, whole_trace=whole)
+def run_one(seed: int, size: Size | None, *, whole: bool) -> int:
+    result = run_seed(seed, size=size, whole_trace=whole)
     print("\n".join(result.trace))
     print(f"seed {seed}: {result.violation or 'every promise kept'} (trace {result.trace_hash})")
     return 1 if result.violation else 0
 
 
-def run_until_one_fails(start: int, seeds: int) -> int:
-    for result in run_in_turn(range(start, start + seeds)):
+def run_until_one_fails(start: int, seeds: int, size: Size | None) -> int:
+    for result in run_in_turn(range(start, start + seeds), size):
         if result.violation:
             print(f"seed {result.seed}: {result.violation}")
             return 1
     return 0
 
 
-def run_many(start: int, seeds: int, jobs: int) -> int:
+def run_many(start: int, seeds: int, jobs: int, size: Size | None) -> int:
     tally, began = Tally(), time.monotonic()
-    chunks = [(first, min(first + CHUNK, start + seeds)) for first in range(start, start + seeds, CHUNK)]
+    end = start + seeds
+    chunks = [(first, min(first + CHUNK, end), size) for first in range(start, end, CHUNK)]
     with ProcessPoolExecutor(jobs) as pool:
         for results in pool.map(run_chunk, *zip(*chunks, strict=True)):
             for result in results:

@@ -110,6 +110,9 @@ class SimulatedAgent:
         for act in missed:
             self._run(act)
 
+    def hurry(self) -> None:
+        """Its trainers have guardians, which do."""
+
     def _run(self, act: Callable[[], None]) -> None:
         if not self.alive:
             return
@@ -496,4 +499,5 @@ class SimulatedAgent:
         if self.leaving and not self.machine.kind.persistent:
             self.machine.retired = True
         else:
-            self.world.after(30.0 if self.leaving else 120.0, self.machine.boot)
+            away_s = (5.0, 15.0) if self.world.hurries else (30.0, 120.0)
+            self.world.after(away_s[0] if self.leaving else away_s[1], self.machine.boot)

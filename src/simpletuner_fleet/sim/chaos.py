@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from functools import partial
 
+from simpletuner_fleet.sim.draw import Size
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import Link
 from simpletuner_fleet.sim.people import People
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import World
-
-LAST_REPEAT_S = 201.0
-"""After the healing, repeated requests still arrive for this long."""
 
 
 class Chaos:
@@ -63,14 +61,18 @@ class Chaos:
             (1, people.change_limits),
         ]
 
-    def plan(self, for_s: float, faults: int, acts: int, jobs: int) -> None:
+    def plan(self, for_s: float, size: Size) -> None:
         chance = self.world.chance
-        for _ in range(jobs):
-            self.world.after(chance.uniform(0.0, for_s * 0.8), self.people.submit_something)
-        for count, choices in ((faults, self._faults), (acts, self._acts)):
-            weights = [weight for weight, _ in choices]
-            for _, act in chance.choices(choices, weights, k=count):
-                self.world.after(chance.uniform(0.0, for_s), partial(self._unless_healed, act))
+        faults, acts = chance.choice(size.faults), chance.randint(0, size.most_acts)
+        for _ in range(chance.choice(size.jobs)):
+            self.world.after(chance.uniform(0.0, for_s * size.jobs_until), self.people.submit_something)
+        self._plan(self._faults, faults, for_s * size.faults_until)
+        self._plan(self._acts, acts, for_s)
+
+    def _plan(self, choices: list[tuple[int, Callable[[], None]]], count: int, within_s: float) -> None:
+        chance, weights = self.world.chance, [weight for weight, _ in choices]
+        for _, act in chance.choices(choices, weights, k=count):
+            self.world.after(chance.uniform(0.0, within_s), partial(self._unless_healed, act))
 
     def _unless_healed(self, act: Callable[[], None]) -> None:
         if self.world.faulty:
@@ -255,9 +257,9 @@ class Chaos:
 
     # Healing
 
-    def heal(self) -> None:
+    def heal(self, size: Size) -> None:
         """No more faults: the network carries, whoever was down comes back, whoever was frozen goes on."""
-        self.world.faulty = False
+        self.world.faulty, self.world.hurries = False, size.hurries
         self.world.note("-- faults end")
         orchestrator = self.orchestrator
         orchestrator.store.crash_at = None
@@ -272,17 +274,29 @@ class Chaos:
             clone.power_off()
             clone.retired = True
         for machine in self.machines:
-            machine.broken = False
-            self.mend(machine.link)
-            if machine.agent is not None:
-                machine.agent.wake_up()
-            machine.power_on()
+            self._mend_machine(machine)
         self.mend(self.people.link)
-        self.world.after(1.0, self.people.lift_limits)
+        self._let_people_tidy_up(size)
+        for machine in self.machines:
+            self.world.after(8.0 if size.hurries else 30.0, machine.boot)
+
+    def _mend_machine(self, machine: SimulatedMachine) -> None:
+        machine.broken = False
+        self.mend(machine.link)
+        if machine.agent is not None:
+            machine.agent.wake_up()
+        machine.power_on()
+        if self.world.hurries:
+            machine.hurry()
+
+    def _let_people_tidy_up(self, size: Size) -> None:
+        """Dead tokens are replaced after the last repeated request, and when what was on its way by then has arrived."""
+        if self.people.limits_were_set or not size.hurries:
+            self.world.after(1.0, self.people.lift_limits)
         self.world.after(1.5, lambda: self.people.decide_approvals(always=True))
         if self.world.chance.random() < 0.85:
             self.world.after(2.0, self.people.resume_all)
-        for at_s in (LAST_REPEAT_S, LAST_REPEAT_S + 110.0):
+        last_repeat_s = size.latest_repeat_s + 1.0
+        early = [size.longest_hand_over_s] if size.hurries else []
+        for at_s in (*early, last_repeat_s, last_repeat_s + size.longest_hand_over_s + 10.0):
             self.world.after(at_s, self.people.replace_dead_tokens)
-        for machine in self.machines:
-            self.world.after(30.0, machine.boot)

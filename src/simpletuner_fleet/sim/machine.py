@@ -20,6 +20,7 @@ from simpletuner_fleet.sim.world import World
 ADOPT_GRACE_S = 2.0
 REPORTS_ALONE_FOR_S = 60.0
 KILL_GRACE_S = 30.0
+HURRIED_S = (0.5, 4.0)
 
 
 class MachineKind(Struct, frozen=True, kw_only=True):
@@ -48,6 +49,7 @@ class AgentProgram(Protocol):
     def die(self, *, machine_lives: bool) -> None: ...
     def pause(self) -> None: ...
     def wake_up(self) -> None: ...
+    def hurry(self) -> None: ...
     def terminate(self) -> None: ...
     def out_of_time(self, turn: Turn) -> None: ...
     def store_checkpoint(self, turn: Turn, step: int) -> None: ...
@@ -124,9 +126,22 @@ class SimulatedMachine:
             shim.vanish()
         self.shims.clear()
 
+    def fall_over(self) -> None:
+        """Takes a while to be up again."""
+        self.power_off()
+        down_s = (5.0, 20.0) if self.world.hurries else (20.0, 200.0)
+        self.world.after(self.world.chance.uniform(*down_s), self.power_on)
+
     def power_on(self) -> None:
         self.powered = True
         self.boot()
+
+    def hurry(self) -> None:
+        """What is left of each training is short."""
+        for shim in self.shims.values():
+            shim.hurry()
+        if self.agent is not None:
+            self.agent.hurry()
 
     def gpu_reports(self) -> list[GpuReport]:
         return [
@@ -161,6 +176,8 @@ class SimulatedShim:
         self._run_s = float(self._plan.get("run_s", 30.0))
         begun_at_step = offer.resume["step"] if offer.resume else 0
         self._left_s = max(0.5, self._run_s - begun_at_step)
+        if machine.world.hurries:
+            self._left_s = min(self._left_s, machine.world.chance.uniform(*HURRIED_S))
         self._gone_on_at = machine.world.now
         self._change = 0
         self._stopping: str | None = None
@@ -230,6 +247,14 @@ class SimulatedShim:
         self.world.counts[counted_as] += 1
         trained_s = self._run_s - self._left_s + self.world.now - self._gone_on_at
         agent.store_checkpoint(self.turn, int(trained_s))
+
+    def hurry(self) -> None:
+        soon_s = self.world.chance.uniform(*HURRIED_S)
+        if self.done or not self.run.running:
+            self._left_s = min(self._left_s, soon_s)
+        elif self._left_s - (self.world.now - self._gone_on_at) > soon_s:
+            self._left_s, self._gone_on_at = soon_s, self.world.now
+            self._plan_end()
 
     def vanish(self) -> None:
         """The power is gone: nothing is written, nobody is told."""
@@ -358,8 +383,7 @@ class SimulatedShim:
     def _poison(self) -> None:
         if not self.done and self.machine.powered and self.machine.shims.get(self.turn) is self:
             self.world.fault("poison job", f"{self.turn} takes {self.machine.kind.name} down")
-            self.machine.power_off()
-            self.world.after(self.world.chance.uniform(20.0, 200.0), self.machine.power_on)
+            self.machine.fall_over()
 
     def _end(self, ending: AttemptEnding) -> None:
         if self.done or not self.machine.powered:

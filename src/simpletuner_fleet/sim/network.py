@@ -56,6 +56,7 @@ class Weather(Struct, frozen=True, kw_only=True):
     answer_lost: float = 0.0
     repeated: float = 0.0
     slow: float = 0.0
+    latest_repeat_s: float = 200.0
 
 
 class Link:
@@ -110,7 +111,7 @@ class Link:
         if self.world.happens(self.weather.slow):
             self.world.counts["fault:slow message"] += 1
             return chance.uniform(1.0, 30.0)
-        return chance.uniform(0.002, 0.2)
+        return 0.002 + 0.198 * chance.random()
 
     def call(self, serve: Serve, answered: Answered) -> None:
         """One request. The caller hears the answer, or after a while that there is none; never both."""
@@ -164,5 +165,5 @@ class Link:
         world.after(self.delay_s(), arrive)
         if world.happens(self.weather.repeated):
             world.counts["fault:request repeated"] += 1
-            late_s = world.chance.choice((0.5, 20.0, 200.0))
+            late_s = world.chance.choice((0.5, 20.0, self.weather.latest_repeat_s))
             world.after(world.chance.uniform(0.0, late_s), lambda: serve(lambda _: None))

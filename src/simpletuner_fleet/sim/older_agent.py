@@ -19,7 +19,7 @@ from simpletuner_fleet.protocol.messages import (
     StreamMessage,
 )
 from simpletuner_fleet.sim.checks.truth import Run
-from simpletuner_fleet.sim.machine import SimulatedMachine
+from simpletuner_fleet.sim.machine import HURRIED_S, SimulatedMachine
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, LinkDown
 from simpletuner_fleet.sim.server.streams import Stream
 
@@ -62,6 +62,11 @@ class OlderAgent:
         missed, self._missed = self._missed, []
         for act in missed:
             self._when_awake(act)
+
+    def hurry(self) -> None:
+        run = self._run
+        if run is not None:
+            self._later(HURRIED_S[1], lambda: self._done(run))
 
     def terminate(self) -> None:
         """It sees its own shutdown only when a line arrives; for the simulator, at once."""
@@ -188,9 +193,10 @@ class OlderAgent:
         self._say(offer.job_id, ReportStatus.STARTING)
         self._later(0.5, lambda: self._say_if_running(offer))
         run = self._run
-        self.world.after(
-            float(offer.config.get("run_s", 30.0)), lambda: self._when_awake(lambda: self._done(run))
-        )
+        run_s = float(offer.config.get("run_s", 30.0))
+        if self.world.hurries:
+            run_s = min(run_s, HURRIED_S[1])
+        self.world.after(run_s, lambda: self._when_awake(lambda: self._done(run)))
 
     def _say_if_running(self, offer: JobSubmit) -> None:
         if self._offer is offer:
@@ -201,8 +207,7 @@ class OlderAgent:
             return
         if self._offer.config.get("poison"):
             self.world.fault("poison job", f"{self._offer.job_id} takes {self.machine.kind.name} down")
-            self.machine.power_off()
-            self.world.after(self.world.chance.uniform(20.0, 200.0), self.machine.power_on)
+            self.machine.fall_over()
         elif self._offer.config.get("exit", 0) == 0:
             self._end("completed", report=ReportStatus.COMPLETED)
         else:

@@ -21,6 +21,7 @@ from simpletuner_fleet.orchestrator import limits, submit
 from simpletuner_fleet.orchestrator.organising import approvals
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.orchestrator.workers import administer
+from simpletuner_fleet.sim.draw import LARGE, Size
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import UNREACHABLE, Answered, Link, LinkDown
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator
@@ -41,7 +42,12 @@ class Memory(Struct, frozen=True):
 
 class People:
     def __init__(
-        self, world: World, orchestrator: Orchestrator, link: Link, machines: list[SimulatedMachine]
+        self,
+        world: World,
+        orchestrator: Orchestrator,
+        link: Link,
+        machines: list[SimulatedMachine],
+        size: Size = LARGE,
     ) -> None:
         self.world = world
         self.orchestrator = orchestrator
@@ -52,6 +58,8 @@ class People:
         self.by_key: dict[str, str] = {}
         self.cancelled: dict[str, int] = {}
         """Jobs whose cancellation was answered, with their epoch then."""
+        self.limits_were_set = False
+        self.size = size
         self._keys = 0
         self.publishes: Callable[[], Publish | None] = lambda: None
         """Whether the next job's model is to be published, and where."""
@@ -91,12 +99,12 @@ class People:
             publish=publish,
             config={
                 "keeps": publish is not None,
-                "run_s": chance.choice((chance.uniform(0.5, 5.0), chance.uniform(5.0, 60.0), 150.0, 150.0)),
+                "run_s": self._run_s(),
                 "exit": 1 if chance.random() < 0.12 else 0,
                 "poison": chance.random() < 0.04,
             },
             target=chance.choice((Target.WORKER, Target.WORKER, Target.AUTO)),
-            gpus=chance.choice((1, 1, 1, 1, 2, 0)),
+            gpus=chance.choice(self.size.gpus),
             worker_labels=chance.choice(
                 ({}, {}, {}, {}, {}, {}, {"team": "nlp"}, {"team": "v*"}, {"team": "no*"})
             ),
@@ -118,6 +126,10 @@ class People:
                 self.world.after(60.0, lambda: self._submit_other_body(user, other, key))
         else:
             self._submit(user, request, 1)
+
+    def _run_s(self) -> float:
+        chance, (middling_s, *long_s) = self.world.chance, self.size.runs_s
+        return chance.choice((chance.uniform(0.5, 5.0), chance.uniform(5.0, middling_s), *long_s))
 
     def _time_limit(self) -> dict[str, Any]:
         chance = self.world.chance
@@ -264,7 +276,7 @@ class People:
                 self.resume(worker.id)
 
     def rotate_something(self) -> None:
-        self.rotate(self._some_machine(), self.world.chance.uniform(1.0, 100.0))
+        self.rotate(self._some_machine(), self.world.chance.uniform(1.0, self.size.longest_hand_over_s))
 
     def rotate(self, machine: SimulatedMachine, hand_over_s: float) -> None:
         """The new token reaches the machine's token file after a while; a lost answer means rotating again."""
@@ -313,6 +325,7 @@ class People:
         chance = self.world.chance
         chosen = Limits(global_running=chance.choice((None, 1, 3)), user_running=chance.choice((None, 1)))
         self.world.counts["act:limits"] += 1
+        self.limits_were_set = True
         self._ask(lambda fleet: limits.set_limits(fleet, chosen, ADMIN), _ignore)
 
     def lift_limits(self) -> None:

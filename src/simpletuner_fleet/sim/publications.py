@@ -66,9 +66,12 @@ class PublishingPlace:
             self._world.fault(kind)
         return fails
 
+    async def _passing_time(self) -> None:
+        await Pause(self._chance.uniform(0.1, 2.0 if self._world.hurries else 20.0))
+
     async def take(self, publication: Publication, files: dict[str, str]) -> str:
         ask = (publication.job_id, publication.created_at)
-        await Pause(self._chance.uniform(0.1, 20.0))
+        await self._passing_time()
         if self._fails("publication refused", 0.2):
             raise PublishFailed("status 503", wait_s=self._chance.choice((0.0, 60.0)))
         if self._fails("publication refused for good", 0.1):
@@ -77,7 +80,7 @@ class PublishingPlace:
         # What was there before stays until each file is replaced: a restored server may know of that alone.
         held = self.content.setdefault((publication.publish.to, publication.job_id), {})
         for path, sha256 in files.items():
-            await Pause(self._chance.uniform(0.1, 20.0))
+            await self._passing_time()
             if self._fails("publication broken off", 0.1):
                 raise PublishFailed("the connection was lost")
             held[path] = sha256

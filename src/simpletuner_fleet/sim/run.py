@@ -43,7 +43,6 @@ from simpletuner_fleet.sim.server.store import Changes
 from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16
-REST_ASKED_EVERY = 24
 RESTORED_SHARE = 0.15
 A_YEAR_S = 3.2e7
 ELECTED_AFTER_S = 0.5
@@ -69,23 +68,24 @@ class Result(Struct, kw_only=True):
 class Scenario:
     """Builds the fleet of one seed, lets it suffer, lets it rest, and asks whether every promise was kept."""
 
-    def __init__(self, seed: int, *, whole_trace: bool = False) -> None:
+    def __init__(self, seed: int, *, size: draw.Size | None = None, whole_trace: bool = False) -> None:
         self.world = world = World(seed)
         if whole_trace:
             world.whole_trace = []
         chance = world.chance
-        base = draw.FAST if chance.random() < 0.75 else draw.SLOW
-        self.policy = base if chance.random() < 0.8 else draw.with_approvals(base)
+        self.size = size or draw.size(seed)
+        self.policy = draw.policy(chance, self.size)
         self.weather = Weather(
             request_lost=chance.choice((0.0, 0.02, 0.1)),
             answer_lost=chance.choice((0.0, 0.02, 0.1)),
             repeated=chance.choice((0.0, 0.02, 0.1)),
             slow=chance.choice((0.0, 0.02, 0.1)),
+            latest_repeat_s=self.size.latest_repeat_s,
         )
         self.truth = Truth()
         self.extra = Random(f"more of {seed}")
         """Of its own: how many orchestrators there are and what is restored changes nothing else of a seed."""
-        self.orchestrator = Orchestrator(world, self.policy, draw.clock_rates(self.extra))
+        self.orchestrator = Orchestrator(world, self.policy, draw.clock_rates(self.extra, self.size))
         self.orchestrator.restarts_in_s = lambda: chance.choice((0.5, 5.0, 60.0, 150.0))
         self.watch = CommitWatch(self.orchestrator.store.view, self.policy)
         self.orchestrator.store.watch = self._committed
@@ -98,10 +98,11 @@ class Scenario:
         self.orchestrator.start()
         if len(self.orchestrator.processes) > 1:
             world.run_until(ELECTED_AFTER_S)
-        self.machines = [self._machine(kind) for kind in draw.kinds(world)]
+        self.machines = [self._machine(kind) for kind in draw.kinds(world, self.size)]
         if any(machine.kind.host for machine in self.machines):
             world.counts["two workers share a machine's GPUs"] += 1
-        self.people = People(world, self.orchestrator, Link(world, "people", self.weather), self.machines)
+        link = Link(world, "people", self.weather)
+        self.people = People(world, self.orchestrator, link, self.machines, self.size)
         self.publishing = Publishing(world, self.orchestrator, self.people.link)
         self.publishing.begin()
         self.people.publishes = self.publishing.requested
@@ -131,31 +132,30 @@ class Scenario:
             outcomes=self.watch.outcomes,
             violation=str(violation) if violation else None,
             invariant=violation.invariant if violation else None,
-            trace=world.whole_trace if world.whole_trace is not None else list(world.trace),
+            trace=world.whole_trace if world.whole_trace is not None else world.trace,
         )
 
     # Three acts
 
     def _suffer(self) -> None:
-        world, chance = self.world, self.world.chance
+        world, chance, size = self.world, self.world.chance, self.size
         for machine in self.machines:
-            world.after(chance.uniform(0.0, 20.0), machine.boot)
-        for_s = chance.uniform(3.0, 10.0) * self.policy.heartbeat_timeout_s
-        faults = chance.choice((0, 3, 8, 15))
-        self.chaos.plan(for_s, faults, acts=chance.randint(0, 10), jobs=chance.randint(2, 10))
+            world.after(chance.uniform(0.0, size.boots_within_s), machine.boot)
+        for_s = chance.uniform(*size.timeouts) * self.policy.heartbeat_timeout_s
+        self.chaos.plan(for_s, size)
         self.publishing.plan_asks(for_s)
         Disasters(world, self.chaos, self.extra, self._restores()).plan(for_s)
-        if chance.random() < 0.3:
+        if chance.random() < size.hostile_share:
             self._let_one_misbehave(for_s)
         world.run_until(for_s)
-        self.chaos.heal()
+        self.chaos.heal(size)
 
     def _rest(self) -> None:
         """Everything must come to rest within what is left to run, to retry and to time out."""
         world = self.world
         bound = world.now + self._longest_rest_s()
         while True:
-            for _ in range(REST_ASKED_EVERY):
+            for _ in range(self.size.rest_asked_every):
                 world.step()
             if world.faulty or self._why_not_at_rest() is None:
                 return
@@ -355,11 +355,12 @@ class Scenario:
         worker, token = drive(administer.create_worker(orchestrator.fleet, request, ADMIN))
         self._hostile.add(worker.id)
         stranger = Byzantine(self.world, orchestrator, Link(self.world, "stranger", self.weather), token)
-        self.world.after(chance.uniform(0.0, for_s / 2), stranger.come_in)
+        self.world.after(chance.uniform(0.0, for_s * self.size.hostile_within), stranger.come_in)
         self.world.after(for_s, stranger.leave)
-        for _ in range(chance.randint(5, 25)):
+        for _ in range(chance.randint(*self.size.lies)):
             self.world.after(chance.uniform(0.0, for_s), stranger.misbehave)
 
 
-def run_seed(seed: int, *, whole_trace: bool = False) -> Result:
-    return Scenario(seed, whole_trace=whole_trace).run()
+def run_seed(seed: int, *, size: draw.Size | None = None, whole_trace: bool = False) -> Result:
+    """Of the size that the seed draws, unless it is given."""
+    return Scenario(seed, size=size, whole_trace=whole_trace).run()

@@ -1,7 +1,7 @@
 """Virtual time: one heap of things to come, one source of chance, one trace that tells what happened."""
 
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
 from random import Random
@@ -34,9 +34,10 @@ class World:
         self.now = 0.0
         self.faulty = True
         """Chaos until the healing, then none."""
+        self.hurries = False
+        """Since nothing goes wrong any more, what takes long and would show nothing ends soon."""
         self.events = 0
         self.counts: Counter[str] = Counter()
-        self.trace: deque[str] = deque(maxlen=TRACE_KEPT)
         self.whole_trace: list[str] | None = None
         self._lines: list[str] = []
         self._heap: list[tuple[float, int, Act]] = []
@@ -70,7 +71,6 @@ class World:
 
     def note(self, what: str) -> None:
         line = f"{self.now:10.3f}  {what}"
-        self.trace.append(line)
         if self.whole_trace is not None:
             self.whole_trace.append(line)
         self._lines.append(line)
@@ -82,6 +82,11 @@ class World:
     def happens(self, probability: float) -> bool:
         """Chance that exists only while faults do."""
         return self.faulty and self.chance.random() < probability
+
+    @property
+    def trace(self) -> list[str]:
+        """The last of what happened."""
+        return self._lines[-TRACE_KEPT:]
 
     @property
     def trace_hash(self) -> str:

@@ -135,14 +135,6 @@ def reject_within(transaction: Transaction, job_id: str, voter: Voter, actor: Ac
     return transaction.job(job_id)
 
 
-async def let_expire(fleet: Fleet) -> None:
-    """Ends jobs that nobody has approved in time."""
-    now = fleet.clock.now()
-    due = await fleet.read(lambda view: view.due_approvals(now, EXPIRIES_PER_ROUND))
-    if due:
-        await end_undecided(fleet, due)
-
-
 async def end_undecided(fleet: Fleet, due: Sequence[Approval]) -> None:
     """Ends those of them that are undecided still: somebody may have decided since they were found."""
 

@@ -60,22 +60,22 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
         problems.append(("S1", f"{job.id} ended without a time or with a hold"))
     if job.attempts != len(attempts):
         problems.append(("S9", f"{job.id} counts {job.attempts} attempts and has {len(attempts)}"))
-    in_vain = Counter(a.resumed_manifest for a in attempts if a.reason == EndReason.RESUME_FAILED)
-    if in_vain and max(in_vain.values()) > Policy().resume_tries:
+    failed = [a.resumed_manifest for a in attempts if a.reason == EndReason.RESUME_FAILED]
+    if failed and max((in_vain := Counter(failed)).values()) > Policy().resume_tries:
         problems.append(
             ("S9", f"{job.id} was to go on from one checkpoint in vain again and again: {in_vain}")
         )
     spoiled = any(attempt.resume_below is not None for attempt in attempts)
     if job.resume_from and not spoiled and any(a.resumed_manifest is None for a in attempts):
         problems.append(("S9", f"{job.id} was to go on from {job.resume_from} and began at the start"))
-    outcomes = Counter(attempt.outcome for attempt in attempts)
+    outcomes = [attempt.outcome for attempt in attempts]
     if job.charged > 1 + job.max_retries:
         problems.append(
             ("S9", f"{job.id} was charged {job.charged} times, {job.max_retries} retries allowed")
         )
     losses = sum(one.outcome is Outcome.LOST and one.reason != EndReason.INTERRUPTED for one in attempts)
     if job.state is not JobState.CANCELLED and (
-        job.losses != losses or job.failures != outcomes[Outcome.FAILED]
+        job.losses != losses or job.failures != outcomes.count(Outcome.FAILED)
     ):
         problems.append(
             (
@@ -87,9 +87,9 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
         below, step = before.resume_below, after.resumed_from_step
         if below is not None and step is not None and step >= below:
             problems.append(("S9", f"{job.id} goes on from step {step}, which is spoiled"))
-    if outcomes[Outcome.COMPLETED] != (job.state is JobState.COMPLETED):
+    if outcomes.count(Outcome.COMPLETED) != (job.state is JobState.COMPLETED):
         problems.append(
-            ("S1", f"{job.id} is {job.state} with {outcomes[Outcome.COMPLETED]} completed attempts")
+            ("S1", f"{job.id} is {job.state} with {outcomes.count(Outcome.COMPLETED)} completed attempts")
         )
     return problems
 

@@ -54,7 +54,6 @@ class CommitWatch:
         self.policy = policy
         self.edges: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
-        self.event_types: Counter[str] = Counter()
         self.newest_epoch = 0
         """Of all that were ever given, also where a restore has forgotten them."""
         self.highest_epoch = HIGHEST_EPOCH
@@ -89,7 +88,6 @@ class CommitWatch:
             self._only_its_own(changes, sender)
 
     def _chain(self, entry: AuditEntry) -> None:
-        self.event_types[entry.event_type] += 1
         if entry.seq != self._head_seq + 1 or entry_hash(entry, self._head_hash) != entry.hash:
             raise Violation("A2", f"audit entry {entry.seq} does not follow {self._head_seq}")
         self._head_seq, self._head_hash = entry.seq, entry.hash

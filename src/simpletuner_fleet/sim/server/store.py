@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from types import MethodType
 from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Struct, field
@@ -124,19 +123,26 @@ class SimStore(MemoryStore):
 
     def _gathered(self) -> Changes | None:
         """None where nothing was written that anybody checks: heartbeats, settings, counters."""
-        tables, gathered = self._tables, dict[str, dict[str, list[Any]]]()
-        for setter, key, old in tables.journal:
-            kind = CHANGES_BY_SETTER.get(cast(MethodType, setter).__func__)
-            if kind is not None:
-                gathered.setdefault(kind, {}).setdefault(key, []).append(old)
-        audit = tables.audit[self._audited :]
-        if not gathered and not audit:
+        tables, changes = self._tables, Changes()
+        watched: list[tuple[dict[str, Any], str, list[Any]]] = []
+        journal: Any = tables.journal
+        for setter, key, old in journal:
+            kind = CHANGES_BY_SETTER.get(setter.__func__)
+            if kind is None:
+                continue
+            chains = getattr(changes, kind)
+            chain = chains.get(key)
+            if chain is None:
+                chains[key] = chain = []
+                watched.append((getattr(tables, kind), key, chain))
+            chain.append(old)
+        if len(tables.audit) > self._audited:
+            changes.audit = tables.audit[self._audited :]
+        elif not watched:
             return None
-        for kind, chains in gathered.items():
-            rows = getattr(tables, kind)
-            for key, chain in chains.items():
-                chain.append(rows.get(key))
-        return Changes(audit=audit, **gathered)
+        for rows, key, chain in watched:
+            chain.append(rows.get(key))
+        return changes
 
     # Backups
 
