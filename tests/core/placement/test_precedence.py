@@ -98,7 +98,7 @@ class Crowd:
         weights = {team: self.random.uniform(0.5, 5.0) for team in WEIGHTS}
         shares = Shares(DAY_S, weights, self.now)
         shares.take_going(
-            Going(job.owner, job.team, len(attempt.gpus), attempt.offered_at, attempt.accepted_at)
+            Going(job.owner, job.team, len(attempt.gpus), attempt.accepted_at, attempt.offered_at)
             for job, attempt in self.going.values()
         )
         self.roster.shares = self.random.choice((None, shares))
