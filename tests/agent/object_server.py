@@ -75,6 +75,10 @@ class ObjectServer:
         )
         address = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(address.query).items()}
+        if address.path.endswith("/link"):
+            writer.write(response(200, {"url": ""}))
+            await writer.drain()
+            return
         cut_after = self.line()
         if method == "GET":
             await self._give(writer, address.path.split("/")[-1], int(query["offset"]), cut_after)

@@ -81,7 +81,7 @@ FENCING = (
         "the-bucket-is-believed-unread",
         "what was sent straight to the bucket becomes an object, whatever digest the bucket finds",
         "blobs/s3_direct.py",
-        "        if found != sha256 or await self._requests.size(checked) != size:",
+        "        if digest != sha256 or await self._requests.size(checked) != size:",
         "        if await self._requests.size(checked) != size:",
         ("tests/http/api/workers/test_direct_uploads.py",),
     ),

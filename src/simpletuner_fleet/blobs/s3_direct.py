@@ -84,8 +84,8 @@ class DirectBucket:
     async def store(self, file: StagedFile, sha256: str, size: int) -> bool:
         self._insist()
         checked = file.key + CHECKED
-        found = await self._requests.copy(file.key, checked, size)
-        if found != sha256 or await self._requests.size(checked) != size:
+        digest = await self._requests.copy(file.key, checked, size)
+        if digest != sha256 or await self._requests.size(checked) != size:
             await self._delete(checked)
             return False
         self._insist()

@@ -213,7 +213,7 @@ SERVER = (
         env="SIMPLETUNER_STORAGE_DIRECT",
         default="auto",
         metavar="WHO",
-        on_console=True,
+        on_console=False,
     ),
     Setting(
         "storage_direct_url",
@@ -222,7 +222,7 @@ SERVER = (
         flags=("--storage-direct-url",),
         env="SIMPLETUNER_STORAGE_DIRECT_URL",
         metavar="URL",
-        on_console=True,
+        on_console=False,
     ),
     Setting(
         "adopt_storage",

@@ -1,4 +1,4 @@
-"""Checkpoints straight to a strict bucket and back: real programs, an orchestrator killed on the way, then the machine."""
+"""Checkpoints straight to a strict bucket and back, with real programs: the orchestrator is killed, then the machine."""
 
 import hashlib
 import re
@@ -69,6 +69,6 @@ def test_a_checkpoint_goes_straight_to_the_bucket_past_a_killed_orchestrator_and
         log = attempt_folder(second, world.attempts(job_id)[-1]) / "output.log"
         assert f"resumed with {digest}" in log.read_text()
         assert [seen for seen in gate.taken if seen.by_link and digest in seen.target]
-        told = "".join(program.text for program in world.programs) + check.stdout + done.stdout + done.stderr
-        assert "X-Amz-Signature" not in told
-        assert SECRET not in told
+        said = "".join(program.text for program in world.programs) + check.stdout + done.stdout + done.stderr
+        assert "X-Amz-Signature" not in said
+        assert SECRET not in said

@@ -36,7 +36,7 @@ ROUNDS = 3
 NOT_HERE = frozenset({DirectUnavailable.code, "not_found", "method_not_allowed"})
 
 
-class Way(StrEnum):
+class DirectOutcome(StrEnum):
     """What became of a file."""
 
     STORED = "stored"
@@ -72,34 +72,34 @@ class DirectSender:
     def may_try(self, entry: FileEntry) -> bool:
         return self._client.direct.is_open and LEAST_BYTES <= entry.size <= MOST_BYTES
 
-    async def send(self, file: Path, entry: FileEntry) -> Way:
+    async def send(self, file: Path, entry: FileEntry) -> DirectOutcome:
         """Raises what any call to the orchestrator does, and OSError where the file cannot be read."""
         try:
             return await self._send(file, entry)
         except _GoElsewhere:
-            return Way.ELSEWHERE
+            return DirectOutcome.ELSEWHERE
         except FileShrunk:
-            return Way.CHANGED
+            return DirectOutcome.CHANGED
         except Refused as problem:
             if problem.code == "digest_mismatch":
-                return Way.CHANGED
+                return DirectOutcome.CHANGED
             if problem.code in NOT_HERE:
-                return Way.ELSEWHERE
+                return DirectOutcome.ELSEWHERE
             raise
 
-    async def _send(self, file: Path, entry: FileEntry) -> Way:
+    async def _send(self, file: Path, entry: FileEntry) -> DirectOutcome:
         for _ in range(ROUNDS):
             answer = await self._client.ask_direct(
                 self._turn, entry.sha256, entry.size, part_bytes=self._bandwidth.part_bytes
             )
             if answer.complete:
-                return Way.STORED
+                return DirectOutcome.STORED
             staging = self._staging(entry, answer)
             missing = [one for one in range(1, staging.part_count + 1) if one not in answer.have]
             await self._send_parts(file, staging, missing)
             if (await self._client.end_direct(self._turn, entry.sha256, entry.size)).complete:
                 self._went_well()
-                return Way.STORED
+                return DirectOutcome.STORED
         self._leave("parts that were sent do not arrive")
         raise _GoElsewhere
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from simpletuner_fleet.agent.ship.courier import MOST_WHY_CHARS, Courier, RetryRule, Sent
-from simpletuner_fleet.agent.ship.direct import DirectSender, Way
+from simpletuner_fleet.agent.ship.direct import DirectOutcome, DirectSender
 from simpletuner_fleet.agent.ship.hashing import HashCache, HashingStopped
 from simpletuner_fleet.agent.ship.late_files import LateFiles, fingerprint
 from simpletuner_fleet.agent.ship.sample_watch import SampleFile, SampleWatch
@@ -363,18 +363,20 @@ class Uploader:
             entry = by_content.get(missing.sha256)
             if entry is None:
                 continue
-            way = Way.ELSEWHERE
+            way = DirectOutcome.ELSEWHERE
             if answer.direct and not missing.offset and self._direct.may_try(entry):
                 way = await self._send_direct(root / entry.path, entry)
-            if way is Way.ELSEWHERE and await self._send_object(root / entry.path, entry, missing.offset):
-                way = Way.STORED
-            if way is not Way.STORED:
+            if way is DirectOutcome.ELSEWHERE and await self._send_object(
+                root / entry.path, entry, missing.offset
+            ):
+                way = DirectOutcome.STORED
+            if way is not DirectOutcome.STORED:
                 return False
         return True
 
-    async def _send_direct(self, file: Path, entry: FileEntry) -> Way:
+    async def _send_direct(self, file: Path, entry: FileEntry) -> DirectOutcome:
         way = await self._direct.send(file, entry)
-        if way is Way.CHANGED:
+        if way is DirectOutcome.CHANGED:
             self._hashes.forget(file)
         if self._direct.trouble:
             await self._tell_detour(self._direct.trouble)

@@ -269,12 +269,11 @@ class OrchestratorClient:
             yield chunks
 
     async def _link(self, path: str) -> str:
+        """Returns '' where there is none: what is wrong, with the file or the orchestrator, is told by fetching it."""
         try:
             return (await self._send("bulk", "GET", f"{path}/link", b"", StorageLink, {})).url
-        except Refused as problem:
-            if problem.status in (404, 405):
-                return ""  # An older orchestrator; what is wrong with the file itself is told by fetching it.
-            raise
+        except (Refused, Unreachable):
+            return ""
 
     def fetch_data(self, job_id: str, sha256: str, offset: int) -> Bytes:
         """Fetches bytes of a dataset that the job names."""

@@ -62,8 +62,8 @@ class DirectLine:
 
     async def put(self, url: str, headers: Mapping[str, str], part: Part) -> None:
         """Raises DirectFailed; what is wrong with the file is raised as it is."""
-        address = urlsplit(url)
         connections = await self._connections_to(url)
+        address = urlsplit(url)
         # The length is told by whoever sends the bytes.
         sent = {name: value for name, value in headers.items() if name.lower() != "content-length"}
         timeouts = PartTimeouts(connect_s=CONNECT_S, step_s=self.step_s, answer_s=ANSWER_S)
@@ -71,6 +71,8 @@ class DirectLine:
             status, content = await connections.put(f"{address.path}?{address.query}", sent, part, timeouts)
         except NoAnswer as error:
             raise DirectFailed(str(error)) from None
+        except ValueError:
+            raise DirectFailed("the headers of the link are none") from None
         if status != 200:
             raise DirectFailed(_refusal(status, content))
 
@@ -86,6 +88,8 @@ class DirectLine:
             response = await self._http.send(request, stream=True)
         except NOTHING_CAME as error:
             raise DirectFailed(str(error) or type(error).__name__) from None
+        except ValueError:
+            raise DirectFailed("the link cannot be read") from None
         try:
             if response.status_code != (206 if offset else 200):
                 raise DirectFailed(f"HTTP {response.status_code}")
@@ -96,8 +100,12 @@ class DirectLine:
             await response.aclose()
 
     async def _connections_to(self, url: str) -> PartConnections:
-        address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
+        try:
+            address = urlsplit(url)
+            named = address.scheme in ("http", "https") and address.hostname and address.port != 0
+        except ValueError:
+            named = False
+        if not named:
             raise DirectFailed("the link names no server")
         origin = f"{address.scheme}://{address.netloc}"
         if origin not in self._connections:

@@ -58,12 +58,12 @@ class DirectStorage(Struct, kw_only=True):
     async def of_job(self, job_id: str) -> dict[str, UnderWay]:
         known = self.under_way.get(job_id)
         if known is None:
-            found: dict[str, UnderWay] = {}
+            listed: dict[str, UnderWay] = {}
             async for file in self.blobs.staged(f"{direct.STAGED}/{job_id}/"):
                 staging = direct.staging_of(file.key)
                 if staging and staging.key == file.key:
-                    found[staging.sha256] = UnderWay(staging=staging, file=file)
-            known = self.under_way.setdefault(job_id, found)
+                    listed[staging.sha256] = UnderWay(staging=staging, file=file)
+            known = self.under_way.setdefault(job_id, listed)
         return known
 
     async def bytes_under_way(self, job_id: str, except_sha256: str) -> int:

@@ -12,25 +12,14 @@ from simpletuner_fleet.storage.uploads.jobs import JobUploads
 async def ask(storage: Storage, owner: JobUploads, sha256: str, asked: DirectAsked) -> DirectAnswer:
     """Fenced, and within the quota from the first link on. Raises DirectUnavailable, and what parts raise."""
     checkpoint.check_object(sha256, asked.size, storage.fleet.policy)
-    stored = await owner.stored([sha256])
-    if sha256 in stored:
+    if sha256 in await owner.stored([sha256]):
         return DirectAnswer(complete=True)
     direct.check_size(asked.size)
     bucket = insist_on(storage.direct)
     async with storage.locks.holding(sha256):
         one = await _begun(bucket, owner, sha256, asked.size)
         if one is None:
-            elsewhere = await other_parts_bytes(storage, owner, sha256)
-            await owner.check_room(stored, asked.size + elsewhere)
-            one = await bucket.begin(
-                Staging(
-                    job_id=owner.turn.job_id,
-                    epoch=owner.turn.epoch,
-                    sha256=sha256,
-                    size=asked.size,
-                    part_bytes=direct.part_bytes_for(asked.part_bytes),
-                )
-            )
+            one = await _begin(storage, bucket, owner, sha256, asked)
         try:
             return await bucket.answer(one, asked)
         except FileNotFoundError:
@@ -60,6 +49,24 @@ async def finish(storage: Storage, owner: JobUploads, sha256: str, size: int) ->
         bucket.stored_bytes += size
         await bucket.forget(owner.turn.job_id, sha256)
     return DirectAnswer(complete=True)
+
+
+async def _begin(
+    storage: Storage, bucket: DirectStorage, owner: JobUploads, sha256: str, asked: DirectAsked
+) -> UnderWay:
+    """One file of a job at a time: several that each fit would not fit together."""
+    async with storage.locks.holding(f"staging of {owner.turn.job_id}"):
+        elsewhere = await other_parts_bytes(storage, owner, sha256)
+        await owner.check_room(await owner.stored([sha256]), asked.size + elsewhere)
+        return await bucket.begin(
+            Staging(
+                job_id=owner.turn.job_id,
+                epoch=owner.turn.epoch,
+                sha256=sha256,
+                size=asked.size,
+                part_bytes=direct.part_bytes_for(asked.part_bytes),
+            )
+        )
 
 
 async def _begun(bucket: DirectStorage, owner: JobUploads, sha256: str, size: int) -> UnderWay | None:
