@@ -19,6 +19,7 @@ SAMPLES: dict[Any, tuple[str, str, str]] = {
     values.text: ("one", "two", "three"),
     values.path: ("/one", "/two", "/three"),
     values.port: ("1", "2", "3"),
+    values.host_and_port: ("one:1", "two:2", "[::3]:3"),
     values.whole: ("1", "2", "3"),
     values.count: ("1", "2", "3"),
     values.positive_count: ("2", "3", "4"),

@@ -29,6 +29,8 @@ PARAMS: dict[str, Any] = {
     "gpus": 16,
     "largest": 8,
     "min_vram_gb": 80.0,
+    "nodes": 4,
+    "largest_nodes": 2,
     "largest_gb": 24.5,
     "accelerator": "rocm",
     "trainer": "demo",

@@ -116,6 +116,8 @@ class Agent:
         self.heartbeat_timeout_s = 120.0
         self.ping_interval_s = 15.0
         self.samples: list[GpuSample] = []
+        self.node_samples: Callable[[], list[GpuSample]] = list
+        """How the GPUs of the worker's other nodes are doing."""
         self.connected = asyncio.Event()
         self.token_changed = asyncio.Event()
         self.departure: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
@@ -173,7 +175,7 @@ class Agent:
                 worker_id=self.worker_id,
                 status=self.inbox.status,
                 attempts=self.inbox.held_attempts(self.attempts.paused()),
-                gpus=self.samples,
+                gpus=[*self.samples, *self.node_samples()],
                 data=None if data == self._data_told else data,
                 incarnation=self.incarnation,
                 notice=self._end_notice(),
@@ -410,7 +412,7 @@ class Agent:
     async def _run(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         log.info("job %s: starting attempt %d on %s", offer.job_id, offer.attempt, _gpus(offer))
-        ending = await self.attempts.preparation.put_in_place(
+        ending = await self.attempts.put_in_place(
             offer, lambda: self.inbox.wants(turn), lambda fetching: self._tell_fetching(offer, fetching)
         )
         self._fetching_told_at.pop(turn, None)
@@ -479,6 +481,11 @@ class Agent:
         else:
             if answer.stop:
                 await self._heartbeat_soon()
+
+    def nodes_changed(self) -> None:
+        """A node came or went: what it has must not be given to anybody, or may be again."""
+        if self.connected.is_set():
+            self._spawn(self._heartbeat_soon())
 
     async def _heartbeat_soon(self) -> None:
         try:

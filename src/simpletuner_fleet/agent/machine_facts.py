@@ -35,7 +35,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
             gpu_name=gpus[0].name if gpus else None,
             gpu_vram_gb=min((gpu.vram_gb for gpu in gpus), default=None),
             accelerator_type=gpus[0].accelerator_type if gpus else None,
-            gpus=[_report(gpu) for gpu in gpus],
+            gpus=[gpu_report(gpu) for gpu in gpus],
             trainers=list(self.trainers),
             saves_on_request=list(self.saves_on_request),
             validates_on_request=list(self.validates_on_request),
@@ -47,7 +47,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
         )
 
 
-def _report(gpu: Gpu) -> GpuReport:
+def gpu_report(gpu: Gpu) -> GpuReport:
     return GpuReport(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -55,4 +55,5 @@ def _report(gpu: Gpu) -> GpuReport:
         vram_gb=gpu.vram_gb,
         accelerator_type=gpu.accelerator_type,
         unusable=gpu.unusable,
+        node=gpu.node,
     )

@@ -44,6 +44,8 @@ from simpletuner_fleet.agent.loops.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.loops.stream_loop import stream_loop
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
+from simpletuner_fleet.agent.nodes.host import NodeHost
+from simpletuner_fleet.agent.nodes.leading import NodeSettings, other_nodes, speak_for, with_nodes
 from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.spool import Spool
@@ -111,6 +113,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     isolation: str = "auto"
     job_paths: tuple[JobPath, ...] = ()
     limits: JobLimits = JobLimits()
+    nodes: NodeSettings = NodeSettings()
 
 
 def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
@@ -148,15 +151,16 @@ async def run_agent(
         client, context = await client_for(settings, token)
         probe = probe or GpuProbe(environment)
         try:
-            async with _data_cache(settings, state) as cache:
+            async with data_cache(settings, state) as cache:
                 trainers = await asyncio.to_thread(trainers_for, settings.trainer_python, environment)
-                machine = await _look_around(settings, state, probe, trainers)
+                machine = await look_around(settings, state, probe, trainers)
+                own_gpus = len(machine.gpus)
                 walls = await asyncio.to_thread(
                     choose_walls,
                     settings.isolation,
                     surroundings(settings, environment, state.path, cache.folder),
                     state.path,
-                    jobs_at_once(settings, len(machine.gpus)),
+                    jobs_at_once(settings, own_gpus),
                 )
                 # As the same user a job could write into what its trainer's cache shows of it.
                 await asyncio.to_thread(cache.guard, walls.kind == "user")
@@ -164,7 +168,7 @@ async def run_agent(
                 machine = replace(machine, labels=labels)
                 inbox = Inbox(
                     persistent=settings.persistent,
-                    max_jobs=jobs_at_once(settings, len(machine.gpus)),
+                    max_jobs=jobs_at_once(settings, own_gpus),
                     release_grace_s=release_grace_s(settings.shutdown_grace_s),
                 )
                 trust = _shim_trust(settings.tls, context, state)
@@ -172,7 +176,12 @@ async def run_agent(
                 log_limits = LogLimits.of(settings.max_log_mb * 1024 * 1024)
                 data = Datasets(cache, client)
 
-                async with Runner(key=state.shim_key(), walls=walls) as runner:
+                async with (
+                    Runner(key=state.shim_key(), walls=walls) as runner,
+                    other_nodes(settings.nodes, state.path, client, machine) as nodes,
+                ):
+                    if nodes:
+                        machine = with_nodes(machine, await nodes.gathered())
 
                     def make_attempts(events: AttemptEvents) -> Attempts:
                         return Attempts(
@@ -188,6 +197,7 @@ async def run_agent(
                             walls,
                             adopted_within_s(settings, environment),
                             cgroups,
+                            nodes,
                         )
 
                     agent = Agent(
@@ -201,7 +211,7 @@ async def run_agent(
                     )
                     telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
                     try:
-                        return await _live(agent, probe, settings, remembered, signaller(environment))
+                        return await _live(agent, probe, settings, remembered, signaller(environment), nodes)
                     finally:
                         telling.cancel()
         finally:
@@ -269,7 +279,7 @@ def surroundings(
     home = environment.get("HOME") or str(Path.home())
     kept = [state, cache, Path(home) / ".simpletuner", Path(KEPT_BY_SERVICES)]
     kept += [Path(environment[name]) for name in SERVERS_FOLDERS if environment.get(name)]
-    kept += [settings.token_file] if settings.token_file else []
+    kept += [file for file in (settings.token_file, settings.nodes.secret_file) if file]
     return WallSurroundings(
         home=os.path.abspath(home),
         environment=without_secrets(environment),
@@ -280,7 +290,7 @@ def surroundings(
 
 
 @asynccontextmanager
-async def _data_cache(settings: WorkerSettings, state: StateDir) -> AsyncIterator[DataCache]:
+async def data_cache(settings: WorkerSettings, state: StateDir) -> AsyncIterator[DataCache]:
     limit = None if settings.data_cache_gb is None else int(settings.data_cache_gb * 1e9)
     folder = settings.data_cache_dir or state.path / "data-cache"
     cache = await asyncio.to_thread(DataCache.open, folder, limit)
@@ -290,7 +300,7 @@ async def _data_cache(settings: WorkerSettings, state: StateDir) -> AsyncIterato
         cache.close()
 
 
-async def _look_around(
+async def look_around(
     settings: WorkerSettings, state: StateDir, probe: GpuProbe, registry: Registry
 ) -> MachineFacts:
     inventory, trainers = await asyncio.gather(probe.find(), asyncio.to_thread(registry.available))
@@ -326,9 +336,12 @@ async def _live(
     settings: WorkerSettings,
     remembered: RememberedEnd,
     signalled_by: str | None,
+    nodes: NodeHost | None,
 ) -> Departure:
     await _take_up(agent)
     ending = MachineEnding(agent, signalled_by, remembered)
+    if nodes:
+        speak_for(nodes, agent, ending)
     _listen_to_signals(agent, settings, ending)
     loops = [
         asyncio.create_task(stream_loop(agent, None if settings.persistent else GIVE_UP_CONNECTING_S)),
@@ -443,7 +456,7 @@ async def _tidy_loop(agent: Agent, limits: KeepLimits) -> None:
 async def sample_once(agent: Agent, probe: GpuProbe) -> None:
     """Returns how the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
     agent.samples = await probe.sample()
-    await agent.attempts.senders.metrics.note_gpus(agent.samples)
+    await agent.attempts.senders.metrics.note_gpus([*agent.samples, *agent.node_samples()])
 
 
 async def _say_goodbye(agent: Agent, departure: Departure) -> None:

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding
-from simpletuner_fleet.agent.guard.runner import RunningTrainer, TrainerExit
+from simpletuner_fleet.agent.guard.runner import TrainerExit
 from simpletuner_fleet.agent.guard.watchdog import Watchdogs
 from simpletuner_fleet.agent.metrics.follower import MetricsFollowers, MetricSources, Progress
+from simpletuner_fleet.agent.nodes.spanned import LOGS, AttemptProcess
 from simpletuner_fleet.agent.ship.logs.log_shipper import LogShippers, LogSources
 from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.masking import Mask
@@ -22,7 +23,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Results
 from simpletuner_fleet.core.training.watchdog import Verdict
 from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
-from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, rank_logs_beneath
 from simpletuner_fleet.trainers.contract import Paths
 
 METRICS_SENT = "metrics-sent.json"
@@ -120,7 +121,7 @@ class AttemptSenders:
             sender.forget(turn)
 
     def begin(
-        self, offer: JobSubmit, material: AttemptMaterial, until: RunningTrainer | AttemptEnding
+        self, offer: JobSubmit, material: AttemptMaterial, until: AttemptProcess | AttemptEnding
     ) -> asyncio.Task[None]:
         """Returns the task of the uploads."""
         paths, habits = material.paths, material.habits
@@ -132,7 +133,7 @@ class AttemptSenders:
             bars_tell=habits.bars_tell(paths),
         )
         self.metrics.follow(offer, sources, _end(until))
-        trainer = until if isinstance(until, RunningTrainer) else None
+        trainer = None if isinstance(until, AttemptEnding) else until
         self.watchdogs.watch(offer, sources, trainer, _end(until))
         self._ship_logs(offer, material, until)
         return self.uploads.upload(offer, paths, habits, _end(until))
@@ -160,12 +161,15 @@ class AttemptSenders:
             task.add_done_callback(close)
 
     def _ship_logs(
-        self, offer: JobSubmit, material: AttemptMaterial, until: RunningTrainer | AttemptEnding
+        self, offer: JobSubmit, material: AttemptMaterial, until: AttemptProcess | AttemptEnding
     ) -> None:
         sources = LogSources(
             output_log=material.output_log,
             folder=material.folder,
-            rank_logs=lambda: material.habits.rank_logs(material.paths),
+            rank_logs=lambda: {
+                **material.habits.rank_logs(material.paths),
+                **rank_logs_beneath(material.folder / LOGS),
+            },
             mask=material.mask or mask_of(offer),
             unmaskable=material.mask is None and bool(offer.secrets),
         )
@@ -188,5 +192,5 @@ def mask_of(offer: JobSubmit) -> Mask:
     return Mask.of([*(offer.secrets or {}).values(), *token])
 
 
-async def _end(until: RunningTrainer | AttemptEnding) -> TrainerExit | AttemptEnding:
-    return await until.wait() if isinstance(until, RunningTrainer) else until
+async def _end(until: AttemptProcess | AttemptEnding) -> TrainerExit | AttemptEnding:
+    return until if isinstance(until, AttemptEnding) else await until.wait()

@@ -29,6 +29,23 @@ class NoSuchGpu(FleetError):
     code = "no_such_gpu"
 
 
+class NodeSecretError(FleetError):
+    """The secret that the nodes of this worker share is missing or is not valid."""
+
+    code = "node_secret"
+    next_step = (
+        "Make one and copy it to all nodes: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+        "-days 3650 -subj /CN=worker -keyout nodes.pem -out nodes.crt && cat nodes.crt >> nodes.pem; "
+        "then --node-secret-file nodes.pem."
+    )
+
+
+class NotANode(FleetError):
+    """The first node does not take this one in."""
+
+    code = "not_a_node"
+
+
 class IsolationUnavailable(FleetError):
     """Isolation was requested, but this machine does not support it."""
 

@@ -150,6 +150,7 @@ def _submit_message(
         results_wait_s=policy.results_wait_s,
         on_partition=job.on_partition,
         num_processes=max(1, len(attempt.gpus)),
+        nodes=job.requires.nodes,
         resume=_resume(view, attempt),
         watchdog=msgspec.to_builtins(bundle.watchdog),
         datasets=_datasets(view, bundle) or UNSET,

@@ -59,6 +59,8 @@ class GpuReport(Struct, kw_only=True):
     accelerator_type: FreeText | None = None
     unusable: FreeText = ""
     """Why the worker would leave it alone for now."""
+    node: Whole = 0
+    """On which of the worker's nodes it is; the agent runs on node 0."""
 
 
 class GpuInfo(Struct, kw_only=True):
@@ -184,6 +186,9 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
     results_wait_s: float = 86_400.0
     """How long an attempt that ended well waits for its results to be stored."""
     num_processes: int = 1
+    """Of all nodes together."""
+    nodes: int = 1
+    """Over so many of the worker's nodes it is to run, with as many GPUs on each; `gpus` says which."""
     watchdog: dict[str, Any] = {}
     """What the job says of it; the agent has its own idea of the rest."""
     datasets: dict[str, DatasetOrder] | UnsetType = UNSET

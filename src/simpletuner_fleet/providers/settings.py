@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from simpletuner_fleet.core.configs.bundle import check_nodes
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.money.amounts import read_amount
 from simpletuner_fleet.core.provisioning.offers import MachineOffer
@@ -43,13 +44,16 @@ class SettingsReader:
             raise Invalid(f"The provider '{self._kind}' has no setting {names}.", path="$.settings")
 
 
-def declared_offer(settings: SettingsReader, kind: str) -> MachineOffer:
+def declared_offer(settings: SettingsReader, kind: str, nodes: int = 1) -> MachineOffer:
     """Returns the one machine that a pool describes where its provider has no catalogue."""
+    gpus = int(settings.number("gpus", 0))
+    check_nodes(nodes, gpus, "$.settings")
     return MachineOffer(
         id=kind,
         hourly_micros=settings.money("price"),
         gpu_name=settings.word("gpu_name"),
-        gpus=int(settings.number("gpus", 0)),
+        gpus=gpus,
+        nodes=nodes,
         vram_gb=settings.number("vram_gb", 0.0),
         accelerator=settings.word("accelerator", "cuda"),
     )

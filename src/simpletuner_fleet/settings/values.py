@@ -44,6 +44,14 @@ def port(raw: str) -> int:
     return number
 
 
+def host_and_port(raw: str) -> tuple[str, int]:
+    """An address with a colon in it stands in brackets."""
+    host, colon, number = text(raw).rpartition(":")
+    if not colon or not number.isdecimal() or not 0 < int(number) <= 65535:
+        raise ValueError(_("expected HOST:PORT"))
+    return host.removeprefix("[").removesuffix("]"), int(number)
+
+
 def whole(raw: str) -> int:
     try:
         return int(raw.strip())
@@ -200,6 +208,10 @@ def one_of(raw: str, allowed: tuple[str, ...]) -> str:
 
 def interruption_notices(raw: str) -> str:
     return one_of(raw, ("auto", "off", "aws", "gcp", "azure"))
+
+
+def storage_direct(raw: str) -> str:
+    return one_of(raw, ("auto", "off", "workers", "all"))
 
 
 def isolation(raw: str) -> str:

@@ -50,6 +50,9 @@ class FoundArtifact(Struct, frozen=True):
 class CheckpointHabits:
     """Inherit from it and override what is different; a trainer that does not inherit gets these defaults."""
 
+    spans_nodes = False
+    """Whether it makes one training of parts on several nodes, which `Paths.span` tells apart."""
+
     def release(self) -> TrainerRelease:
         """What is installed of it and what that can do. May take seconds the first time: call it in a thread."""
         return TrainerRelease(exit_codes=True, guard=True, signal_file=False)

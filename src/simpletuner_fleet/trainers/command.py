@@ -13,6 +13,8 @@ from simpletuner_fleet.trainers.environment import gpu_list, trainer_environment
 
 
 class CommandTrainer(CheckpointHabits):
+    spans_nodes = True
+    """Its program is told where its parts meet, and how many there are."""
     name = "command"
 
     def __init__(self, surroundings: Surroundings) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.trainers.contract import Paths, TrainerError
+from simpletuner_fleet.trainers.contract import Paths, Span, TrainerError
 
 DECLARED_PREFIX = "GPU-declared-"
 CUDA_UUID_PREFIXES = ("GPU-", "MIG-")
@@ -24,6 +24,19 @@ def trainer_environment(order: JobSubmit, paths: Paths, worker: Mapping[str, str
         **_checked(order.secrets or {}),
         **_visible_gpus(order),
         **_identity(order, paths),
+        **_meeting_place(paths.span),
+    }
+
+
+def _meeting_place(span: Span | None) -> dict[str, str]:
+    """By the names that PyTorch's own launchers know."""
+    if span is None:
+        return {}
+    return {
+        "MASTER_ADDR": span.address,
+        "MASTER_PORT": str(span.port),
+        "NNODES": str(span.nodes),
+        "NODE_RANK": str(span.rank),
     }
 
 

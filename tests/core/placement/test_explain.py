@@ -40,6 +40,7 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.NO_WORKERS, asked(REMOTE)),
     (Code.NO_WORKERS, asked(REMOTE, a_worker(local=True))),
     (Code.LABELS_MATCH_NONE, asked(Requirements(labels=(("team", "nlp"),)), a_worker())),
+    (Code.NODES_MATCH_NONE, asked(Requirements(gpus=2, nodes=2), a_worker(gpus=2))),
     (Code.GPU_COUNT_TOO_LARGE, asked(Requirements(gpus=4), a_worker(gpus=2))),
     (Code.VRAM_TOO_SMALL, asked(Requirements(min_vram_gb=96), a_worker())),
     (Code.WRONG_ACCELERATOR, asked(Requirements(accelerator="rocm"), a_worker())),

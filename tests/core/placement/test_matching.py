@@ -35,6 +35,7 @@ HARD = Requirements(
 GOOD = a_worker(gpus=2, trainers=("command",), labels={"team": "nlp"}, data_limit_bytes=1000)
 FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.NOT_REMOTE, {"local": True}),
+    (Refusal.NODES_DIFFER, {"gpus": (a_gpu(0), replace(a_gpu(1), node=1))}),
     (Refusal.TOO_FEW_GPUS, {"gpus": (a_gpu(0, vram_gb=8, accelerator_type="rocm"),)}),
     (
         Refusal.TOO_LITTLE_VRAM,
@@ -75,12 +76,12 @@ def test_of_two_flaws_the_one_that_is_tried_first_is_named(
 
 def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
-        *("NOT_REMOTE", "NOT_LOCAL", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
+        *("NOT_REMOTE", "NOT_LOCAL", "NODES_DIFFER", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
         *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "NOT_GRANTED"),
         *("OFFLINE", "RECONNECTING", "DRAINING", "INTERRUPTED", "SET_ASIDE", "UNUSABLE"),
         *("HELD_ELSEWHERE", "BUSY"),
     ]
-    assert STEPS[:10] == tuple(step for step in STEPS if step in NEVER)
+    assert STEPS[:11] == tuple(step for step in STEPS if step in NEVER)
 
 
 @pytest.mark.parametrize(

@@ -210,3 +210,16 @@ def test_gpus_of_a_requirement_are_whole_machines() -> None:
     two = an_offer("two", 3_000_000, gpus=2)
     fleet = a_fleet(waiting(2, gpus=2))
     assert chosen(grown(fleet, an_offer(), two)) == ["two", "two"]
+
+
+def test_no_machine_of_more_nodes_is_brought_or_waited_for_than_the_job_asks_for() -> None:
+    two_nodes = an_offer("pair", 100_000, gpus=4, nodes=2)
+    assert chosen(grown(a_fleet(waiting(gpus=2)), two_nodes, an_offer("single", 900_000, gpus=2))) == [
+        "single"
+    ]
+    assert chosen(grown(a_fleet(waiting(gpus=4, nodes=2)), two_nodes, an_offer("single", 1, gpus=4))) == [
+        "pair"
+    ]
+    booting = a_machine(state=BOOTING, gpus=4, nodes=2)
+    assert len(grown(a_fleet(waiting(gpus=1)), machines=(booting,)).wanted) == 1
+    assert not grown(a_fleet(waiting(gpus=4, nodes=2)), two_nodes, machines=(booting,)).wanted

@@ -26,6 +26,7 @@ ALLOWED = {
     ("list", "jobs"),
     ("delete", "jobs"),
     ("create", "secrets"),
+    ("create", "services"),
     ("list", "pods"),
     ("get", "pods/log"),
     ("list", "events"),
@@ -64,6 +65,7 @@ class Cluster:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {
             "jobs": {},
             "secrets": {},
+            "services": {},
             "pods": {},
             "events": {},
         }
@@ -130,18 +132,24 @@ class Cluster:
                     self._make_pod(name, job)
 
     def _make_pod(self, name: str, job: dict[str, Any]) -> None:
-        template = job["spec"]["template"]
+        """One, or with Indexed as many as there are completions; each is told its own number."""
+        template, is_indexed = job["spec"]["template"], job["spec"].get("completionMode") == "Indexed"
         labels = {**template["metadata"]["labels"], "job-name": name, "batch.kubernetes.io/job-name": name}
-        self.objects["pods"][f"{name}-x7k2p"] = {
-            "metadata": {
-                "name": f"{name}-x7k2p",
-                "labels": labels,
-                "ownerReferences": [{"uid": job["metadata"]["uid"]}],
-            },
-            "spec": template["spec"],
-            "status": {"phase": "Pending"},
-        }
-        job["status"]["active"] = 1
+        for index in range(job["spec"]["completions"]):
+            pod_name = f"{name}-{index}-x7k2p" if is_indexed else f"{name}-x7k2p"
+            annotations = {"batch.kubernetes.io/job-completion-index": str(index)} if is_indexed else {}
+            hostname = {"hostname": f"{name}-{index}"} if is_indexed else {}
+            self.objects["pods"][pod_name] = {
+                "metadata": {
+                    "name": pod_name,
+                    "labels": labels,
+                    "annotations": annotations,
+                    "ownerReferences": [{"uid": job["metadata"]["uid"]}],
+                },
+                "spec": {**template["spec"], **hostname},
+                "status": {"phase": "Pending"},
+            }
+        job["status"]["active"] = job["spec"]["completions"]
 
     def pod(self, name: str) -> dict[str, Any]:
         return self.objects["pods"][f"{name}-x7k2p"]
@@ -158,7 +166,7 @@ class Cluster:
                     self._forget_owned("pods", job["metadata"]["uid"])
                     del self.objects["jobs"][name]
             uids = {job["metadata"]["uid"] for job in self.objects["jobs"].values()}
-            for kind in ("pods", "secrets"):
+            for kind in ("pods", "secrets", "services"):
                 for name, thing in list(self.objects[kind].items()):
                     if not {owner["uid"] for owner in thing["metadata"].get("ownerReferences", ())} & uids:
                         del self.objects[kind][name]
@@ -203,6 +211,7 @@ class Cluster:
         heads = {
             "jobs": ["apis", "batch", "v1"],
             "secrets": ["api", "v1"],
+            "services": ["api", "v1"],
             "pods": ["api", "v1"],
             "events": ["api", "v1"],
         }
@@ -225,7 +234,11 @@ class Cluster:
         if query.keys() - {"dryRun", "fieldValidation"} or query.get("dryRun", "All") != "All":
             raise Refusal(400, "BadRequest", f"unknown options {query}")
         thing = json.loads(body)
-        if (thing.get("kind"), kind) not in {("Job", "jobs"), ("Secret", "secrets")}:
+        if (thing.get("kind"), kind) not in {
+            ("Job", "jobs"),
+            ("Secret", "secrets"),
+            ("Service", "services"),
+        }:
             raise Refusal(400, "BadRequest", f"the object provided is unrecognized: {thing.get('kind')}")
         if wrong := faults_of_form(thing):
             raise Refusal(400, "BadRequest", f"strict decoding error: {', '.join(wrong)}")

@@ -88,6 +88,51 @@ async def test_a_machine_is_a_job_with_its_token_apart_and_both_go_together(clus
     await other.destroy(NAME)
 
 
+async def test_a_machine_of_several_nodes_is_an_indexed_job_whose_pods_find_each_other(
+    cluster: Cluster,
+) -> None:
+    provider = provider_of(cluster.kubeconfig(), nodes="2", gpus="16", price="30", queue="vision")
+    (offer,) = await provider.offers()
+    assert (offer.nodes, offer.gpus, offer.hourly_micros) == (2, 16, 30_000_000)
+    assert not any(cluster.objects.values()), "a dry run makes nothing"
+    await provider.create(order())
+    job = cluster.objects["jobs"][NAME]
+    assert faults({**job, "metadata": {"name": NAME, "labels": job["metadata"]["labels"]}}) == []
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["completionMode"], spec["parallelism"], spec["completions"]) == ("Indexed", 2, 2)
+    assert spec["backoffLimit"] == 0, "one pod that fails ends them all"
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    service, secret = cluster.objects["services"][NAME], cluster.objects["secrets"][NAME]
+    assert service["spec"]["clusterIP"] == "None"
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"].items() <= spec["template"]["metadata"]["labels"].items()
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert variables["SIMPLETUNER_NODE_OF"] == f"{NAME}-0.{NAME}:{service['spec']['ports'][0]['port']}"
+    assert variables["SIMPLETUNER_WORKER_NODES"] == "2"
+    owners = [thing["metadata"]["ownerReferences"][0]["uid"] for thing in (service, secret)]
+    assert owners == [job["metadata"]["uid"]] * 2
+    shared = base64.b64decode(secret["data"]["nodes"]).decode()
+    assert "PRIVATE KEY" in shared
+    assert "PRIVATE KEY" not in json.dumps(job)
+    await provider.create(order())
+    assert cluster.objects["secrets"][NAME] == secret, "a call that is made again changes no secret"
+    await provider.destroy(NAME)
+    cluster.collect()
+    assert not any(cluster.objects[kind] for kind in ("jobs", "pods", "secrets", "services"))
+
+
+async def test_without_the_right_to_make_services_there_is_no_machine_of_several_nodes(
+    cluster: Cluster,
+) -> None:
+    provider = provider_of(cluster.kubeconfig(), nodes="2", gpus="2")
+    cluster.allowed.discard(("create", "services"))
+    with pytest.raises(ProviderRefused, match="403"):
+        await provider.offers()
+    with pytest.raises(ProviderUnsure, match="its Service could not be made"):
+        await provider.create(order())
+
+
 async def test_what_the_pool_says_of_its_pods_is_in_the_job_and_the_pod_is_restricted(
     cluster: Cluster,
 ) -> None:
@@ -314,7 +359,8 @@ def test_settings_that_kubernetes_would_not_take_are_refused_at_once() -> None:
     assert "'namespace'" in refused(namespace="Mine/../x")
     assert "/PATH/OF/PROGRAM" in refused(command="sh -c")
     assert "'priority_class'" in refused(priority_class="Not One")
-    assert "no setting nodes" in refused(nodes="2")
+    assert "no setting pods" in refused(pods="2")
+    assert "3 GPUs cannot be shared equally by 2 nodes" in refused(nodes="2", gpus="3")
 
 
 async def test_a_server_that_says_nothing_is_given_up(

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
-from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
+from simpletuner_fleet.trainers.contract import Launch, Paths, Span, TrainerError
 from simpletuner_fleet.trainers.launchers.launcher import free_port
 from simpletuner_fleet.trainers.registry import Registry
 
@@ -234,3 +235,37 @@ def test_logs_of_ranks_are_found_as_torchrun_and_as_others_write_them(paths: Pat
         1: [run / "1" / "stderr.log", run / "1" / "stdout.log"],
         7: [paths.rank_log_dir / "rank-7.log"],
     }
+
+
+SPAN = Span(nodes=2, rank=1, address="10.0.0.7", port=40123)
+
+
+def test_the_parts_of_a_training_over_two_nodes_are_told_where_they_meet(paths: Paths) -> None:
+    spanned = replace(paths, span=SPAN)
+    settings = {"module": "train"}
+    given = {"gpus": ["GPU-1", "GPU-2"], "num_processes": 4, "nodes": 2}
+    words = launch("accelerate", settings, spanned, **given).argv
+    assert {"--num_processes=4", "--num_machines=2", "--machine_rank=1", "--same_network"} <= {*words}
+    assert {"--main_process_ip=10.0.0.7", "--main_process_port=40123", "--multi_gpu"} <= {*words}
+    launched = launch("torchrun", settings, spanned, **given)
+    assert {"--nnodes=2", "--node_rank=1", "--nproc_per_node=2"} <= {*launched.argv}
+    assert {"--master_addr=10.0.0.7", "--master_port=40123"} <= {*launched.argv}
+    meeting = {name: launched.env[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK")}
+    assert meeting == {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "40123", "NNODES": "2", "NODE_RANK": "1"}
+    assert "MASTER_ADDR" not in launch("torchrun", settings, paths, **given).env
+    with pytest.raises(TrainerError, match="shared equally"):
+        launch("torchrun", {**settings, "num_processes": 3}, spanned, **given)
+
+
+def test_simpletuner_is_launched_as_one_part_of_several(paths: Paths) -> None:
+    words = launch(
+        "simpletuner", {"max_train_steps": 1}, replace(paths, span=SPAN), num_processes=4, nodes=2
+    ).argv
+    assert {"--num_machines=2", "--machine_rank=1", "--main_process_ip=10.0.0.7"} <= {*words}
+    assert {"--num_processes=4", "--main_process_port=40123"} <= {*words}
+
+
+def test_a_config_of_accelerate_agrees_with_its_flags(paths: Paths) -> None:
+    launch("accelerate", {"module": "train"}, replace(paths, span=SPAN), num_processes=4, nodes=2)
+    written = json.loads((paths.config_dir / "accelerate.json").read_text())
+    assert (written["num_machines"], written["machine_rank"]) == (2, 1)

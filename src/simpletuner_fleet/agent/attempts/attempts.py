@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.attempts.preparation import Preparation, blame_for, explain_start_failure
 from simpletuner_fleet.agent.attempts.retention import NOT_STORED, KeepLimits, tidy
 from simpletuner_fleet.agent.attempts.starts import Starts
-from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.data.datasets import Datasets, FetchProgress
 from simpletuner_fleet.agent.guard import completion
 from simpletuner_fleet.agent.guard.orphans import end_group
 from simpletuner_fleet.agent.guard.runner import (
@@ -26,6 +27,8 @@ from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo, Wall
 from simpletuner_fleet.agent.isolation.cgroups import NO_CGROUPS, Cgroups
 from simpletuner_fleet.agent.isolation.named_paths import Named, refuse_path
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
+from simpletuner_fleet.agent.nodes.host import LOST_LINE, NodeHost
+from simpletuner_fleet.agent.nodes.spanned import AttemptProcess
 from simpletuner_fleet.agent.senders import (
     AttemptEvents,
     AttemptMaterial,
@@ -87,8 +90,13 @@ class Attempts:
         walls: Walls = NO_WALLS,
         adopt_grace_s: float = ADOPT_GRACE_S,
         cgroups: Cgroups = NO_CGROUPS,
+        nodes: NodeHost | None = None,
     ) -> None:
-        """`adopt_grace_s` is how long a trainer waits for a new agent after this one has died."""
+        """`adopt_grace_s` is how long a trainer waits for a new agent after this one has died; `nodes` are the others of
+        this worker."""
+        self._nodes = nodes
+        self._parts: dict[Turn, JobSubmit] = {}
+        """Of those that run on several nodes, what this one has to do."""
         self._adopt_grace_s = adopt_grace_s
         self._state = state
         self._runner = runner
@@ -99,7 +107,7 @@ class Attempts:
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
-        self._running: dict[Turn, RunningTrainer] = {}
+        self._running: dict[Turn, AttemptProcess] = {}
         self._offers: dict[Turn, JobSubmit] = {}
         """Of those that run."""
         self._events = events or NoEvents()
@@ -113,13 +121,35 @@ class Attempts:
         turn = turn_of(offer)
         self._folders[turn] = offer.attempt_id
         self._masks[turn] = mask_of(offer)
-        self._starts.prepare(offer)
+        if offer.nodes == 1:
+            self._starts.prepare(offer)
+            return
+        begun = self._nodes.begin(offer, self._state.attempt(offer.attempt_id).path) if self._nodes else None
+        if begun is not None:
+            self._parts[turn], self.preparation.spans[offer.attempt_id] = begun
+            self._starts.prepare(self._parts[turn])
+
+    async def put_in_place(
+        self, offer: JobSubmit, is_wanted: Callable[[], bool], tell: Callable[[FetchProgress], None]
+    ) -> AttemptEnding | None:
+        """As `Preparation.put_in_place`, on every node of the attempt."""
+        if offer.nodes == 1:
+            return await self.preparation.put_in_place(offer, is_wanted, tell)
+        turn = turn_of(offer)
+        if self._nodes is None or turn not in self._parts:
+            return LOST_LINE
+        ending = await self.preparation.put_in_place(self._parts[turn], is_wanted, tell)
+        return ending or await self._nodes.hold(turn, is_wanted)
 
     async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> AttemptEnding | None:
         """Returns None once the trainer runs, else why it does not."""
         turn = turn_of(offer)
+        running: AttemptProcess
         try:
-            running = await self._starts.start(offer, lease_s, leased_at)
+            running = await self._starts.start(self._parts.get(turn, offer), lease_s, leased_at)
+            spanned = self._nodes.attempt(turn) if self._nodes else None
+            if spanned and running.pid is not None:
+                running = spanned.runs(running)
         except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
             await self._starts.forget(turn)
             explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
@@ -172,7 +202,7 @@ class Attempts:
     async def _save_and_stop(
         self,
         turn: Turn,
-        running: RunningTrainer,
+        running: AttemptProcess,
         outcome: Outcome,
         wait_s: float,
         grace_s: float,
@@ -243,7 +273,11 @@ class Attempts:
         running = self._running.pop(turn, None)
         if running:
             await running.release()
+        self._parts.pop(turn, None)
+        if self._nodes:
+            self._nodes.forget(turn)
         if attempt_id:
+            self.preparation.spans.pop(attempt_id, None)
             self._walls.lower(attempt_id)
             await asyncio.to_thread(self._leave_no_group, attempt_id)
 
@@ -300,6 +334,8 @@ class Attempts:
             ]
         match await self._runner.adopt(attempt.path):
             case RunningTrainer() as running:
+                if offer.nodes > 1:
+                    return [FoundAttempt(offer, None, await _end_alone(running))]
                 self._walls.take_up(attempt)
                 log.info("took up job %s again, attempt %d", offer.job_id, offer.attempt)
                 self._masks[turn_of(offer)] = Mask.of(running.hidden)
@@ -359,14 +395,14 @@ class Attempts:
             cgroup=self._cgroups.group_for(attempt),
         )
 
-    def _watch(self, offer: JobSubmit, running: RunningTrainer) -> None:
+    def _watch(self, offer: JobSubmit, running: AttemptProcess) -> None:
         turn = turn_of(offer)
         self._running[turn] = running
         self._offers[turn] = offer
         running.on_out_of_time = lambda: self._events.out_of_time(turn)
         self._send(offer, running)
 
-    def _send(self, offer: JobSubmit, until: RunningTrainer | AttemptEnding) -> None:
+    def _send(self, offer: JobSubmit, until: AttemptProcess | AttemptEnding) -> None:
         self.senders.begin(offer, self._material(offer), until)
 
     def _material(self, offer: JobSubmit) -> AttemptMaterial:
@@ -389,9 +425,20 @@ class Attempts:
         mask = self._masks.get(turn, NO_MASK)
         if not mask.values:
             return _unmasked(exit, exit.last_lines)
-        log_file = self._state.attempt(self._folders[turn]).output_log
+        log_file = exit.output or self._state.attempt(self._folders[turn]).output_log
         ending = _unmasked(exit, last_lines(log_file, mask=mask))
         return replace(ending, error=mask.text(exit.error)) if exit.error else ending
+
+
+async def _end_alone(running: RunningTrainer) -> AttemptEnding:
+    """The other nodes followed the agent before this one, and have ended their parts, or will."""
+    running.stop(0.0)
+    await running.wait()
+    await running.release()
+    return AttemptEnding(
+        reason=EndReason.AGENT_LOST,
+        error="the worker's agent ended, and a training over several nodes ends with it",
+    )
 
 
 def _unmasked(exit: TrainerExit, lines: str) -> AttemptEnding:

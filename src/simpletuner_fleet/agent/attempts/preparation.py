@@ -7,14 +7,16 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.data.data_cache import remove_links
 from simpletuner_fleet.agent.data.datasets import Datasets, DataUnreachable, FetchProgress
+from simpletuner_fleet.agent.data.downloads import ContentSource
 from simpletuner_fleet.agent.data.kept_caches import DATA, KeptCaches
 from simpletuner_fleet.agent.data.resume import CheckpointFetcher, read_resume
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
-from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
@@ -23,7 +25,7 @@ from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
-from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
+from simpletuner_fleet.trainers.contract import Launch, Paths, Span, TrainerError
 from simpletuner_fleet.trainers.registry import Registry
 
 WANTED_LOOK_S = 0.2
@@ -38,7 +40,7 @@ class Preparation:
         self,
         state: StateDir,
         trainers: Registry,
-        client: OrchestratorClient,
+        client: ContentSource,
         data: Datasets | None,
         clean: Callable[[Path], None] = lambda cache: None,
         must_see: Callable[[str, str, list[Path]], None] = lambda where, path, own: None,
@@ -49,6 +51,8 @@ class Preparation:
         self.caches = KeptCaches(state.path / "caches", clean=clean)
         self.downloads = KeptCaches(state.path / "downloads")
         """What jobs fetch from the Hugging Face Hub, for later jobs of the same owner."""
+        self.spans: dict[str, Span] = {}
+        """By attempt, where it meets its parts on other nodes."""
         self.launches: dict[Turn, asyncio.Task[Launch]] = {}
         """How each attempt that is not started yet is to be."""
 
@@ -142,8 +146,11 @@ class Preparation:
             self._data.show_in(offer.attempt_id, cache / DATA)
 
     def _launch(self, offer: JobSubmit) -> Launch:
-        paths = self.paths(self._state.attempt(offer.attempt_id))
-        return self._trainers.get(offer.trainer).launch(self.located(offer), paths)
+        trainer, span = self._trainers.get(offer.trainer), self.spans.get(offer.attempt_id)
+        if offer.nodes > 1 and not habits_of(trainer).spans_nodes:
+            raise TrainerError(f"the trainer '{offer.trainer}' cannot train over several nodes")
+        paths = replace(self.paths(self._state.attempt(offer.attempt_id)), span=span)
+        return trainer.launch(self.located(offer), paths)
 
     def located(self, offer: JobSubmit) -> JobSubmit:
         return self._data.located(offer) if self._data else offer

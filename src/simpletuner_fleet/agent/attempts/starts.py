@@ -47,6 +47,13 @@ class Starts:
         else:
             self._held[turn] = asyncio.create_task(self._hold_at_once(offer))
 
+    async def hold(self, offer: JobSubmit) -> None:
+        """Returns when its last step is the next, for one whose data is in place. Raises as `start` does."""
+        turn = turn_of(offer)
+        if turn not in self._held:
+            self._held[turn] = asyncio.create_task(self._hold_with_data(offer))
+        await asyncio.shield(self._held[turn])
+
     async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> RunningTrainer:
         """Raises whatever kept it from being prepared; then `forget` is to follow."""
         turn = turn_of(offer)

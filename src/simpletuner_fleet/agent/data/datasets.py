@@ -11,8 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.agent.data.data_cache import DataCache, Manifests
-from simpletuner_fleet.agent.data.downloads import PATIENCE_S, DownloadFailed, Downloads, DownloadStalled
-from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.data.downloads import (
+    PATIENCE_S,
+    ContentSource,
+    DownloadFailed,
+    Downloads,
+    DownloadStalled,
+)
 from simpletuner_fleet.core.configs.datasets import with_places
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
@@ -46,7 +51,7 @@ class Datasets:
     def __init__(
         self,
         cache: DataCache,
-        client: OrchestratorClient,
+        client: ContentSource,
         *,
         patience_s: float = PATIENCE_S,
         clock: Callable[[], float] = time.time,

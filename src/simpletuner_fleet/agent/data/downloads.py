@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Protocol
 
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
@@ -17,6 +18,17 @@ PATIENCE_S = 300.0
 WRITE_BYTES = 1024 * 1024
 Opening = Callable[[str, int], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 """From a SHA-256 and an offset to the bytes from there on."""
+
+
+class ContentSource(Protocol):
+    """Whoever has what jobs need: the orchestrator, or a node that asks it for another."""
+
+    def fetch_object(
+        self, job_id: str, sha256: str, offset: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+    def fetch_data(
+        self, job_id: str, sha256: str, offset: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
 
 
 class DownloadFailed(Exception):

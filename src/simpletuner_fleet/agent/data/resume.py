@@ -14,9 +14,14 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.agent.data.downloads import PATIENCE_S, DownloadFailed, Downloads, DownloadStalled
+from simpletuner_fleet.agent.data.downloads import (
+    PATIENCE_S,
+    ContentSource,
+    DownloadFailed,
+    Downloads,
+    DownloadStalled,
+)
 from simpletuner_fleet.agent.ship.hashing import sha256_of
-from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, FileEntry, path_complaint
 from simpletuner_fleet.core.worker_errors import ResumeFailed, ResumeUnreadable
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -55,7 +60,7 @@ def resumed_from(offer: JobSubmit) -> int | None:
 class CheckpointFetcher:
     def __init__(
         self,
-        client: OrchestratorClient,
+        client: ContentSource,
         job_id: str,
         making: Path,
         *,

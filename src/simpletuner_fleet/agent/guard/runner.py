@@ -68,6 +68,8 @@ class TrainerExit(Struct, frozen=True, kw_only=True):
     signal: int | None = None
     error: str | None = None
     last_lines: str = ""
+    output: Path | None = None
+    """Where they are from, if that is not the attempt's own log."""
 
 
 class EndedAttempt(Struct, frozen=True, kw_only=True):

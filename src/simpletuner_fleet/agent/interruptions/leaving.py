@@ -84,6 +84,11 @@ class MachineEnding:
         self._agent.may_return = True
         self._begin(seen.source, left_s)
 
+    def node_says(self, source: str, left_s: float) -> None:
+        """One of the worker's other nodes is to end, and with it the worker."""
+        if not self._agent.inbox.leaving:
+            self._begin(source, min(max(0.0, left_s), LONGEST_NOTICE_S))
+
     async def _tell(self, leaves: list[Leave]) -> None:
         """Before it leaves, where there is nothing to give back: whoever is told so does not wait for this worker."""
         if self._agent.connected.is_set():

@@ -20,7 +20,9 @@ SENT = "gpu-metrics-sent.json"
 
 class GpuJournal:
     def __init__(self, offer: JobSubmit, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._indices = dict(zip(offer.gpus, offer.gpu_indices, strict=False))
+        # On several nodes two GPUs have the same index: there they are counted through.
+        indices = offer.gpu_indices if offer.nodes == 1 else range(len(offer.gpus))
+        self._indices = dict(zip(offer.gpus, indices, strict=False))
         self._job_id, self._path, self._clock = offer.job_id, path, clock
         self._noted_at = -math.inf
 

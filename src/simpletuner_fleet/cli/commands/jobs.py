@@ -7,6 +7,7 @@ from simpletuner_fleet.settings import values
 JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
 ATTEMPT = argument("--attempt", read=values.positive_count, metavar="N", help="Of this attempt")
 PRIORITY_HELP = "A number, or low, normal, high, urgent"
+NODES_HELP = "Spread its GPUs over so many nodes of one worker, equally (default: 1)"
 
 SUBMIT = (
     argument("config_ref", metavar="CONFIG", help="A saved config's name, or a path to a file or folder"),
@@ -25,6 +26,7 @@ SUBMIT = (
         "--label", "KEY=GLOB", "Only workers with this label, or version as in trainer>=4.3; may be repeated"
     ),
     argument("--gpus", read=values.count, metavar="N", help="GPUs (default: num_processes)"),
+    argument("--nodes", read=values.count, metavar="N", help=NODES_HELP),
     argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
     argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
     repeated("--set", "KEY=VALUE", "Replace a setting of the config; may be repeated", dest="overrides"),
@@ -202,6 +204,7 @@ EDIT = (
     repeated("--label", "KEY=GLOB", "These labels instead of all it has; may be repeated"),
     switch("--no-labels", help="Any worker, whatever its labels"),
     argument("--gpus", read=values.count, metavar="N", help="GPUs"),
+    argument("--nodes", read=values.count, metavar="N", help=NODES_HELP),
     argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
     argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
     argument("--max-retries", read=values.count, metavar="N", help="Retries"),

@@ -28,6 +28,7 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
         "target": args.target,
         "worker_labels": {} if args.no_labels else labels or None,
         "gpus": args.gpus,
+        "nodes": args.nodes,
         "min_vram_gb": args.min_vram,
         "priority": args.priority,
         "max_retries": args.max_retries,

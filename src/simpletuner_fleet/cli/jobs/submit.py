@@ -70,6 +70,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "worker_labels": {**_labels(args.label), **(FROM_A_POOL if args.target == CLOUD else {})},
         "max_price_micros": args.max_price,
         "gpus": args.gpus,
+        "nodes": args.nodes,
         "min_vram_gb": args.min_vram,
         "priority": args.priority,
         "overrides": {

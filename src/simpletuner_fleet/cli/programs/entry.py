@@ -26,7 +26,12 @@ def server(args: argparse.Namespace) -> int:
 def worker(args: argparse.Namespace) -> int:
     _apply("worker", args)
     check_worker_settings(args)
-    forget_tokens("SIMPLETUNER_WORKER_TOKEN", resolve_settings.HIDDEN_TOKEN, "SIMPLETUNER_API_TOKEN")
+    forget_tokens(
+        "SIMPLETUNER_WORKER_TOKEN",
+        resolve_settings.HIDDEN_TOKEN,
+        "SIMPLETUNER_API_TOKEN",
+        "SIMPLETUNER_NODE_SECRET",
+    )
     if args.gpu_inventory:
         os.environ["SIMPLETUNER_GPU_INVENTORY"] = args.gpu_inventory  # the agent looks for it there
     # the whole agent; no other command needs it
@@ -36,8 +41,26 @@ def worker(args: argparse.Namespace) -> int:
 
 
 def check_worker_settings(args: argparse.Namespace) -> None:
+    if args.node_index == 0:
+        args.node_of = None
+    if args.node_secret_file:
+        args.node_secret = None
+    if args.node_of:
+        _check_follower(args)
+        return
     _choose_token(args)
     _check_worker(args)
+
+
+def _check_follower(args: argparse.Namespace) -> None:
+    """It has no token and knows no orchestrator: those that all nodes were given are the first one's."""
+    args.worker_token = args.worker_token_file = None
+    if getattr(args, "check", False):
+        raise usage(
+            _("--check asks the orchestrator, and this node does not know it"),
+            _("with --node-of it follows %(host)s", host=args.node_of[0]),
+            _("check the first node"),
+        )
 
 
 def _apply(group: str, args: argparse.Namespace) -> None:

@@ -13,6 +13,8 @@ from simpletuner_fleet.agent.checking import check_worker
 from simpletuner_fleet.agent.interruptions.watching import NoticeSettings
 from simpletuner_fleet.agent.isolation.cgroups import JobLimits
 from simpletuner_fleet.agent.isolation.places import JobPath
+from simpletuner_fleet.agent.nodes.following import run_follower
+from simpletuner_fleet.agent.nodes.leading import NodeSettings
 from simpletuner_fleet.agent.program import (
     SHUTDOWN_GRACE_S,
     WorkerSettings,
@@ -29,14 +31,19 @@ from simpletuner_fleet.core.worker_errors import (
     IsolationUnavailable,
     JobLimitUnavailable,
     JobPathError,
+    NodeSecretError,
     NoSuchGpu,
+    NotANode,
 )
 from simpletuner_fleet.languages import _
+
+FINAL = (IsolationUnavailable, JobLimitUnavailable, JobPathError, NodeSecretError, NoSuchGpu, NotANode)
+"""What no start again would change."""
 
 
 def run_worker(args: argparse.Namespace) -> int:
     set_up_logging(args.log_format, verbose=args.verbose)
-    addresses = args.orchestrator_url.split(",")
+    addresses = (args.orchestrator_url or "").split(",")
     settings = WorkerSettings(
         url=addresses[0],
         further_urls=tuple(addresses[1:]),
@@ -64,14 +71,16 @@ def run_worker(args: argparse.Namespace) -> int:
         limits=JobLimits(memory_gb=args.job_memory_gb, pids=args.job_pids),
         price_micros=args.price,
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs),
+        nodes=NodeSettings(
+            count=args.nodes,
+            listen=args.node_listen,
+            first=args.node_of,
+            secret=args.node_secret,
+            secret_file=Path(args.node_secret_file) if args.node_secret_file else None,
+        ),
     )
     try:
-        if getattr(args, "check", False):
-            asyncio.run(check_worker(settings, dict(os.environ), lambda line: print(line, flush=True)))
-            return 0
-        departure = asyncio.run(run_agent(settings, dict(os.environ)))
-        while departure.may_return and departure.code is None and settings.persistent:
-            departure = asyncio.run(run_agent(settings, dict(os.environ)))
+        departure = _run(args, settings)
     except TrustError as error:
         return _tell(troubles.Trouble(error.what, error.why, (error.next,), error.code, troubles.TLS))
     except InvalidToken as error:
@@ -84,7 +93,7 @@ def run_worker(args: argparse.Namespace) -> int:
         return _tell(troubles.of_connection_error(error.cause, settings.url))
     except FleetError as error:
         following = (error.next,) if error.next else ()
-        final = isinstance(error, IsolationUnavailable | JobLimitUnavailable | JobPathError | NoSuchGpu)
+        final = isinstance(error, FINAL)
         status = troubles.USAGE if final else troubles.FAILED
         return _tell(
             troubles.Trouble(_("the worker cannot start"), error.detail, following, error.code, status)
@@ -92,6 +101,18 @@ def run_worker(args: argparse.Namespace) -> int:
     except OSError as error:
         return _tell(_machine_trouble(error))
     return _depart(departure, settings)
+
+
+def _run(args: argparse.Namespace, settings: WorkerSettings) -> Departure:
+    if getattr(args, "check", False):
+        asyncio.run(check_worker(settings, dict(os.environ), lambda line: print(line, flush=True)))
+        return Departure("everything was tried")
+    if settings.nodes.first is not None:
+        return asyncio.run(run_follower(settings, dict(os.environ)))
+    departure = asyncio.run(run_agent(settings, dict(os.environ)))
+    while departure.may_return and departure.code is None and settings.persistent:
+        departure = asyncio.run(run_agent(settings, dict(os.environ)))
+    return departure
 
 
 def _depart(departure: Departure, settings: WorkerSettings) -> int:

@@ -85,6 +85,7 @@ SUBMIT: RouteCall[SubmitAnswer] = RouteCall(
         "target",
         "worker_labels",
         "gpus",
+        "nodes",
         "min_vram_gb",
         "accelerator",
         "max_price_micros",

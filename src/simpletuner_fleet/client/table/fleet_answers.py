@@ -22,6 +22,8 @@ class GpuView(Struct, frozen=True, kw_only=True):
     accelerator_type: str
     unusable: str | None
     """Why it is handed to nobody for now."""
+    node: int = 0
+    """On which of the worker's nodes it is."""
     held_by: GpuHolderView | None = None
     """Who uses it, on this worker or on another one of the same machine."""
 
@@ -40,6 +42,8 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     status: str
     worker_type: str
     gpu_count: int
+    nodes: int
+    """How many machines work as this one worker."""
     gpu_name: str | None
     gpu_vram_gb: float | None
     accelerator_type: str | None

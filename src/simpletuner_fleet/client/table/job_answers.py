@@ -10,6 +10,8 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 class RequiresView(Struct, frozen=True, kw_only=True):
     gpus: int
+    """Of all nodes together."""
+    nodes: int
     min_vram_gb: float
     accelerator: str
     trainer: str

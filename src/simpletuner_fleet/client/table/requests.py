@@ -12,6 +12,8 @@ class SubmitOptions(TypedDict, total=False):
     target: str
     worker_labels: dict[str, str]
     gpus: int | None
+    """Of all nodes together."""
+    nodes: int | None
     min_vram_gb: float | None
     accelerator: str | None
     max_price_micros: int | None

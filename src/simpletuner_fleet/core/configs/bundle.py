@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.configs.datasets import check_mounts, references
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS
+from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS, MAX_NODES_PER_JOB
 from simpletuner_fleet.core.publishing import Publish, check_publish
 from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog
 
@@ -31,6 +31,7 @@ class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: int | None = None
     min_vram_gb: float | None = None
     accelerator: str | None = None
+    nodes: int | None = None
 
 
 class Bundle(Struct, frozen=True, kw_only=True):
@@ -103,7 +104,7 @@ def _check(bundle: Bundle) -> None:
     if bundle.publish:
         check_publish(bundle.publish, "$.publish")
     check_mounts(bundle.datasets, "$.datasets")
-    gpus_of(bundle)
+    check_nodes(nodes_of(bundle), gpus_of(bundle), "$.resources.nodes")
     if (bundle.resources.min_vram_gb or 0) < 0:
         raise Invalid("min_vram_gb must be 0 or more.", path="$.resources.min_vram_gb")
     if bundle.trainer == "command":
@@ -228,6 +229,24 @@ def gpus_of(bundle: Bundle) -> int:
         return check_gpus(bundle.resources.gpus, "$.resources.gpus")
     count = processes_of(bundle.settings)
     return 1 if count is None else check_gpus(count, "$.settings.num_processes")
+
+
+def nodes_of(bundle: Bundle) -> int:
+    """`resources.nodes`, else one."""
+    return 1 if bundle.resources.nodes is None else bundle.resources.nodes
+
+
+def check_nodes(nodes: int, gpus: int, path: str) -> int:
+    """All nodes of a job have as many GPUs as each other, and each has one at least."""
+    if not 1 <= nodes <= MAX_NODES_PER_JOB:
+        raise Invalid(f"A job can use 1 to {MAX_NODES_PER_JOB} nodes.", path=path)
+    if nodes > 1 and (gpus < nodes or gpus % nodes):
+        raise Invalid(
+            f"{gpus} GPUs cannot be shared equally by {nodes} nodes.",
+            path=path,
+            next_step="gpus counts those of all nodes together: ask for a multiple of the nodes.",
+        )
+    return nodes
 
 
 def processes_of(settings: dict[str, Any]) -> int | None:

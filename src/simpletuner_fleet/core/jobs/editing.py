@@ -23,7 +23,7 @@ from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.core.policy import Policy
 
 WAITING = (JobState.QUEUED, JobState.BLOCKED)
-OF_THE_WORKER = ("target", "gpus", "min_vram_gb", "accelerator", "labels")
+OF_THE_WORKER = ("target", "gpus", "nodes", "min_vram_gb", "accelerator", "labels")
 OF_THE_JOB = (
     *("name", "priority", "max_retries", "retry_on_failure", "time_limit_s", "on_time_limit"),
     "on_partition",
@@ -37,6 +37,7 @@ class JobEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     target: Target | UnsetType = UNSET
     worker_labels: dict[FreeText, FreeText] | UnsetType = UNSET
     gpus: Whole | UnsetType = UNSET
+    nodes: Whole | UnsetType = UNSET
     min_vram_gb: Reading | UnsetType = UNSET
     accelerator: FreeText | UnsetType = UNSET
     priority: Whole | Name | UnsetType = UNSET
@@ -115,6 +116,7 @@ def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, cei
         target=requires.target,
         worker_labels=dict(requires.labels),
         gpus=requires.gpus,
+        nodes=requires.nodes,
         min_vram_gb=requires.min_vram_gb,
         accelerator=requires.accelerator,
         max_price_micros=requires.max_price_micros,

@@ -158,6 +158,12 @@ class Requirements(Struct, frozen=True, kw_only=True):
     """Globs of GPU names that it would need an approval for, and does without."""
     max_price_micros: int | None = None
     """No machine is brought for it of which an hour costs more; what is there already it takes whatever it costs."""
+    nodes: int = 1
+    """Over so many nodes of one worker its GPUs are spread, equally."""
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.gpus // self.nodes
 
 
 class Job(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.configs.bundle import Bundle, check_gpus, gpus_of
+from simpletuner_fleet.core.configs.bundle import Bundle, check_gpus, check_nodes, gpus_of, nodes_of
 from simpletuner_fleet.core.errors import Invalid, WrongJobState
 from simpletuner_fleet.core.jobs import going_on
 from simpletuner_fleet.core.jobs.job import REJECTED, Hold, Job, JobState, Requirements
@@ -57,6 +57,7 @@ def requirements(
     if vram is not None and vram < 0:
         raise Invalid("min_vram_gb must be 0 or more.", path="$.min_vram_gb")
     gpus = check_gpus(request.gpus, "$.gpus") if request.gpus is not None else gpus_of(bundle)
+    asked_nodes = request.nodes if request.nodes is not None else nodes_of(bundle)
     labels = check_labels(request.worker_labels, "$.worker_labels")
     return Requirements(
         target=request.target,
@@ -72,6 +73,7 @@ def requirements(
         secrets=tuple(sorted(set(bundle.secrets.values()))),
         team=team,
         max_price_micros=request.max_price_micros,
+        nodes=check_nodes(asked_nodes, gpus, "$.nodes"),
     )
 
 

@@ -67,6 +67,8 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     target: Target = Target.AUTO
     worker_labels: dict[FreeText, FreeText] = {}
     gpus: Whole | None = None
+    """Of all nodes together."""
+    nodes: Whole | None = None
     min_vram_gb: Reading | None = None
     accelerator: FreeText | None = None
     max_price_micros: Count | None = None

@@ -167,7 +167,12 @@ def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -
 def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[str, Any]:
     """`workers` are those in the place the job asks for."""
     params: dict[str, Any] = {"workers": len(workers), "gpus": requires.gpus}
-    if code is Code.GPU_COUNT_TOO_LARGE:
+    if code is Code.NODES_MATCH_NONE:
+        params |= {
+            "nodes": requires.nodes,
+            "largest_nodes": max((worker.nodes for worker in workers), default=0),
+        }
+    elif code is Code.GPU_COUNT_TOO_LARGE:
         params["largest"] = max((worker.gpu_count for worker in workers), default=0)
     elif code is Code.ALL_MATCHING_RECONNECTING:
         gone = [worker for worker in workers if worker.connection is Connection.RECONNECTING]

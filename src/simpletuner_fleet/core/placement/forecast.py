@@ -100,7 +100,7 @@ def _smaller(requires: Requirements, asked: Asked) -> Iterator[tuple[OtherWay, R
     sizes = {gpu.vram_gb for worker, _ in asked() for gpu in worker.gpus}
     for size in sorted((size for size in sizes if 0 < size < requires.min_vram_gb), reverse=True):
         yield OtherWay(min_vram_gb=size), replace(requires, min_vram_gb=size)
-    for gpus in range(requires.gpus - 1, 0, -1):
+    for gpus in range(requires.gpus - requires.nodes, 0, -requires.nodes):
         yield OtherWay(gpus=gpus), replace(requires, gpus=gpus)
     for label in requires.labels:
         yield (

@@ -1,5 +1,6 @@
 """Which worker can take which job. Every refusal is a sentence the user sees."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -17,6 +18,7 @@ class Refusal(StrEnum):
 
     NOT_REMOTE = N_("is the orchestrator's own machine, but the job asks for a remote worker")
     NOT_LOCAL = N_("is a remote worker, but the job asks for the orchestrator's own GPUs")
+    NODES_DIFFER = N_("does not have the number of nodes that the job asks for")
     TOO_FEW_GPUS = N_("has too few GPUs")
     TOO_LITTLE_VRAM = N_("has too few GPUs with enough memory")
     WRONG_ACCELERATOR = N_("has a different kind of accelerator")
@@ -88,12 +90,9 @@ def why_never(worker: Worker, requires: Requirements, pool: Pool | None = None) 
         return Refusal.NOT_REMOTE
     if not worker.local and requires.target is Target.LOCAL:
         return Refusal.NOT_LOCAL
-    if len(worker.gpus) < requires.gpus:
-        return Refusal.TOO_FEW_GPUS
-    if sum(gpu.vram_gb >= requires.min_vram_gb for gpu in worker.gpus) < requires.gpus:
-        return Refusal.TOO_LITTLE_VRAM
-    if sum(_gpu_fits(gpu, requires) for gpu in worker.gpus) < requires.gpus:
-        return Refusal.WRONG_ACCELERATOR
+    refusal = _why_never_by_gpus(worker, requires)
+    if refusal:
+        return refusal
     if requires.trainer not in worker.trainers:
         return Refusal.TRAINER_MISSING
     if not labels_match(requires.labels, worker.effective_labels):
@@ -105,9 +104,38 @@ def why_never(worker: Worker, requires: Requirements, pool: Pool | None = None) 
     return None
 
 
+def _why_never_by_gpus(worker: Worker, requires: Requirements) -> Refusal | None:
+    """A worker of several nodes takes no job for one: the many small jobs would keep it from the few that need it whole."""
+    if requires.nodes > worker.nodes or (requires.nodes == 1 and worker.nodes > 1):
+        return Refusal.NODES_DIFFER
+    if chosen_gpus(worker.gpus, requires) is None:
+        return Refusal.TOO_FEW_GPUS
+    large = [gpu for gpu in worker.gpus if gpu.vram_gb >= requires.min_vram_gb]
+    if chosen_gpus(large, requires) is None:
+        return Refusal.TOO_LITTLE_VRAM
+    fitting = [gpu for gpu in large if _gpu_fits(gpu, requires)]
+    return Refusal.WRONG_ACCELERATOR if chosen_gpus(fitting, requires) is None else None
+
+
+def chosen_gpus(gpus: Sequence[Gpu], requires: Requirements) -> tuple[Gpu, ...] | None:
+    """Returns those of them that such a job gets: as many of each node, of the first node in any case."""
+    if requires.nodes == 1:
+        return tuple(gpus[: requires.gpus]) if len(gpus) >= requires.gpus else None
+    by_node: dict[int, list[Gpu]] = {}
+    for gpu in gpus:
+        by_node.setdefault(gpu.node, []).append(gpu)
+    per_node = requires.gpus_per_node
+    large = [node for node in sorted(by_node) if len(by_node[node]) >= per_node][: requires.nodes]
+    if len(large) < requires.nodes or large[0] != 0:
+        return None
+    return tuple(gpu for node in large for gpu in by_node[node][:per_node])
+
+
 def _in_pool(worker: Worker, requires: Requirements, pool: Pool) -> bool:
     """Tells whether the worker is the team's to use, with enough GPUs of the kinds that it may use."""
-    return pool.holds_worker(worker) and len(fitting_gpus(worker, requires, pool)) >= requires.gpus
+    return (
+        pool.holds_worker(worker) and chosen_gpus(fitting_gpus(worker, requires, pool), requires) is not None
+    )
 
 
 def fitting_gpus(worker: Worker, requires: Requirements, pool: Pool | None = None) -> list[Gpu]:
@@ -157,8 +185,9 @@ def allocate(
     worker: Worker, occupancy: Occupancy, requires: Requirements, pool: Pool | None = None
 ) -> tuple[Gpu, ...] | None:
     """The GPUs a fitting, open worker would give, or None when too few are free."""
-    free = [gpu for gpu in _usable(worker, requires, pool) if gpu.uuid not in occupancy.gpus]
-    return tuple(free[: requires.gpus]) if len(free) >= requires.gpus else None
+    return chosen_gpus(
+        [gpu for gpu in _usable(worker, requires, pool) if gpu.uuid not in occupancy.gpus], requires
+    )
 
 
 def _usable(worker: Worker, requires: Requirements, pool: Pool | None) -> list[Gpu]:
@@ -193,7 +222,7 @@ def why_not_now(
     away = _why_not_in_service(worker)
     if away:
         return away
-    if len(_usable(worker, requires, pool)) < requires.gpus:
+    if chosen_gpus(_usable(worker, requires, pool), requires) is None:
         return Refusal.UNUSABLE
     if not is_open(worker, occupancy):
         return Refusal.BUSY

@@ -15,6 +15,7 @@ Sentence = tuple[str, dict[str, str]]
 class Code(StrEnum):
     NO_WORKERS = "NO_WORKERS"
     LABELS_MATCH_NONE = "LABELS_MATCH_NONE"
+    NODES_MATCH_NONE = "NODES_MATCH_NONE"
     GPU_COUNT_TOO_LARGE = "GPU_COUNT_TOO_LARGE"
     VRAM_TOO_SMALL = "VRAM_TOO_SMALL"
     WRONG_ACCELERATOR = "WRONG_ACCELERATOR"
@@ -110,6 +111,24 @@ REASONS: dict[str, Reason] = {
             advice=(
                 N_("check for label mismatch between job and workers:  simpletuner workers list"),
                 N_("give a worker the label:  simpletuner workers set-labels NAME KEY=VALUE"),
+            ),
+        ),
+        Reason(
+            code=Code.NODES_MATCH_NONE,
+            kind=Kind.CHANGE,
+            sentence=N_("the job asks for workers of %(nodes)s nodes; the largest has %(largest_nodes)s"),
+            label=N_("no worker has this number of nodes"),
+            refusals=(Refusal.NODES_DIFFER,),
+            impossible=True,
+            fixes=(
+                N_(
+                    "Ask for another number of nodes, or start such a worker: simpletuner worker --nodes %(nodes)s."
+                ),
+            ),
+            advice=(
+                N_(
+                    "a job for one node runs on workers of one node, a job for several on a worker with as many"
+                ),
             ),
         ),
         Reason(

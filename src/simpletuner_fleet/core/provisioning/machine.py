@@ -104,6 +104,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     created_at: float
     gpu_name: str = ""
     gpus: int = 0
+    nodes: int = 1
     vram_gb: float = 0.0
     accelerator: str = "cuda"
     spot: bool = False

@@ -21,6 +21,8 @@ class MachineOffer(Struct, frozen=True, kw_only=True):
     """For all of it, in millionths of the currency's unit."""
     gpu_name: str = ""
     gpus: int = 0
+    """Of all its nodes together."""
+    nodes: int = 1
     vram_gb: float = 0.0
     spot: bool = False
     region: str = ""
@@ -76,11 +78,12 @@ def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:
                 name=offer.gpu_name,
                 vram_gb=offer.vram_gb,
                 accelerator_type=offer.accelerator,
+                node=index * offer.nodes // offer.gpus,
             )
             for index in range(offer.gpus)
         ),
         trainers=request.trainers,
-        max_jobs=max(1, offer.gpus) if request.idle_s else 1,
+        max_jobs=max(1, offer.gpus // offer.nodes) if request.idle_s else 1,
         data_limit_bytes=int(request.data_gb * 1e9),
     )
 
@@ -98,7 +101,10 @@ TeamPools = Mapping[str, Pool]
 
 
 def fits(worker: Worker, requires: Requirements, team_pools: TeamPools) -> bool:
+    """Nodes that stand idle are paid, too: no machine is brought, or waited for, that has more than the job asks for."""
     team_pool = team_pools.get(requires.team)
+    if worker.nodes != requires.nodes:
+        return False
     return requires.target is not Target.LOCAL and why_never(worker, requires, team_pool) is None
 
 

@@ -78,7 +78,10 @@ def machine_text(machine: Machine) -> str:
     if not machine.gpus:
         return "CPU"
     memory = f" {machine.vram_gb:g} GB" if machine.vram_gb else ""
-    return f"{machine.gpus} x {machine.gpu_name or 'GPU'}{memory}"
+    kind = f"{machine.gpu_name or 'GPU'}{memory}"
+    if machine.nodes > 1:
+        return f"{machine.nodes} x {machine.gpus // machine.nodes} x {kind}"
+    return f"{machine.gpus} x {kind}"
 
 
 def _coming(

@@ -55,6 +55,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     accelerator_type: str = "cuda"
     unusable: str = ""
     """Why it is handed to nobody for now; empty when it is fine."""
+    node: int = 0
+    """On which of its worker's nodes it is; its index counts there. The agent runs on node 0."""
 
 
 LOCAL_GPU_NAMES = ("GPU-declared-", "GPU-reported-", "MPS-")
@@ -153,6 +155,11 @@ class Worker(Struct, frozen=True, kw_only=True):
     @property
     def gpu_count(self) -> int:
         return len(self.gpus)
+
+    @property
+    def nodes(self) -> int:
+        """How many machines work as this one worker. Its GPUs stand in the order of their nodes, and each node has some."""
+        return self.gpus[-1].node + 1 if self.gpus else 1
 
     @property
     def gpu_name(self) -> str | None:

@@ -49,6 +49,8 @@ class ExplainView(Struct, kw_only=True):
 
 class RequiresView(Struct, kw_only=True):
     gpus: int
+    """Of all nodes together."""
+    nodes: int
     min_vram_gb: float
     accelerator: str
     trainer: str

@@ -77,6 +77,8 @@ class OfferView(Struct, kw_only=True):
     pool: str
     gpu_name: str
     gpus: int
+    """Of all its nodes together."""
+    nodes: int
     vram_gb: float
     currency: str
     hourly_micros: int
@@ -164,6 +166,7 @@ def offer_view(pool: MachinePool, offer: MachineOffer, currency: str, *, eligibl
         pool=pool.name,
         gpu_name=offer.gpu_name,
         gpus=offer.gpus,
+        nodes=offer.nodes,
         vram_gb=offer.vram_gb,
         currency=currency,
         hourly_micros=offer.hourly_micros,

@@ -139,6 +139,7 @@ def _save_wanted(transaction: Transaction, fleet_id: str, pool: MachinePool, wan
         created_at=transaction.now,
         gpu_name=offer.gpu_name,
         gpus=offer.gpus,
+        nodes=offer.nodes,
         vram_gb=offer.vram_gb,
         accelerator=offer.accelerator,
         spot=offer.spot,

@@ -85,7 +85,7 @@ def reported_gpus(worker_id: str, message: Register) -> tuple[Gpu, ...]:
         gpus = tuple(_gpu(worker_id, report, message) for report in message.gpus)
         if len({gpu.uuid for gpu in gpus}) != len(gpus):
             raise Invalid("Two GPUs have the same uuid.", path="$.gpus")
-        return gpus
+        return _by_node(gpus)
     info = message.gpu_info
     count = message.gpu_count if message.gpu_count is not None else (info.count if info else None)
     name = message.gpu_name or (info.name if info else None) or ""
@@ -106,6 +106,15 @@ def reported_gpus(worker_id: str, message: Register) -> tuple[Gpu, ...]:
     )
 
 
+def _by_node(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Nodes are counted from 0, and each has a GPU: placement counts on both."""
+    ordered = tuple(sorted(gpus, key=lambda gpu: gpu.node))
+    nodes = sorted({gpu.node for gpu in ordered})
+    if nodes != list(range(len(nodes))):
+        raise Invalid("The nodes of a worker are counted from 0, and each has a GPU.", path="$.gpus")
+    return ordered
+
+
 def _made_up_uuid(worker_id: str, index: int) -> str:
     """The identity of a GPU whose agent names none: no other worker's GPU has the same."""
     return f"GPU-{worker_id}-{index}"
@@ -119,6 +128,7 @@ def _gpu(worker_id: str, report: GpuReport, message: Register) -> Gpu:
         vram_gb=_vram(report.vram_gb if report.vram_gb is not None else message.gpu_vram_gb),
         accelerator_type=_kind(report.accelerator_type or message.accelerator_type or "cuda"),
         unusable=report.unusable if report.unusable in KNOWN else "",
+        node=report.node,
     )
 
 

@@ -15,6 +15,9 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 CONTAINER = "worker"
 HOME = "/var/lib/simpletuner-worker"
 TOKEN_VARIABLE, TOKEN_KEY = "SIMPLETUNER_WORKER_TOKEN", "token"
+NODES_VARIABLE, NODES_KEY = "SIMPLETUNER_NODE_SECRET", "nodes"
+NODE_PORT = 7790
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 IMAGE_USER = 10001
 """The user of our own image."""
 GRACE_S = 180
@@ -46,6 +49,8 @@ class PodSettings(Struct, frozen=True, kw_only=True):
     node_selector: dict[str, str]
     tolerations: list[dict[str, str]]
     gpus: int
+    """Of all nodes together."""
+    nodes: int
     gpu_resource: str
     cpus: float
     memory_gb: float
@@ -56,7 +61,7 @@ class PodSettings(Struct, frozen=True, kw_only=True):
     life_s: int
 
 
-def read_pod_settings(settings: SettingsReader, gpus: int, boot_s: float) -> PodSettings:
+def read_pod_settings(settings: SettingsReader, gpus: int, nodes: int, boot_s: float) -> PodSettings:
     life_s = boot_s + settings.number("max_hours", LIFE_HOURS) * 3600.0
     pod = PodSettings(
         image=settings.word("image"),
@@ -69,6 +74,7 @@ def read_pod_settings(settings: SettingsReader, gpus: int, boot_s: float) -> Pod
         node_selector=_pairs(settings.word("node_selector")),
         tolerations=[_toleration(word) for word in _words(settings.word("tolerations"))],
         gpus=gpus,
+        nodes=nodes,
         gpu_resource=settings.word("gpu_resource", "nvidia.com/gpu"),
         cpus=settings.number("cpus", 0),
         memory_gb=settings.number("memory_gb", 0),
@@ -117,15 +123,20 @@ def _toleration(word: str) -> dict[str, str]:
 
 
 def job_of(name: str, pod: PodSettings, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Returns a Job that runs its pod once: whatever ends it ends the machine."""
+    """Returns a Job that runs its pod once: whatever ends it ends the machine.
+
+    A machine of several nodes has a pod for each: the one with index 0 is the worker, the others follow it.
+    """
     labels = labels_of(name)
+    indexed = {"completionMode": "Indexed"} if pod.nodes > 1 else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "labels": {**labels, **({QUEUE: pod.queue} if pod.queue else {})}},
         "spec": {
-            "parallelism": 1,
-            "completions": 1,
+            "parallelism": pod.nodes,
+            "completions": pod.nodes,
+            **indexed,
             "backoffLimit": 0,
             "activeDeadlineSeconds": pod.life_s,
             "ttlSecondsAfterFinished": KEPT_S,
@@ -135,17 +146,36 @@ def job_of(name: str, pod: PodSettings, environment: Mapping[str, str]) -> dict[
     }
 
 
-def secret_of(name: str, token: str, job_uid: str) -> dict[str, Any]:
+def secret_of(name: str, values: Mapping[str, str], job_uid: str) -> dict[str, Any]:
     """Returns a Secret that Kubernetes deletes with its Job."""
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job_uid}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "labels": labels_of(name), "ownerReferences": [owner]},
+        "metadata": _owned(name, job_uid),
         "type": "Opaque",
         "immutable": True,
-        "stringData": {TOKEN_KEY: token},
+        "stringData": dict(values),
     }
+
+
+def service_of(name: str, job_uid: str) -> dict[str, Any]:
+    """Returns what gives the pods of a machine names by which they find each other; it goes with its Job, too."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _owned(name, job_uid),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {MACHINE: name},
+            "ports": [{"name": "nodes", "port": NODE_PORT}],
+        },
+    }
+
+
+def _owned(name: str, job_uid: str) -> dict[str, Any]:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job_uid}
+    return {"name": name, "labels": labels_of(name), "ownerReferences": [owner]}
 
 
 def labels_of(name: str) -> dict[str, str]:
@@ -164,6 +194,7 @@ def _pod(name: str, pod: PodSettings, environment: Mapping[str, str]) -> dict[st
         "imagePullSecrets": [{"name": pod.pull_secret}] if pod.pull_secret else [],
     }
     return {
+        **({"subdomain": name} if pod.nodes > 1 else {}),
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -200,6 +231,7 @@ def _container(name: str, pod: PodSettings, environment: Mapping[str, str]) -> d
         "env": [
             *({"name": variable, "value": value} for variable, value in sorted(plain.items())),
             {"name": TOKEN_VARIABLE, "valueFrom": token},
+            *(_of_nodes(name, pod.nodes) if pod.nodes > 1 else ()),
         ],
         "resources": _resources(pod),
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -208,8 +240,18 @@ def _container(name: str, pod: PodSettings, environment: Mapping[str, str]) -> d
     }
 
 
+def _of_nodes(name: str, nodes: int) -> list[dict[str, Any]]:
+    """All pods are told the same; their index alone says which of them is the first."""
+    return [
+        {"name": "SIMPLETUNER_WORKER_NODES", "value": str(nodes)},
+        {"name": "SIMPLETUNER_NODE_OF", "value": f"{name}-0.{name}:{NODE_PORT}"},
+        {"name": "SIMPLETUNER_NODE_INDEX", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}},
+        {"name": NODES_VARIABLE, "valueFrom": {"secretKeyRef": {"name": name, "key": NODES_KEY}}},
+    ]
+
+
 def _resources(pod: PodSettings) -> dict[str, dict[str, str]]:
-    limits = {pod.gpu_resource: str(pod.gpus)} if pod.gpus else {}
+    limits = {pod.gpu_resource: str(pod.gpus // pod.nodes)} if pod.gpus else {}
     requests = dict(limits)
     if pod.memory_gb:
         limits["memory"] = requests["memory"] = _gigabytes(pod.memory_gb)

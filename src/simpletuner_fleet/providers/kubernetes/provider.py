@@ -1,14 +1,15 @@
 """Machines of a Kubernetes cluster, asked for, listed and deleted by its own API.
 
 A Job has the machine's name, which is never used twice: a call that is made again meets what it made. It is deleted in
-the foreground, so that it is listed until its pod is gone. Its Secret, which holds the one-time token, is made after it and
-belongs to it: nothing is left behind, whenever this process ends.
+the foreground, so that it is listed until its pods are gone. Its Secret, which holds the one-time token, is made after it
+and belongs to it, and so does the Service by which the pods of several nodes find each other: nothing is left behind,
+whenever this process ends.
 """
 
 import asyncio
 import re
 import uuid
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,11 +37,14 @@ from simpletuner_fleet.providers.kubernetes.job import (
     DNS_NAME,
     MACHINE,
     MANAGED_BY,
+    NODES_KEY,
     OURS,
+    TOKEN_KEY,
     TOKEN_VARIABLE,
     job_of,
     read_pod_settings,
     secret_of,
+    service_of,
 )
 from simpletuner_fleet.providers.kubernetes.objects import (
     EVENTS,
@@ -54,6 +58,7 @@ from simpletuner_fleet.providers.kubernetes.objects import (
     note_of_job,
     note_of_pod,
 )
+from simpletuner_fleet.providers.node_secret import new_node_secret
 from simpletuner_fleet.providers.settings import LOG_BYTES, SettingsReader, declared_offer
 
 Answer = TypeVar("Answer")
@@ -72,8 +77,9 @@ class KubernetesProvider:
 
     def __init__(self, surroundings: ProviderSurroundings) -> None:
         settings = SettingsReader(surroundings.pool)
-        self._offer = declared_offer(settings, "kubernetes")
-        self._pod = read_pod_settings(settings, self._offer.gpus, surroundings.pool.request.boot_s)
+        nodes = max(1, int(settings.number("nodes", 1)))
+        self._offer = declared_offer(settings, "kubernetes", nodes)
+        self._pod = read_pod_settings(settings, self._offer.gpus, nodes, surroundings.pool.request.boot_s)
         self._given = (settings.word("api"), settings.word("ca"))
         self._namespace = settings.word("namespace")
         settings.finish()
@@ -89,7 +95,8 @@ class KubernetesProvider:
             name, dry = f"{NAME_BEGINS}-dry-run", {"dryRun": "All", **STRICTLY}
             async with connected(await self._reached()) as api:
                 await api.ask("POST", self._jobs(), dry, job_of(name, self._pod, {}))
-                await api.ask("POST", self._core("secrets"), dry, secret_of(name, "", str(uuid.uuid4())))
+                for kind, thing in self._belongings(name, "", str(uuid.uuid4())):
+                    await api.ask("POST", self._core(kind), dry, thing)
             self._tried_until = now + TRIED_EVERY_S
         return [self._offer]
 
@@ -111,13 +118,21 @@ class KubernetesProvider:
 
     async def _give_token(self, api: KubernetesApi, order: MachineOrder, job: KubernetesJob) -> None:
         """From here on the Job is there: no refusal may say that nothing was made."""
-        secret = secret_of(order.name, order.environment[TOKEN_VARIABLE], job.metadata.uid)
-        try:
-            await api.ask("POST", self._core("secrets"), STRICTLY, secret)
-        except ProviderRefused as error:
-            if isinstance(error, KubernetesRefused) and error.reason == "AlreadyExists":
-                return
-            raise ProviderUnsure(f"its Secret could not be made: {error}") from error
+        token = order.environment[TOKEN_VARIABLE]
+        for kind, thing in self._belongings(order.name, token, job.metadata.uid):
+            try:
+                await api.ask("POST", self._core(kind), STRICTLY, thing)
+            except ProviderRefused as error:
+                if isinstance(error, KubernetesRefused) and error.reason == "AlreadyExists":
+                    continue
+                raise ProviderUnsure(f"its {thing['kind']} could not be made: {error}") from error
+
+    def _belongings(self, name: str, token: str, job_uid: str) -> list[tuple[str, dict[str, Any]]]:
+        """What is made after the Job, belongs to it and goes with it. Made again, the first ones stay."""
+        if self._pod.nodes == 1:
+            return [("secrets", secret_of(name, {TOKEN_KEY: token}, job_uid))]
+        values = {TOKEN_KEY: token, NODES_KEY: new_node_secret()}
+        return [("services", service_of(name, job_uid)), ("secrets", secret_of(name, values, job_uid))]
 
     async def machines(self) -> list[ListedMachine]:
         try:

@@ -16,5 +16,5 @@ class AccelerateTrainer(LauncherTrainer):
         chosen = order.config.get("launcher_args", [])
         return [
             config_flag(order, paths, mixed_precision=precision),
-            *launch_flags(order, processes, port, mixed_precision=precision, chosen=chosen),
+            *launch_flags(order, processes, port, span=paths.span, mixed_precision=precision, chosen=chosen),
         ]

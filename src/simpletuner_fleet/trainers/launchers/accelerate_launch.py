@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection
 
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.trainers.contract import Paths, TrainerError
+from simpletuner_fleet.trainers.contract import Paths, Span, TrainerError
 
 MODULE = "accelerate.commands.launch"
 CONFIG_FILE = "accelerate.json"
@@ -19,6 +19,7 @@ def launch_flags(
     processes: int,
     port: int,
     *,
+    span: Span | None = None,
     mixed_precision: str,
     dynamo_backend: str = "no",
     chosen: Collection[str] = (),
@@ -28,9 +29,10 @@ def launch_flags(
     devices = [] if names & CHOOSES_DEVICES else _devices(order, processes)
     return [
         f"--num_processes={processes}",
-        "--num_machines=1",
-        "--machine_rank=0",
-        f"--main_process_port={port}",
+        f"--num_machines={span.nodes if span else 1}",
+        f"--machine_rank={span.rank if span else 0}",
+        *([f"--main_process_ip={span.address}", "--same_network"] if span else []),
+        f"--main_process_port={span.port if span else port}",
         f"--mixed_precision={mixed_precision}",
         f"--dynamo_backend={dynamo_backend}",
         "--gpu_ids=all",
@@ -52,8 +54,8 @@ def config_flag(order: JobSubmit, paths: Paths, *, mixed_precision: str) -> str:
         "mixed_precision": mixed_precision,
         "use_cpu": not order.gpus,
         "debug": False,
-        "num_machines": 1,
-        "machine_rank": 0,
+        "num_machines": paths.span.nodes if paths.span else 1,
+        "machine_rank": paths.span.rank if paths.span else 0,
         "gpu_ids": "all",
     }
     file = paths.config_dir / CONFIG_FILE

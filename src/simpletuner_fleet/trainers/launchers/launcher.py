@@ -21,6 +21,7 @@ from simpletuner_fleet.trainers.packages import has_packages
 class LauncherTrainer(CheckpointHabits, ABC):
     """What accelerate and torchrun share; each adds its module and its flags."""
 
+    spans_nodes = True
     name: str
     module: str
     """Run with `python -m`."""
@@ -42,6 +43,8 @@ class LauncherTrainer(CheckpointHabits, ABC):
             processes = processes_of(settings) or max(1, order.num_processes)
         except Invalid as error:
             raise TrainerError(error.detail, next_step=error.next) from error
+        if paths.span and processes % paths.span.nodes:
+            raise TrainerError(f"{processes} processes cannot be shared equally by {paths.span.nodes} nodes.")
         fill = substitution(order, paths)
         cwd = working_folder(settings, fill, paths)
         program = _program(order, fill, paths, cwd)
@@ -58,7 +61,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
 
     @abstractmethod
     def flags(self, order: JobSubmit, paths: Paths, processes: int, port: int) -> list[str]:
-        """Returns the flags for this many processes on this machine, which meet at this port."""
+        """Returns the flags for this many processes, of all nodes together; on one node they meet at this port."""
 
     def _probe(self) -> bool:
         return has_packages(self._python, self._worker, *self.packages)

@@ -1,7 +1,7 @@
 """Runs a script or module under `torchrun`."""
 
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.trainers.contract import Paths
+from simpletuner_fleet.trainers.contract import Paths, Span
 from simpletuner_fleet.trainers.launchers.launcher import LauncherTrainer
 
 
@@ -11,9 +11,11 @@ class TorchrunTrainer(LauncherTrainer):
     packages = ("torch",)
 
     def flags(self, order: JobSubmit, paths: Paths, processes: int, port: int) -> list[str]:
+        span = paths.span or Span(nodes=1, rank=0, address="127.0.0.1", port=port)
         return [
-            "--nnodes=1",
-            f"--nproc_per_node={processes}",
-            "--master_addr=127.0.0.1",
-            f"--master_port={port}",
+            f"--nnodes={span.nodes}",
+            *([f"--node_rank={span.rank}"] if paths.span else []),
+            f"--nproc_per_node={processes // span.nodes}",
+            f"--master_addr={span.address}",
+            f"--master_port={span.port}",
         ]

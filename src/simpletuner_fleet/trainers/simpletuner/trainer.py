@@ -50,6 +50,7 @@ LINES_AFTER_ERROR = 12
 
 
 class SimpleTunerTrainer(CheckpointHabits):
+    spans_nodes = True
     name = "simpletuner"
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -157,6 +158,7 @@ class SimpleTunerTrainer(CheckpointHabits):
             order,
             max(1, order.num_processes),
             free_port(),
+            span=paths.span,
             mixed_precision=precision,
             dynamo_backend=str(setting(order.config, "dynamo_backend") or "no"),
         )

@@ -60,6 +60,7 @@ class JobForm(Struct, frozen=True, kw_only=True):
 
     target: str = Target.WORKER
     gpus: int | None = None
+    nodes: int | None = None
     min_vram_gb: float | None = None
     labels: tuple[tuple[str, str], ...] = ()
     priority: str = "normal"
@@ -200,6 +201,7 @@ def form_of(job: Job | None, priorities: Collection[str]) -> JobForm:
     return JobForm(
         target=job.requires.target,
         gpus=job.requires.gpus,
+        nodes=job.requires.nodes,
         min_vram_gb=job.requires.min_vram_gb or None,
         labels=job.requires.labels,
         priority=names.get(job.priority, "normal"),

@@ -164,6 +164,7 @@ function request() {
     config_name: byId("config-name").value.trim() || undefined,
     target: fields.namedItem("target").value,
     gpus: number("gpus"),
+    nodes: number("nodes"),
     min_vram_gb: number("min_vram_gb"),
     worker_labels: Object.fromEntries(labels()),
     priority: fields.namedItem("priority").value,

@@ -1,0 +1,264 @@
+"""One attempt over several nodes, as the first node has it: it looks like a trainer, and is as many as there are nodes."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding
+from simpletuner_fleet.agent.guard.runner import RunningTrainer, TrainerExit
+from simpletuner_fleet.agent.nodes.members import NodeMember
+from simpletuner_fleet.agent.nodes.messages import (
+    ForgetRank,
+    GoRank,
+    PrepareRank,
+    Printed,
+    PrintedSoFar,
+    RankEnded,
+    StopRank,
+)
+from simpletuner_fleet.agent.nodes.verdict import PartEnd, verdict
+from simpletuner_fleet.agent.ship.logs.output_log import last_lines
+from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Span
+
+log = logging.getLogger(__name__)
+
+OTHERS_END_WITHIN_S = 10.0
+"""One part has failed or is lost: so long the others have from SIGTERM to SIGKILL."""
+LAST_PARTS_WITHIN_S = 60.0
+"""The first node's part has ended well: so long the others may take for their own end."""
+LOGS = "nodes"
+"""The folder, beside what is the job's, of what the other nodes print: a file each, named after its first process."""
+
+
+class FollowerPart:
+    """The part of one node that follows."""
+
+    def __init__(self, member: NodeMember, offer: JobSubmit, span: Span, log_file: Path) -> None:
+        self.member, self.offer, self.span = member, offer, span
+        self._log_file = log_file
+        self.first_process = span.rank * len(offer.gpus)
+        self.held = asyncio.Event()
+        """Or it has ended before."""
+        self.end: PartEnd | None = None
+        self.ending: RankEnded | None = None
+        self.stop_grace_s: float | None = None
+        self.is_prepared = False
+        """Or is to be: whoever was told so and does not know of it has lost it."""
+        self.goes = False
+        self.printed = log_file.stat().st_size if log_file.exists() else 0
+
+    def prepare(self) -> None:
+        self.is_prepared = True
+        self.member.send(PrepareRank(offer=self.offer, span=self.span))
+
+    def go(self) -> None:
+        self.goes = True
+        self.member.send(GoRank(job_id=self.offer.job_id, epoch=self.offer.epoch))
+
+    def stop(self, grace_s: float) -> None:
+        self.stop_grace_s = grace_s if self.stop_grace_s is None else min(grace_s, self.stop_grace_s)
+        self.member.send(
+            StopRank(job_id=self.offer.job_id, epoch=self.offer.epoch, grace_s=self.stop_grace_s)
+        )
+
+    def forget(self) -> None:
+        self.member.send(ForgetRank(job_id=self.offer.job_id, epoch=self.offer.epoch))
+
+    def back_again(self) -> None:
+        """Its line was lost: what it may not have heard is said again."""
+        if self.stop_grace_s is not None:
+            self.stop(self.stop_grace_s)
+        elif self.goes and self.end is None:
+            self.go()
+
+    def note_printed(self, printed: Printed) -> None:
+        """Each byte once: what arrives a second time is left out."""
+        data = printed.data[max(0, self.printed - printed.offset) :]
+        if printed.offset > self.printed or not data:
+            return
+        try:
+            self._log_file.parent.mkdir(mode=0o700, exist_ok=True)
+            with self._log_file.open("ab") as file:
+                file.write(data)
+        except OSError as error:
+            log.warning(
+                "job %s: what node %d prints is not kept: %s", self.offer.job_id, self.member.node, error
+            )
+        self.printed += len(data)
+
+    def so_far(self) -> PrintedSoFar:
+        return PrintedSoFar(job_id=self.offer.job_id, epoch=self.offer.epoch, offset=self.printed)
+
+    def ended(self, ending: RankEnded | None) -> PartEnd:
+        """`ending` is None where the node is lost."""
+        self.ending = ending
+        exit = None
+        if ending is not None:
+            exit = TrainerExit(
+                reason=ending.reason,
+                exit_code=ending.exit_code,
+                signal=ending.signal,
+                error=ending.error,
+                last_lines=last_lines(self._log_file) if self._log_file.exists() else "",
+                output=self._log_file,
+            )
+        self.end = PartEnd(
+            rank=self.span.rank, name=self.member.name, first_process=self.first_process, exit=exit
+        )
+        self.held.set()
+        return self.end
+
+
+class SpannedAttempt:
+    """Before it runs, and then as long as anything is left of it on another node."""
+
+    def __init__(self, offer: JobSubmit, parts: list[FollowerPart], own_name: str) -> None:
+        self.turn = turn_of(offer)
+        self.parts = parts
+        self._own_name = own_name
+        self._job_id = offer.job_id
+        self._ends: list[PartEnd] = []
+        self._local: RunningTrainer | None = None
+        self._asked = False
+        self._stopping = False
+        self._over: asyncio.Future[TrainerExit] = asyncio.get_running_loop().create_future()
+        self._watching: asyncio.Task[None] | None = None
+
+    def prepare(self) -> None:
+        for part in self.parts:
+            part.prepare()
+
+    async def all_held(self) -> None:
+        for part in self.parts:
+            await part.held.wait()
+
+    def why_not(self) -> AttemptEnding | None:
+        """Returns why it cannot start, once every node has prepared its part or said that it could not."""
+        for part in self.parts:
+            if part.end is None:
+                continue
+            where = f"node {part.span.rank} ({part.member.name})"
+            if part.ending is None:
+                return AttemptEnding(reason=EndReason.AGENT_LOST, error=f"{where} of the worker was lost")
+            error = f"{where}: {part.ending.error or 'it could not be prepared'}"
+            return AttemptEnding(reason=part.ending.reason, error=error, blame=part.ending.blame)
+        return None
+
+    def runs(self, local: RunningTrainer) -> "SpannedTrainer":
+        """The first node's part runs: so may the others."""
+        self._local = local
+        for part in self.parts:
+            part.go()
+        self._watching = asyncio.create_task(self._watch(local))
+        return SpannedTrainer(self, local)
+
+    async def _watch(self, local: RunningTrainer) -> None:
+        exit = await local.wait()
+        self._note(PartEnd(rank=0, name=self._own_name, first_process=0, exit=exit))
+        await asyncio.sleep(LAST_PARTS_WITHIN_S)
+        self._stop_parts(OTHERS_END_WITHIN_S)
+
+    def part_ended(self, part: FollowerPart, ending: RankEnded | None) -> None:
+        if part.end is None:
+            self._note(part.ended(ending))
+
+    def _note(self, end: PartEnd) -> None:
+        self._ends.append(end)
+        if not end.went_well:
+            if not self._stopping and self._local is not None:
+                how = "is lost" if end.is_lost else "has ended"
+                log.info(
+                    "job %s: its part on node %d (%s) %s; the others end",
+                    self._job_id,
+                    end.rank,
+                    end.name,
+                    how,
+                )
+            self._end_others()
+        has_own = any(one.rank == 0 for one in self._ends)
+        if has_own and len(self._ends) == len(self.parts) + 1 and not self._over.done():
+            self._over.set_result(verdict(self._ends, asked_to_stop=self._asked))
+
+    def _end_others(self) -> None:
+        if self._local is None or self._stopping:
+            return
+        self._stopping = True
+        self._local.stop(OTHERS_END_WITHIN_S)
+        self._stop_parts(OTHERS_END_WITHIN_S)
+
+    def _stop_parts(self, grace_s: float) -> None:
+        for part in self.parts:
+            if part.end is None:
+                part.stop(grace_s)
+
+    def stop(self, grace_s: float, outcome: Outcome) -> None:
+        assert self._local is not None
+        self._asked = self._stopping = True
+        self._local.stop(grace_s, outcome=outcome)
+        self._stop_parts(grace_s)
+
+    async def wait(self) -> TrainerExit:
+        return await asyncio.shield(self._over)
+
+    def forget(self) -> None:
+        if self._watching:
+            self._watching.cancel()
+        for part in self.parts:
+            part.forget()
+
+
+class SpannedTrainer:
+    """What runs on all nodes, in the place of a `RunningTrainer`."""
+
+    def __init__(self, attempt: SpannedAttempt, local: RunningTrainer) -> None:
+        self._attempt, self._local = attempt, local
+
+    @property
+    def pid(self) -> int | None:
+        return self._local.pid
+
+    @property
+    def paused(self) -> bool:
+        return self._local.paused
+
+    @property
+    def out_of_time(self) -> bool:
+        return self._local.out_of_time
+
+    @property
+    def on_out_of_time(self) -> Callable[[], None]:
+        return self._local.on_out_of_time
+
+    @on_out_of_time.setter
+    def on_out_of_time(self, call: Callable[[], None]) -> None:
+        self._local.on_out_of_time = call
+
+    async def wait(self) -> TrainerExit:
+        """Returns when nothing of it runs on any node that can be heard; the others end what they have by themselves."""
+        return await self._attempt.wait()
+
+    def renew(self, lease_s: float, *, since: float | None = None) -> None:
+        """The other nodes ask for theirs."""
+        self._local.renew(lease_s, since=since)
+
+    def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None:
+        self._attempt.stop(grace_s, outcome)
+
+    async def release(self) -> None:
+        await self.wait()
+        await self._local.release()
+
+
+AttemptProcess = RunningTrainer | SpannedTrainer
+
+
+def part_of(offer: JobSubmit, gpus: list[str]) -> JobSubmit:
+    """Returns the order for the node that has these of its GPUs."""
+    indices = dict(zip(offer.gpus, offer.gpu_indices, strict=False))
+    return replace(offer, gpus=gpus, gpu_indices=[indices[uuid] for uuid in gpus if uuid in indices])
