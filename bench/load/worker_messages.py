@@ -75,6 +75,7 @@ def registration(account: WorkerAccount, seq: int, tls: str) -> bytes:
         gpus=[gpu],
         trainers=["command", "demo"],
         saves_on_request=["demo"],
+        validates_on_request=["demo"],
         labels={
             "hostname": account.name,
             "os": "linux",

@@ -192,11 +192,11 @@ STATES = (
         ("tests/core/jobs/test_validating.py",),
     ),
     Mutant(
-        "older-name-looks-at-nothing",
-        "by an older name somebody acts on a job that they may not see",
+        "older-name-for-anybody",
+        "what takes a permission is done by its older name without it",
         "http/api/older/wording.py",
         "        handler=_meaning(one, guarded(meant)),",
-        "        handler=_meaning(one, meant),",
+        "        handler=_meaning(one, guarded(meant)),\n        permission=ANY_USER,",
         ("tests/http/api/older/test_documented.py",),
     ),
 )

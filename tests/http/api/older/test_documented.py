@@ -217,6 +217,16 @@ async def test_an_act_by_an_older_name_is_the_same_act_in_the_audit_log() -> Non
         assert "go on" in str(events)
 
 
+async def test_a_misspelt_field_is_told_beside_older_words_too() -> None:
+    async with scene() as here:
+        older = {"quota_type": "concurrent_jobs", "limit_value": 5, "nonsense": 1}
+        for path in ("/api/quotas", "/api/orgs/1/quotas"):
+            refused = await here.running.http.post(path, json=older)
+            assert (refused.status_code, "nonsense" in refused.json()["detail"]) == (422, True), path
+        refused = await here.running.http.post("/api/quotas", json={"kind": "gpus", "scope": "all"})
+        assert (refused.status_code, "ceiling" in refused.json()["detail"]) == (422, True)
+
+
 async def test_a_job_that_is_not_named_is_the_callers_only_one() -> None:
     async with scene() as here:
         assert (await here.ann.get("/api/training/status")).json() == {"status": "idle", "job_id": None}
