@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from devtools.ports import free_port
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.remote.advice import steps_of
 from simpletuner_fleet.client import troubles
@@ -148,11 +149,6 @@ def test_json_of_another_shape_is_told_and_no_stack_trace(
     result = ask(*words.split())
     assert result.code in (ExitCode.UNREACHABLE, ExitCode.FAILED)
     assert "verify orchestrator URL and port" in result.err
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_connection_refused(run: Run) -> None:

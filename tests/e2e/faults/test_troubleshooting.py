@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from devtools.ports import free_port
 from simpletuner_fleet.core.people.tokens import checksum
-from tests.e2e.kit import World, free_port
+from tests.e2e.kit import World
 from tests.e2e.processes import SIMPLETUNER, Program
 
 WELL_FORMED = "wt_" + "0" * 43
