@@ -158,6 +158,6 @@ def test_a_job_without_artifacts_says_what_there_is(ask: Run, server: FakeServer
     server.on("GET", "/api/jobs/j_1/artifacts", {"manifests": []})
     done = ask("jobs", "download", "j_1", "--to", str(tmp_path / "out"))
     assert done.code == ExitCode.NOT_FOUND
-    assert "0 checkpoints and 0 artifacts" in done.err
+    assert "checkpoints: 0, artifacts: 0" in done.err
     listed = ask("jobs", "artifacts", "j_1")
     assert listed.code == 0

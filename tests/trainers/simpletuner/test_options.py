@@ -87,6 +87,18 @@ def test_a_trainer_that_is_not_there_or_does_not_load_is_none() -> None:
     assert ask_options(sys.executable, os.environ) is None
 
 
+def test_a_trainer_that_lacks_a_package_is_told_in_its_own_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    package = tmp_path / "simpletuner" / "helpers" / "configuration"
+    package.mkdir(parents=True)
+    (package / "cmd_args.py").write_text(
+        "import sys; print('Please install it with: pip install x'); sys.exit(1)"
+    )
+    assert ask_options(sys.executable, {**os.environ, "PYTHONPATH": str(tmp_path)}) is None
+    assert "Exit code 1; it said: Please install it with: pip install x" in caplog.text
+
+
 def test_the_question_ends_with_a_worker_that_is_killed(tmp_path: Path) -> None:
     started = tmp_path / "pid"
     package = tmp_path / "simpletuner" / "helpers" / "configuration"

@@ -1,5 +1,6 @@
 """Asks a SimpleTuner that is installed for some Python which options it has. It loads all of it: this takes a while."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from simpletuner_fleet.trainers.simpletuner.option_probe import MARK
 PROBE = Path(__file__).with_name("option_probe.py")
 PATIENCE_S = 900.0
 NICENESS = 10
+LAST_LINES, LONGEST_WORDS = 3, 500
+
+log = logging.getLogger(__name__)
 
 
 def ask_options(python: str, environment: Mapping[str, str]) -> Options | None:
@@ -32,9 +36,18 @@ def ask_options(python: str, environment: Mapping[str, str]) -> Options | None:
                 cwd=folder,
                 env={**environment, "CUDA_VISIBLE_DEVICES": "", "PATH": environment.get("PATH", os.defpath)},
             )
-            marked_line = next(
-                line for line in answer.stdout.splitlines()[::-1] if line.startswith(MARK.encode())
-            )
+            lines = answer.stdout.splitlines()
+            marked_line = next((line for line in reversed(lines) if line.startswith(MARK.encode())), None)
+            if marked_line is None:
+                log.warning("%s did not tell the trainer's options. %s", python, _last_words(answer))
+                return None
             return read_options(msgspec.json.decode(marked_line[len(MARK) :]))
-        except (OSError, subprocess.SubprocessError, StopIteration, msgspec.MsgspecError):
+        except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
             return None
+
+
+def _last_words(answer: subprocess.CompletedProcess[bytes]) -> str:
+    """What it printed last, where people read first: a trainer says there which package it lacks, and still ends with 1."""
+    printed = answer.stdout.strip() or answer.stderr.strip()
+    lines = printed.decode(errors="replace").splitlines()[-LAST_LINES:]
+    return f"Exit code {answer.returncode}; it said: {' / '.join(lines)[-LONGEST_WORDS:]}"
