@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.ports import free_port
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.nodes.host import NodeHost
 from simpletuner_fleet.agent.nodes.line import LineLost, dial, kept_secret, tls_context
@@ -24,7 +25,6 @@ from simpletuner_fleet.core.worker_errors import NodeSecretError
 from simpletuner_fleet.core.workers.worker import Gpu
 from simpletuner_fleet.protocol.messages import GpuReport
 from simpletuner_fleet.providers.node_secret import new_node_secret
-from tests.e2e.kit import free_port
 
 OWN = (Gpu(index=0, uuid="GPU-own"),)
 

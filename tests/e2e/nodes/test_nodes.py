@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from devtools.ports import free_port
 from simpletuner_fleet.providers.node_secret import new_node_secret
-from tests.e2e.kit import Worker, World, free_port
+from tests.e2e.kit import Worker, World
 from tests.e2e.processes import Program, alive, stopped, wait_until
 
 TRAINER = Path(__file__).with_name("meeting_trainer.py")
