@@ -20,7 +20,7 @@ def everything_is_seen(where: str, path: str) -> None:
     """Where no wall stands, a job sees what the worker does."""
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class NodeSpan(Struct, frozen=True, kw_only=True):
     """The place of this node in a training over several: its processes meet those of the others at one address."""
 
     nodes: int
@@ -43,7 +43,7 @@ class Paths(Struct, frozen=True, kw_only=True):
     must_see: Callable[[str, str], None] = everything_is_seen
     """To be asked, with the setting's name, before a path of the worker is looked at: raises where jobs see nothing of
     it, whether there is something or not."""
-    span: Span | None = None
+    span: NodeSpan | None = None
     """None: the training runs on this node alone."""
 
     @property

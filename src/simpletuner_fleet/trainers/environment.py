@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.trainers.contract import Paths, Span, TrainerError
+from simpletuner_fleet.trainers.contract import NodeSpan, Paths, TrainerError
 
 DECLARED_PREFIX = "GPU-declared-"
 CUDA_UUID_PREFIXES = ("GPU-", "MIG-")
@@ -28,7 +28,7 @@ def trainer_environment(order: JobSubmit, paths: Paths, worker: Mapping[str, str
     }
 
 
-def _meeting_place(span: Span | None) -> dict[str, str]:
+def _meeting_place(span: NodeSpan | None) -> dict[str, str]:
     """By the names that PyTorch's own launchers know."""
     if span is None:
         return {}

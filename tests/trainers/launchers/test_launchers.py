@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
-from simpletuner_fleet.trainers.contract import Launch, Paths, Span, TrainerError
+from simpletuner_fleet.trainers.contract import Launch, NodeSpan, Paths, TrainerError
 from simpletuner_fleet.trainers.launchers.launcher import free_port
 from simpletuner_fleet.trainers.registry import Registry
 
@@ -237,7 +237,7 @@ def test_logs_of_ranks_are_found_as_torchrun_and_as_others_write_them(paths: Pat
     }
 
 
-SPAN = Span(nodes=2, rank=1, address="10.0.0.7", port=40123)
+SPAN = NodeSpan(nodes=2, rank=1, address="10.0.0.7", port=40123)
 
 
 def test_the_parts_of_a_training_over_two_nodes_are_told_where_they_meet(paths: Paths) -> None:

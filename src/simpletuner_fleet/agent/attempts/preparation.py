@@ -25,7 +25,7 @@ from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
-from simpletuner_fleet.trainers.contract import Launch, Paths, Span, TrainerError
+from simpletuner_fleet.trainers.contract import Launch, NodeSpan, Paths, TrainerError
 from simpletuner_fleet.trainers.registry import Registry
 
 WANTED_LOOK_S = 0.2
@@ -51,7 +51,7 @@ class Preparation:
         self.caches = KeptCaches(state.path / "caches", clean=clean)
         self.downloads = KeptCaches(state.path / "downloads")
         """What jobs fetch from the Hugging Face Hub, for later jobs of the same owner."""
-        self.spans: dict[str, Span] = {}
+        self.spans: dict[str, NodeSpan] = {}
         """By attempt, where it meets its parts on other nodes."""
         self.launches: dict[Turn, asyncio.Task[Launch]] = {}
         """How each attempt that is not started yet is to be."""

@@ -41,7 +41,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.workers.worker import Gpu
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit
-from simpletuner_fleet.trainers.contract import Span
+from simpletuner_fleet.trainers.contract import NodeSpan
 from simpletuner_fleet.trainers.launchers.launcher import free_port
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class NodeHost:
 
     # Attempts
 
-    def begin(self, offer: JobSubmit, folder: Path) -> tuple[JobSubmit, Span] | None:
+    def begin(self, offer: JobSubmit, folder: Path) -> tuple[JobSubmit, NodeSpan] | None:
         """Returns this node's own part of an attempt; None where a node of it is away."""
         shares = self._shares(offer)
         if shares is None:
@@ -139,13 +139,13 @@ class NodeHost:
         own = [uuid for uuid in offer.gpus if uuid in own_uuids]
         parts = []
         for rank, (member, uuids) in enumerate(shares, start=1):
-            span = Span(nodes=offer.nodes, rank=rank, address=_address_for(member, address), port=port)
+            span = NodeSpan(nodes=offer.nodes, rank=rank, address=_address_for(member, address), port=port)
             named = part_of(offer, uuids)
             part = replace(named, gpus=[member.own_names[uuid] for uuid in uuids], upload_token=UNSET)
             log_file = folder / LOGS / f"rank-{rank * len(uuids)}.log"
             parts.append(FollowerPart(member, part, span, log_file))
         self._attempts[turn_of(offer)] = SpannedAttempt(offer, parts, self._own_name)
-        return part_of(offer, own), Span(nodes=offer.nodes, rank=0, address=address, port=port)
+        return part_of(offer, own), NodeSpan(nodes=offer.nodes, rank=0, address=address, port=port)
 
     def _shares(self, offer: JobSubmit) -> list[tuple[NodeMember, list[str]]] | None:
         shares = []

@@ -8,7 +8,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import GpuReport, GpuSample, JobSubmit
-from simpletuner_fleet.trainers.contract import Span
+from simpletuner_fleet.trainers.contract import NodeSpan
 
 
 class _OfTurn(Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class LeaseLeft(Struct, frozen=True, kw_only=True, tag="lease"):
 class PrepareRank(Struct, frozen=True, kw_only=True, tag="prepare"):
     offer: JobSubmit
     """With the GPUs of this node alone, and without what lets one write for the attempt."""
-    span: Span
+    span: NodeSpan
 
 
 class GoRank(_OfTurn, frozen=True, kw_only=True, tag="go"):

@@ -24,7 +24,7 @@ from simpletuner_fleet.agent.nodes.verdict import PartEnd, verdict
 from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.trainers.contract import Span
+from simpletuner_fleet.trainers.contract import NodeSpan
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ LOGS = "nodes"
 class FollowerPart:
     """The part of one node that follows."""
 
-    def __init__(self, member: NodeMember, offer: JobSubmit, span: Span, log_file: Path) -> None:
+    def __init__(self, member: NodeMember, offer: JobSubmit, span: NodeSpan, log_file: Path) -> None:
         self.member, self.offer, self.span = member, offer, span
         self._log_file = log_file
         self.first_process = span.rank * len(offer.gpus)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection
 
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.trainers.contract import Paths, Span, TrainerError
+from simpletuner_fleet.trainers.contract import NodeSpan, Paths, TrainerError
 
 MODULE = "accelerate.commands.launch"
 CONFIG_FILE = "accelerate.json"
@@ -19,7 +19,7 @@ def launch_flags(
     processes: int,
     port: int,
     *,
-    span: Span | None = None,
+    span: NodeSpan | None = None,
     mixed_precision: str,
     dynamo_backend: str = "no",
     chosen: Collection[str] = (),
