@@ -86,6 +86,8 @@ class Workbench:
 def _command(tests: str) -> list[str]:
     if tests.startswith("seed:"):
         return ["-m", "simpletuner_fleet.sim", "--fail-fast", "--seeds", "1", "--start", tests[5:]]
+    if tests.startswith("large:"):
+        return ["-m", "simpletuner_fleet.sim", "--fail-fast", "--large", "--seeds", tests[6:]]
     if tests.startswith("sim:"):
         return ["-m", "simpletuner_fleet.sim", "--fail-fast", "--seeds", tests[4:]]
     return ["-m", "pytest", "-x", "-q", "-n", "0", "--no-header", "-p", "no:cacheprovider", tests]
@@ -99,6 +101,6 @@ def _first_failure(tests: str, stdout: str, stderr: str) -> Failure:
     if line is None:
         return Failure(tests, f"{tests}: {lines[-1] if lines else 'failed'}")
     kind, _, rest = line.partition(" ")
-    if kind == "seed":
+    if kind == "seed" and not tests.startswith("large:"):
         return Failure(f"seed:{rest.partition(':')[0]}", line)
     return Failure(rest.partition(" - ")[0] if kind == "FAILED" else tests, line)

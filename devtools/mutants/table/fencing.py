@@ -5,6 +5,7 @@ from devtools.mutants.table.mutant import (
     CORE_OR_SIM,
     DEFENDED,
     FOUND_OR_SIM,
+    LARGE,
     LEASE,
     SIM,
     STORAGE,
@@ -203,7 +204,7 @@ FENCING = (
         "agent/agent.py",
         "LEASE_MARGIN_SHARE = 0.15",
         "LEASE_MARGIN_SHARE = -1.0",
-        SIM,
+        LARGE,
     ),
     Mutant(
         "epoch-lie",

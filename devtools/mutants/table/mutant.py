@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 CORE = ("tests/core",)
 SIM = ("sim:1600",)
+LARGE = ("large:400",)
+"""For what small worlds hardly show."""
 DEFENCES = "tests/sim/test_defences.py"
 DEFENDED = (DEFENCES, *SIM)
 FOUND = ("tests/sim/test_found_by_simulation.py",)

@@ -213,6 +213,8 @@ class Scenario:
         return problems
 
     def _why_not_at_rest(self) -> str | None:
+        if self.orchestrator.is_being_restored or self.orchestrator.fleet is None:
+            return "no orchestrator works"
         view = self.orchestrator.store.view
         for machine in self.machines:
             agent = machine.agent
