@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.provisioning.growth import FleetNow, Wanted, grow
 from simpletuner_fleet.core.provisioning.machine import Machine
-from simpletuner_fleet.core.provisioning.money import budget_is_used_up, spending
+from simpletuner_fleet.core.provisioning.money import budget_is_used_up, spending_towards
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderLook
 from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine
 from simpletuner_fleet.core.provisioning.upkeep import Upkeep, WorkerFacts, strays, tended
@@ -46,7 +46,7 @@ def decide(
             now=fleet.now,
             look=looks.get(pool.name),
             workers=workers,
-            budget_over=budget_is_used_up(pool, spending(own, fleet.now), fleet.lead_s),
+            budget_over=budget_is_used_up(pool, spending_towards(pool, own, fleet.now), fleet.lead_s),
             lead_s=fleet.lead_s,
             listening_since=fleet.listening_since,
         )

@@ -12,7 +12,7 @@ from simpletuner_fleet.core.placement.ordering import limit_reached
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Machine, Why
-from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending
+from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending_towards
 from simpletuner_fleet.core.provisioning.offers import (
     MachineOffer,
     ProviderLook,
@@ -111,7 +111,7 @@ def grow(
         _Market(
             pool=pool,
             look=looks[pool.name],
-            spent=spending(machines[pool.name], fleet.now),
+            spent=spending_towards(pool, machines[pool.name], fleet.now),
             paused_until=paused_until(machines[pool.name]),
             boot_s=usual_boot_s(machines[pool.name]),
         )
