@@ -72,6 +72,8 @@ class VendorServer:
         self.within = {one: os.environ[one] for one in PASSED_ON if one in os.environ}
         """The environment of every machine."""
         self.most_at_once = 0
+        self.on_loss: Callable[[str, str], None] = lambda kind, fault: None
+        """Told when a request or an answer is lost."""
         self.lock = threading.RLock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
         self._http.daemon_threads = True
@@ -129,6 +131,7 @@ class VendorServer:
         if fault in ("lost answer", "500 after"):
             act()
         if fault in ("lost answer", "lost request"):
+            self.on_loss(kind, fault)
             return None
         strange = self._strange_replies()
         return strange[fault] if fault in strange else self.refusal(int(fault), "it is said so")

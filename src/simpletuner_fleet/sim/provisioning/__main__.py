@@ -41,7 +41,9 @@ def main(argv: list[str] | None = None) -> int:
     for kind, count in sorted(counts.items()):
         print(f"{count:8d}  {kind}")
     took_s = time.monotonic() - began
-    print(f"{len(seeds)} seeds, {days:.0f} virtual days, {broken} broken; {took_s:.0f} s, {took_s / days:.2f} s a day")
+    print(
+        f"{len(seeds)} seeds, {days:.0f} virtual days, {broken} broken; {took_s:.0f} s, {took_s / days:.2f} s a day"
+    )
     return 1 if broken else 0
 
 
