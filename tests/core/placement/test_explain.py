@@ -39,6 +39,7 @@ LOCAL = Requirements(target=Target.LOCAL)
 SURVEYS: list[tuple[Code, Survey]] = [
     (Code.NO_WORKERS, asked(REMOTE)),
     (Code.NO_WORKERS, asked(REMOTE, a_worker(local=True))),
+    (Code.TOO_DEAR, asked(Requirements(max_price_micros=1), a_worker(price_micros=2))),
     (Code.LABELS_MATCH_NONE, asked(Requirements(labels=(("team", "nlp"),)), a_worker())),
     (Code.GPU_COUNT_TOO_LARGE, asked(Requirements(gpus=4), a_worker(gpus=2))),
     (Code.VRAM_TOO_SMALL, asked(Requirements(min_vram_gb=96), a_worker())),

@@ -77,12 +77,8 @@ class TrappedProvider:
         return trapped
 
 
-def set_traps(traps: Traps) -> None:
-    make, act, join = registry.make_provider, Fleet.act, joining.join
-    communicate = asyncio.subprocess.Process.communicate
-
-    def make_trapped(surroundings: Any) -> Any:
-        return TrappedProvider(make(surroundings), traps)
+def act_of(traps: Traps) -> Callable[..., Awaitable[Any]]:
+    act = Fleet.act
 
     async def act_trapped(fleet: Fleet, step: Callable[[Transaction], Any]) -> Any:
         moved: list[str] = []
@@ -99,6 +95,16 @@ def set_traps(traps: Traps) -> None:
         for name in moved:
             traps.strike(f"{name} after")
         return answer
+
+    return act_trapped
+
+
+def set_traps(traps: Traps) -> None:
+    make, join = registry.make_provider, joining.join
+    communicate = asyncio.subprocess.Process.communicate
+
+    def make_trapped(surroundings: Any) -> Any:
+        return TrappedProvider(make(surroundings), traps)
 
     async def join_later(*arguments: Any) -> Any:
         if traps.brings():
@@ -120,7 +126,7 @@ def set_traps(traps: Traps) -> None:
         (upkeep, "HEARD_AGAIN_WITHIN_S", 0.0),
         (provisioner, "SHORTEST_ROUND_S", SWEEP_S),
         (provisioner, "make_provider", make_trapped),
-        (Fleet, "act", act_trapped),
+        (Fleet, "act", act_of(traps)),
         (joining, "join", join_later),
         (asyncio.subprocess.Process, "communicate", communicate_trapped),
     ]

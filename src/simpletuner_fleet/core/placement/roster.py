@@ -11,6 +11,7 @@ from itertools import chain
 from math import inf
 
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, has_left_its_gpus
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import (
     FREE,
@@ -67,6 +68,8 @@ class Roster:
         """None where nobody's share counts: first come, first served."""
         self.pools: Mapping[str, Pool] = {}
         """By team, what its jobs may use; a team that is not here may use everything."""
+        self.prices: PriceList = NO_PRICES
+        """By which machines are too dear for jobs that say what they may cost."""
         self.freed: list[str] = []
         """Workers that a job kept others off and no longer does; whoever looks takes them out."""
         self._live: dict[str, int] = {}
@@ -101,7 +104,7 @@ class Roster:
         seen.running = self.running
         seen.running_by_owner = dict(self.running_by_owner)
         seen.running_by_team = dict(self.running_by_team)
-        seen.book, seen.pools = self.book, self.pools
+        seen.book, seen.pools, seen.prices = self.book, self.pools, self.prices
         known = self._occupancy
         seen._occupancy = {id: known.get(id) or self._count_occupancy(id) for id in seen.workers}
         seen._attempts_of = dict(self._attempts_of)
@@ -406,7 +409,7 @@ class Roster:
         fits = {
             class_id
             for class_id, waiting in self._classes.items()
-            if why_never(worker, waiting.requires, self.pools.get(waiting.requires.team)) is None
+            if self._could_take(worker, waiting.requires)
         }
         for class_id in self._fits.get(worker.id, set()) - fits:
             self._classes[class_id].fitting.discard(worker.id)
@@ -420,14 +423,26 @@ class Roster:
         if pools == self.pools:
             return
         self.pools = pools
+        self._match_all()
+
+    def set_prices(self, prices: PriceList) -> None:
+        """The same of what machines cost."""
+        if prices == self.prices:
+            return
+        self.prices = prices
+        self._match_all()
+
+    def _match_all(self) -> None:
         for worker in self.workers.values():
             self._match_worker(worker)
             self._place_worker(worker)
 
+    def _could_take(self, worker: Worker, requires: Requirements) -> bool:
+        return why_never(worker, requires, self.pools.get(requires.team), self.prices) is None
+
     def _match_class(self, class_id: str, waiting: Waiting) -> None:
-        pool = self.pools.get(waiting.requires.team)
         for worker in self.workers.values():
-            if why_never(worker, waiting.requires, pool) is None:
+            if self._could_take(worker, waiting.requires):
                 waiting.fitting.add(worker.id)
                 self._fits[worker.id].add(class_id)
                 if self._takes_offers(worker):
@@ -500,5 +515,5 @@ def _add(counts: dict[str, int], key: str, change: int) -> None:
 def _shape(worker: Worker) -> tuple[object, ...]:
     return (
         *(worker.gpus, worker.trainers, worker.labels, worker.reported_labels, worker.local),
-        worker.data_limit_bytes,
+        *(worker.data_limit_bytes, worker.price_micros, worker.reported_price_micros, worker.worker_type),
     )

@@ -7,7 +7,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.placement.forecast import RunningJob, forecast
+from simpletuner_fleet.core.placement.matching import why_never
 from simpletuner_fleet.core.placement.ordering import limit_reached
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
@@ -21,6 +23,7 @@ from simpletuner_fleet.core.provisioning.offers import (
     fits,
     is_eligible,
     preference_of,
+    with_price,
 )
 from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine, PoolCeiling
 from simpletuner_fleet.core.workers.worker import Worker
@@ -58,8 +61,18 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     lead_s: float = 0.0
     listening_since: float = 0.0
     """When this orchestrator began."""
+    prices: PriceList = NO_PRICES
     arriving: frozenset[str] = frozenset()
     """Ids of machines that have joined and whose workers are about to connect."""
+
+    def busy_for(self, job: Job) -> list[tuple[Worker, Sequence[RunningJob]]]:
+        """Those busy workers that could take the job once they have room."""
+        pool = self.team_pools.get(job.team)
+        return [
+            (worker, running)
+            for worker, running in self.busy
+            if why_never(worker, job.requires, pool, self.prices) is None
+        ]
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -141,7 +154,7 @@ def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: 
         for _ in range(demand.count):
             if _is_limited(fleet, job, planned):
                 break
-            free = forecast(job.requires, fleet.busy, ahead, fleet.now)
+            free = forecast(job.requires, fleet.busy_for(job), ahead, fleet.now)
             if free is not None and free.at <= fleet.now + soonest_s:
                 ahead += 1
             elif not any(room.take(job, fleet.team_pools) for room in rooms) and not _bring(
@@ -178,7 +191,7 @@ def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room]
         return False
     _, market, offer = best
     _want(market, offer, job.id, growth)
-    room = _Room(worker := expected_worker(market.pool, offer), offer.gpus, worker.max_jobs)
+    room = _room(market.pool, offer)
     room.take(job, fleet.team_pools)
     rooms.append(room)
     return True
@@ -256,8 +269,8 @@ def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, g
         _want(market, min(affordable, key=lambda offer: preference_of(pool, offer)), "", growth)
 
 
-def _room(pool: MachinePool, machine: Machine) -> _Room:
-    worker = expected_worker(pool, machine)
+def _room(pool: MachinePool, machine: Machine | MachineOffer) -> _Room:
+    worker = with_price(expected_worker(pool, machine), machine.hourly_micros)
     return _Room(worker, machine.gpus, worker.max_jobs)
 
 

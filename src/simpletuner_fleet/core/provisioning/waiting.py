@@ -10,7 +10,7 @@ from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, fixes, sentence
 from simpletuner_fleet.core.provisioning.machine import ON_ITS_WAY, Machine
-from simpletuner_fleet.core.provisioning.offers import TeamPools, expected_worker, fits
+from simpletuner_fleet.core.provisioning.offers import TeamPools, expected_worker, fits, with_price
 from simpletuner_fleet.core.provisioning.pool import PROVIDER_NAMES, MachinePool, NoMachine
 
 WHILE_NO_WORKER = IMPOSSIBLE | {
@@ -76,7 +76,11 @@ def _coming(
         for machine in machines
         if machine.state in ON_ITS_WAY
         and machine.pool in pool_of
-        and fits(expected_worker(pool_of[machine.pool], machine), job.requires, team_pools)
+        and fits(
+            with_price(expected_worker(pool_of[machine.pool], machine), machine.hourly_micros),
+            job.requires,
+            team_pools,
+        )
     ]
     return min(fitting, key=lambda one: (one.for_job != job.id, one.asked_at or one.created_at), default=None)
 

@@ -114,7 +114,12 @@ def _decide(transaction: Transaction, seen: LooksOfRound, began_at: float) -> Ma
     adopted = [_save_stray(transaction, stray) for stray in decision.strays]
     pool_of = {pool.name: pool for pool in pools}
     wanted = [_save_wanted(transaction, fleet_id, pool_of[one.pool], one) for one in decision.wanted]
-    left = [tx.machine(machine.id) or machine for machine in machines]
+    after_of = {after.id: after for _, after in decision.changed}
+    left = [
+        after_of.get(one.id, one)
+        for one in machines
+        if one.state is not MachineState.GONE or one.id in after_of
+    ]
     for pool in pools:
         _tell_pool(transaction, pool, left, decision.no_machine.get(pool.name, {}), seen)
     destroying = [
