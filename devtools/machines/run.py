@@ -19,7 +19,7 @@ from tests.e2e.processes import wait_until
 
 LOOK_S = 0.1
 SUBMIT_S, DISTURB_S, KILL_S = 2.0, 1.5, 60.0
-REST_S = 420.0
+REST_S = 900.0
 FAULT_S = 45.0
 """So much longer a bill may run where a call failed: after a 429 without a time nobody is asked for 5 s and longer, and
 what was killed has to start. Without faults it is nothing."""

@@ -77,7 +77,7 @@ MACHINES = (
         "a provider whose offers cannot be had is not looked at, and its machines are not looked after",
         "orchestrator/machines/rounds.py",
         "    except (ProviderRefused, ProviderUnsure) as error:\n        trouble = str(error)",
-        "    except NotLeader as error:\n        trouble = str(error)",
+        "    except ValueError as error:\n        trouble = str(error)",
         RULES,
     ),
     Mutant(

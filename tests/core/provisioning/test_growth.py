@@ -194,9 +194,13 @@ def test_labels_and_trainers_are_matched_as_for_workers() -> None:
 
 def test_after_failures_a_pool_pauses_longer_each_time_and_not_after_a_success() -> None:
     failed = [
-        a_machine(f"m_{n}", GONE, gone_at=NOW - 10.0 * n, why=Why.BOOT_DEADLINE, joined_at=None)
+        a_machine(
+            f"m_{n}", GONE, gone_at=NOW - 10.0 * n, asked_at=NOW - n, why=Why.BOOT_DEADLINE, joined_at=None
+        )
         for n in range(1, 4)
     ]
+    at_once = [a_machine(f"m_{n}", GONE, gone_at=NOW - 10.0, why=Why.REFUSED) for n in range(1, 9)]
+    assert paused_until(at_once) == NOW - 10.0 + 30.0, "one round asked for all of them"
     assert paused_until(failed[:1]) == NOW - 10.0 + 30.0
     assert paused_until(failed) == NOW - 10.0 + 120.0
     growth = grown(a_fleet(waiting()), machines=tuple(failed))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -57,7 +58,7 @@ class VendorMachine:
         return self.shown_from <= now and (self.shown_until is None or now < self.shown_until)
 
 
-class VendorServer:
+class VendorServer(ABC):
     """Each kind of call can be given faults, which are met one after the other: see `_faulty`."""
 
     def __init__(self) -> None:
@@ -94,15 +95,15 @@ class VendorServer:
 
     # What a vendor fills in
 
+    @abstractmethod
     def route(
         self, method: str, path: str, query: dict[str, str], body: Any, key: str
     ) -> tuple[str, Callable[[], Reply]] | None:
         """Returns the kind of a call, and what does it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refusal(self, status: int, detail: str) -> Reply:
         """In the vendor's own words."""
-        raise NotImplementedError
 
     def environment_within(self, machine: VendorMachine) -> dict[str, str]:
         return {}

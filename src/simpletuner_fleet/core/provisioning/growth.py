@@ -31,6 +31,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 USUAL_BOOT_S = 120.0
 BOOTS_REMEMBERED = 10
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 3600.0
+MOST_DOUBLINGS = 20
 LINES_TOLD = 32
 TOLD_FIRST = (
     *(PoolCeiling.COUNT, PoolCeiling.HOURLY, PoolCeiling.DAILY, PoolCeiling.MONTHLY),
@@ -285,16 +286,19 @@ def usual_boot_s(machines: Sequence[Machine]) -> float:
 
 
 def paused_until(machines: Sequence[Machine]) -> float:
-    """Returns when a pool whose last machines never came asks for the next: each failure in a row doubles the pause."""
+    """Returns when a pool whose last machines never came asks for the next: each round that failed doubles the pause.
+
+    What was wanted in one round failed once, however many machines that were.
+    """
     over = [machine for machine in machines if machine.gone_at is not None or machine.joined_at is not None]
     over.sort(key=lambda machine: machine.gone_at or machine.joined_at or 0.0, reverse=True)
-    failures, last = 0, 0.0
+    rounds, last = set[float](), 0.0
     for machine in over:
         if machine.joined_at is not None:
             break
         if machine.why in FAILURES or machine.why in (Why.VANISHED, Why.LEFT):
-            failures += 1
+            rounds.add(machine.created_at)
             last = max(last, machine.gone_at or 0.0)
-    if not failures:
+    if not rounds:
         return 0.0
-    return last + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (failures - 1))
+    return last + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(len(rounds) - 1, MOST_DOUBLINGS))

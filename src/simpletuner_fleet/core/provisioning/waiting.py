@@ -41,9 +41,12 @@ def with_machines(
     if coming is not None:
         provider = next(pool.request.provider for pool in pools if pool.name == coming.pool)
         return _told(explanation, Code.WAITING_FOR_MACHINE, machine_params(coming, provider, now, currency))
-    refusal = next((pool.no_machine[job.line] for pool in pools if job.line in pool.no_machine), None)
-    if refusal is None or refusal.code not in REASONS:
+    refusals = [pool.no_machine[job.line] for pool in pools if job.line in pool.no_machine]
+    known = [refusal for refusal in refusals if refusal.code in REASONS]
+    if not known:
         return explanation
+    # A pool that has such machines, and brings none now, says more than one that never had any.
+    refusal = min(known, key=lambda one: one.code == Code.NO_MACHINE_OFFERED)
     return _told(explanation, Code(refusal.code), _at_this_moment(refusal, now, currency))
 
 

@@ -10,6 +10,8 @@ from math import ceil
 
 from simpletuner_fleet.sim.provisioning.run import run_days
 
+TOLD_EVERY_DAYS = 250
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="simpletuner_fleet.sim.provisioning", description=__doc__)
@@ -34,7 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for result in pool.map(partial(run_days, days=arguments.days), seeds, chunksize=4):
             counts += result.counts
-            days += result.days
+            before, days = days, days + result.days
+            if days // TOLD_EVERY_DAYS > before // TOLD_EVERY_DAYS:
+                print(f"{days:.0f} days, {broken} broken", file=sys.stderr, flush=True)
             if result.violation:
                 broken += 1
                 print(f"seed {result.seed}: {result.violation}", flush=True)
