@@ -133,7 +133,7 @@ MACHINES = (
         "a heartbeat that its worker's goodbye has overtaken brings the worker back, and its machine costs on",
         "orchestrator/workers/attendance.py",
         "    if incarnation in worker.retired:",
-        "    if not worker.retired:",
+        "    if incarnation in worker.retired[:0]:",
         ("tests/http/api/workers/test_api_workers.py",),
     ),
     Mutant(
