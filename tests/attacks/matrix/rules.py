@@ -133,6 +133,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
     "jobs.cancel": (
         "POST /api/jobs/{id}/cancel",
         "POST /api/jobs/{id}/checkpoint",
+        "POST /api/jobs/{id}/validate",
         "POST /api/matching/cancel",
     ),
     "jobs.edit": (
@@ -346,6 +347,7 @@ RULES: dict[str, Rule] = {
     "POST /api/jobs/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/queue/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/jobs/{id}/checkpoint": OWN_WHILE_IT_TRAINS,
+    "POST /api/jobs/{id}/validate": OWN_WHILE_IT_TRAINS,
     "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
     "POST /api/jobs/{id}/tags": OWN_ALWAYS,
     "PUT /api/jobs/{id}/note": OWN_ALWAYS,
