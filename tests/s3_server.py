@@ -9,7 +9,7 @@ import httpx2
 
 KEY, SECRET = "an-access-key", "a-secret-of-tests"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
-BUCKET = "bucket"
+BUCKET, REGION = "bucket", "us-east-1"
 PROGRAM = """
 import sys
 from moto.server import ThreadedMotoServer
@@ -35,7 +35,7 @@ def running_s3() -> Iterator[str]:
         assert port, "the S3 server ended before it listened"
         endpoint = f"http://127.0.0.1:{port}"
         try:
-            httpx2.put(f"{endpoint}/{BUCKET}", trust_env=False).raise_for_status()
+            httpx2.put(f"{endpoint}/{BUCKET}", trust_env=False, timeout=60).raise_for_status()
             yield endpoint
         finally:
             server.terminate()

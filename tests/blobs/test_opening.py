@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
-from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
+from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs, open_direct
 from simpletuner_fleet.core.errors import StoreUnavailable
 
 
@@ -50,3 +50,38 @@ def test_a_machine_without_ca_certificates_is_told_what_it_lacks(
     with pytest.raises(StorageRefused, match="could not be made") as caught:
         open_blobs("s3://bucket/prefix?endpoint=http://127.0.0.1:9", tmp_path)
     assert "ca-certificates" in (caught.value.next or "")
+
+
+KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hush"}
+
+
+@pytest.mark.parametrize(
+    ("url", "who", "workers_url", "keys", "reached_at"),
+    [
+        ("s3://bucket/p", "auto", None, KEYS, "https://s3.us-east-1.amazonaws.com/bucket/p/"),
+        ("s3://bucket?region=eu-1", "auto", None, KEYS, "https://s3.eu-1.amazonaws.com/bucket/"),
+        ("s3://bucket?endpoint=http://minio:9000", "auto", None, KEYS, ""),
+        ("s3://bucket?endpoint=http://minio:9000", "workers", None, KEYS, "http://minio:9000/bucket/"),
+        ("s3://bucket?endpoint=http://minio:9000", "auto", "https://s3.org", KEYS, "https://s3.org/bucket/"),
+        ("s3://bucket", "off", None, KEYS, ""),
+        ("s3://bucket", "auto", None, {}, ""),
+        ("file:///mnt/big", "auto", None, KEYS, ""),
+        (None, "auto", None, KEYS, ""),
+    ],
+)
+async def test_links_lead_to_where_workers_reach_the_bucket_and_to_plain_http_only_if_that_is_said(
+    url: str | None, who: str, workers_url: str | None, keys: dict[str, str], reached_at: str
+) -> None:
+    bucket = open_direct(url, who, workers_url, keys)
+    link = bucket.object_link("ab" * 32, "model") if bucket else ""
+    assert link.startswith(reached_at)
+    assert bool(link) is bool(reached_at)
+    assert "hush" not in link
+    if bucket:
+        await bucket.close()
+
+
+@pytest.mark.parametrize(("url", "keys"), [("file:///mnt/big", KEYS), ("s3://bucket", {})])
+def test_who_insists_on_links_that_cannot_be_is_told_at_the_start(url: str, keys: dict[str, str]) -> None:
+    with pytest.raises(StorageRefused):
+        open_direct(url, "workers", None, keys)

@@ -14,6 +14,7 @@ from devtools.fuzz.judge import Defect, Tally
 from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.protocol import messages, uploads
 from simpletuner_fleet.protocol.metrics import MetricsAnswer
@@ -54,6 +55,8 @@ ANSWERS: dict[str, Any] = {
     "send_log": messages.LogAnswer,
     "send_metrics": MetricsAnswer,
     "missing_objects": uploads.ObjectsAnswer,
+    "ask_direct": uploads.DirectAnswer,
+    "end_direct": uploads.DirectAnswer,
     "send_manifest": uploads.ManifestAnswer,
     "send_notes": uploads.NotesAnswer,
     "fetch": None,
@@ -172,6 +175,8 @@ CALLS: dict[str, Callable[[OrchestratorClient], Any]] = {
     "send_log": lambda client: client.send_log("j_1", 1, Chunk(offset=0, data=b"x", gap=0, times=())),
     "send_metrics": lambda client: client.send_metrics("j_1", 1, 0, ()),
     "missing_objects": lambda client: client.missing_objects("j_1", 1, ()),
+    "ask_direct": lambda client: client.ask_direct(Turn("j_1", 1), "0" * 64, 1),
+    "end_direct": lambda client: client.end_direct(Turn("j_1", 1), "0" * 64, 1),
     "send_manifest": lambda client: client.send_manifest("j_1", 1, MANIFEST),
     "send_notes": lambda client: client.send_notes("j_1", 1, ()),
     "fetch": _fetch,

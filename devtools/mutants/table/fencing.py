@@ -78,6 +78,22 @@ FENCING = (
         ("tests/storage/uploads/test_content.py",),
     ),
     Mutant(
+        "the-bucket-is-believed-unread",
+        "what was sent straight to the bucket becomes an object, whatever digest the bucket finds",
+        "blobs/s3_direct.py",
+        "        if found != sha256 or await self._requests.size(checked) != size:",
+        "        if await self._requests.size(checked) != size:",
+        ("tests/http/api/workers/test_direct_uploads.py",),
+    ),
+    Mutant(
+        "a-key-for-every-epoch",
+        "an attempt goes on with what a fenced one has staged, to which that one still has links",
+        "storage/uploads/direct_flow.py",
+        "    if one is None or (one.staging.epoch == owner.turn.epoch and one.staging.size == size):",
+        "    if one is None or one.staging.size == size:",
+        ("tests/http/api/workers/test_direct_uploads.py",),
+    ),
+    Mutant(
         "an-older-attempt-writes-to-the-job",
         "an attempt that ended writes to a job that another one has now",
         "core/jobs/fencing.py",

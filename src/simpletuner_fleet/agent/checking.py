@@ -19,6 +19,8 @@ from simpletuner_fleet.agent.program import (
 )
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.direct_line import DirectFailed
+from simpletuner_fleet.agent.wire.errors import Unreachable
 from simpletuner_fleet.core.worker_errors import StateDirError
 from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.trainers.installed import describe, trainers_for
@@ -86,6 +88,21 @@ async def _check_way(settings: WorkerSettings, client: OrchestratorClient, findi
         findings.good("clock", _("agrees with the server's"))
     arrived = await client.try_part()
     findings.good("uploads", _("an upload of %(size)s arrives intact", size=f"{arrived / 2**20:g} MiB"))
+    await _check_storage(client, findings)
+
+
+async def _check_storage(client: OrchestratorClient, findings: Findings) -> None:
+    try:
+        if await client.try_storage():
+            findings.good("storage", _("the bucket can be reached: large files go straight there"))
+    except (DirectFailed, Unreachable) as error:
+        findings.doubt(
+            "storage",
+            _(
+                "the bucket cannot be reached from here (%(why)s): large files go through the server",
+                why=error,
+            ),
+        )
 
 
 def _tls_sentence(kind: str) -> str:

@@ -326,6 +326,13 @@ class ObjectsMissing(Conflict):
     next_step = "Upload these first, then send the manifest again."
 
 
+class DirectUnavailable(Conflict):
+    """This file cannot go straight to the storage."""
+
+    code = "direct_unavailable"
+    next_step = "Send it to the orchestrator, in parts."
+
+
 class StepBackwards(Conflict):
     """A later checkpoint of this attempt is already stored."""
 

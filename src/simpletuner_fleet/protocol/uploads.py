@@ -9,6 +9,9 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry as FileEntry
 from simpletuner_fleet.core.training.checkpoint import Manifest as Manifest
 
 PART_BYTES = 256 * 1024 * 1024
+DIRECT_HEADER = "x-storage-direct"
+"""Sent by a program that can read a file from where a 307 names, and comes back where it cannot."""
+TRIED_LINK_PATH = "/api/workers/job/check/objects/none/link"
 TRIED_PART_PATH = "/api/workers/job/check/objects/none"
 """As a real one's, for whoever stands in between and decides by the path."""
 TRIED_PART_BYTES = 8 * 1024 * 1024
@@ -32,13 +35,56 @@ class ObjectsAsked(Struct, kw_only=True):
     objects: list[ObjectAsked]
 
 
-class ObjectsAnswer(Struct, kw_only=True):
+class ObjectsAnswer(Struct, kw_only=True, omit_defaults=True):
     missing: list[ObjectMissing]
+    direct: bool = False
+    """Whether large ones may go straight to the storage, by links that `DirectAsked` asks for."""
 
 
 class PartAnswer(Struct, kw_only=True):
     next_offset: int
     complete: bool
+
+
+class DirectPart(Struct, frozen=True, kw_only=True):
+    number: Whole
+    """The first is 1."""
+    sha256: Name
+    """Of this part alone: it is signed into the link."""
+
+
+class DirectAsked(Struct, kw_only=True):
+    """Begins to send a file straight to the storage, or goes on, and asks for the link for one part of it."""
+
+    epoch: Whole
+    size: Whole
+    part_bytes: Whole = 0
+    """How large parts should be; counts where the file was not begun before."""
+    part: DirectPart | None = None
+
+
+class DirectAnswer(Struct, kw_only=True):
+    complete: bool = False
+    """The file is stored: nothing need be sent."""
+    part_bytes: int = 0
+    have: list[int] = []
+    """Which parts have arrived; told where no link was asked for."""
+    url: str = ""
+    headers: dict[str, str] = {}
+    """To be sent along with the part, exactly so."""
+
+
+class DirectEnd(Struct, kw_only=True):
+    """All parts of a file were sent straight to the storage."""
+
+    epoch: Whole
+    size: Whole
+
+
+class StorageLink(Struct, kw_only=True):
+    """Where a file can be read straight from the storage; '' where it cannot."""
+
+    url: str = ""
 
 
 class ManifestSent(Struct, kw_only=True):

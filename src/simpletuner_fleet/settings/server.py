@@ -205,6 +205,26 @@ SERVER = (
         on_console=False,
     ),
     Setting(
+        "storage_direct",
+        values.storage_direct,
+        "Who reads and writes large files straight from and to the S3 bucket: off, workers (with the command line), all"
+        " (with browsers); auto: workers, where the bucket is reached by HTTPS",
+        flags=("--storage-direct",),
+        env="SIMPLETUNER_STORAGE_DIRECT",
+        default="auto",
+        metavar="WHO",
+        on_console=True,
+    ),
+    Setting(
+        "storage_direct_url",
+        values.url,
+        "Where workers reach the S3 endpoint, if not where this server does",
+        flags=("--storage-direct-url",),
+        env="SIMPLETUNER_STORAGE_DIRECT_URL",
+        metavar="URL",
+        on_console=True,
+    ),
+    Setting(
         "adopt_storage",
         values.boolean,
         "Take over a storage that belongs to another fleet or another database",

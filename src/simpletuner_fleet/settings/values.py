@@ -202,6 +202,10 @@ def interruption_notices(raw: str) -> str:
     return one_of(raw, ("auto", "off", "aws", "gcp", "azure"))
 
 
+def storage_direct(raw: str) -> str:
+    return one_of(raw, ("auto", "off", "workers", "all"))
+
+
 def isolation(raw: str) -> str:
     return one_of(raw, ("auto", "required", "user", "sandbox", "none"))
 

@@ -8,6 +8,7 @@ from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.listing_shelf import ListingShelf
 from simpletuner_fleet.storage.metrics.kept_curves import CurveShelf
 from simpletuner_fleet.storage.space import SpaceWatch
+from simpletuner_fleet.storage.uploads.direct import DirectStorage
 
 DELETING = "storage.deleting"
 """The row that says what is deleted next: written in the leader's term, or nothing is deleted."""
@@ -27,11 +28,19 @@ class DatasetUsage(Struct):
 class Storage:
     """Blobs with one lock for each content or log: nothing is thrown away while it is being put there."""
 
-    def __init__(self, fleet: Fleet, blobs: Blobs, space: SpaceWatch | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, blobs: Blobs, space: SpaceWatch | None = None, direct: DirectStorage | None = None
+    ) -> None:
         self.fleet = fleet
         self.blobs = blobs
         self.space = space or SpaceWatch()
+        self.direct = direct
+        """None: no file goes straight to the bucket, or there is none."""
         self.dataset_usage = DatasetUsage()
         self.locks = KeyedLocks()
         self.curve_shelf = CurveShelf()
         self.listing_shelf = ListingShelf()
+
+    @property
+    def direct_in_use(self) -> DirectStorage | None:
+        return self.direct if self.direct and not self.direct.trouble else None

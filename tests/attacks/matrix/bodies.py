@@ -22,6 +22,8 @@ BODIES: dict[str, Json] = {
             "files": [{"path": "model.safetensors", "size": len(MODEL), "sha256": MODEL_SHA256}],
         }
     },
+    "POST /api/workers/job/{id}/objects/{sha256}/direct": {"size": len(MODEL)},
+    "POST /api/workers/job/{id}/objects/{sha256}/direct/end": {"size": len(MODEL)},
     "POST /api/workers/job/{id}/notes": {"notes": [{"id": "n", "at": 1.0, "kind": "k", "text": "t"}]},
     "POST /api/workers/job/{id}/metrics": {"first": 0, "points": []},
     "POST /api/workers/job/{id}/gpu-metrics": {"first": 0, "points": []},

@@ -53,6 +53,7 @@ CALLERS = (*HOLDS, *OF_WORKERS, *OF_ATTEMPTS)
 GUARDS: dict[str, tuple[str, ...]] = {
     "worker": (
         "PUT /api/workers/job/check/objects/none",
+        "GET /api/workers/job/check/objects/none/link",
         "POST /api/workers/register",
         "POST /api/workers/heartbeat",
         "POST /api/workers/job/{id}/accept",
@@ -66,6 +67,9 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/workers/job/{id}/objects",
         "PUT /api/workers/job/{id}/objects/{sha256}",
         "GET /api/workers/job/{id}/objects/{sha256}",
+        "GET /api/workers/job/{id}/objects/{sha256}/link",
+        "POST /api/workers/job/{id}/objects/{sha256}/direct",
+        "POST /api/workers/job/{id}/objects/{sha256}/direct/end",
         "POST /api/workers/job/{id}/manifests",
         "POST /api/workers/job/{id}/notes",
         "POST /api/workers/job/{id}/metrics",
@@ -366,6 +370,9 @@ RULES: dict[str, Rule] = {
     "POST /api/workers/job/{id}/objects": WRITES,
     "PUT /api/workers/job/{id}/objects/{sha256}": WRITES,
     "GET /api/workers/job/{id}/objects/{sha256}": FETCHES_NOTHING,
+    "GET /api/workers/job/{id}/objects/{sha256}/link": FETCHES_NOTHING,
+    "POST /api/workers/job/{id}/objects/{sha256}/direct": NAMES_WHAT_IS_STORED,
+    "POST /api/workers/job/{id}/objects/{sha256}/direct/end": NAMES_WHAT_IS_STORED,
     "GET /api/workers/job/{id}/data/{sha256}": FETCHES_NOTHING,
     "POST /api/workers/job/{id}/manifests": NAMES_WHAT_IS_STORED,
     "POST /api/workers/job/{id}/notes": WRITES,

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from simpletuner_fleet.agent.ship.courier import MOST_WHY_CHARS, Courier, RetryRule, Sent
+from simpletuner_fleet.agent.ship.direct import DirectSender, Way
 from simpletuner_fleet.agent.ship.hashing import HashCache, HashingStopped
 from simpletuner_fleet.agent.ship.late_files import LateFiles, fingerprint
 from simpletuner_fleet.agent.ship.sample_watch import SampleFile, SampleWatch
@@ -23,6 +24,7 @@ from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -104,6 +106,10 @@ class Uploader:
             look_every_s=look_every_s,
             backoff=backoff,
             clock=clock,
+        )
+
+        self._direct = DirectSender(
+            client, Turn(offer.job_id, offer.epoch), bandwidth, self._courier.went_well, self.over.is_set
         )
 
     @property
@@ -352,11 +358,37 @@ class Uploader:
         objects = [ObjectAsked(sha256=sha256, size=entry.size) for sha256, entry in by_content.items()]
         if not objects:
             return True
-        for missing in await self._client.missing_objects(self._job_id, self._epoch, objects):
+        answer = await self._client.missing_objects(self._job_id, self._epoch, objects)
+        for missing in answer.missing:
             entry = by_content.get(missing.sha256)
-            if entry and not await self._send_object(root / entry.path, entry, missing.offset):
+            if entry is None:
+                continue
+            way = Way.ELSEWHERE
+            if answer.direct and not missing.offset and self._direct.may_try(entry):
+                way = await self._send_direct(root / entry.path, entry)
+            if way is Way.ELSEWHERE and await self._send_object(root / entry.path, entry, missing.offset):
+                way = Way.STORED
+            if way is not Way.STORED:
                 return False
         return True
+
+    async def _send_direct(self, file: Path, entry: FileEntry) -> Way:
+        way = await self._direct.send(file, entry)
+        if way is Way.CHANGED:
+            self._hashes.forget(file)
+        if self._direct.trouble:
+            await self._tell_detour(self._direct.trouble)
+            self._direct.trouble = ""
+        return way
+
+    async def _tell_detour(self, why: str) -> None:
+        text = (
+            f"this worker cannot send files straight to the storage ({why[:MOST_WHY_CHARS]}): "
+            "they go through the orchestrator for a while"
+        )
+        note = Note(id="storage-unreachable", at=time.time(), kind="storage_unreachable", text=text)
+        with contextlib.suppress(Unreachable, Refused):
+            await self._client.send_notes(self._job_id, self._epoch, [note])
 
     async def _send_object(self, file: Path, entry: FileEntry, offset: int) -> bool:
         """Returns False where the file is not what it was when its digest was taken."""

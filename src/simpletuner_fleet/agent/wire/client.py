@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.wire.call_connections import (
     CallFailed,
     CallTimeouts,
 )
+from simpletuner_fleet.agent.wire.direct_line import DirectFailed, DirectLine
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable, no_answer, problem_of, read_answer
 from simpletuner_fleet.agent.wire.lines import (
     ANSWER_TIMEOUT_S,
@@ -34,6 +35,7 @@ from simpletuner_fleet.agent.wire.lines import (
 from simpletuner_fleet.agent.wire.outage import Outage
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartTimeouts
 from simpletuner_fleet.client.trust import TrustError
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import (
     LOG_AGES_HEADER,
     TERM_HEADER,
@@ -55,8 +57,13 @@ from simpletuner_fleet.protocol.messages import (
 from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 from simpletuner_fleet.protocol.uploads import (
+    TRIED_LINK_PATH,
     TRIED_PART_BYTES,
     TRIED_PART_PATH,
+    DirectAnswer,
+    DirectAsked,
+    DirectEnd,
+    DirectPart,
     Manifest,
     ManifestAnswer,
     ManifestSent,
@@ -64,10 +71,10 @@ from simpletuner_fleet.protocol.uploads import (
     NotesAnswer,
     NotesSent,
     ObjectAsked,
-    ObjectMissing,
     ObjectsAnswer,
     ObjectsAsked,
     PartAnswer,
+    StorageLink,
 )
 
 T = TypeVar("T")
@@ -102,6 +109,7 @@ class OrchestratorClient:
         self._keep_idle_s = 60.0
         self._addresses = Addresses([_known_address(url, context), *others])
         self.outage = Outage()
+        self.direct = DirectLine()
 
     @property
     def url(self) -> str:
@@ -114,6 +122,7 @@ class OrchestratorClient:
             line.keep_connections_for(idle_s)
 
     async def close(self) -> None:
+        await self.direct.close()
         for line in self._addresses.open_lines:
             await line.close()
 
@@ -178,11 +187,23 @@ class OrchestratorClient:
     async def send_trainer_options(self, message: TrainerOptions) -> None:
         await self._post("/api/workers/trainer-options", message, dict[str, Any])
 
-    async def missing_objects(
-        self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]
-    ) -> list[ObjectMissing]:
+    async def missing_objects(self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]) -> ObjectsAnswer:
         message = ObjectsAsked(epoch=epoch, objects=list(objects))
-        return (await self._post(f"/api/workers/job/{job_id}/objects", message, ObjectsAnswer)).missing
+        return await self._post(f"/api/workers/job/{job_id}/objects", message, ObjectsAnswer)
+
+    async def ask_direct(
+        self, turn: Turn, sha256: str, size: int, *, part_bytes: int = 0, part: DirectPart | None = None
+    ) -> DirectAnswer:
+        """Begins to send a file straight to the storage, or goes on; with `part` the answer has a link for it."""
+        message = DirectAsked(epoch=turn.epoch, size=size, part_bytes=part_bytes, part=part)
+        path = f"/api/workers/job/{turn.job_id}/objects/{sha256}/direct"
+        return await self._post(path, message, DirectAnswer)
+
+    async def end_direct(self, turn: Turn, sha256: str, size: int) -> DirectAnswer:
+        """Answered when the storage has verified the whole file, which may take as long as the orchestrator's own look."""
+        message = DirectEnd(epoch=turn.epoch, size=size)
+        path = f"/api/workers/job/{turn.job_id}/objects/{sha256}/direct/end"
+        return await self._post(path, message, DirectAnswer, more_s=2 * size / SEALING_BYTES_PER_S)
 
     async def put_part(self, job_id: str, epoch: int, whole_object: ObjectAsked, part: Part) -> PartAnswer:
         """`part_connections.FileShrunk` where the file has become shorter, OSError where it cannot be read."""
@@ -217,13 +238,43 @@ class OrchestratorClient:
                     raise no_answer(error) from error
                 return read_answer(status, content, PartAnswer).next_offset
 
+    async def try_storage(self) -> bool:
+        """Returns whether files may go straight to the storage. Raises DirectFailed where it cannot be reached from here."""
+        url = await self._link(TRIED_LINK_PATH.removesuffix("/link"))
+        if url:
+            async with self.direct.get(url, 0) as chunks:
+                async for _ in chunks:
+                    break
+        return bool(url)
+
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
         message = ManifestSent(epoch=epoch, manifest=manifest)
         return await self._post(f"/api/workers/job/{job_id}/manifests", message, ManifestAnswer)
 
-    def fetch_object(self, job_id: str, sha256: str, offset: int) -> Bytes:
-        """Fetches bytes of a checkpoint, from `offset` on, as they come."""
-        return self._fetch(f"/api/workers/job/{job_id}/objects/{sha256}?offset={offset}")
+    @asynccontextmanager
+    async def fetch_object(
+        self, job_id: str, sha256: str, offset: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Fetches bytes of a checkpoint, from `offset` on, as they come: from the storage itself where it can be reached."""
+        path = f"/api/workers/job/{job_id}/objects/{sha256}"
+        url = await self._link(path) if self.direct.is_open else ""
+        if url:
+            try:
+                async with self.direct.get(url, offset) as chunks:
+                    yield chunks
+                return
+            except DirectFailed as error:
+                self.direct.leave(str(error))
+        async with self._fetch(f"{path}?offset={offset}") as chunks:
+            yield chunks
+
+    async def _link(self, path: str) -> str:
+        try:
+            return (await self._send("bulk", "GET", f"{path}/link", b"", StorageLink, {})).url
+        except Refused as problem:
+            if problem.status in (404, 405):
+                return ""  # An older orchestrator; what is wrong with the file itself is told by fetching it.
+            raise
 
     def fetch_data(self, job_id: str, sha256: str, offset: int) -> Bytes:
         """Fetches bytes of a dataset that the job names."""
@@ -286,8 +337,10 @@ class OrchestratorClient:
     async def _control_call(self, path: str, message: Any, answer: type[T]) -> T:
         return await self._send("control", "POST", path, _encoder.encode(message), answer, JSON)
 
-    async def _post(self, path: str, message: Any, answer: type[T]) -> T:
-        return await self._send("bulk", "POST", path, _encoder.encode(message), answer, JSON)
+    async def _post(self, path: str, message: Any, answer: type[T], more_s: float = 0.0) -> T:
+        """`more_s`: so much longer than others its answer may take."""
+        content = _encoder.encode(message)
+        return (await self._exchange("bulk", "POST", path, content, answer, JSON, more_s))[0]
 
     async def _send(
         self,
@@ -308,12 +361,13 @@ class OrchestratorClient:
         content: bytes,
         answer: type[T],
         headers: Mapping[str, str],
+        more_s: float = 0.0,
     ) -> tuple[T, CallAnswer]:
         """Tries every address once. No call of a worker does harm when it arrives twice."""
         failures: list[Refused | Unreachable] = []
         for address in self._addresses.in_turn():
             try:
-                response = await self._send_to(address, kind, method, path, content, headers)
+                response = await self._send_to(address, kind, method, path, content, headers, more_s)
                 result = read_answer(response.status, response.content, answer)
             except (Refused, Unreachable) as error:
                 if not may_be_elsewhere(error):
@@ -333,12 +387,14 @@ class OrchestratorClient:
         path: str,
         content: bytes,
         headers: Mapping[str, str],
+        more_s: float,
     ) -> CallAnswer:
         line = await self._open(address)
         connections = line.control if kind == "control" else line.bulk
         headers = {"X-Worker-Token": self._token(), **headers}
         timeouts = CallTimeouts(
-            connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s), silence_s=self.answer_timeout_s
+            connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s),
+            silence_s=self.answer_timeout_s + more_s,
         )
         try:
             response = await connections.request(method, path, headers, content, timeouts)

@@ -73,10 +73,9 @@ class PartConnections:
         try:
             answer = await asyncio.wrap_future(sending)
         except asyncio.CancelledError:
-            if sending.cancelled():
-                connection.close()
-            else:
+            if not sending.cancelled():
                 connection.abort()
+            sending.add_done_callback(lambda ended: connection.close())
             raise
         if connection.usable:
             self._idle.append(connection)

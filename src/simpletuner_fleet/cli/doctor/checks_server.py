@@ -1,16 +1,20 @@
 """The orchestrator's own machine: data folder, database, certificate."""
 
+import asyncio
 import os
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from simpletuner_fleet.blobs.opening import StorageRefused, open_direct
 from simpletuner_fleet.cli.doctor.checks_machine import disk
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM, local_server
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.languages import _, current, spoken_number
+from simpletuner_fleet.ports.direct import DirectBlobs
 from simpletuner_fleet.store.looking import unreadable_rows
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
 
@@ -123,6 +127,43 @@ def _damaged_rows(file: Path) -> list[str]:
         return [f"{one.table} {one.id} ({one.why})" for one in unreadable_rows(file)[:ROWS_TOLD]]
     except sqlite3.Error:
         return []  # a database of another version: what it lacks, its migration brings
+
+
+def direct_storage(
+    url: str | None, who: str, workers_url: str | None, environment: Mapping[str, str]
+) -> Iterator[CheckFinding]:
+    """Of a bucket: whether large files go straight there. It is asked for a list, and nothing is written."""
+    if not url or not url.startswith("s3:"):
+        return
+    try:
+        bucket = open_direct(url, who, workers_url, environment)
+    except StorageRefused as error:
+        yield bad(_("bucket"), error.detail or "", error.next_step or "")
+        return
+    if bucket is None:
+        yield good(
+            _("bucket"), _("large files go through the server (SIMPLETUNER_STORAGE_DIRECT: %(who)s)", who=who)
+        )
+        return
+    try:
+        asyncio.run(_list_staged(bucket))
+    except (StoreUnavailable, FileNotFoundError) as error:
+        reason = error.detail if isinstance(error, StoreUnavailable) else _("there is no such bucket")
+        yield doubt(
+            _("bucket"),
+            _("large files go through the server: %(reason)s", reason=reason),
+            _("check SIMPLETUNER_STORAGE_URL, the credentials, and that this machine's clock is right"),
+        )
+    else:
+        yield good(_("bucket"), _("it answers signed calls: large files can go straight there"))
+
+
+async def _list_staged(bucket: DirectBlobs) -> None:
+    try:
+        async for _file in bucket.staged("direct/probe/"):
+            break
+    finally:
+        await bucket.close()
 
 
 def _postgres(url: str) -> Iterator[CheckFinding]:

@@ -108,6 +108,12 @@ def _server_data(args: argparse.Namespace) -> Iterator[CheckFinding]:
     folder = Path(resolved["data_dir"].value)
     yield from server.data_folder(folder)
     yield from server.database(resolved["database_url"].value, folder)
+    yield from server.direct_storage(
+        resolved["storage_url"].value,
+        resolved["storage_direct"].value,
+        resolved["storage_direct_url"].value,
+        os.environ,
+    )
 
 
 def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:

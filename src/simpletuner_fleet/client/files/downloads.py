@@ -16,11 +16,13 @@ from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import FileApi, segment
 from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.protocol.uploads import DIRECT_HEADER
 
 CHUNK_BYTES = 1024 * 1024
 READ_TIMEOUT_S = 60.0
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 PART = ".part"
+SENT_ON = 307
 
 
 class RemoteFile(Struct, frozen=True, kw_only=True):
@@ -60,6 +62,8 @@ class Downloader:
     def __init__(self, api: FileApi, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._api = api
         self._sleep = sleep
+        self._straight = True
+        """Whether files may be read from the storage itself: until that has failed once."""
         self.fetched_bytes = 0
 
     def to_folder(self, folder: Path, files: list[RemoteFile]) -> None:
@@ -131,17 +135,39 @@ class Downloader:
 
     def _ask(self, file: RemoteFile, at: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={at}-", "If-Range": f'"{file.sha256}"'} if at else {}
+        if self._straight:
+            headers[DIRECT_HEADER] = "yes"
         with self._api.stream(file.url, headers=headers, read_timeout_s=READ_TIMEOUT_S) as answer:
-            if at and answer.status_code != httpx2.codes.PARTIAL_CONTENT:
-                raise not_what_it_should_be(file)
-            left = file.size - at
-            for chunk in answer.iter_raw(CHUNK_BYTES):
-                yield chunk[:left]
-                left -= len(chunk)
-                if left <= 0:
-                    return
-        if left:
-            raise httpx2.ReadError("the answer ended early")
+            link = answer.headers.get("location", "") if answer.status_code == SENT_ON else ""
+            if not link:
+                yield from _body(answer, file, at)
+                return
+        try:
+            with httpx2.stream("GET", link, headers=_range(at), timeout=READ_TIMEOUT_S) as stored:
+                if stored.status_code != (206 if at else 200):
+                    raise httpx2.ReadError(f"the storage answers with HTTP {stored.status_code}")
+                yield from _body(stored, file, at)
+        except (httpx2.TransportError, httpx2.InvalidURL):
+            # The server itself brings the rest. What the storage said is not repeated: it may hold the link.
+            self._straight = False
+            raise httpx2.ReadError("the storage cannot be read from here") from None
+
+
+def _range(at: int) -> dict[str, str]:
+    return {"Range": f"bytes={at}-"} if at else {}
+
+
+def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]:
+    if at and answer.status_code != httpx2.codes.PARTIAL_CONTENT:
+        raise not_what_it_should_be(file)
+    left = file.size - at
+    for chunk in answer.iter_raw(CHUNK_BYTES):
+        yield chunk[:left]
+        left -= len(chunk)
+        if left <= 0:
+            return
+    if left:
+        raise httpx2.ReadError("the answer ended early")
 
 
 class VerifyingReader:

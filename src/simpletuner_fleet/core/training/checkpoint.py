@@ -67,9 +67,13 @@ class ResumePoint(Struct, frozen=True, kw_only=True):
     step: int
 
 
-def check_object(sha256: str, size: int, policy: Policy, path: str = "$") -> None:
+def check_digest(sha256: str, path: str) -> None:
     if not SHA256.fullmatch(sha256):
-        raise Invalid("A SHA-256 is 64 hexadecimal digits in lower case.", path=f"{path}.sha256")
+        raise Invalid("A SHA-256 is 64 hexadecimal digits in lower case.", path=path)
+
+
+def check_object(sha256: str, size: int, policy: Policy, path: str = "$") -> None:
+    check_digest(sha256, f"{path}.sha256")
     if size < 0:
         raise Invalid("size is 0 or more.", path=f"{path}.size")
     if size > policy.max_object_bytes:

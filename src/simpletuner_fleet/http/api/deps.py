@@ -31,6 +31,7 @@ from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.audit.heads import AuditHeads
 from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.storage import Storage
+from simpletuner_fleet.storage.uploads.direct import DirectStorage
 
 SEE_ALL = "admin.see_all"
 PATTERN_SEARCHES = 2
@@ -182,12 +183,14 @@ class Deps(Struct, kw_only=True):
     storage_proven_at: float | None = None
     """When the storage was last seen to take, give and let go."""
 
+    direct: DirectStorage | None = None
+    """None: every file goes through this orchestrator."""
     _storage: Storage | None = None
 
     @property
     def storage(self) -> Storage:
         """One for all: it holds the locks."""
-        self._storage = self._storage or Storage(self.fleet, self.blobs, self.space)
+        self._storage = self._storage or Storage(self.fleet, self.blobs, self.space, self.direct)
         return self._storage
 
     @property

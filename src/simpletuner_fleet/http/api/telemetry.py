@@ -112,6 +112,10 @@ class FleetSeen(Struct, frozen=True, kw_only=True):
     stored: StoredFigures
     disk: tuple[int, int] | None
     """Free bytes and all there are."""
+    direct: bool = False
+    """Whether large files go straight to the bucket."""
+    direct_bytes: int = 0
+    """Stored that way since the start."""
 
 
 NOTHING_SEEN = FleetSeen(
@@ -157,6 +161,13 @@ class Telemetry:
         self._stored = self._gauge("stored_bytes", "Stored for jobs and as datasets", "kind")
         self._disk_free = self._gauge("storage_free_bytes", "Free on the disk of the storage folder")
         self._disk_size = self._gauge("storage_size_bytes", "Size of the disk of the storage folder")
+        self._direct = self._gauge("storage_direct", "1 where large files go straight to the S3 bucket")
+        self._direct_bytes = Counter(
+            "simpletuner_storage_direct_bytes",
+            "Stored by workers straight in the S3 bucket",
+            registry=registry,
+        )
+        self._direct_bytes_told = 0
         self._streams = self._gauge("worker_streams", "Open streams of workers")
         self._watchers = self._gauge("event_streams", "Open streams of watchers")
         self._waits = Times(
@@ -203,6 +214,9 @@ class Telemetry:
         self._tell_figures(seen.figures, seen.figures_age_s)
         self._stored.labels("jobs").set(seen.stored.jobs_bytes)
         self._stored.labels("datasets").set(seen.stored.datasets_bytes)
+        self._direct.set(seen.direct)
+        self._direct_bytes.inc(max(0, seen.direct_bytes - self._direct_bytes_told))
+        self._direct_bytes_told = seen.direct_bytes
         if seen.disk:
             self._disk_free.set(seen.disk[0])
             self._disk_size.set(seen.disk[1])

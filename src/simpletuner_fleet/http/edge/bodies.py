@@ -164,7 +164,7 @@ def as_type(said: dict[str, Any], kind: Any) -> Any:
     try:
         return said if kind is dict else msgspec.convert(said, kind)
     except msgspec.ValidationError as error:
-        raise unknown_field(error, kind) or field_error(error) from None
+        raise refused_field(error, kind) from None
 
 
 def refuse_deep(body: bytes) -> None:

@@ -11,6 +11,7 @@ from simpletuner_fleet.storage.ownership import is_still_ours
 from simpletuner_fleet.storage.storage import DELETING, ROWS_PER_ROUND, Storage
 from simpletuner_fleet.storage.sweeping.deletion_list import DeletionList
 from simpletuner_fleet.storage.sweeping.retention import empty_old_jobs_once
+from simpletuner_fleet.storage.sweeping.staging import drop_abandoned_staging
 from simpletuner_fleet.storage.uploads.datasets import drop_abandoned_dataset_parts
 from simpletuner_fleet.storage.uploads.jobs import JOB_PARTS, job_parts_folder
 
@@ -30,6 +31,8 @@ async def sweep_storage_once(storage: Storage) -> int:
     await drop_abandoned_dataset_parts(storage, before)
     await _disown_unused(storage.fleet, before)
     await _drop_abandoned_job_parts(storage, before)
+    if storage.direct:
+        await drop_abandoned_staging(storage, storage.direct, before)
     return await _delete_unowned_objects(storage)
 
 

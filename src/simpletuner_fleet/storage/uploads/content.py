@@ -9,14 +9,15 @@ below, in the blobs.
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
-from simpletuner_fleet.core.errors import DigestMismatch, Invalid, ObjectsMissing
+from simpletuner_fleet.core.errors import DigestMismatch, Invalid, ObjectsMissing, StoreUnavailable
 from simpletuner_fleet.core.free_space import Use
 from simpletuner_fleet.core.training import checkpoint
-from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing, PartAnswer
 from simpletuner_fleet.storage.storage import Storage
+from simpletuner_fleet.storage.uploads.direct import DirectStorage
 
 MISSING_TOLD = 1000
 
@@ -27,6 +28,11 @@ class UploadOwner(Protocol):
     @property
     def folder(self) -> str:
         """Returns where its unfinished parts lie, apart from everybody else's: nobody can spoil another's upload."""
+        ...
+
+    @property
+    def direct_job(self) -> str | None:
+        """The job whose files may go straight to the storage, too; None where there is none."""
         ...
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
@@ -111,13 +117,19 @@ async def _begin_or_go_on(storage: Storage, owner: UploadOwner, sha256: str, siz
     stored = await owner.stored([sha256])
     if sha256 in stored:
         return True
-    await owner.check_room(stored, size + await _other_parts_bytes(storage.blobs, owner, sha256))
+    await owner.check_room(stored, size + await other_parts_bytes(storage, owner, sha256))
     return False
 
 
-async def _other_parts_bytes(blobs: Blobs, owner: UploadOwner, sha256: str) -> int:
+async def other_parts_bytes(storage: Storage, owner: UploadOwner, sha256: str) -> int:
+    """Counts what else of its is under way, here and straight to the storage."""
+    blobs = storage.blobs
     others = [name for name in await blobs.names(owner.folder) if name != sha256]
-    return sum([await blobs.part_size(part_key(owner, name)) for name in others])
+    here = sum([await blobs.part_size(part_key(owner, name)) for name in others])
+    direct = storage.direct_in_use
+    if direct is None or owner.direct_job is None:
+        return here
+    return here + await direct.bytes_under_way(owner.direct_job, sha256)
 
 
 async def _write_pieces(
@@ -158,3 +170,11 @@ async def _seal(storage: Storage, owner: UploadOwner, sha256: str, size: int) ->
         if not await storage.blobs.seal(key, sha256, size):
             raise DigestMismatch(sha256)
         await owner.own(sha256, size)
+        if storage.direct_in_use and owner.direct_job:
+            await _let_go_of_staged(storage.direct_in_use, owner.direct_job, sha256)
+
+
+async def _let_go_of_staged(direct: DirectStorage, job_id: str, sha256: str) -> None:
+    """What came here had perhaps begun to go straight to the storage. If that does not answer, the sweep has it later."""
+    with suppress(StoreUnavailable):
+        await direct.forget(job_id, sha256)

@@ -21,6 +21,10 @@ class DatasetUploads:
     def folder(self) -> str:
         return f"{DATASET_PARTS}/{self._caller_id}"
 
+    @property
+    def direct_job(self) -> None:
+        return None
+
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
         """What others have sent and no dataset that all may see names is not told: a digest proves nothing."""
         look = self._fleet.read_now if len(shas) == 1 else self._fleet.read

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
-from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.core.jobs.fencing import Claim, Turn
 from simpletuner_fleet.core.people.quotas import QuotaKind, QuotaScope
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
@@ -27,6 +27,14 @@ class JobUploads:
     @property
     def folder(self) -> str:
         return job_parts_folder(self._claim.job_id)
+
+    @property
+    def direct_job(self) -> str:
+        return self._claim.job_id
+
+    @property
+    def turn(self) -> Turn:
+        return self._claim.turn
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
         """Returns all that the job has, since the quota counts it all."""

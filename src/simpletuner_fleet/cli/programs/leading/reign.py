@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.leaders import LeadersBlobs
-from simpletuner_fleet.blobs.opening import local_folder
+from simpletuner_fleet.blobs.opening import local_folder, open_direct
 from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
 from simpletuner_fleet.cli.programs.addresses import line_for_others
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
@@ -44,6 +44,7 @@ from simpletuner_fleet.storage.probe import prove_storage
 from simpletuner_fleet.storage.shared_journal import SharedJournal
 from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
 from simpletuner_fleet.storage.sweeping.sweeper import StorageSweeper
+from simpletuner_fleet.storage.uploads.direct import DirectStorage
 from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.web import routes as web_routes
@@ -114,6 +115,9 @@ class Reign:
         if self._term is not None and not args.adopt_storage:
             await insist_on_shared_storage(deps.storage)
         await claim_storage(deps.storage, adopt=args.adopt_storage)
+        if deps.direct:
+            self._running.push_async_callback(deps.direct.blobs.close)
+            await deps.direct.prove()
         if self._term is not None:
             journal = SharedJournal(fleet, deps.blobs)
             await journal.start()
@@ -194,6 +198,9 @@ class Reign:
             fleet.leads = self._term.may_promise
             blobs = LeadersBlobs(plan.blobs, self._term.may_promise)
         files = plan.tls_files
+        direct = open_direct(
+            args.storage_url, args.storage_direct, args.storage_direct_url, os.environ, fleet.leads
+        )
         return Deps(
             fleet=fleet,
             audit_heads=heads,
@@ -210,6 +217,7 @@ class Reign:
             plain_for_own_machine_only=plan.shares_port,
             metrics_public=args.metrics_public,
             space=self._space(),
+            direct=DirectStorage(blobs=direct, for_browsers=args.storage_direct == "all") if direct else None,
             sign_in=SignIn(plan.sign_in, fleet.clock.now),
         )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.training.checkpoint import FileEntry, StoredManifest
+from simpletuner_fleet.core.training.direct import LEAST_BYTES
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import (
     Span,
@@ -18,6 +19,7 @@ from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.http.views.jobs import ManifestsView, manifest_view
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.protocol.uploads import DIRECT_HEADER
 from simpletuner_fleet.storage import artifacts
 
 TAGS = ("jobs",)
@@ -46,7 +48,25 @@ def file_answer(call: Call[None], file: FileEntry) -> Chunks | Reply:
             headers={"Content-Range": f"bytes */{file.size}"},
             content_type="application/octet-stream",
         )
+    link = _link_for(call, file)
+    if link:
+        return Reply(body=b"", status=307, headers={"Location": link, "Cache-Control": "no-store"})
     return _answer(deps_of(call).blobs, file, etag, span)
+
+
+def _link_for(call: Call[None], file: FileEntry) -> str:
+    """Returns where the caller reads the file from the storage itself; '' where it has to come through here.
+
+    A program says that it can do so, since it must come back where it cannot. A browser cannot come back: it is sent there
+    only where an administrator says that browsers reach the storage, and only to save a file.
+    """
+    direct = deps_of(call).storage.direct_in_use
+    if direct is None or file.size < LEAST_BYTES:
+        return ""
+    saves = direct.for_browsers and call.headers.get("sec-fetch-mode") == "navigate"
+    if not saves and DIRECT_HEADER not in call.headers:
+        return ""
+    return direct.object_link(file.sha256, file.path.rpartition("/")[2])
 
 
 def _answer(blobs: Blobs, file: FileEntry, etag: str, span: Span | None) -> Chunks:

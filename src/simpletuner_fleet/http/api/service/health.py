@@ -28,6 +28,8 @@ class ReadyAnswer(Struct, kw_only=True):
     """An orchestrator that is alone leads; one that passes requests on to another says `follower`."""
     storage: Literal["ok", "low"] = "ok"
     """Low: the disk is nearly full, and uploads wait."""
+    direct: Literal["on", "off"] = "off"
+    """On: large files go straight to the S3 bucket. Off is no trouble: they go through this orchestrator."""
 
 
 async def live(call: Call[None]) -> LiveAnswer:
@@ -36,8 +38,11 @@ async def live(call: Call[None]) -> LiveAnswer:
 
 async def ready(call: Call[None]) -> ReadyAnswer:
     """Store and storage can be read and written; otherwise the answer is 503, and says which cannot."""
-    await _proof(whole_deps(call))
-    return ReadyAnswer(storage="low" if whole_deps(call).space.is_low() else "ok")
+    deps = whole_deps(call)
+    await _proof(deps)
+    return ReadyAnswer(
+        storage="low" if deps.space.is_low() else "ok", direct="on" if deps.storage.direct_in_use else "off"
+    )
 
 
 async def _proof(deps: Deps) -> None:

@@ -23,6 +23,8 @@ async def metrics(call: Call[None]) -> Reply:
         figures_age_s=kept.fleet.age_s,
         stored=await kept.stored.of(lambda: figures.stored_figures(deps.fleet)),
         disk=deps.space.disk(),
+        direct=deps.storage.direct_in_use is not None,
+        direct_bytes=deps.direct.stored_bytes if deps.direct else 0,
     )
     return Reply(body=deps.telemetry.page(seen), content_type=CONTENT_TYPE)
 

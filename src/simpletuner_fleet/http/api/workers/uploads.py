@@ -9,14 +9,19 @@ from msgspec import Struct
 from simpletuner_fleet.core.bounds import Count, Whole
 from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.core.jobs.fencing import Claim, Turn, named_attempt, running_attempt
+from simpletuner_fleet.core.training.direct import LEAST_BYTES
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.edge.bodies import Incoming
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.protocol.uploads import (
+    TRIED_LINK_PATH,
     TRIED_PART_BYTES,
     TRIED_PART_PATH,
+    DirectAnswer,
+    DirectAsked,
+    DirectEnd,
     ManifestAnswer,
     ManifestSent,
     NotesAnswer,
@@ -24,9 +29,10 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAnswer,
     ObjectsAsked,
     PartAnswer,
+    StorageLink,
 )
 from simpletuner_fleet.storage import artifacts, notes
-from simpletuner_fleet.storage.uploads import content
+from simpletuner_fleet.storage.uploads import content, direct_flow
 from simpletuner_fleet.storage.uploads.jobs import JobUploads
 
 PIECE_BYTES = KIB * KIB
@@ -57,7 +63,18 @@ async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
     if len(body.objects) > deps.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {deps.fleet.policy.max_manifest_files} files can be asked for at once.")
     owner = JobUploads(deps.fleet, claim)
-    return ObjectsAnswer(missing=await content.missing(deps.storage, owner, body.objects))
+    missing = await content.missing(deps.storage, owner, body.objects)
+    return ObjectsAnswer(missing=missing, direct=deps.storage.direct_in_use is not None)
+
+
+async def ask_direct(call: Call[DirectAsked]) -> DirectAnswer:
+    owner = JobUploads(deps_of(call).fleet, claim_of(call, call.body.epoch))
+    return await direct_flow.ask(deps_of(call).storage, owner, call.path["sha256"], call.body)
+
+
+async def end_direct(call: Call[DirectEnd]) -> DirectAnswer:
+    owner = JobUploads(deps_of(call).fleet, claim_of(call, call.body.epoch))
+    return await direct_flow.finish(deps_of(call).storage, owner, call.path["sha256"], call.body.size)
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
@@ -81,6 +98,12 @@ async def try_part(call: Call[Incoming]) -> PartAnswer:
     return PartAnswer(next_offset=count, complete=True)
 
 
+async def try_storage(call: Call[None]) -> StorageLink:
+    """A link to something small that belongs to nothing, for the same purpose."""
+    direct = deps_of(call).storage.direct_in_use
+    return StorageLink(url=direct.blobs.mark_link() if direct else "")
+
+
 async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
     body = call.body
     claim = claim_of(call, body.epoch)
@@ -94,6 +117,13 @@ async def fetch_object(call: Call[None]) -> Chunks:
         raise Invalid("offset is beyond the end.", path="$.offset")
     chunks: AsyncGenerator[bytes, None] = read_through(deps.blobs, sha256, start, size)
     return Chunks(chunks, headers=octet_headers(size - start))
+
+
+async def link_to_object(call: Call[None]) -> StorageLink:
+    deps, sha256 = deps_of(call), call.path["sha256"]
+    size = await artifacts.size_for_worker(deps.fleet, fetching_worker(call), call.path["id"], sha256)
+    direct = deps.storage.direct_in_use
+    return StorageLink(url=direct.object_link(sha256, sha256) if direct and size >= LEAST_BYTES else "")
 
 
 async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
@@ -155,6 +185,15 @@ ROUTES = [
         tags=TAGS,
     ),
     Route(
+        "GET",
+        TRIED_LINK_PATH,
+        try_storage,
+        WORKER,
+        answer=StorageLink,
+        summary="A link into the storage, to see whether it can be reached; none where files go through the orchestrator",
+        tags=TAGS,
+    ),
+    Route(
         "PUT",
         "/api/workers/job/{id}/objects/{sha256}",
         put_part,
@@ -168,6 +207,26 @@ ROUTES = [
         tags=TAGS,
     ),
     Route(
+        "POST",
+        "/api/workers/job/{id}/objects/{sha256}/direct",
+        ask_direct,
+        UPLOAD,
+        DirectAsked,
+        DirectAnswer,
+        "Begin to send a file straight to the storage, or go on; a signed link for one part of it",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/objects/{sha256}/direct/end",
+        end_direct,
+        UPLOAD,
+        DirectEnd,
+        DirectAnswer,
+        "All parts were sent straight to the storage; answered when it has verified the whole",
+        tags=TAGS,
+    ),
+    Route(
         "GET",
         "/api/workers/job/{id}/objects/{sha256}",
         fetch_object,
@@ -176,6 +235,15 @@ ROUTES = [
         query=FetchQuery,
         tags=TAGS,
         stream=True,
+    ),
+    Route(
+        "GET",
+        "/api/workers/job/{id}/objects/{sha256}/link",
+        link_to_object,
+        UPLOAD,
+        answer=StorageLink,
+        summary="Where this file can be read straight from the storage, for a short time",
+        tags=TAGS,
     ),
     Route(
         "POST",

@@ -1,0 +1,49 @@
+"""What was on its way straight to the bucket and will never arrive: found by its key there, whoever led when it began."""
+
+import logging
+
+from simpletuner_fleet.core.training import direct
+from simpletuner_fleet.core.training.direct import Staging
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.ports.direct import StagedFile
+from simpletuner_fleet.storage.storage import DELETING, Storage
+from simpletuner_fleet.storage.uploads.direct import DirectStorage
+
+log = logging.getLogger(__name__)
+
+
+async def drop_abandoned_staging(storage: Storage, bucket: DirectStorage, before: float) -> int:
+    """Tries anew a bucket that did not do; then ends uploads that nobody will go on with, and returns how many."""
+    if bucket.trouble:
+        await bucket.prove()
+    if bucket.trouble:
+        return 0
+    dropped = 0
+    async for file in bucket.blobs.staged(f"{direct.STAGED}/"):
+        staging = direct.staging_of(file.key)
+        if staging is not None:
+            dropped += await _drop_if_abandoned(storage, bucket, staging, file, before)
+    for job_id in list(bucket.under_way):
+        job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
+        if job is None or job.terminal:
+            # Whoever asks after it again has it looked up.
+            bucket.under_way.pop(job_id, None)
+    if dropped:
+        log.info("ended %d uploads straight to the bucket that nobody goes on with", dropped)
+    return dropped
+
+
+async def _drop_if_abandoned(
+    storage: Storage, bucket: DirectStorage, staging: Staging, file: StagedFile, before: float
+) -> bool:
+    def look(view: View) -> bool:
+        stored = staging.sha256 in view.objects_of_job(staging.job_id)
+        return direct.is_abandoned(staging, view.job(staging.job_id), stored=stored, before=before)
+
+    async with storage.locks.holding(staging.sha256):
+        if not await storage.fleet.read(look):
+            return False
+        await storage.fleet.announce(DELETING, f"staged parts of {staging.sha256}")
+        bucket.under_way.pop(staging.job_id, None)
+        await bucket.blobs.drop(file)
+        return True

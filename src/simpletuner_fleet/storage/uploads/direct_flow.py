@@ -1,0 +1,71 @@
+"""How a file goes straight to the bucket: begun or gone on with, its links signed, its end verified and owned."""
+
+from simpletuner_fleet.core.training import checkpoint, direct
+from simpletuner_fleet.core.training.direct import Staging
+from simpletuner_fleet.protocol.uploads import DirectAnswer, DirectAsked
+from simpletuner_fleet.storage.storage import Storage
+from simpletuner_fleet.storage.uploads.content import other_parts_bytes
+from simpletuner_fleet.storage.uploads.direct import DirectStorage, UnderWay, insist_on
+from simpletuner_fleet.storage.uploads.jobs import JobUploads
+
+
+async def ask(storage: Storage, owner: JobUploads, sha256: str, asked: DirectAsked) -> DirectAnswer:
+    """Fenced, and within the quota from the first link on. Raises DirectUnavailable, and what parts raise."""
+    checkpoint.check_object(sha256, asked.size, storage.fleet.policy)
+    stored = await owner.stored([sha256])
+    if sha256 in stored:
+        return DirectAnswer(complete=True)
+    direct.check_size(asked.size)
+    bucket = insist_on(storage.direct)
+    async with storage.locks.holding(sha256):
+        one = await _begun(bucket, owner, sha256, asked.size)
+        if one is None:
+            elsewhere = await other_parts_bytes(storage, owner, sha256)
+            await owner.check_room(stored, asked.size + elsewhere)
+            one = await bucket.begin(
+                Staging(
+                    job_id=owner.turn.job_id,
+                    epoch=owner.turn.epoch,
+                    sha256=sha256,
+                    size=asked.size,
+                    part_bytes=direct.part_bytes_for(asked.part_bytes),
+                )
+            )
+        try:
+            return await bucket.answer(one, asked)
+        except FileNotFoundError:
+            # The bucket has let go of it: whoever asks again begins anew.
+            bucket.under_way.pop(owner.turn.job_id, None)
+            return DirectAnswer(part_bytes=one.staging.part_bytes)
+
+
+async def finish(storage: Storage, owner: JobUploads, sha256: str, size: int) -> DirectAnswer:
+    """Answers `complete` once the storage itself has found the right bytes, and they are the job's."""
+    checkpoint.check_object(sha256, size, storage.fleet.policy)
+    async with storage.locks.holding(sha256):
+        if sha256 in await owner.stored([sha256]):
+            return DirectAnswer(complete=True)
+        bucket = insist_on(storage.direct)
+        one = await _begun(bucket, owner, sha256, size)
+        try:
+            whole = await bucket.put_together(one) if one else None
+            if one is None or whole is None:
+                return DirectAnswer(part_bytes=one.staging.part_bytes if one else 0)
+            await bucket.store(whole)
+        except FileNotFoundError:
+            bucket.under_way.pop(owner.turn.job_id, None)
+            return DirectAnswer()
+        await owner.own(sha256, size)
+        bucket.stored_files += 1
+        bucket.stored_bytes += size
+        await bucket.forget(owner.turn.job_id, sha256)
+    return DirectAnswer(complete=True)
+
+
+async def _begun(bucket: DirectStorage, owner: JobUploads, sha256: str, size: int) -> UnderWay | None:
+    """Returns what this very attempt has begun. What another one has left is nobody's to go on with, and goes."""
+    one = (await bucket.of_job(owner.turn.job_id)).get(sha256)
+    if one is None or (one.staging.epoch == owner.turn.epoch and one.staging.size == size):
+        return one
+    await bucket.forget(owner.turn.job_id, sha256)
+    return None
