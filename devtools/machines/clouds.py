@@ -13,7 +13,7 @@ from tests.providers.kubernetes.cluster import Cluster
 from tests.providers.kubernetes.kubelet import Kubelet
 from tests.providers.vendors.runpod_server import RunPodServer
 from tests.providers.vendors.vast_server import VastServer
-from tests.providers.vendors.vendor_server import KEY, Reply, VendorMachine, VendorServer
+from tests.providers.vendors.vendor_server import KEY, Reply, VendorServer
 
 Json = dict[str, Any]
 MOST, IDLE_S, BOOT_S, SWEEP_S, SETTLE_S, LONGEST_LAG_S = 3, 3, 20, 0.5, 4, 2.0
@@ -89,7 +89,7 @@ class VendorCloud(Cloud):
             if kind == "lags":
                 server.lag_s = chance.uniform(0.0, LONGEST_LAG_S)
             elif kind == "never boots":
-                self.next_never_boots()
+                server.duds += 1
             elif running:
                 machine = chance.choice(running)
                 if kind == "vanishes":
@@ -99,19 +99,10 @@ class VendorCloud(Cloud):
                     server.power_off(machine)
         return kind
 
-    def next_never_boots(self) -> None:
-        made, server = self.server.make, self.server
-
-        def make_dead(*arguments: Any) -> VendorMachine:
-            server.make = made  # type: ignore[method-assign]
-            return made(*arguments[:-1], "sleep 600")
-
-        server.make = make_dead  # type: ignore[method-assign]
-
     def heal(self) -> None:
         super().heal()
         with self.server.lock:
-            self.server.lag_s = 0.0
+            self.server.lag_s, self.server.duds = 0.0, 0
             self.server.faults.clear()
 
 

@@ -72,6 +72,8 @@ class VendorServer(ABC):
         """Whether a machine starts its command as a process of this machine."""
         self.within = {one: os.environ[one] for one in PASSED_ON if one in os.environ}
         """The environment of every machine."""
+        self.duds = 0
+        """So many of the next machines never boot."""
         self.most_at_once = 0
         self.on_loss: Callable[[str, str], None] = lambda kind, fault: None
         """Told when a request or an answer is lost."""
@@ -155,7 +157,9 @@ class VendorServer(ABC):
         machine.shown_from = time.monotonic() + self.lag_s
         self.machines[machine.id] = machine
         self.most_at_once = max(self.most_at_once, len(self.costing()))
-        if self.boots:
+        if self.duds:
+            self.duds -= 1
+        elif self.boots:
             machine.process = subprocess.Popen(
                 ["sh", "-c", command],
                 env={**self.within, **environment, **self.environment_within(machine)},
