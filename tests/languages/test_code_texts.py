@@ -207,9 +207,9 @@ def test_what_a_provider_refuses_is_told_in_every_language_with_its_own_words() 
         for sentence, words in zip(
             said, ("jobs is forbidden", "Job is invalid", "no credit", "no credit"), strict=True
         ):
-            told = detail_text(translator(language.code), sentence)
-            assert told != sentence
-            assert words in told
+            translated = detail_text(translator(language.code), sentence)
+            assert translated != sentence
+            assert words in translated
 
 
 @pytest.mark.parametrize("reason", ["cancelled", "drained"])

@@ -41,5 +41,5 @@ async def run_command(
                 process.kill()
             await process.wait()
     status = await process.wait()
-    told = complained.decode(errors="replace").strip() or f"{command[0]} ended with {status}"
-    return CommandEnd(status, printed.decode(errors="replace"), told)
+    complaint = complained.decode(errors="replace").strip() or f"{command[0]} ended with {status}"
+    return CommandEnd(status, printed.decode(errors="replace"), complaint)

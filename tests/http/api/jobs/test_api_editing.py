@@ -30,9 +30,9 @@ async def test_a_job_runs_on_no_machine_that_costs_more_than_it_allows() -> None
         agent = await running.worker(gpus=2, name="dear")
         rule = await running.post("/api/prices", {"price_micros": 2_000_000, "gpu": "*"})
         job, other = [(await running.submit(max_price_micros=3_000_000))["job_id"] for _ in range(2)]
-        told = (await running.job(job))["explain"]
-        assert told["code"] == "TOO_DEAR"
-        assert told["sentence"] == (
+        explained = (await running.job(job))["explain"]
+        assert explained["code"] == "TOO_DEAR"
+        assert explained["sentence"] == (
             "every worker that fits costs more than the job allows: dear costs 4.00 USD an hour, and the job allows 3.00 USD"
         )
         dry = await running.submit(max_price_micros=3_000_000, dry_run=True)
