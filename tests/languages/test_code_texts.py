@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import httpx2
 import pytest
 
 from simpletuner_fleet.core.jobs import failure
@@ -23,6 +24,8 @@ from simpletuner_fleet.languages.code_texts import (
     refusal_text,
 )
 from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.providers.kubernetes.api import KubernetesRefused
+from simpletuner_fleet.providers.vendor_http import VendorAnswer, VendorApi
 
 PARAMS: dict[str, Any] = {
     "workers": 3,
@@ -184,6 +187,8 @@ def test_a_problem_is_told_in_the_readers_language() -> None:
         ("attempt 2, resumed from step 1,200 on gpu-1", "試行 2、gpu-1 でステップ 1,200 から再開"),
         ("the trainer ended with exit code 1", "トレーナーが終了コード 1 で終了しました"),
         ("no heartbeat for 121 s", "121 秒間ハートビートがありません"),
+        ("the provider answered 429: slow down", "プロバイダーの応答は 429: slow down"),
+        ("ssh cannot be started: No such file", "ssh を起動できません: No such file"),
         ("Nobody wrote this sentence down.", "Nobody wrote this sentence down."),
         ("", ""),
     ],
@@ -191,6 +196,22 @@ def test_a_problem_is_told_in_the_readers_language() -> None:
 def test_details_are_known_again_by_their_words(english: str, japanese: str) -> None:
     assert detail_text(translator("ja"), english) == japanese
     assert detail_text(translator("en"), english) == english
+
+
+def test_what_a_provider_refuses_is_told_in_every_language_with_its_own_words() -> None:
+    said = [
+        str(KubernetesRefused(403, "Forbidden", 'jobs is forbidden: User "u"')),
+        str(KubernetesRefused(422, "Invalid", "Job is invalid")),
+    ]
+    api = VendorApi(httpx2.AsyncClient(), "https://api.example", "key", lambda answer: "no credit")
+    said += [api.complaint(VendorAnswer(status, "application/json", b"{}", "")) for status in (401, 402)]
+    for language in LANGUAGES[1:]:
+        for sentence, words in zip(
+            said, ("jobs is forbidden", "Job is invalid", "no credit", "no credit"), strict=True
+        ):
+            translated = detail_text(translator(language.code), sentence)
+            assert translated != sentence
+            assert words in translated
 
 
 @pytest.mark.parametrize("reason", ["cancelled", "drained"])

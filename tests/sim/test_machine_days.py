@@ -33,6 +33,12 @@ def test_no_machine_is_forgotten_doubled_or_left_to_cost_and_every_job_completes
     assert [kind for kind in HAPPENS if not counts[kind]] == []
 
 
+@pytest.mark.parametrize("seed", [20, 97])
+def test_what_once_broke_a_promise_keeps_it(seed: int) -> None:
+    """20: a heartbeat that a goodbye had overtaken. 97: two machines vanished, and the job was held to have ended them."""
+    assert run_days(seed, 2.0).violation is None
+
+
 class OneJobKilled(MachineDays):
     """One job, one machine, nothing else goes wrong: but the orchestrator dies once, at this very place."""
 

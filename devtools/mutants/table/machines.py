@@ -77,7 +77,7 @@ MACHINES = (
         "a provider whose offers cannot be had is not looked at, and its machines are not looked after",
         "orchestrator/machines/rounds.py",
         "    except (ProviderRefused, ProviderUnsure) as error:\n        trouble = str(error)",
-        "    except NotLeader as error:\n        trouble = str(error)",
+        "    except ValueError as error:\n        trouble = str(error)",
         RULES,
     ),
     Mutant(
@@ -119,5 +119,29 @@ MACHINES = (
         '            body["price"] = self._bid(order)',
         "            self._bid(order)",
         ("tests/providers/test_vendors.py",),
+    ),
+    Mutant(
+        "too-dear-is-taken",
+        "a job runs on a machine that costs more than it allows",
+        "core/placement/matching.py",
+        "    return price is not None and price > requires.max_price_micros",
+        "    return price is not None and price < 0",
+        ("tests/core/placement/test_matching.py",),
+    ),
+    Mutant(
+        "goodbye-is-forgotten",
+        "a heartbeat that its worker's goodbye has overtaken brings the worker back, and its machine costs on",
+        "orchestrator/workers/attendance.py",
+        "    if incarnation in worker.retired:",
+        "    if incarnation in worker.retired[:0]:",
+        ("tests/http/api/workers/test_api_workers.py",),
+    ),
+    Mutant(
+        "each-machine-doubles-the-pause",
+        "three machines that were refused in one moment count as three failures in a row",
+        "core/provisioning/growth.py",
+        "            rounds.add(machine.created_at)",
+        "            rounds.add(machine.created_at + len(rounds))",
+        RULES,
     ),
 )

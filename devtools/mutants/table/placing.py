@@ -40,7 +40,7 @@ PLACING = (
     Mutant(
         "globs-in-prose-only",
         "label globs are compared letter by letter",
-        "core/placement/matching.py",
+        "core/placement/label_match.py",
         "return fnmatchcase(value, pattern) if by_version is None",
         "return value == pattern if by_version is None",
         ("tests/core/placement/test_matching.py",),

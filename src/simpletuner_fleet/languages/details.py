@@ -103,6 +103,37 @@ OF_DELIVERIES = (
 )
 """What came of telling somebody, as the history of an endpoint has it."""
 
+OF_PROVIDERS = (
+    N_("the provider answered %(status)s: %(words)s"),
+    N_("the provider answered %(status)s"),
+    N_("the provider refuses the key (status %(status)s) %(words)s"),
+    N_("the provider refuses the key (status %(status)s)"),
+    N_("the provider cannot be reached: %(why)s"),
+    N_("no answer from the provider in %(seconds)s s"),
+    N_("the provider asked for fewer calls; the next one is in %(seconds)s s"),
+    N_("the provider's answer is not what it promises: %(why)s"),
+    N_("the provider's answer is too large, and was not read"),
+    N_("the provider's answer is compressed, and was not read"),
+    N_("the secret with the provider's key cannot be read"),
+    N_("no answer in time"),
+    N_("%(program)s cannot be started: %(why)s"),
+    N_("%(who)s did not answer in %(seconds)s s"),
+    N_("Kubernetes said %(words)s Its token or certificate is not accepted: store a new one."),
+    N_("Kubernetes said %(words)s Its role does not allow that, or a quota is used up."),
+    N_("Kubernetes said %(words)s"),
+    N_("Kubernetes answered with %(words)s"),
+    N_("Kubernetes could not be asked: %(why)s"),
+    N_("its Secret could not be made: %(why)s"),
+    N_(
+        "%(host)s has no program %(program)s: install it there, or say with the setting 'install' what pip shall install"
+    ),
+    N_("%(host)s is taken: %(machine)s is there"),
+    N_("%(host)s is no host of the pool any more"),
+    N_("RunPod's spot prices cannot be had: %(why)s"),
+    N_("Vast.ai takes no bid of %(bid)s dollars an hour"),
+)
+"""Why a provider of machines made none, or could not be asked; its own words stay as they are."""
+
 SENTENCES = Path(__file__).parent / "details.json"
 BLANK = re.compile(r"%\((\w+)\)s")
 MAX_CHARS = 500
@@ -125,7 +156,8 @@ def detail_text(words: Words, english: str) -> str:
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Returns those with blanks, the one with the most words of its own first."""
-    texts = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *OF_DELIVERIES, *json.loads(SENTENCES.read_text("utf-8")))
+    ours = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *OF_DELIVERIES, *OF_PROVIDERS)
+    texts = (*ours, *json.loads(SENTENCES.read_text("utf-8")))
     sentences = [text for text in texts if BLANK.search(text)]
     sentences.sort(key=lambda text: -len(BLANK.sub("", text)))
     return tuple((_pattern(text), text) for text in sentences)

@@ -15,6 +15,7 @@ from pathlib import Path
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
 from simpletuner_fleet.core.provisioning.pool import NAME_BEGINS
+from simpletuner_fleet.providers.commands import run_command
 from simpletuner_fleet.providers.contract import (
     CreatedMachine,
     MachineOrder,
@@ -148,30 +149,9 @@ class SlurmProvider:
 
     async def _say(self, *command: str, script: str = "") -> str:
         """Returns what the command printed."""
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                env=self._environment,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            raise ProviderRefused(f"{command[0]} cannot be started: {error.strerror or error}") from error
-        try:
-            async with asyncio.timeout(COMMAND_TIMEOUT_S):
-                printed, complained = await process.communicate(script.encode())
-        except TimeoutError as error:
-            raise ProviderUnsure(f"{command[0]} did not end in {COMMAND_TIMEOUT_S:g} s") from error
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        status = await process.wait()
-        if status == 0:
-            return printed.decode(errors="replace")
-        said = complained.decode(errors="replace").strip() or f"{command[0]} ended with {status}"
-        if status < 0 or any(part in said.lower() for part in UNSURE):
-            raise ProviderUnsure(said)
-        raise ProviderRefused(said)
+        end = await run_command(command, self._environment, script, within_s=COMMAND_TIMEOUT_S)
+        if end.status == 0:
+            return end.printed
+        if end.status < 0 or any(part in end.complained.lower() for part in UNSURE):
+            raise ProviderUnsure(end.complained)
+        raise ProviderRefused(end.complained)

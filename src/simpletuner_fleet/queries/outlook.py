@@ -14,7 +14,7 @@ from simpletuner_fleet.core.placement.forecast import (
     is_busy,
     other_ways,
 )
-from simpletuner_fleet.core.placement.matching import Occupancy, has_refused
+from simpletuner_fleet.core.placement.matching import Occupancy, has_refused, is_too_dear
 from simpletuner_fleet.core.placement.place import limit_of
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.workers.worker import Worker
@@ -58,7 +58,11 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
         return JobOutlook()
     pool = roster.pools.get(job.requires.team)
     workers = [one for one in roster.workers.values() if pool is None or pool.holds_worker(one)]
-    usable = [_as_far_as_the_team_may(worker, pool) if pool else worker for worker in workers]
+    usable = [
+        _as_far_as_the_team_may(worker, pool) if pool else worker
+        for worker in workers
+        if not is_too_dear(worker, job.requires, roster.prices)
+    ]
 
     def asked() -> Iterable[tuple[Worker, Occupancy]]:
         return (

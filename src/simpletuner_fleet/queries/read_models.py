@@ -13,7 +13,7 @@ from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.money.costs import JobCost, cost_of
 from simpletuner_fleet.core.placement.explain import Explanation
-from simpletuner_fleet.core.placement.matching import labels_match
+from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet

@@ -39,6 +39,7 @@ LOCAL = Requirements(target=Target.LOCAL)
 SURVEYS: list[tuple[Code, Survey]] = [
     (Code.NO_WORKERS, asked(REMOTE)),
     (Code.NO_WORKERS, asked(REMOTE, a_worker(local=True))),
+    (Code.TOO_DEAR, asked(Requirements(max_price_micros=1), a_worker(price_micros=2))),
     (Code.LABELS_MATCH_NONE, asked(Requirements(labels=(("team", "nlp"),)), a_worker())),
     (Code.NODES_MATCH_NONE, asked(Requirements(gpus=2, nodes=2), a_worker(gpus=2))),
     (Code.GPU_COUNT_TOO_LARGE, asked(Requirements(gpus=4), a_worker(gpus=2))),

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
+from simpletuner_fleet.core.money.prices import PriceList, PriceRule
+from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     NEVER,
@@ -14,7 +16,6 @@ from simpletuner_fleet.core.placement.matching import (
     Refusal,
     allocate,
     is_open,
-    labels_match,
     preference,
     why_never,
     why_not_now,
@@ -31,6 +32,7 @@ HARD = Requirements(
     trainer="command",
     labels=(("team", "nlp"),),
     datasets=(("d1", 600), ("d2", 400)),
+    max_price_micros=3_000_000,
 )
 GOOD = a_worker(gpus=2, trainers=("command",), labels={"team": "nlp"}, data_limit_bytes=1000)
 FLAWS: list[tuple[Refusal, dict[str, object]]] = [
@@ -45,6 +47,7 @@ FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.TRAINER_MISSING, {"trainers": ("simpletuner",)}),
     (Refusal.LABELS_DIFFER, {"labels": {"team": "vision"}}),
     (Refusal.NO_ROOM_FOR_DATA, {"data_limit_bytes": 999}),
+    (Refusal.TOO_DEAR, {"price_micros": 1_500_001}),
     (Refusal.OFFLINE, {"connection": Connection.OFFLINE}),
     (Refusal.RECONNECTING, {"connection": Connection.RECONNECTING}),
     (Refusal.DRAINING, {"admin": AdminState.DRAINING}),
@@ -52,6 +55,19 @@ FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.SET_ASIDE, {"start_trouble": StartTrouble(closed_until=1.0)}),
     (Refusal.BUSY, {"max_jobs": 0}),
 ]
+
+
+def test_an_hour_of_the_whole_machine_is_compared_by_whoever_has_said_its_price() -> None:
+    asked = Requirements(gpus=1, max_price_micros=3_000_000)
+    two = a_worker(gpus=2)
+    rules = PriceList(rules=(PriceRule(id="p_1", price_micros=1_500_001, gpu="*"),))
+    assert why_never(two, asked) is None, "nobody has said what it costs"
+    assert why_never(two, asked, None, rules) is Refusal.TOO_DEAR
+    assert why_never(replace(two, reported_price_micros=1_500_000), asked, None, rules) is None
+    said = replace(two, reported_price_micros=1, price_micros=1_500_001)
+    assert why_never(said, asked) is Refusal.TOO_DEAR
+    assert why_never(said, Requirements(gpus=1)) is None
+    assert why_never(replace(two, gpus=()), Requirements(gpus=0, max_price_micros=0), None, rules) is None
 
 
 def test_a_worker_with_everything_is_not_refused() -> None:
@@ -77,7 +93,7 @@ def test_of_two_flaws_the_one_that_is_tried_first_is_named(
 def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
         *("NOT_REMOTE", "NOT_LOCAL", "NODES_DIFFER", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
-        *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "NOT_GRANTED"),
+        *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "TOO_DEAR", "NOT_GRANTED"),
         *("OFFLINE", "RECONNECTING", "DRAINING", "INTERRUPTED", "SET_ASIDE", "UNUSABLE"),
         *("HELD_ELSEWHERE", "BUSY"),
     ]

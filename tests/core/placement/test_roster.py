@@ -27,6 +27,7 @@ CLASSES = [
     Requirements(target=Target.WORKER, labels=(("team", "nlp"),)),
     Requirements(trainer="command", owner="u_1"),
     Requirements(datasets=(("d_1", 50), ("d_2", 30))),
+    Requirements(max_price_micros=2_000_000),
 ]
 slots = st.integers(0, 3)
 any_job = st.integers(0, 10**6)

@@ -75,6 +75,20 @@ def test_several_jobs_share_a_machine_that_is_brought_for_the_first() -> None:
     assert chosen(grown(a_fleet(waiting(4)), big)) == ["big"]
 
 
+def test_a_machine_on_its_way_or_busy_that_is_too_dear_or_does_not_fit_keeps_none_from_being_brought() -> (
+    None
+):
+    asked, booting = waiting(max_price_micros=2_000_000), a_machine(state=BOOTING, hourly_micros=2_000_001)
+    assert chosen(grown(a_fleet(asked), machines=(booting,))) == ["o_1"]
+    assert chosen(grown(a_fleet(waiting()), machines=(booting,))) == []
+    held = frozenset({a_gpu(owner="w_1").uuid})
+    soon = RunningJob(job_id="j_9", title="x", gpus=held, ends_at=NOW + 60.0)
+    dear = a_worker(price_micros=2_000_001)
+    assert chosen(grown(a_fleet(asked, busy=[(dear, [soon])]))) == ["o_1"]
+    labelled, elsewhere = waiting(labels=(("pool", "cloud"),)), a_worker(labels={"pool": "other"})
+    assert chosen(grown(a_fleet(labelled, busy=[(elsewhere, [soon])]))) == ["o_1"]
+
+
 def test_a_worker_that_will_be_free_sooner_is_waited_for() -> None:
     worker = a_worker()
     soon = RunningJob(job_id="j_9", title="x", gpus=frozenset({a_gpu(owner="w_1").uuid}), ends_at=NOW + 60.0)
@@ -180,9 +194,13 @@ def test_labels_and_trainers_are_matched_as_for_workers() -> None:
 
 def test_after_failures_a_pool_pauses_longer_each_time_and_not_after_a_success() -> None:
     failed = [
-        a_machine(f"m_{n}", GONE, gone_at=NOW - 10.0 * n, why=Why.BOOT_DEADLINE, joined_at=None)
+        a_machine(
+            f"m_{n}", GONE, gone_at=NOW - 10.0 * n, asked_at=NOW - n, why=Why.BOOT_DEADLINE, joined_at=None
+        )
         for n in range(1, 4)
     ]
+    at_once = [a_machine(f"m_{n}", GONE, gone_at=NOW - 10.0, why=Why.REFUSED) for n in range(1, 9)]
+    assert paused_until(at_once) == NOW - 10.0 + 30.0, "one round asked for all of them"
     assert paused_until(failed[:1]) == NOW - 10.0 + 30.0
     assert paused_until(failed) == NOW - 10.0 + 120.0
     growth = grown(a_fleet(waiting()), machines=tuple(failed))

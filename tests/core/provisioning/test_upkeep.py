@@ -85,6 +85,18 @@ def test_one_that_does_not_join_in_time_is_destroyed(state: MachineState) -> Non
     assert after(a_machine(state=state, asked_at=NOW - 899.0)).state is BOOTING
 
 
+def test_after_a_start_those_who_were_awaited_before_it_get_time_to_be_heard_and_others_need_none() -> None:
+    before, since = a_machine(state=BOOTING, asked_at=NOW - 950.0), NOW - 910.0
+    soon = a_pool(boot_s=100.0)
+    assert after(before, pool=soon, listening_since=NOW - 60.0).state is BOOTING
+    assert after(before, pool=soon, listening_since=since).state is DESTROYING
+    asked_since = a_machine(state=BOOTING, asked_at=NOW - 100.0)
+    assert after(asked_since, pool=soon, listening_since=NOW - 110.0).why == Why.BOOT_DEADLINE
+    away = WorkerFacts(connected=False, busy=False, idle_since=NOW, offline_since=NOW - 100.0)
+    assert after(a_machine(), away, pool=soon, listening_since=NOW - 90.0).state is JOINED
+    assert after(a_machine(), away, pool=soon, listening_since=NOW - 110.0).why == Why.LOST
+
+
 def test_idle_machines_are_drained_and_destroyed_at_once() -> None:
     ended = after(a_machine(), idle(NOW - 600.0))
     assert (ended.state, ended.why) == (DESTROYING, Why.IDLE)

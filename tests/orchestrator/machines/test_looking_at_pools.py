@@ -61,6 +61,22 @@ async def test_a_new_pool_does_not_write_over_one_of_its_name(running: Running) 
     assert changed.json()["request"]["max_machines"] == 7
 
 
+async def test_a_provider_is_made_anew_for_another_time_to_boot_and_forgotten_with_its_pool(
+    running: Running,
+) -> None:
+    provisioner = running.deps.provisioner
+    assert provisioner is not None
+    made = []
+    for boot_s in (60, 60, 90):
+        saved = await running.http.put("/api/pools/p", json={**POOL, "boot_s": boot_s})
+        assert saved.status_code == 200, saved.text
+        await provisioner.round_once(await running.fleet.read(lambda view: view.pools()))
+        made.append(provisioner._providers["p"][1])
+    assert made[0] is made[1] is not made[2], "Kubernetes ends a Job of its own accord, and knows this time"
+    await provisioner.round_once([])
+    assert provisioner._providers == {}
+
+
 async def test_who_may_not_see_pools_hears_nothing_of_them(running: Running) -> None:
     jobs_only, both = await running.token("jobs.read"), await running.token("jobs.read", "machines.read")
     async with running.as_user(jobs_only) as outsider, running.as_user(both) as insider:

@@ -11,14 +11,9 @@ from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
 from simpletuner_fleet.core.restoring import HANDS_OFF
+from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
-from simpletuner_fleet.orchestrator.machines.rounds import (
-    LooksOfRound,
-    ask_once,
-    decide_once,
-    destroy_once,
-    look_at,
-)
+from simpletuner_fleet.orchestrator.machines.rounds import LooksOfRound, decide_once, look_at
 from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder, ProviderRefused, ProviderUnsure
 from simpletuner_fleet.storage.ownership import FLEET_ID
 from tests.http.api_kit import Running, orchestrator

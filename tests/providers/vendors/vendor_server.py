@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -57,7 +58,7 @@ class VendorMachine:
         return self.shown_from <= now and (self.shown_until is None or now < self.shown_until)
 
 
-class VendorServer:
+class VendorServer(ABC):
     """Each kind of call can be given faults, which are met one after the other: see `_faulty`."""
 
     def __init__(self) -> None:
@@ -71,7 +72,11 @@ class VendorServer:
         """Whether a machine starts its command as a process of this machine."""
         self.within = {one: os.environ[one] for one in PASSED_ON if one in os.environ}
         """The environment of every machine."""
+        self.duds = 0
+        """So many of the next machines never boot."""
         self.most_at_once = 0
+        self.on_loss: Callable[[str, str], None] = lambda kind, fault: None
+        """Told when a request or an answer is lost."""
         self.lock = threading.RLock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
         self._http.daemon_threads = True
@@ -92,15 +97,15 @@ class VendorServer:
 
     # What a vendor fills in
 
+    @abstractmethod
     def route(
         self, method: str, path: str, query: dict[str, str], body: Any, key: str
     ) -> tuple[str, Callable[[], Reply]] | None:
         """Returns the kind of a call, and what does it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refusal(self, status: int, detail: str) -> Reply:
         """In the vendor's own words."""
-        raise NotImplementedError
 
     def environment_within(self, machine: VendorMachine) -> dict[str, str]:
         return {}
@@ -129,6 +134,7 @@ class VendorServer:
         if fault in ("lost answer", "500 after"):
             act()
         if fault in ("lost answer", "lost request"):
+            self.on_loss(kind, fault)
             return None
         strange = self._strange_replies()
         return strange[fault] if fault in strange else self.refusal(int(fault), "it is said so")
@@ -151,7 +157,9 @@ class VendorServer:
         machine.shown_from = time.monotonic() + self.lag_s
         self.machines[machine.id] = machine
         self.most_at_once = max(self.most_at_once, len(self.costing()))
-        if self.boots:
+        if self.duds:
+            self.duds -= 1
+        elif self.boots:
             machine.process = subprocess.Popen(
                 ["sh", "-c", command],
                 env={**self.within, **environment, **self.environment_within(machine)},

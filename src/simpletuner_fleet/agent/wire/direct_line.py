@@ -103,8 +103,8 @@ class DirectLine:
         try:
             address = urlsplit(url)
             named = address.scheme in ("http", "https") and address.hostname and address.port != 0
-        except ValueError:
-            named = False
+        except ValueError as error:
+            raise DirectFailed("the link names no server") from error
         if not named:
             raise DirectFailed("the link names no server")
         origin = f"{address.scheme}://{address.netloc}"

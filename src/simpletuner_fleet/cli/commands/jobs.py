@@ -1,5 +1,7 @@
 """`simpletuner jobs …`"""
 
+import argparse
+
 from simpletuner_fleet.cli.commands.rows import FORMATS, Noun, OneOf, Verb, argument, repeated, switch
 from simpletuner_fleet.languages.names import JOB_STATUSES, TARGETS, VISIBILITIES
 from simpletuner_fleet.settings import values
@@ -20,7 +22,7 @@ SUBMIT = (
         "--max-price",
         read=values.money,
         metavar="AMOUNT",
-        help="Bring no machine of which an hour costs more, for example 2.50",
+        help="Run on no machine of which an hour costs more, for example 2.50",
     ),
     repeated(
         "--label", "KEY=GLOB", "Only workers with this label, or version as in trainer>=4.3; may be repeated"
@@ -206,6 +208,13 @@ EDIT = (
     argument("--gpus", read=values.count, metavar="N", help="GPUs"),
     argument("--nodes", read=values.count, metavar="N", help=NODES_HELP),
     argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
+    argument(
+        "--max-price",
+        read=values.money_or_none,
+        metavar="AMOUNT",
+        default=argparse.SUPPRESS,
+        help="Run on no machine of which an hour costs more; none lifts that",
+    ),
     argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
     argument("--max-retries", read=values.count, metavar="N", help="Retries"),
     argument("--time-limit", read=values.seconds, metavar="TIME", help="For example 2h"),

@@ -35,6 +35,8 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
         "time_limit_s": args.time_limit,
     }
     changes = {name: value for name, value in wished.items() if value is not None}
+    if "max_price" in args:
+        changes["max_price_micros"] = args.max_price
     return changes if args.name is None else {**changes, "name": args.name or None}
 
 

@@ -17,7 +17,7 @@ class SubmitOptions(TypedDict, total=False):
     min_vram_gb: float | None
     accelerator: str | None
     max_price_micros: int | None
-    """No machine is brought for it of which an hour costs more, in millionths of the currency's unit."""
+    """It runs on no machine of which an hour is known to cost more, in millionths of the currency's unit."""
     priority: int | str
     max_retries: int | None
     retry_on_failure: bool

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from simpletuner_fleet.core.bounds import FreeText, Name, Reading, Seconds, Whole
+from simpletuner_fleet.core.bounds import Count, FreeText, Name, Reading, Seconds, Whole
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import ApprovedAsItIs, WrongJobState
 from simpletuner_fleet.core.events import EventType
@@ -23,7 +23,7 @@ from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.core.policy import Policy
 
 WAITING = (JobState.QUEUED, JobState.BLOCKED)
-OF_THE_WORKER = ("target", "gpus", "nodes", "min_vram_gb", "accelerator", "labels")
+OF_THE_WORKER = ("target", "gpus", "nodes", "min_vram_gb", "accelerator", "labels", "max_price_micros")
 OF_THE_JOB = (
     *("name", "priority", "max_retries", "retry_on_failure", "time_limit_s", "on_time_limit"),
     "on_partition",
@@ -40,6 +40,8 @@ class JobEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     nodes: Whole | UnsetType = UNSET
     min_vram_gb: Reading | UnsetType = UNSET
     accelerator: FreeText | UnsetType = UNSET
+    max_price_micros: Count | UnsetType | None = UNSET
+    """null: it may run whatever the machine costs."""
     priority: Whole | Name | UnsetType = UNSET
     max_retries: Whole | UnsetType = UNSET
     retry_on_failure: bool | UnsetType = UNSET

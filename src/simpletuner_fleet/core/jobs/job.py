@@ -157,7 +157,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
     avoids: tuple[str, ...] = ()
     """Globs of GPU names that it would need an approval for, and does without."""
     max_price_micros: int | None = None
-    """No machine is brought for it of which an hour costs more; what is there already it takes whatever it costs."""
+    """It runs on no machine of which an hour is known to cost more, and none such is brought for it."""
     nodes: int = 1
     """Over so many nodes of one worker its GPUs are spread, equally."""
 

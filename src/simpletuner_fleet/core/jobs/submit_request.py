@@ -72,7 +72,7 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     min_vram_gb: Reading | None = None
     accelerator: FreeText | None = None
     max_price_micros: Count | None = None
-    """No machine is brought for it of which an hour costs more, in millionths of the currency's unit."""
+    """It runs on no machine of which an hour is known to cost more, in millionths of the currency's unit."""
     priority: Whole | FreeText = 0
     max_retries: Whole | None = None
     retry_on_failure: bool = False

@@ -74,7 +74,7 @@ def hourly_prices(
     totals: list[int] = []
     unpriced = 0
     for worker in workers:
-        if why_never(worker, job.requires, pool) is not None:
+        if why_never(worker, job.requires, pool, prices) is not None:
             continue
         known = [gpu_price(prices, worker, gpu) for gpu in fitting_gpus(worker, job.requires, pool)]
         costs = sorted(price for price in known if price is not None)

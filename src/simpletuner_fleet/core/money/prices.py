@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY, MAX_MICROS
-from simpletuner_fleet.core.placement.matching import labels_match
+from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType
 
 MAX_GLOB_CHARS = 256

@@ -1,6 +1,6 @@
 """Labels as people read them: what a job asks for, and what a worker has instead."""
 
-from simpletuner_fleet.core.placement.matching import labels_match
+from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL, version_fits, version_numbers
 from simpletuner_fleet.core.workers.worker import Worker
 

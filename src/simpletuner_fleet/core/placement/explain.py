@@ -8,7 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.money.amounts import amount_text
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_price
 from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
+from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.matching import (
     NEVER,
     STEPS,
@@ -16,7 +19,6 @@ from simpletuner_fleet.core.placement.matching import (
     Refusal,
     allocate,
     gpus_left_idle,
-    labels_match,
     why_not_now,
 )
 from simpletuner_fleet.core.placement.pools import Pool
@@ -102,10 +104,12 @@ def survey(
     workers: Iterable[tuple[Worker, Occupancy]],
     refused_by: tuple[str, ...] = (),
     pool: Pool | None = None,
+    prices: PriceList = NO_PRICES,
 ) -> Survey:
     asked = [(worker, occupancy) for worker, occupancy in workers if has_joined(worker)]
     verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires, refused_by, pool)) for worker, occupancy in asked
+        (worker, why_not_now(worker, occupancy, requires, refused_by, pool, prices))
+        for worker, occupancy in asked
     ]
     through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
     refused = Counter(refusal for _, refusal in verdicts)
@@ -123,6 +127,9 @@ def survey(
     if code is Code.LABELS_MATCH_NONE:
         differ = [worker for worker, refusal in verdicts if refusal is Refusal.LABELS_DIFFER]
         params["have"] = _had_instead(differ, requires)
+    if code is Code.TOO_DEAR:
+        dear = [worker for worker, refusal in verdicts if refusal is Refusal.TOO_DEAR]
+        params |= _prices_of(dear, requires, prices)
     if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
         busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
         params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)
@@ -208,6 +215,20 @@ def _had_instead(workers: list[Worker], requires: Requirements) -> list[str]:
     had = [(worker.name, as_had(requires.labels, worker)) for worker in workers]
     sentences = [f"{name}: {' '.join(labels)}" for name, labels in had if labels]
     return [*sentences[:MAX_IN_A_SENTENCE], *("…" for _ in sentences[MAX_IN_A_SENTENCE:][:1])]
+
+
+def _prices_of(workers: list[Worker], requires: Requirements, prices: PriceList) -> dict[str, Any]:
+    """What the cheapest of those costs that only their price rules out, and what the job allows."""
+    costs = {worker.name: hourly_price(prices, worker, worker.gpus) or 0 for worker in workers}
+    cheapest = min(costs, key=lambda name: (costs[name], name))
+    allowed = requires.max_price_micros or 0
+    return {
+        "worker": cheapest,
+        "hourly_micros": costs[cheapest],
+        "allowed_micros": allowed,
+        "price": amount_text(costs[cheapest], prices.currency),
+        "allowed": amount_text(allowed, prices.currency),
+    }
 
 
 def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> dict[str, Any]:

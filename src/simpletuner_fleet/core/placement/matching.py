@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_price
+from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.pools import Pool
-from simpletuner_fleet.core.training.trainer_release import version_fits
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, Worker
 
 
@@ -26,6 +27,7 @@ class Refusal(StrEnum):
     LABELS_DIFFER = N_("does not have the required labels")
     NO_ROOM_FOR_DATA = N_("has no data cache large enough for the job's datasets")
     NOT_FOR_TEAM = N_("is not for the job's team")
+    TOO_DEAR = N_("costs more an hour than the job allows")
     NOT_GRANTED = N_("does not grant a path that the job names")
     OFFLINE = N_("is not connected")
     RECONNECTING = N_("lost its connection and is expected back")
@@ -55,22 +57,6 @@ class Occupancy(Struct, frozen=True):
 FREE = Occupancy()
 
 
-def labels_match(wanted: tuple[tuple[str, str], ...], labels: dict[str, str]) -> bool:
-    """Every key must be there and its value fit the glob, or the version asked for; case does not matter."""
-    if not wanted:
-        return True
-    folded = {key.casefold(): value.casefold() for key, value in labels.items()}
-    return all(
-        key.casefold() in folded and _value_fits(folded[key.casefold()], pattern.casefold())
-        for key, pattern in wanted
-    )
-
-
-def _value_fits(value: str, pattern: str) -> bool:
-    by_version = version_fits(value, pattern)
-    return fnmatchcase(value, pattern) if by_version is None else by_version
-
-
 def _gpu_fits(gpu: Gpu, requires: Requirements) -> bool:
     return (
         gpu.vram_gb >= requires.min_vram_gb
@@ -84,12 +70,12 @@ def _avoided(gpu: Gpu, globs: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, glob.casefold()) for glob in globs)
 
 
-def why_never(worker: Worker, requires: Requirements, pool: Pool | None = None) -> Refusal | None:
+def why_never(
+    worker: Worker, requires: Requirements, pool: Pool | None = None, prices: PriceList = NO_PRICES
+) -> Refusal | None:
     """Returns what no waiting will change. `pool` is what the job's team may use; None: everything."""
-    if worker.local and requires.target is Target.WORKER:
-        return Refusal.NOT_REMOTE
-    if not worker.local and requires.target is Target.LOCAL:
-        return Refusal.NOT_LOCAL
+    if requires.target is (Target.WORKER if worker.local else Target.LOCAL):
+        return Refusal.NOT_REMOTE if worker.local else Refusal.NOT_LOCAL
     refusal = _why_never_by_gpus(worker, requires)
     if refusal:
         return refusal
@@ -101,6 +87,8 @@ def why_never(worker: Worker, requires: Requirements, pool: Pool | None = None) 
         return Refusal.NO_ROOM_FOR_DATA
     if pool is not None and not _in_pool(worker, requires, pool):
         return Refusal.NOT_FOR_TEAM
+    if is_too_dear(worker, requires, prices):
+        return Refusal.TOO_DEAR
     return None
 
 
@@ -129,6 +117,14 @@ def chosen_gpus(gpus: Sequence[Gpu], requires: Requirements) -> tuple[Gpu, ...] 
     if len(large) < requires.nodes or large[0] != 0:
         return None
     return tuple(gpu for node in large for gpu in by_node[node][:per_node])
+
+
+def is_too_dear(worker: Worker, requires: Requirements, prices: PriceList) -> bool:
+    """Compares what an hour of the whole machine costs. One of which nobody has said so was paid for otherwise."""
+    if requires.max_price_micros is None:
+        return False
+    price = hourly_price(prices, worker, worker.gpus)
+    return price is not None and price > requires.max_price_micros
 
 
 def _in_pool(worker: Worker, requires: Requirements, pool: Pool) -> bool:
@@ -213,8 +209,9 @@ def why_not_now(
     requires: Requirements,
     refused_by: tuple[str, ...] = (),
     pool: Pool | None = None,
+    prices: PriceList = NO_PRICES,
 ) -> Refusal | None:
-    never = why_never(worker, requires, pool)
+    never = why_never(worker, requires, pool, prices)
     if never:
         return never
     if has_refused(worker, refused_by):

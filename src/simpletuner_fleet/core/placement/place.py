@@ -176,7 +176,8 @@ def why_waiting_given(
 def survey_of(roster: Roster, job: Job) -> Survey:
     """Returns what every worker says to this job."""
     workers = ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
-    return survey(job.requires, workers, job.refused_by, roster.pools.get(job.requires.team))
+    team_pool = roster.pools.get(job.requires.team)
+    return survey(job.requires, workers, job.refused_by, team_pool, roster.prices)
 
 
 def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:

@@ -22,6 +22,7 @@ class Code(StrEnum):
     TRAINER_MISSING = "TRAINER_MISSING"
     DATA_TOO_LARGE = "DATA_TOO_LARGE"
     NOT_FOR_TEAM = "NOT_FOR_TEAM"
+    TOO_DEAR = "TOO_DEAR"
     PATH_NOT_GRANTED = "PATH_NOT_GRANTED"
     ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
@@ -197,6 +198,19 @@ REASONS: dict[str, Reason] = {
             impossible=True,
             fixes=(N_("Ask a lead or an administrator to change the rules: simpletuner teams list"),),
             advice=(N_("see what the team may use:  simpletuner teams list"),),
+        ),
+        Reason(
+            code=Code.TOO_DEAR,
+            kind=Kind.CHANGE,
+            sentence=N_(
+                "every worker that fits costs more than the job allows: %(worker)s costs %(price)s an hour, and the job "
+                "allows %(allowed)s"
+            ),
+            label=N_("every worker costs too much"),
+            refusals=(Refusal.TOO_DEAR,),
+            impossible=True,
+            fixes=(N_("Allow more: simpletuner jobs edit JOB --max-price AMOUNT"),),
+            advice=(N_("allow more:  simpletuner jobs edit JOB --max-price AMOUNT"),),
         ),
         Reason(
             code=Code.PATH_NOT_GRANTED,

@@ -12,6 +12,7 @@ from math import inf
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, has_left_its_gpus
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.alike import SLACK_IN_LINE, Alike, Standing
 from simpletuner_fleet.core.placement.matching import (
@@ -75,6 +76,8 @@ class Roster:
         """None where nobody's share counts: first come, first served."""
         self.pools: Mapping[str, Pool] = {}
         """By team, what its jobs may use; a team that is not here may use everything."""
+        self.prices: PriceList = NO_PRICES
+        """By which machines are too dear for jobs that say what they may cost."""
         self.freed: list[str] = []
         """Workers that a job kept others off and no longer does; whoever looks takes them out."""
         self._live: dict[str, int] = {}
@@ -118,7 +121,7 @@ class Roster:
         seen.running = self.running
         seen.running_by_owner = dict(self.running_by_owner)
         seen.running_by_team = dict(self.running_by_team)
-        seen.book, seen.pools = self.book, self.pools
+        seen.book, seen.pools, seen.prices = self.book, self.pools, self.prices
         known = self._occupancy
         seen._occupancy = {id: known.get(id) or self._count_occupancy(id) for id in seen.workers}
         seen._attempts_of = dict(self._attempts_of)
@@ -485,11 +488,7 @@ class Roster:
         return worker.id not in self._unreachable and is_open(worker, self.occupancy(worker.id))
 
     def _match_worker(self, worker: Worker) -> None:
-        fits = {
-            requires: None
-            for requires in self._alike
-            if why_never(worker, requires, self.pools.get(requires.team)) is None
-        }
+        fits = {requires: None for requires in self._alike if self._could_take(worker, requires)}
         for requires in self._fits.get(worker.id, {}):
             if requires not in fits:
                 self._alike[requires].fitting.discard(worker.id)
@@ -503,6 +502,16 @@ class Roster:
         if pools == self.pools:
             return
         self.pools = pools
+        self._match_all()
+
+    def set_prices(self, prices: PriceList) -> None:
+        """The same of what machines cost."""
+        if prices == self.prices:
+            return
+        self.prices = prices
+        self._match_all()
+
+    def _match_all(self) -> None:
         for worker in self.workers.values():
             self._match_worker(worker)
             self._place_worker(worker)
@@ -516,13 +525,15 @@ class Roster:
         return alike
 
     def _match_alike(self, alike: Alike) -> None:
-        pool = self.pools.get(alike.requires.team)
         for worker in self.workers.values():
-            if why_never(worker, alike.requires, pool) is None:
+            if self._could_take(worker, alike.requires):
                 alike.fitting.add(worker.id)
                 self._fits[worker.id][alike.requires] = None
                 if self._takes_offers(worker):
                     alike.open[worker.id] = None
+
+    def _could_take(self, worker: Worker, requires: Requirements) -> bool:
+        return why_never(worker, requires, self.pools.get(requires.team), self.prices) is None
 
     def _place_worker(self, worker: Worker) -> None:
         open_now = self._takes_offers(worker)
@@ -609,5 +620,5 @@ def _add(counts: dict[str, int], key: str, change: int) -> None:
 def _shape(worker: Worker) -> tuple[object, ...]:
     return (
         *(worker.gpus, worker.trainers, worker.labels, worker.reported_labels, worker.local),
-        worker.data_limit_bytes,
+        *(worker.data_limit_bytes, worker.price_micros, worker.reported_price_micros, worker.worker_type),
     )

@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.provisioning.growth import FleetNow, Wanted, grow
-from simpletuner_fleet.core.provisioning.machine import Machine
-from simpletuner_fleet.core.provisioning.money import budget_is_used_up, spending
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
+from simpletuner_fleet.core.provisioning.money import budget_is_used_up, spending_towards
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderLook
 from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine
 from simpletuner_fleet.core.provisioning.upkeep import Upkeep, WorkerFacts, strays, tended
@@ -46,15 +46,16 @@ def decide(
             now=fleet.now,
             look=looks.get(pool.name),
             workers=workers,
-            budget_over=budget_is_used_up(pool, spending(own, fleet.now), fleet.lead_s),
+            budget_over=budget_is_used_up(pool, spending_towards(pool, own, fleet.now), fleet.lead_s),
             lead_s=fleet.lead_s,
             listening_since=fleet.listening_since,
         )
-        after_of[pool.name] = tended(own, upkeep, taken)
-        changed += [pair for pair in zip(own, after_of[pool.name], strict=True) if pair[0] != pair[1]]
-    unknown = _unknown(
-        pools, looks, [machine for rows in after_of.values() for machine in rows], our_beginning
-    )
+        over, there = _over_and_there(own, upkeep.look)
+        after = tended(there, upkeep, taken)
+        after_of[pool.name] = [*over, *after]
+        changed += [pair for pair in zip(there, after, strict=True) if pair[0] != pair[1]]
+    live = [machine for rows in after_of.values() for machine in rows if machine.is_live]
+    unknown = _unknown(pools, looks, live, our_beginning)
     growth = grow(pools, looks, after_of, fleet)
     return ProvisioningDecision(
         changed=tuple(changed),
@@ -62,6 +63,21 @@ def decide(
         wanted=tuple(growth.wanted),
         no_machine=growth.no_machine,
     )
+
+
+def _over_and_there(
+    machines: Sequence[Machine], look: ProviderLook | None
+) -> tuple[list[Machine], list[Machine]]:
+    """Those that are gone and not shown any more count for nothing but money: of a month there may be thousands."""
+    shown = {word for one in (look.machines if look else ()) for word in (one.provider_id, one.name)}
+    over: list[Machine] = []
+    there: list[Machine] = []
+    for machine in machines:
+        is_over = machine.state is MachineState.GONE and not (
+            machine.provider_id in shown or machine.name in shown
+        )
+        (over if is_over else there).append(machine)
+    return over, there
 
 
 def _unknown(

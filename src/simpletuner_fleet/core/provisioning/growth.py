@@ -7,12 +7,14 @@ from typing import Any
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.placement.forecast import RunningJob, forecast
+from simpletuner_fleet.core.placement.matching import why_never
 from simpletuner_fleet.core.placement.ordering import limit_reached
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Machine, Why
-from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending
+from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending_towards
 from simpletuner_fleet.core.provisioning.offers import (
     MachineOffer,
     ProviderLook,
@@ -21,6 +23,7 @@ from simpletuner_fleet.core.provisioning.offers import (
     fits,
     is_eligible,
     preference_of,
+    with_price,
 )
 from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine, PoolCeiling
 from simpletuner_fleet.core.workers.worker import Worker
@@ -28,6 +31,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 USUAL_BOOT_S = 120.0
 BOOTS_REMEMBERED = 10
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 3600.0
+MOST_DOUBLINGS = 20
 LINES_TOLD = 32
 TOLD_FIRST = (
     *(PoolCeiling.COUNT, PoolCeiling.HOURLY, PoolCeiling.DAILY, PoolCeiling.MONTHLY),
@@ -58,8 +62,18 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     lead_s: float = 0.0
     listening_since: float = 0.0
     """When this orchestrator began."""
+    prices: PriceList = NO_PRICES
     arriving: frozenset[str] = frozenset()
     """Ids of machines that have joined and whose workers are about to connect."""
+
+    def busy_for(self, job: Job) -> list[tuple[Worker, Sequence[RunningJob]]]:
+        """Those busy workers that could take the job once they have room."""
+        pool = self.team_pools.get(job.team)
+        return [
+            (worker, running)
+            for worker, running in self.busy
+            if why_never(worker, job.requires, pool, self.prices) is None
+        ]
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -111,7 +125,7 @@ def grow(
         _Market(
             pool=pool,
             look=looks[pool.name],
-            spent=spending(machines[pool.name], fleet.now),
+            spent=spending_towards(pool, machines[pool.name], fleet.now),
             paused_until=paused_until(machines[pool.name]),
             boot_s=usual_boot_s(machines[pool.name]),
         )
@@ -141,7 +155,7 @@ def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: 
         for _ in range(demand.count):
             if _is_limited(fleet, job, planned):
                 break
-            free = forecast(job.requires, fleet.busy, ahead, fleet.now)
+            free = forecast(job.requires, fleet.busy_for(job), ahead, fleet.now)
             if free is not None and free.at <= fleet.now + soonest_s:
                 ahead += 1
             elif not any(room.take(job, fleet.team_pools) for room in rooms) and not _bring(
@@ -178,7 +192,7 @@ def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room]
         return False
     _, market, offer = best
     _want(market, offer, job.id, growth)
-    room = _Room(worker := expected_worker(market.pool, offer), offer.gpus, worker.max_jobs)
+    room = _room(market.pool, offer)
     room.take(job, fleet.team_pools)
     rooms.append(room)
     return True
@@ -256,8 +270,8 @@ def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, g
         _want(market, min(affordable, key=lambda offer: preference_of(pool, offer)), "", growth)
 
 
-def _room(pool: MachinePool, machine: Machine) -> _Room:
-    worker = expected_worker(pool, machine)
+def _room(pool: MachinePool, machine: Machine | MachineOffer) -> _Room:
+    worker = with_price(expected_worker(pool, machine), machine.hourly_micros)
     return _Room(worker, machine.gpus, worker.max_jobs)
 
 
@@ -272,16 +286,19 @@ def usual_boot_s(machines: Sequence[Machine]) -> float:
 
 
 def paused_until(machines: Sequence[Machine]) -> float:
-    """Returns when a pool whose last machines never came asks for the next: each failure in a row doubles the pause."""
+    """Returns when a pool whose last machines never came asks for the next: each round that failed doubles the pause.
+
+    What was wanted in one round failed once, however many machines that were.
+    """
     over = [machine for machine in machines if machine.gone_at is not None or machine.joined_at is not None]
     over.sort(key=lambda machine: machine.gone_at or machine.joined_at or 0.0, reverse=True)
-    failures, last = 0, 0.0
+    rounds, last = set[float](), 0.0
     for machine in over:
         if machine.joined_at is not None:
             break
         if machine.why in FAILURES or machine.why in (Why.VANISHED, Why.LEFT):
-            failures += 1
+            rounds.add(machine.created_at)
             last = max(last, machine.gone_at or 0.0)
-    if not failures:
+    if not rounds:
         return 0.0
-    return last + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (failures - 1))
+    return last + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(len(rounds) - 1, MOST_DOUBLINGS))

@@ -3,7 +3,7 @@
 What is not known costs: a machine counts from the moment its provider is asked until the list has stopped showing it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -32,8 +32,28 @@ def spending(machines: Iterable[Machine], now: float) -> Spending:
     )
 
 
+def spending_towards(pool: MachinePool, machines: Sequence[Machine], now: float) -> Spending:
+    """The same as far as the pool has limits: the bills of a month are not added up in every round for nobody."""
+    request, live = pool.request, [machine for machine in machines if machine.is_live]
+
+    def spent_since(begins: Callable[[float], float], ceiling: int | None) -> int:
+        if ceiling is None:
+            return 0
+        since = begins(now)
+        return sum(cost_between(machine, since, now) for machine in machines)
+
+    return Spending(
+        machines=len(live),
+        hourly_micros=sum(machine.hourly_micros for machine in live),
+        today_micros=spent_since(day_begins, request.max_daily_micros),
+        month_micros=spent_since(month_begins, request.max_monthly_micros),
+    )
+
+
 def cost_between(machine: Machine, since: float, until: float) -> int:
     if machine.state is MachineState.WANTED or not machine.rates:
+        return 0
+    if machine.gone_at is not None and machine.gone_at <= since:
         return 0
     ends = [at for at, _ in machine.rates[1:]] + [machine.gone_at if machine.gone_at is not None else until]
     return sum(

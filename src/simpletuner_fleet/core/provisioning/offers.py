@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.placement.matching import why_never
@@ -86,6 +87,13 @@ def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:
         max_jobs=max(1, offer.gpus // offer.nodes) if request.idle_s else 1,
         data_limit_bytes=int(request.data_gb * 1e9),
     )
+
+
+def with_price(worker: Worker, hourly_micros: int) -> Worker:
+    """The same as a machine that is on its way, whose price is known: an offer that is too dear is told apart."""
+    if not worker.gpus or not hourly_micros:
+        return worker
+    return replace(worker, price_micros=hourly_micros // len(worker.gpus))
 
 
 def worker_type_of(pool: MachinePool) -> WorkerType:

@@ -26,7 +26,7 @@ from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
 
 HEARD_AGAIN_WITHIN_S = 120.0
-"""After a start of the orchestrator nobody is given up before: machines could not reach it, and try again."""
+"""After a start of the orchestrator nobody who was awaited before it is given up sooner: they could not reach it."""
 SHORTEST_IDLE_S = 60.0
 """So long a machine that takes one job waits for it: an offer may have to be made twice."""
 
@@ -74,8 +74,9 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     lead_s: float = 0.0
     """So long before its end a machine is told to stop."""
 
-    def may_give_up(self) -> bool:
-        return self.now - self.listening_since >= HEARD_AGAIN_WITHIN_S
+    def may_give_up(self, since: float) -> bool:
+        """Whether one that is awaited since then could have been heard all the time, or for long enough again."""
+        return since >= self.listening_since or self.now - self.listening_since >= HEARD_AGAIN_WITHIN_S
 
 
 def tended(machines: Sequence[Machine], upkeep: Upkeep, taken: frozenset[str] = frozenset()) -> list[Machine]:
@@ -191,7 +192,7 @@ def _why_not_awaited(machine: Machine, upkeep: Upkeep) -> Why | None:
     if machine.ended_at is not None:
         return Why.LEFT
     asked_at = machine.asked_at or machine.created_at
-    if upkeep.now - asked_at >= request.boot_s and upkeep.may_give_up():
+    if upkeep.now - asked_at >= request.boot_s and upkeep.may_give_up(asked_at):
         return Why.BOOT_DEADLINE
     return None
 
@@ -219,7 +220,8 @@ def _is_lost(machine: Machine, worker: WorkerFacts, upkeep: Upkeep) -> bool:
         return False
     if worker.leaves or machine.ended_at is not None:
         return True
-    return upkeep.now - worker.offline_since >= upkeep.pool.request.boot_s and upkeep.may_give_up()
+    silent_s = upkeep.now - worker.offline_since
+    return silent_s >= upkeep.pool.request.boot_s and upkeep.may_give_up(worker.offline_since)
 
 
 def _why_drained(machine: Machine, worker: WorkerFacts, upkeep: Upkeep, may_go_idle: bool) -> Why | None:

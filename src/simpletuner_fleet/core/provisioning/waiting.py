@@ -10,7 +10,7 @@ from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, fixes, sentence
 from simpletuner_fleet.core.provisioning.machine import ON_ITS_WAY, Machine
-from simpletuner_fleet.core.provisioning.offers import TeamPools, expected_worker, fits
+from simpletuner_fleet.core.provisioning.offers import TeamPools, expected_worker, fits, with_price
 from simpletuner_fleet.core.provisioning.pool import PROVIDER_NAMES, MachinePool, NoMachine
 
 WHILE_NO_WORKER = IMPOSSIBLE | {
@@ -43,11 +43,14 @@ def with_machines(
     if coming is not None:
         provider = next(pool.request.provider for pool in pools if pool.name == coming.pool)
         return _told(explanation, Code.WAITING_FOR_MACHINE, machine_params(coming, provider, now, currency))
-    refusal = next((pool.no_machine[job.line] for pool in pools if job.line in pool.no_machine), None)
-    if refusal is None:
+    refusals = [pool.no_machine[job.line] for pool in pools if job.line in pool.no_machine]
+    if not refusals:
         return _while_asking(explanation, job, pools)
-    if refusal.code not in REASONS:
+    known = [refusal for refusal in refusals if refusal.code in REASONS]
+    if not known:
         return explanation
+    # A pool that has such machines, and brings none now, says more than one that never had any.
+    refusal = min(known, key=lambda one: one.code == Code.NO_MACHINE_OFFERED)
     return _told(explanation, Code(refusal.code), _at_this_moment(refusal, now, currency))
 
 
@@ -94,7 +97,11 @@ def _coming(
         for machine in machines
         if machine.state in ON_ITS_WAY
         and machine.pool in pool_of
-        and fits(expected_worker(pool_of[machine.pool], machine), job.requires, team_pools)
+        and fits(
+            with_price(expected_worker(pool_of[machine.pool], machine), machine.hourly_micros),
+            job.requires,
+            team_pools,
+        )
     ]
     return min(fitting, key=lambda one: (one.for_job != job.id, one.asked_at or one.created_at), default=None)
 

@@ -79,6 +79,7 @@ class DrainPlan(Struct, frozen=True, kw_only=True):
 LEGACY_TRAINERS = ("simpletuner",)
 TLS_KINDS = ("pinned", "verified", "unverified", "none")
 FORMER_TOKENS_KEPT = 8
+RETIRED_KEPT = 16
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -108,7 +109,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     incarnation: str = ""
     """Random name of the agent's process; the newest to register wins."""
     retired: tuple[str, ...] = ()
-    """Incarnations that were superseded: what they still send is refused, so that two agents never take turns."""
+    """Incarnations that were superseded or have said goodbye: what they still send is refused, so that two agents never
+    take turns, and no message that was overtaken brings back one that has left."""
     message_seq: int = 0
     """The newest register or accept of this incarnation that was read."""
     registered_at: float | None = None
@@ -178,6 +180,12 @@ class Worker(Struct, frozen=True, kw_only=True):
         if self.connection is not Connection.CONNECTED:
             return self
         return replace(self, connection=Connection.RECONNECTING, offline_since=since)
+
+    def without(self, incarnation: str) -> "Worker":
+        """This process of its agent is over; older agents have no names for theirs."""
+        if not incarnation or incarnation in self.retired:
+            return self
+        return replace(self, retired=(*self.retired, incarnation)[-RETIRED_KEPT:])
 
     def drain_is_due(self, now: float) -> bool:
         plan = self.drain_plan

@@ -89,6 +89,7 @@ class FleetIndex:
             self.organisation = read_organisation(view)
             self.usage.advance(now)
             self.roster.set_pools(pools_of(self.organisation.teams.values()))
+            self.roster.set_prices(self.organisation.prices)
             self.roster.book = book_of(view, self.organisation, self.usage, now)
             self.roster.shares = shares_of(view, self.organisation, self.usage, now)
         return self.organisation
@@ -123,7 +124,9 @@ def held_until(view: View) -> float | None:
 def roster_of(view: View) -> Roster:
     """Returns the workers and what they hold as a snapshot; who waits is not in it."""
     roster = Roster()
-    roster.set_pools(pools_of(read_organisation(view).teams.values()))
+    organisation = read_organisation(view)
+    roster.set_pools(pools_of(organisation.teams.values()))
+    roster.set_prices(organisation.prices)
     for worker in view.workers():
         roster.put_worker(worker)
     for attempt in view.live_attempts():

@@ -15,13 +15,8 @@ from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOff
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import secret_value
-from simpletuner_fleet.orchestrator.machines.rounds import (
-    LooksOfRound,
-    ask_once,
-    decide_once,
-    destroy_once,
-    look_at,
-)
+from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
+from simpletuner_fleet.orchestrator.machines.rounds import LooksOfRound, decide_once, look_at
 from simpletuner_fleet.providers.contract import MachineProvider, ProviderSurroundings, ProviderUnsure
 from simpletuner_fleet.providers.registry import make_provider
 
@@ -87,6 +82,7 @@ class Provisioner:
             try:
                 pools = await self._fleet.read(lambda view: view.pools())
                 if not pools:
+                    self._providers.clear()
                     await self._woken.wait()
                     continue
                 pause_s = await self.round_once(pools)
@@ -99,6 +95,8 @@ class Provisioner:
     async def round_once(self, pools: list[MachinePool]) -> float:
         """Returns how long to wait until the next."""
         fleet = self._fleet
+        names = {pool.name for pool in pools}
+        self._providers = {name: known for name, known in self._providers.items() if name in names}
         wants_offers = fleet.has_waiting_jobs() or any(pool.request.min_machines for pool in pools)
         answers = await asyncio.gather(*(self._look(pool, wants_offers) for pool in pools))
         looks = {name: look for name, look in answers if isinstance(look, ProviderLook)}
@@ -152,6 +150,7 @@ class Provisioner:
             asked.market,
             asked.regions,
             asked.data_gb,
+            asked.boot_s,
             key,
             self._currency,
         )

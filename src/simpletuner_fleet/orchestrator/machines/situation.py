@@ -20,7 +20,9 @@ def worker_facts(transaction: Transaction, machines: Sequence[Machine]) -> dict[
     facts: dict[str, WorkerFacts] = {}
     tx = transaction.tx
     for machine in machines:
-        worker = tx.worker(machine.worker_id) if machine.state in IN_USE else None
+        if machine.state not in IN_USE:
+            continue
+        worker = tx.worker(machine.worker_id)
         if worker is not None:
             last, busy = tx.attempts_of_worker(worker.id, 1), bool(transaction.live_attempts(worker.id))
             facts[worker.id] = facts_of(machine, worker, last, busy=busy)
@@ -43,7 +45,11 @@ def fleet_now(
         for worker in (roster.workers.values() if demands else ())
         if roster.occupancy(worker.id).live
     ]
-    arriving = [machine.id for machine in machines if _arrives(transaction, machine, facts)]
+    arriving = [
+        machine.id
+        for machine in machines
+        if machine.state is MachineState.JOINED and _arrives(transaction, machine, facts)
+    ]
     return FleetNow(
         now=now,
         demands=demands,
@@ -53,6 +59,7 @@ def fleet_now(
         running_by_owner=dict(roster.running_by_owner),
         running_by_team=dict(roster.running_by_team),
         team_pools=roster.pools,
+        prices=roster.prices,
         lead_s=lead_s,
         listening_since=listening_since,
         arriving=frozenset(arriving),
@@ -74,7 +81,7 @@ def _demands(transaction: Transaction) -> list[Demand]:
 
 def _arrives(transaction: Transaction, machine: Machine, facts: Mapping[str, WorkerFacts]) -> bool:
     known = facts.get(machine.worker_id)
-    if machine.state is not MachineState.JOINED or known is None or known.connected or known.busy:
+    if known is None or known.connected or known.busy:
         return False
     worker = transaction.tx.worker(machine.worker_id)
     return worker is not None and worker.connection is not Connection.OFFLINE

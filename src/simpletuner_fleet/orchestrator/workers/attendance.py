@@ -147,7 +147,7 @@ def _heartbeat(
     expected: bool,
 ) -> tuple[HeartbeatAnswer, Worker, list[Attempt]]:
     worker = _own(transaction, worker_id)
-    must_be_newest(worker, incarnation)
+    must_be_here(worker, incarnation)
     decision = decide_heartbeat(
         worker,
         transaction.live_attempts(worker_id),
@@ -262,6 +262,13 @@ def must_be_newest(worker: Worker, incarnation: str) -> None:
         raise Superseded
 
 
+def must_be_here(worker: Worker, incarnation: str) -> None:
+    """What was sent before its goodbye, and is read after it, does not bring it back."""
+    must_be_newest(worker, incarnation)
+    if incarnation in worker.retired:
+        raise Superseded
+
+
 def told_head(fleet: Fleet) -> AuditHead | None:
     signed = fleet.signed_heads.newest if fleet.signed_heads else None
     return signed or fleet.audit_head
@@ -320,7 +327,7 @@ def take_back(
 
 def _stream_opened(transaction: Transaction, worker_id: str, ip: str, incarnation: str) -> None:
     worker = transaction.worker(worker_id)
-    must_be_newest(worker, incarnation)
+    must_be_here(worker, incarnation)
     if worker.connection is not Connection.CONNECTED:
         transaction.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
         transaction.record(
@@ -344,7 +351,8 @@ def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str
         )
     worker = transaction.worker(worker_id)
     if worker.connection is not Connection.OFFLINE:
-        transaction.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=transaction.now))
+        left = worker.without(message.incarnation)
+        transaction.save_worker(replace(left, connection=Connection.OFFLINE, offline_since=transaction.now))
         actor = Actor(worker.id, worker.name, ip)
         transaction.record(_worker_event(EventType.WORKER_DISCONNECTED, worker, actor, reason=reason))
     transaction.set_reachable(worker_id, False)

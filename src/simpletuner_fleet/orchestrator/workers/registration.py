@@ -39,7 +39,6 @@ from simpletuner_fleet.protocol.messages import (
     Registered,
 )
 
-RETIRED_KEPT = 16
 HEADS_TAKEN = 2
 MAX_EPOCH = 2**40
 """No honest worker has seen a higher one; a lie must not use up the numbers there are."""
@@ -190,14 +189,11 @@ def _apply_reconciliation(
 def _newcomer(worker: Worker, message: Register, known_process: bool, ip: str, now: float) -> Worker:
     # An older agent has no name for its process: a late copy of its registration must not undo its open stream.
     reconnecting = (known_process or message.legacy) and worker.connection is Connection.CONNECTED
-    retired = worker.retired
-    if worker.incarnation and message.incarnation and not known_process:
-        retired = (*retired, worker.incarnation)[-RETIRED_KEPT:]
+    superseded = bool(message.incarnation) and not known_process
     return replace(
-        with_facts(worker, message),
+        with_facts(worker.without(worker.incarnation) if superseded else worker, message),
         connection=Connection.CONNECTED if reconnecting else Connection.CONNECTING,
         incarnation=message.incarnation,
-        retired=retired,
         # A new process may have been mended; the same one that merely came back was not.
         start_trouble=worker.start_trouble if known_process else None,
         interruption=worker.interruption if known_process else None,

@@ -1,14 +1,14 @@
 """The system's own ssh: what it may do, whom it believes, and what its end means."""
 
-import asyncio
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
+from simpletuner_fleet.providers.commands import run_command
 from simpletuner_fleet.providers.contract import ProviderRefused, ProviderUnsure
 
 CONNECT_S = 10
@@ -79,35 +79,13 @@ class SshClient:
             words = [*self._options, *identity]
             for option in OPTIONS:
                 words += ["-o", option]
-            return await self._run(["ssh", *words, *host.words(), "exec sh -s"], host, script)
-
-    async def _run(self, command: list[str], host: SshHost, script: str) -> str:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                env=self._environment,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            raise ProviderRefused(f"ssh cannot be started: {error.strerror or error}") from error
-        try:
-            async with asyncio.timeout(CALL_S):
-                printed, complained = await process.communicate(script.encode())
-        except TimeoutError as error:
-            raise ProviderUnsure(f"{host.address} did not answer in {CALL_S:g} s") from error
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode == 0:
-            return printed.decode(errors="replace")
-        said = complained.decode(errors="replace").strip() or f"ssh ended with {process.returncode}"
-        if process.returncode == SSH_FAILED and any(part in said.lower() for part in NEVER_REACHED):
-            raise ProviderRefused(f"{host.address}: {said}")
-        raise ProviderUnsure(f"{host.address}: {said}")
+            command = ["ssh", *words, *host.words(), "exec sh -s"]
+            end = await run_command(command, self._environment, script, within_s=CALL_S, asked=host.address)
+        if end.status == 0:
+            return end.printed
+        if end.status == SSH_FAILED and any(part in end.complained.lower() for part in NEVER_REACHED):
+            raise ProviderRefused(f"{host.address}: {end.complained}")
+        raise ProviderUnsure(f"{host.address}: {end.complained}")
 
 
 @contextmanager

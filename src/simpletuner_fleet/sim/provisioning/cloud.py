@@ -63,6 +63,9 @@ class QuirkyCloud:
         self.weather = weather
         """How often anything goes wrong while there are faults."""
         self.there: dict[str, CloudMachine] = {}
+        self._running: dict[str, CloudMachine] = {}
+        """Those of them that have not ended."""
+        self._names: set[str] = set()
         self.boots: Callable[[CloudMachine], None] = lambda machine: None
         self.watch: Callable[[], None] = lambda: None
         self.spot = False
@@ -74,7 +77,7 @@ class QuirkyCloud:
             stranger.foreign = True
 
     def of_ours(self) -> list[CloudMachine]:
-        return [machine for machine in self.there.values() if machine.costs]
+        return [machine for machine in self._running.values() if machine.costs]
 
     def fails(self, kind: str, share: float) -> bool:
         fails = self.world.faulty and self.chance.random() < share * self.weather
@@ -138,9 +141,10 @@ class QuirkyCloud:
             environment=environment,
             useful_at=now,
         )
-        if any(one.name == name for one in self.there.values()):
+        if name in self._names:
             raise Violation("M1", f"a second machine was made with the name {name}")
-        self.there[machine.id] = machine
+        self._names.add(name)
+        self.there[machine.id] = self._running[machine.id] = machine
         return machine
 
     async def machines(self) -> list[ListedMachine]:
@@ -169,6 +173,7 @@ class QuirkyCloud:
     def end(self, machine: CloudMachine) -> None:
         if machine.ended_at is None:
             machine.ended_at = self.world.now
+            self._running.pop(machine.id)
             machine.shown_until = self.world.now + self._lag_s()
             machine.power_off()
             self.watch()

@@ -17,13 +17,8 @@ from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.orchestrator.machines import pools
-from simpletuner_fleet.orchestrator.machines.rounds import (
-    LooksOfRound,
-    ask_once,
-    decide_once,
-    destroy_once,
-    look_at,
-)
+from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
+from simpletuner_fleet.orchestrator.machines.rounds import LooksOfRound, decide_once, look_at
 from simpletuner_fleet.providers.contract import ProviderUnsure
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.people import ADMIN, People
@@ -36,7 +31,8 @@ from simpletuner_fleet.storage.ownership import FLEET_ID
 
 DAY_S = 86_400.0
 HOUR_S = 3600.0
-ROUND_S = 60.0
+ROUNDS_S = (60.0, 120.0)
+"""How often providers are asked, by seed."""
 CALLS_S = 180.0
 """How long the calls of one round may take, one after the other."""
 LOOKED_AT_EVERY_S = 20.0
@@ -76,6 +72,7 @@ class MachineDays:
         weather = (
             Weather() if self.calm else Weather(request_lost=0.02, answer_lost=0.02, repeated=0.02, slow=0.02)
         )
+        self.round_s = Random(f"rounds of {seed}").choice(ROUNDS_S)
         self.request = self._drawn_pool()
         self.orchestrator = Orchestrator(world, POLICY)
         self.orchestrator.restarts_in_s = lambda: chance.choice((0.5, 30.0, 600.0))
@@ -256,7 +253,7 @@ class MachineDays:
         round_.close()
         if isinstance(pause, Exception) and not isinstance(pause, StoreUnavailable):
             self.world.note(f"round ended: {pause!r}")
-        self.world.after(ROUND_S, lambda: self._round(life))
+        self.world.after(self.round_s, lambda: self._round(life))
 
     # The questions
 
@@ -294,7 +291,7 @@ class MachineDays:
         machine = self.cloud.there[machine_id]
         useless_s = self.world.now - machine.useful_at
         may_s = max(self.request.idle_s, 60.0) if machine.joined else self.request.boot_s
-        bound_s = may_s + ROUND_S + CALLS_S
+        bound_s = may_s + self.round_s + CALLS_S
         if self.down_s:  # whoever was there before gets the full time to be heard again
             bound_s += self.down_s + 2 * POLICY.heartbeat_timeout_s
         if not self.calm:

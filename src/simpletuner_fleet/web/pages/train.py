@@ -62,6 +62,7 @@ class JobForm(Struct, frozen=True, kw_only=True):
     gpus: int | None = None
     nodes: int | None = None
     min_vram_gb: float | None = None
+    max_price_micros: int | None = None
     labels: tuple[tuple[str, str], ...] = ()
     priority: str = "normal"
     time_limit_h: float | None = None
@@ -138,6 +139,7 @@ async def train(call: Call[None]) -> Reply:
             resume_from=call.query.resume_from,
             form=form_of(draft.job, priorities_for(call)),
             around=around,
+            currency=deps.fleet.organisation.prices.currency,
             trainers=sorted({*FIELDS, *around.trainers, draft.bundle.trainer}),
             fields=FIELDS,
             starters=STARTER_NAMES,
@@ -203,6 +205,7 @@ def form_of(job: Job | None, priorities: Collection[str]) -> JobForm:
         gpus=job.requires.gpus,
         nodes=job.requires.nodes,
         min_vram_gb=job.requires.min_vram_gb or None,
+        max_price_micros=job.requires.max_price_micros,
         labels=job.requires.labels,
         priority=names.get(job.priority, "normal"),
         time_limit_h=job.time_limit_s / HOUR_S if job.time_limit_s else None,

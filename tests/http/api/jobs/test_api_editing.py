@@ -25,6 +25,28 @@ async def test_a_waiting_job_is_edited_and_starts_where_it_fits_now() -> None:
         assert changed == {"gpus": 1, "name": None}
 
 
+async def test_a_job_runs_on_no_machine_that_costs_more_than_it_allows() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker(gpus=2, name="dear")
+        rule = await running.post("/api/prices", {"price_micros": 2_000_000, "gpu": "*"})
+        job, other = [(await running.submit(max_price_micros=3_000_000))["job_id"] for _ in range(2)]
+        explained = (await running.job(job))["explain"]
+        assert explained["code"] == "TOO_DEAR"
+        assert explained["sentence"] == (
+            "every worker that fits costs more than the job allows: dear costs 4.00 USD an hour, and the job allows 3.00 USD"
+        )
+        dry = await running.submit(max_price_micros=3_000_000, dry_run=True)
+        assert dry["would_start_now"] is False
+        edited = await running.http.patch(f"/api/jobs/{job}", json={"max_price_micros": 4_000_000})
+        assert edited.json()["requires"]["max_price_micros"] == 4_000_000
+        first = await agent.take()
+        assert first["job_id"] == job
+        await agent.report(first, "completed")
+        assert (await running.job(other))["status"] == "queued"
+        await running.http.delete(f"/api/prices/{rule['id']}")
+        assert (await agent.take())["job_id"] == other, "nobody says any more that it costs that much"
+
+
 async def test_an_edit_obeys_the_rules_of_a_submission() -> None:
     async with orchestrator() as running:
         job = (await running.submit(worker_labels={"rack": "r1"}))["job_id"]

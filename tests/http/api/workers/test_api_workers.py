@@ -147,6 +147,16 @@ async def test_a_goodbye_gives_running_attempts_back_at_once_and_charges_nothing
         assert (await running.get(f"/api/admin/workers/{agent.id}"))["status"] == "offline"
 
 
+async def test_what_was_sent_before_a_goodbye_and_is_read_after_it_brings_nobody_back() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        goodbye = {"incarnation": agent.incarnation, "reason": "its job is done"}
+        assert await agent.call("disconnect", goodbye) == {"success": True}
+        assert (await agent.heartbeat(expect=409))["code"] == "superseded"
+        assert await agent.call("disconnect", goodbye) == {"success": True}, "its answer may have been lost"
+        assert (await running.get(f"/api/admin/workers/{agent.id}"))["status"] == "offline"
+
+
 async def test_a_goodbye_needs_no_body() -> None:
     async with orchestrator() as running:
         agent = await running.worker()

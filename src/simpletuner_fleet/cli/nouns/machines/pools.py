@@ -10,7 +10,8 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.lookup import segment
-from simpletuner_fleet.languages import _, ngettext
+from simpletuner_fleet.languages import _, current, ngettext
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.settings import values
 
 POOLS, MACHINES = "/api/pools", "/api/machines"
@@ -40,6 +41,11 @@ def _does_nothing(machine: Any) -> str | None:
     return f"{use}, {ago(machine.get('useless_since'))}" if use else None
 
 
+def _said(name: str) -> Callable[[dict[str, Any]], str | None]:
+    """What a provider said: our own sentence in the reader's language, its words as they are."""
+    return lambda item: detail_text(current(), item[name]) if item.get(name) else None
+
+
 LIST = (
     field("name"),
     field("request.provider", "PROVIDER"),
@@ -47,7 +53,7 @@ LIST = (
     Column("AN HOUR", _money("hourly_micros"), right=True),
     Column("TODAY", _money("today_micros"), right=True),
     Column("THIS MONTH", _money("this_month_micros"), right=True),
-    field("trouble", shrinks=True),
+    Column("TROUBLE", _said("trouble"), shrinks=True),
 )
 DETAIL = (
     *LIST,
@@ -86,12 +92,12 @@ MACHINE_DETAIL = (
     field("name"),
     field("provider_id", "PROVIDER'S ID"),
     field("worker_id", "WORKER"),
-    field("detail", "PROVIDER SAID"),
+    Column("PROVIDER SAID", _said("detail")),
     field("boot_log", "BOOT LOG"),
 )
 CHECK = (
     field("ok", "KEY WORKS"),
-    field("trouble"),
+    Column("TROUBLE", _said("trouble")),
     field("machines", right=True),
     field("offers", right=True),
     field("eligible", right=True),

@@ -41,7 +41,7 @@ export async function call(method, path, body) {
 }
 
 // Money is sent in whole millionths, made from the digits themselves: no float is in between.
-function millionths(text) {
+export function millionths(text) {
   const digits = /^(\d+)(?:\.(\d{1,6}))?$/.exec(text.trim());
   return digits ? Number(digits[1]) * 1_000_000 + Number((digits[2] || "").padEnd(6, "0")) : text;
 }

@@ -1,6 +1,6 @@
 // The page where a training is configured and sent off. `bundle` is the config as it stands; the form, the JSON and the
 // data all show it, and after every change the server is asked what would become of it.
-import { call, showProblem } from "./actions.js";
+import { call, millionths, showProblem } from "./actions.js";
 import { read, whereBroken, write } from "./exact.js";
 import * as draft from "./train-draft.js";
 import { setUp } from "./train-form.js";
@@ -160,12 +160,14 @@ function number(name) {
 function request() {
   const fields = cloud.elements;
   const hours = number("time_limit_h");
+  const price = fields.namedItem("max_price").value.trim();
   const wishes = {
     config_name: byId("config-name").value.trim() || undefined,
     target: fields.namedItem("target").value,
     gpus: number("gpus"),
     nodes: number("nodes"),
     min_vram_gb: number("min_vram_gb"),
+    max_price_micros: price === "" ? undefined : millionths(price),
     worker_labels: Object.fromEntries(labels()),
     priority: fields.namedItem("priority").value,
     time_limit_s: hours === undefined ? undefined : hours * 3600,
