@@ -11,6 +11,7 @@ from simpletuner_fleet.core.people.approvals import ApprovalRule
 from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX, OwnRole
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.quotas import Quota
+from simpletuner_fleet.core.people.sign_in.stored import PROVIDER_PREFIX, StoredProvider
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in, team_for, visibility_of
 from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
 from simpletuner_fleet.core.placement.shares import FairShare
@@ -39,6 +40,11 @@ class Organisation(Struct, frozen=True, kw_only=True):
     """Which jobs need an approval."""
     fair_share: FairShare = FairShare()
     prices: PriceList = NO_PRICES
+    providers: tuple[StoredProvider, ...] = ()
+    """Those that were added beside the server's file, switched on or off."""
+
+    def provider(self, provider_id: str) -> StoredProvider | None:
+        return next((one for one in self.providers if one.provider.id == provider_id), None)
 
     def onlooker(self, ids: Iterable[str], *, above: bool) -> Onlooker:
         whose = frozenset(one for one in ids if one)
@@ -86,6 +92,10 @@ def read_organisation(view: View) -> Organisation:
         quotas=tuple(msgspec.json.decode(text, type=Quota) for text in quotas),
         fair_share=msgspec.json.decode(share, type=FairShare) if share else FairShare(),
         prices=_read_prices(view),
+        providers=tuple(
+            msgspec.json.decode(text, type=StoredProvider)
+            for text in view.settings_with_prefix(PROVIDER_PREFIX).values()
+        ),
     )
 
 

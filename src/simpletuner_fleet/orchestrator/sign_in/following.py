@@ -10,6 +10,7 @@ from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.scim.resources import ScimKind, ScimSource, ScimUser
 from simpletuner_fleet.core.people.sign_in.admitting import after_sign_in
 from simpletuner_fleet.core.people.sign_in.providers import RoleRules, TeamGroups
+from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.teams import give_roles
 from simpletuner_fleet.orchestrator.people.accounts import drop_keys, end_sessions, user_event
@@ -30,6 +31,8 @@ class Doorway(Struct, frozen=True, kw_only=True):
     """By the name of the team."""
     scim: ScimSource | None = None
     """None: the provider says nothing of its users but when they log in."""
+    stored: StoredProvider | None = None
+    """As it was when somebody came; None: it is not one that could change while the server runs."""
 
     @property
     def group_names(self) -> frozenset[str]:
