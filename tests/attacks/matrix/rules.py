@@ -128,6 +128,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/prices/idle",
         "GET /api/approvals/rules",
         "POST /api/approvals/rules",
+        "PUT /api/approvals/rules/{rule}",
         "DELETE /api/approvals/rules/{rule}",
     ),
     "jobs.cancel": (
@@ -408,7 +409,7 @@ NOBODYS = (
     *("GET /api/teams/{id}", "PATCH /api/teams/{id}", "DELETE /api/teams/{id}"),
     *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
     *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),
-    *("DELETE /api/approvals/rules/{rule}", "DELETE /api/prices/{id}"),
+    *("PUT /api/approvals/rules/{rule}", "DELETE /api/approvals/rules/{rule}", "DELETE /api/prices/{id}"),
     *(route for route in GUARDS["admin.scim"] if "{" in route),
     *(route for route in GUARDS["admin.users"] if "/sign-in/" in route and "{" in route),
 )

@@ -81,14 +81,14 @@ def follow_groups(
     for (user, _), after in zip(people, afters, strict=True):
         if user.id in changed:
             _save(transaction, door, user, after, actor)
-    if any(after.role != user.role for (user, _), after in zip(people, afters, strict=True)):
-        transaction.organisation_changed()
     return [(after, touched.get(after.id, [])) for after in afters]
 
 
 def _save(transaction: Transaction, door: Doorway, user: User, after: User, actor: Actor) -> None:
     transaction.tx.save_user(after)
     if after.role != user.role:
+        transaction.user_changed(after)
+        transaction.consider_every_class()
         about = {"name": user.name, "was": user.role, "now": after.role, "provider": door.id}
         transaction.record(user_event(EventType.USER_ROLE_CHANGED, user.id, actor, **about))
     if after.disabled_at != user.disabled_at:
