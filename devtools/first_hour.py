@@ -29,6 +29,15 @@ CONFIG = {
     "settings": {"max_train_steps": 200, "checkpointing_steps": 50},
     "resources": {"gpus": 0},
 }
+CHECKED = (
+    "certificate trusted",
+    "accepts the token",
+    "agrees with the server's",
+    "arrives intact",
+    "writable",
+    "The worker can start",
+)
+"""What `--check` says of a worker that can start."""
 
 
 class NotSo(Exception):
@@ -164,15 +173,7 @@ def walk(head: Machine, gpu: Machine, wheel: str) -> None:
     gpu.types("python3 -m venv fleet", INSTALL_WITHIN_S, on_network=False)
     gpu.types(f"fleet/bin/pip install -q ./{wheel}", INSTALL_WITHIN_S, on_network=False)
     checked = gpu.types(f"fleet/bin/{line} --check")
-    for finding in (
-        "certificate trusted",
-        "accepts the token",
-        "clock",
-        "a part of",
-        "writable",
-        "demo",
-        "The worker can start",
-    ):
+    for finding in (*CHECKED, "demo"):
         insist(finding in checked, f"--check tells of {finding!r}", checked)
     gpu.starts(f"fleet/bin/{line}", "connected to https://")
 

@@ -7,7 +7,6 @@ server's folder grows by the rows of a job and no more.
 import argparse
 import os
 import resource
-import socket
 import statistics
 import sys
 import tempfile
@@ -20,11 +19,12 @@ import httpx2
 from msgspec import Struct
 
 from devtools.chaos.processes import Program, end_everything_under
+from devtools.ports import free_port
 
-WORKERS, JOBS_AT_ONCE = 2, 4
+FEWEST_WORKERS, JOBS_AT_ONCE = 2, 4
 SAMPLES = 40
-AHEAD = 60
-"""Jobs that wait in line while others run."""
+AHEAD = 30
+"""Jobs for each worker that run or wait in line."""
 KEPT = 10
 PATIENCE_S = 120.0
 MIB = 1024 * 1024
@@ -45,8 +45,9 @@ class Sample(Struct, frozen=True):
 class SoakFleet:
     """A server and a few workers, each with a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, workers: int) -> None:
         self.folder = folder
+        self.workers = workers
         self.journal = folder / "journal"
         self._port = free_port()
         self._environment = {
@@ -68,9 +69,9 @@ class SoakFleet:
         wait_for(self._ready, "the server is ready")
         token = (self.folder / "server" / "admin_token").read_text().strip()
         self.http.headers["authorization"] = f"Bearer {token}"
-        for number in range(WORKERS):
+        for number in range(self.workers):
             self._start_worker(f"worker-{number}")
-        wait_for(lambda: self._idle() == WORKERS, "every worker is there")
+        wait_for(lambda: self._idle() == self.workers, "every worker is there")
 
     def _start_worker(self, name: str) -> None:
         created = self.http.post("/api/admin/workers", json={"name": name}).raise_for_status().json()
@@ -140,12 +141,6 @@ class SoakFleet:
         end_everything_under([self.folder])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _memory(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
@@ -179,7 +174,9 @@ def soak(fleet: SoakFleet, jobs: int) -> tuple[list[str], list[Sample]]:
         ids.append(fleet.submit(number))
         if number % 20 == 0:
             wait_for(
-                lambda done=number - AHEAD: sum(fleet.ended()[s] for s in ("completed", "failed")) >= done,
+                lambda done=number - AHEAD * fleet.workers: (
+                    sum(fleet.ended()[s] for s in ("completed", "failed")) >= done
+                ),
                 "jobs end",
             )
         if number % max(1, jobs // SAMPLES) == 0:
@@ -241,10 +238,13 @@ def _room_in_caches(then: Sample) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./dev soak", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000, help="how many jobs are run (1000)")
+    parser.add_argument(
+        "--workers", type=int, default=usual_workers(), help="how many workers run them (one for two cores)"
+    )
     chosen = parser.parse_args(arguments)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        fleet = SoakFleet(Path(folder))
+        fleet = SoakFleet(Path(folder), chosen.workers)
         try:
             fleet.start()
             ids, samples = soak(fleet, chosen.jobs)
@@ -259,6 +259,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     print("\n".join(problems) or "every job ran once; memory, open files and the workers' disks stayed flat")
     return 1 if problems else 0
+
+
+def usual_workers() -> int:
+    return max(FEWEST_WORKERS, len(os.sched_getaffinity(0)) // 2)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import Any
 import httpx2
 import msgspec
 
+from devtools.ports import free_port
 from devtools.postgres import running_postgres
 from simpletuner_fleet.agent.wire.backoff import MOST_S, NEXT_LEADER_S, Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
@@ -31,7 +32,6 @@ from simpletuner_fleet.agent.wire.lines import Address
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.http.server.sockets import allow_many_connections
 from simpletuner_fleet.protocol.messages import Accept, Heartbeat, HeldAttempt, JobSubmit, Register
-from tests.e2e.kit import free_port
 
 PATIENCE_S = 120.0
 SILENCE_S = 45.0

@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from devtools.ports import free_port
 from simpletuner_fleet.core.people.sign_in.directories import Directory
 from simpletuner_fleet.core.people.sign_in.providers import RoleRules
 from tests.docs.debian_tools import unpacked
 from tests.e2e.certificates import own_certificate
-from tests.e2e.kit import free_port
 from tests.e2e.processes import wait_until
 
 WITHIN_S = 90.0

@@ -18,6 +18,8 @@ LONG_S = (1.8, 3.5)
 BETWEEN_S = (0.1, 1.1)
 WAKING_S = 0.05
 SURELY_LEASED_S = 0.8
+CALLED_AGAIN_S = 5.0
+"""Within so long after a break every agent has called again, and its guardians know."""
 """A freeze up to here cannot outlast a lease; on a busy machine a short one may become longer than it was drawn."""
 
 
@@ -108,8 +110,8 @@ async def machine_death(injector: FaultInjector, fault: Fault) -> Undo:
 async def machine_freeze(injector: FaultInjector, fault: Fault) -> Undo:
     """Everything on it stands still, as in a suspended virtual machine.
 
-    On waking, the guardian is first. After a freeze beyond the lease it holds the trainers back by SIGSTOP itself, so they
-    are left to it.
+    On waking, the guardian is first. Where the lease has run out it holds the trainers back by SIGSTOP itself, so they
+    are left to it; and where that is possible and not certain, the freeze lasts until it is.
     """
     worker = injector.worker(fault)
     frozen_at = time.monotonic()
@@ -123,7 +125,9 @@ async def machine_freeze(injector: FaultInjector, fault: Fault) -> Undo:
 
     async def undo() -> None:
         frozen_s = time.monotonic() - frozen_at
-        within_lease = frozen_s < SURELY_LEASED_S
+        within_lease = frozen_s < SURELY_LEASED_S and not injector.broke_the_server_within(
+            frozen_s + CALLED_AGAIN_S
+        )
         if not within_lease:
             await asyncio.sleep(LONG_S[0] - frozen_s)
         for pid in shims:

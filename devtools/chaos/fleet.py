@@ -4,9 +4,8 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from devtools.chaos.processes import (
 )
 from devtools.chaos.proxy import Proxy
 from devtools.chaos.recorder import Recorder
+from devtools.ports import free_port
 
 PATIENCE_S = 120.0
 """Many fleets may share a machine."""
@@ -37,7 +37,7 @@ IN_CELL = 3
 """Lives in a network namespace of its own, where there can be one; its proxy is at the other end of the wire."""
 SETTLED_S = 2.5
 """A server looks every second whether its store still takes anything, and ends if not."""
-OnRestored = Callable[[float, float], Awaitable[None]]
+OnRestored = Callable[[float, float, Collection[str]], Awaitable[None]]
 SETTINGS = {
     "SIMPLETUNER_HEARTBEAT_INTERVAL": "0.2",
     "SIMPLETUNER_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_S),
@@ -108,7 +108,7 @@ class ChaosFleet:
         self.folder = folder
         self.journal = folder / "journal"
         self.home = folder / "server"
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._environment = {
             "PATH": os.environ["PATH"],
@@ -122,7 +122,7 @@ class ChaosFleet:
         cell = NetworkCell()
         self.cell = cell if cell.open() else None
         self.on_restored: OnRestored | None = None
-        """Told when the database was replaced by a backup: from when that is, and when it was."""
+        """Told when the database was replaced by a backup: from when that is, when it was, and who needs a new token."""
         self.server = Program(
             "server",
             ("server", "--port", str(self.port), "--no-local"),
@@ -275,9 +275,3 @@ class ChaosFleet:
 
 async def _ended(program: Program) -> bool:
     return not program.alive
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,6 +1,8 @@
 """Injects faults into the fleet and undoes them again; what each fault does is in devtools/chaos/faults.py."""
 
 import asyncio
+import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
@@ -60,6 +62,7 @@ class FaultInjector:
             name: asyncio.Lock() for name in (NETWORK, *(str(number) for number in range(WORKERS)))
         }
         self._tasks: list[asyncio.Task[None]] = []
+        self._healed_at = -math.inf
 
     async def begin(self, fault: Fault) -> None:
         """Returns once the fault has struck; it is undone in the background."""
@@ -76,6 +79,10 @@ class FaultInjector:
     def breaks_the_server(self) -> bool:
         """Whether a fault of the server or of everybody's network lasts, or is being undone."""
         return self._claims[NETWORK].locked()
+
+    def broke_the_server_within(self, seconds: float) -> bool:
+        """Whether one did so lately: agents call again only after a pause, and the lease may be gone meanwhile."""
+        return self.breaks_the_server or time.monotonic() - self._healed_at < seconds
 
     def cancel(self) -> None:
         for task in self._tasks:
@@ -95,14 +102,23 @@ class FaultInjector:
             await lock.acquire()
         try:
             undo = await kind.strike(self, fault)
+            self._note(fault, "found no victim" if undo is None else "began")
             (self.without_victim if undo is None else self.counts)[fault.kind] += 1
             has_struck.set_result(None)
             if undo is not None and undo is not undo_nothing:
                 await asyncio.sleep(fault.hold_s)
                 await undo()
+                self._note(fault, "undone")
         finally:
+            if NETWORK in kind.claims:
+                self._healed_at = time.monotonic()
             for lock in locks:
                 lock.release()
+
+    def _note(self, fault: Fault, what: str) -> None:
+        """Keeps the course of the spell beside the programs' logs, on the clock of the trainers' journal."""
+        with (self.fleet.folder / "faults.log").open("a") as file:
+            file.write(f"{time.clock_gettime(time.CLOCK_BOOTTIME):.3f} {what}: {fault.text()}\n")
 
     def worker(self, fault: Fault) -> Worker:
         return self.fleet.workers[fault.worker]

@@ -6,6 +6,8 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
+from devtools.ports import free_port
+
 REQUEST_BEGINNINGS = (b"GET ", b"POST ", b"PUT ")
 SLOW_S = 0.3
 
@@ -48,12 +50,11 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._delay_s = 0.0
         self.rule: Rule | None = None
-        self.port = 0
+        self.port = free_port(host)
         self.heal()
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, self.host, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         if self._server is not None:

@@ -115,7 +115,7 @@ def _run(spell: Spell, verbose: bool) -> Verdict:
     """A spell that fails by itself is a violation like others, and the next one begins all the same."""
     try:
         return run_chaos(spell.seed, spell.faults, verbose, spell.only, spell.until)
-    except Exception:
+    except Exception:  # whatever it is, it belongs to this spell alone and is told in its verdict
         verdict = Verdict(seed=spell.seed, folder=Path(), broken_off=True)
         verdict.problems = [("chaos", f"the spell itself failed: {traceback.format_exc()}")]
         return verdict

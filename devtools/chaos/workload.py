@@ -4,6 +4,7 @@ import asyncio
 import random
 import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,14 +100,14 @@ class Workload:
         """A restored backup was older than its acknowledgement."""
         return any(window.holds(job.acknowledged_at) for window in self.windows)
 
-    async def _restored(self, backup_at: float, restored_at: float) -> None:
+    async def _restored(self, backup_at: float, restored_at: float, without_token: Collection[str]) -> None:
         """What people do after a restore: they give new tokens to whom it took the old one, and look at all again."""
         self.windows.append(RestoreWindow(backup_at, restored_at))
         self.ended.clear()
         async with self._rotating:
             for worker in self.fleet.workers:
                 await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/resume")
-                if worker.rotated_at >= backup_at:
+                if worker.rotated_at >= backup_at or worker.id in without_token:
                     await self._give_token(worker)
 
     async def _give_token(self, worker: Worker) -> None:

@@ -108,6 +108,7 @@ class HouseWorker:
             "gpus": has,
             "trainers": ["command"],
             "saves_on_request": ["command"],
+            "validates_on_request": ["command"],
             "max_jobs": max_jobs,
         }
         await self.say("register", {**body, "attempts": [], "incarnation": "i-1", "seq": self.seq})

@@ -3,7 +3,9 @@
 import pytest
 
 from simpletuner_fleet.agent.actions import (
+    Action,
     AskForCheckpoint,
+    AskForValidation,
     Forget,
     Leave,
     SendAccept,
@@ -16,7 +18,14 @@ from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.workers.interruption import hand_back_within
-from simpletuner_fleet.protocol.messages import CheckpointNow, JobSubmit, Orders, ReportStatus, StopAttempt
+from simpletuner_fleet.protocol.messages import (
+    CheckpointNow,
+    JobSubmit,
+    Orders,
+    ReportStatus,
+    StopAttempt,
+    ValidateNow,
+)
 
 
 def offer(job_id: str = "j_1", epoch: int = 1) -> JobSubmit:
@@ -420,3 +429,38 @@ def test_only_the_attempt_that_is_meant_is_asked_and_only_while_it_trains() -> N
     assert inbox.told_to_save(save()) == [AskForCheckpoint(TURN)]
     inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
     assert inbox.told_to_save(save(asked_at=6.0)) == []
+
+
+def validation(epoch: int = 1, asked_at: float = 5.0) -> ValidateNow:
+    return ValidateNow(job_id="j_1", epoch=epoch, asked_at=asked_at)
+
+
+def told_at(actions: list[Action]) -> list[float | None]:
+    reports = [one.report for one in actions if isinstance(one, SendReport)]
+    return [report.validation_asked_at for report in reports]
+
+
+def test_a_trainer_is_asked_to_validate_once_and_that_is_said_until_it_is_heard() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    assert inbox.heard(Orders(validate=[validation()])) == [AskForValidation(TURN, 5.0)]
+    assert inbox.told_to_validate(validation()) == [], "it is on its way"
+    assert told_at(inbox.asked_to_validate(TURN, 5.0, heard=True)) == [5.0]
+    assert told_at(inbox.told_to_validate(validation())) == [5.0], (
+        "nobody has heard of it: said again, not asked again"
+    )
+    assert inbox.told_to_validate(validation(asked_at=6.0)) == [AskForValidation(TURN, 6.0)]
+    assert inbox.asked_to_validate(TURN, 5.0, heard=True) == [], "late, and of the one before"
+    assert inbox.asked_to_validate(TURN, 6.0, heard=False) == []
+    assert inbox.told_to_validate(validation(asked_at=6.0)) == [AskForValidation(TURN, 6.0)], "asked anew"
+
+
+def test_a_validation_of_what_is_not_trained_is_not_asked_for() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    inbox.accepted(TURN)
+    assert inbox.told_to_validate(validation()) == [], "nothing runs yet; the request comes again"
+    inbox.started(TURN)
+    assert inbox.told_to_validate(validation(epoch=2)) == []
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
+    assert inbox.told_to_validate(validation()) == []

@@ -276,12 +276,12 @@ def test_an_impossible_job_is_accepted_with_a_warning(ask: Run, server: FakeServ
     explain = {
         "class": "change",
         "code": "GPU_COUNT_TOO_LARGE",
-        "sentence": "the job needs 16 GPUs, the largest worker has 8",
+        "sentence": "too few GPUs: the job needs 16, the largest worker has 8",
     }
     server.on("POST", "/api/queue/submit", {**SUBMITTED, "explain": explain})
     result = ask("jobs", "submit", "c", "--gpus", "16")
     assert result.code == 0
-    assert "warning: the job needs 16 GPUs, the largest worker has 8" in result.err
+    assert "warning: too few GPUs: the job needs 16, the largest worker has 8" in result.err
     assert "adjust --num_processes in the training config" in result.err
 
 

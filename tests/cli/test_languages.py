@@ -17,7 +17,7 @@ STUCK = {
         "code": "GPU_COUNT_TOO_LARGE",
         "class": "change",
         "params": {"gpus": 16, "largest": 8, "workers": 1},
-        "sentence": "the job needs 16 GPUs, the largest worker has 8",
+        "sentence": "too few GPUs: the job needs 16, the largest worker has 8",
         "fixes": [],
     },
 }

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx2
 
+from devtools.ports import free_port
 from tests.e2e.journal import Journal
 from tests.e2e.processes import (
     PATIENCE_S,
@@ -37,12 +37,6 @@ FAST = {
 PASSED_ON = ("PATH", "PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
 A100 = [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 1}]
 TERMINAL = ("completed", "failed", "cancelled")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Worker:

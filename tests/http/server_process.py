@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -44,12 +43,6 @@ class ServerProcess(Struct):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(20)
         return time.monotonic() - began
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def command(*arguments: str) -> list[str]:

@@ -23,6 +23,7 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
     StreamMessage,
     TokenRotated,
+    ValidateNow,
 )
 from simpletuner_fleet.protocol.sse import Decoder, encode
 
@@ -43,6 +44,7 @@ EXAMPLES: dict[type, StreamMessage] = {
     Shutdown: Shutdown(),
     TokenRotated: TokenRotated(),
     CheckpointNow: CheckpointNow(job_id="j_1", epoch=4, attempt=1, asked_at=1.5),
+    ValidateNow: ValidateNow(job_id="j_1", epoch=4, attempt=1, asked_at=1.5),
     Ping: Ping(),
 }
 
@@ -60,9 +62,10 @@ def test_the_name_of_an_event_is_the_type_in_its_json(message: StreamMessage) ->
     assert msgspec.json.decode(event.data, type=type(message)) == message
 
 
-def test_the_stream_speaks_of_seven_things() -> None:
+def test_the_stream_speaks_of_eight_things() -> None:
     assert {message.type for message in EXAMPLES.values()} == {
-        *("job_submit", "job_cancel", "drain", "shutdown", "token_rotated", "checkpoint_now", "ping"),
+        *("job_submit", "job_cancel", "drain", "shutdown", "token_rotated", "checkpoint_now", "validate_now"),
+        "ping",
     }
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from devtools.ports import free_port
 from tests.docs.debian_tools import unpacked
-from tests.e2e.kit import free_port
 from tests.e2e.processes import wait_until
 
 PACKAGES = ("openssh-server", "openssh-client", "libnss-wrapper")

@@ -21,7 +21,7 @@ from simpletuner_fleet.queries import finding, last_day, overview
 from simpletuner_fleet.queries.explainer import MOST_GROUPS
 from simpletuner_fleet.queries.free_now import gpu_kinds, largest_start
 from simpletuner_fleet.queries.last_day import DAY_S
-from simpletuner_fleet.queries.read_models import queue_stats
+from simpletuner_fleet.queries.queue_stats import queue_stats
 from simpletuner_fleet.store import MemoryStore
 from tests.store.samples import BUNDLE, attempt, job, worker
 

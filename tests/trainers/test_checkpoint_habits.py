@@ -9,7 +9,7 @@ import pytest
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.contract import Launch, Paths
-from simpletuner_fleet.trainers.demo.requests import SaveRequests
+from simpletuner_fleet.trainers.demo.requests import SAVE, VALIDATE, Requests
 from simpletuner_fleet.trainers.registry import Registry
 
 SIGNAL = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
@@ -76,6 +76,8 @@ def test_a_trainer_that_knows_nothing_of_checkpoints_has_the_usual_habits(paths:
     assert habits.artifacts(paths) == []
     assert habits.request_checkpoint(paths) is False
     assert not habits.saves_on_request()
+    assert habits.request_validation(paths) is False
+    assert not habits.validates_on_request()
 
 
 def test_any_program_is_told_where_to_go_on(paths: Paths) -> None:
@@ -88,13 +90,28 @@ def test_any_program_is_told_where_to_go_on(paths: Paths) -> None:
 @pytest.mark.parametrize("trainer", ["demo", "simpletuner"])
 def test_a_checkpoint_is_asked_for_by_a_number_that_rises(paths: Paths, trainer: str) -> None:
     habits, _, launch = prepared(trainer, paths, {"--model_family": "x"})
-    trainers_eye = SaveRequests(launch.env[SIGNAL])
+    trainers_eye = Requests(launch.env[SIGNAL], SAVE)
     assert not trainers_eye.take()
     for _ in range(2):
         assert habits.saves_on_request()
         assert habits.request_checkpoint(paths)
         assert trainers_eye.take()
         assert not trainers_eye.take()
+
+
+@pytest.mark.parametrize("trainer", ["demo", "simpletuner"])
+def test_a_validation_is_asked_for_beside_the_checkpoints_and_neither_asks_for_the_other(
+    paths: Paths, trainer: str
+) -> None:
+    habits, _, launch = prepared(trainer, paths, {"--model_family": "x"})
+    saves, validations = (Requests(launch.env[SIGNAL], key) for key in (SAVE, VALIDATE))
+    assert habits.validates_on_request()
+    assert habits.request_validation(paths)
+    assert (saves.take(), validations.take()) == (False, True)
+    assert habits.request_checkpoint(paths)
+    assert (saves.take(), validations.take()) == (True, False)
+    assert habits.request_validation(paths)
+    assert (saves.take(), validations.take()) == (False, True)
 
 
 @pytest.mark.parametrize("trainer", ["demo", "simpletuner"])

@@ -17,7 +17,7 @@ from simpletuner_fleet.trainers.demo.output.checkpoints import Checkpoint, Check
 from simpletuner_fleet.trainers.demo.output.metrics import MetricsLog
 from simpletuner_fleet.trainers.demo.output.png import encode_png
 from simpletuner_fleet.trainers.demo.output.progress import ProgressBar, line
-from simpletuner_fleet.trainers.demo.requests import SaveRequests
+from simpletuner_fleet.trainers.demo.requests import SAVE, Requests
 from simpletuner_fleet.trainers.demo.settings import Settings, SettingsError, parse_settings
 
 SMALL = Architecture(width=2, hidden=2, blocks=1, time_features=2, condition=2)
@@ -132,7 +132,7 @@ def test_progress_is_redrawn_at_most_ten_times_a_second_and_counts_this_process_
 
 def test_the_signal_file_asks_for_one_checkpoint_each_time_its_number_grows(tmp_path: Path) -> None:
     path = tmp_path / "signal.json"
-    requests = SaveRequests(str(path))
+    requests = Requests(str(path), SAVE)
 
     def ask(text: str) -> bool:
         (tmp_path / "new").write_text(text)
@@ -147,7 +147,7 @@ def test_the_signal_file_asks_for_one_checkpoint_each_time_its_number_grows(tmp_
     assert not ask('{"manual_checkpoint": 1, "manual_validation": 4}')
     assert ask('{"manual_checkpoint": 3}')
     assert not requests.take()
-    assert not SaveRequests(None).take()
+    assert not Requests(None, SAVE).take()
 
 
 def test_settings_are_read_with_or_without_dashes_by_either_name_and_from_text() -> None:

@@ -1,12 +1,14 @@
 """A backup is made while jobs run and put back while they still do: what was acknowledged since is forgotten, no more."""
 
 import asyncio
+import re
 import time
 
 from devtools.chaos.injector import Fault, FaultInjector, Undo
 from devtools.chaos.processes import SIMPLETUNER
 
 COMMAND_WITHIN_S = 60.0
+WORKER_ID = re.compile(r"\bw_[A-Za-z0-9_-]+")
 
 
 def boottime() -> float:
@@ -22,17 +24,18 @@ async def backup_restored(injector: FaultInjector, fault: Fault) -> Undo:
 
     async def undo() -> None:
         fleet.server.kill()
-        await _command(injector, "restore", str(file), "--replace")
+        said = await _command(injector, "restore", str(file), "--replace")
         restored_at = boottime()
         file.unlink()
         await fleet.start_server()
         assert fleet.on_restored is not None
-        await fleet.on_restored(backup_at, restored_at)
+        await fleet.on_restored(backup_at, restored_at, WORKER_ID.findall(said))
 
     return undo
 
 
-async def _command(injector: FaultInjector, *words: str) -> None:
+async def _command(injector: FaultInjector, *words: str) -> str:
+    """Returns what it says to people."""
     process = await asyncio.create_subprocess_exec(
         str(SIMPLETUNER),
         "backup",
@@ -44,4 +47,6 @@ async def _command(injector: FaultInjector, *words: str) -> None:
     )
     async with asyncio.timeout(COMMAND_WITHIN_S):
         _, said = await process.communicate()
-    assert process.returncode == 0, f"backup {words[0]}: {said.decode(errors='replace')[-2000:]}"
+    text = said.decode(errors="replace")
+    assert process.returncode == 0, f"backup {words[0]}: {text[-2000:]}"
+    return text

@@ -175,4 +175,28 @@ STATES = (
         "        if False:\n            return []",
         ("tests/agent/test_inbox.py",),
     ),
+    Mutant(
+        "asked-to-validate-again",
+        "a trainer is asked to validate each time the request is heard",
+        "agent/inbox.py",
+        "        if holding.validation_asked_at != order.asked_at:",
+        "        if True:",
+        ("tests/agent/test_inbox.py",),
+    ),
+    Mutant(
+        "validation-told-of-another",
+        "a late word about an older request ends a new wish for a validation",
+        "core/jobs/validating.py",
+        "    if validating is None or not attempt.waits_for_validation or validating.asked_at != asked_at:",
+        "    if validating is None or not attempt.waits_for_validation:",
+        ("tests/core/jobs/test_validating.py",),
+    ),
+    Mutant(
+        "older-name-looks-at-nothing",
+        "by an older name somebody acts on a job that they may not see",
+        "http/api/older/wording.py",
+        "        handler=_meaning(one, guarded(meant)),",
+        "        handler=_meaning(one, meant),",
+        ("tests/http/api/older/test_documented.py",),
+    ),
 )

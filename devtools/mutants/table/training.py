@@ -114,8 +114,8 @@ TRAINING = (
         "waits-for-what-cannot-come",
         "checkpoint first waits for a release that cannot be asked for one",
         "trainers/simpletuner/trainer.py",
-        "return self.release().signal_file and ask_by_signal_file",
-        "return ask_by_signal_file",
+        "return self.release().signal_file and ask_by_signal_file(signal_file(paths))",
+        "return ask_by_signal_file(signal_file(paths))",
         ("tests/trainers/simpletuner/test_unmarked_checkpoints.py",),
     ),
     # The agent

@@ -35,6 +35,13 @@ class AskForCheckpoint(Struct, frozen=True):
     turn: Turn
 
 
+class AskForValidation(Struct, frozen=True):
+    """The trainer goes on training; once it is asked, the orchestrator is told so."""
+
+    turn: Turn
+    asked_at: float
+
+
 class SendReport(Struct, frozen=True):
     """To be kept on disk until it is answered, if it is final."""
 
@@ -53,4 +60,13 @@ class Leave(Struct, frozen=True):
     reason: str
 
 
-Action = SendAccept | StartTrainer | StopTrainer | AskForCheckpoint | SendReport | Forget | Leave
+Action = (
+    SendAccept
+    | StartTrainer
+    | StopTrainer
+    | AskForCheckpoint
+    | AskForValidation
+    | SendReport
+    | Forget
+    | Leave
+)

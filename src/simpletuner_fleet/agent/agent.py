@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.agent.actions import (
     Action,
     AskForCheckpoint,
+    AskForValidation,
     Forget,
     Leave,
     SendAccept,
@@ -154,6 +155,7 @@ class Agent:
                     jobs=answer.jobs,
                     stop=answer.stop,
                     save=answer.save,
+                    validate=answer.validate,
                     drain=answer.drain,
                     shutdown=answer.shutdown,
                 )
@@ -187,6 +189,7 @@ class Agent:
                     jobs=answer.jobs,
                     stop=answer.stop,
                     save=answer.save,
+                    validate=answer.validate,
                     drain=answer.drain,
                     shutdown=answer.shutdown,
                 )
@@ -261,6 +264,8 @@ class Agent:
                 self.attempts.stop(turn, grace_s, SHIM_OUTCOME[why], save_s)
             case AskForCheckpoint(turn):
                 self._spawn(self._ask_for_checkpoint(turn))
+            case AskForValidation(turn, asked_at):
+                self._spawn(self._ask_to_validate(turn, asked_at))
             case SendReport(turn, report, final):
                 report.incarnation = self.incarnation
                 self._spawn(self.delivery.keep(turn, report) if final else self._tell(turn, report))
@@ -274,6 +279,13 @@ class Agent:
         if not await self.attempts.ask_for_checkpoint(turn):
             log.warning("job %s: its trainer could not be asked for a checkpoint; tried again later", turn[0])
             self.inbox.could_not_ask(turn)
+
+    async def _ask_to_validate(self, turn: Turn, asked_at: float) -> None:
+        log.info("job %s: a validation is asked for", turn[0])
+        heard = await self.attempts.ask_to_validate(turn)
+        if not heard:
+            log.warning("job %s: its trainer could not be asked to validate; tried again later", turn[0])
+        self.perform(self.inbox.asked_to_validate(turn, asked_at, heard=heard))
 
     # What attempts do by themselves.
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from simpletuner_fleet.agent.actions import (
     Action,
     AskForCheckpoint,
+    AskForValidation,
     Forget,
     Leave,
     SendAccept,
@@ -34,6 +35,7 @@ from simpletuner_fleet.protocol.messages import (
     ReportStatus,
     StatusReport,
     StopAttempt,
+    ValidateNow,
 )
 
 REMEMBERED_TURNS = 256
@@ -59,6 +61,10 @@ class Holding(Struct):
     checkpoint_step: int | None = None
     save_asked_at: float | None = None
     """The request for a checkpoint that its trainer was told of last."""
+    validation_asked_at: float | None = None
+    """The request for a validation that its trainer is being told of, or was told of last."""
+    validation_told: bool = False
+    """The trainer was asked; the orchestrator may not know it yet."""
 
 
 class Inbox:
@@ -109,6 +115,8 @@ class Inbox:
             actions += self.told_to_stop(stop)
         for save in orders.save:
             actions += self.told_to_save(save)
+        for request in orders.validate:
+            actions += self.told_to_validate(request)
         self.draining = orders.drain
         for offer in orders.jobs:
             actions += self.offered(offer)
@@ -223,6 +231,31 @@ class Inbox:
         holding = self.held.get(turn)
         if holding:
             holding.save_asked_at = None
+
+    def told_to_validate(self, order: ValidateNow) -> list[Action]:
+        """Where the same request comes again, the orchestrator has not heard that the trainer was asked: say so again."""
+        turn = Turn(order.job_id, order.epoch)
+        holding = self.held.get(turn)
+        if holding is None or holding.phase is not Phase.RUNNING or holding.stopping:
+            return []
+        if holding.validation_asked_at != order.asked_at:
+            holding.validation_asked_at, holding.validation_told = order.asked_at, False
+            return [AskForValidation(turn, order.asked_at)]
+        return [self._validation_report(turn, order.asked_at)] if holding.validation_told else []
+
+    def asked_to_validate(self, turn: Turn, asked_at: float, *, heard: bool) -> list[Action]:
+        """Its trainer was asked, or could not be: then it is asked anew when the request comes again."""
+        holding = self.held.get(turn)
+        if holding is None or holding.validation_asked_at != asked_at:
+            return []
+        if not heard:
+            holding.validation_asked_at = None
+            return []
+        holding.validation_told = True
+        return [self._validation_report(turn, asked_at)]
+
+    def _validation_report(self, turn: Turn, asked_at: float) -> Action:
+        return self._report(turn, StatusReport(status=ReportStatus.RUNNING, validation_asked_at=asked_at))
 
     def out_of_time(self, turn: Turn) -> list[Action]:
         """Its time limit is reached, and it is to go on later: a checkpoint first."""

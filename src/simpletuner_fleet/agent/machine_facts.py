@@ -18,6 +18,8 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     trainers: tuple[str, ...]
     saves_on_request: tuple[str, ...] = ()
     """Those of the trainers that can be asked for a checkpoint."""
+    validates_on_request: tuple[str, ...] = ()
+    """Those of the trainers that can be asked to validate."""
     labels: dict[str, str]
     price_micros: int | None = None
     """What an hour of one of its GPUs costs, in millionths; None: it does not know."""
@@ -36,6 +38,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
             gpus=[_report(gpu) for gpu in gpus],
             trainers=list(self.trainers),
             saves_on_request=list(self.saves_on_request),
+            validates_on_request=list(self.validates_on_request),
             labels=self.labels,
             version=self.version,
             home=self.home,

@@ -296,6 +296,7 @@ async def _look_around(
     inventory, trainers = await asyncio.gather(probe.find(), asyncio.to_thread(registry.available))
     version = await asyncio.to_thread(version_label, registry)
     saving = await asyncio.to_thread(registry.that_save_on_request, trainers)
+    validating = await asyncio.to_thread(registry.that_validate_on_request, trainers)
     tell(registry, named=settings.trainer_python is not None)
     if inventory.problem:
         log.warning("GPUs could not be detected: %s", inventory.problem)
@@ -312,6 +313,7 @@ async def _look_around(
         gpus=gpus,
         trainers=tuple(trainers),
         saves_on_request=tuple(saving),
+        validates_on_request=tuple(validating),
         labels={**reported_labels(gpus), **version, **settings.labels},
         tls=settings.tls.kind(settings.url),
         price_micros=settings.price_micros,

@@ -77,6 +77,16 @@ TROUBLES = {
             UNREACHABLE,
         ),
         Trouble(
+            N_("the connection to the orchestrator at %(url)s was cut"),
+            N_("the orchestrator stopped, or something in between closed the connection"),
+            (
+                N_("check that the orchestrator is running"),
+                N_("check the network between this machine and %(host)s"),
+            ),
+            "E_CONN_CUT",
+            UNREACHABLE,
+        ),
+        Trouble(
             N_("the orchestrator at %(url)s does not answer over plain HTTP"),
             N_("it hung up without an answer; a server that speaks only TLS does that"),
             (
@@ -205,13 +215,20 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
                 return trouble("E_CONN_TIMEOUT", url)
             case OSError() if cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
                 return trouble("E_UNREACHABLE", url, detail=cause.strerror)
-    speaks_tls = url.startswith("http:") and not answered_before and any(map(_hung_up, _causes(error)))
-    return trouble("E_SPEAKS_TLS", url) if speaks_tls else _by_words(error, url)
+    return _if_hung_up(error, url, answered_before) or _by_words(error, url)
+
+
+def _if_hung_up(error: BaseException, url: str, answered_before: bool) -> Trouble | None:
+    if not any(map(_hung_up, _causes(error))):
+        return None
+    speaks_tls = url.startswith("http:") and not answered_before
+    return trouble("E_SPEAKS_TLS" if speaks_tls else "E_CONN_CUT", url)
 
 
 def _hung_up(error: BaseException) -> bool:
     text = str(error).lower()
-    return isinstance(error, ConnectionResetError) or "disconnected" in text or "connectionclosed" in text
+    said = any(words in text for words in ("disconnected", "connectionclosed", "peer closed connection"))
+    return said or isinstance(error, ConnectionResetError | BrokenPipeError)
 
 
 def _by_words(error: BaseException, url: str) -> Trouble:
@@ -241,7 +258,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def format_trouble(trouble: Trouble, *, in_log: bool = False) -> str:
-    """Formats it as it is printed: what, why, next, code. A log has a word for errors of its own."""
+    """Formats it as it is printed: what, why, next, code. A log has its own word for errors, and its worker stays."""
     first, *more = trouble.next or ("simpletuner doctor",)
     lines = [
         trouble.what if in_log else _("error: %(what)s", what=trouble.what),
@@ -249,5 +266,8 @@ def format_trouble(trouble: Trouble, *, in_log: bool = False) -> str:
         _("  next: %(step)s", step=first),
     ]
     lines += [f"        {step}" for step in more]
-    lines.append(_("  code: %(code)s   exit: %(exit)s", code=trouble.code, exit=trouble.exit))
+    if in_log:
+        lines.append(_("  code: %(code)s   the worker keeps trying", code=trouble.code))
+    else:
+        lines.append(_("  code: %(code)s   exit: %(exit)s", code=trouble.code, exit=trouble.exit))
     return "\n".join(lines)

@@ -205,6 +205,12 @@ class ApprovalLinkOver(NotFound):
     next_step = "Log in, and see under Approvals what still waits for you."
 
 
+class AskedOtherwise(FleetError):
+    """This is a name from older guides, and is asked in another way here."""
+
+    code = "asked_otherwise"
+
+
 class Conflict(FleetError):
     """It is not in a state that allows this."""
 
@@ -264,6 +270,15 @@ class CannotSaveNow(Conflict):
 
     code = "cannot_save_now"
     next_step = "Wait for the next checkpoint that its config asks for."
+
+
+class CannotValidateNow(Conflict):
+    """This job's trainer cannot be asked to validate."""
+
+    code = "cannot_validate_now"
+    next_step = (
+        "Wait for the next validation that its config asks for. SimpleTuner can be asked from 3.2.1 on."
+    )
 
 
 class StaleAttempt(Conflict):

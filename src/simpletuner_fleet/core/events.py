@@ -42,6 +42,7 @@ class EventType(StrEnum):
     JOB_CANCEL_REQUESTED = "job.cancel_requested"
     JOB_STOP_REQUESTED = "job.stop_requested"
     JOB_CHECKPOINT_REQUESTED = "job.checkpoint_requested"
+    JOB_VALIDATION_REQUESTED = "job.validation_requested"
     JOB_PRIORITY_SET = "job.priority_set"
     JOB_TAGGED = "job.tagged"
     JOB_NOTED = "job.noted"

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.errors import NotLeader
-from simpletuner_fleet.core.jobs import lifecycle
+from simpletuner_fleet.core.jobs import lifecycle, retry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import AttemptState
 from simpletuner_fleet.core.people.quotas import QuotaBook
@@ -191,15 +191,23 @@ class Fleet:
         )
         self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
         self.organisation = await self.read(read_organisation)
-        await self._cap_retries(now + self.policy.retry_backoff_max_s)
+        await self._cap_retries()
 
-    async def _cap_retries(self, latest: float) -> None:
+    async def _cap_retries(self) -> None:
         held = await self.read(lambda view: view.due_backoffs(END_OF_TIME, MANY))
-        late = [job.id for job in held if job.not_before is not None and job.not_before > latest]
+        now = self.clock.now()
+        late = [
+            job
+            for job in held
+            if job.not_before is not None and job.not_before > now + retry.backoff_s(job.charged, self.policy)
+        ]
 
         def step(transaction: Transaction) -> None:
-            for job_id in late:
-                transaction.apply(lifecycle.backoff_capped(transaction.job(job_id), latest))
+            for job in late:
+                for last in transaction.tx.attempts_of_job(job.id)[-1:]:
+                    current = transaction.job(job.id)
+                    capped = lifecycle.backoff_capped(current, last, transaction.policy, transaction.now)
+                    transaction.apply(capped)
 
         if late:
             await self.act(step)

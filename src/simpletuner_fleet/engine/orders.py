@@ -9,7 +9,16 @@ from msgspec import UNSET
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.configs.datasets import PREFIX
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
-from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Saving
+from simpletuner_fleet.core.jobs.job import (
+    Attempt,
+    AttemptState,
+    EndReason,
+    Job,
+    JobState,
+    Saving,
+    Validating,
+)
+from simpletuner_fleet.core.jobs.validating import can_be_asked
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerType
@@ -17,7 +26,7 @@ from simpletuner_fleet.engine.stored_secrets import secret_value
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Ids, Vault, View
 from simpletuner_fleet.protocol.data import DatasetOrder
-from simpletuner_fleet.protocol.messages import CheckpointNow, JobSubmit, Orders, StopAttempt
+from simpletuner_fleet.protocol.messages import CheckpointNow, JobSubmit, Orders, StopAttempt, ValidateNow
 from simpletuner_fleet.protocol.uploads import Resume
 
 
@@ -34,6 +43,7 @@ def orders_for(
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
     save: list[CheckpointNow] = []
+    validate: list[ValidateNow] = []
     for attempt in live:
         job = view.job(attempt.job_id)
         if job is None:
@@ -42,13 +52,17 @@ def orders_for(
             stop.append(stop_order(attempt, policy))
         elif attempt.state is AttemptState.OFFERED:
             jobs.append(addressed(_offer(view, worker, job, attempt, ids, vault, policy), base_url))
-        elif attempt.saving is not None and attempt.waits_for_checkpoint:
-            save.append(_save_order(attempt, attempt.saving))
+        else:
+            if attempt.saving is not None and attempt.waits_for_checkpoint:
+                save.append(_save_order(attempt, attempt.saving))
+            if attempt.validating is not None and attempt.waits_for_validation and can_be_asked(job, worker):
+                validate.append(_validate_order(attempt, attempt.validating))
     draining = worker.admin is AdminState.DRAINING
     return Orders(
         jobs=jobs,
         stop=stop,
         save=save,
+        validate=validate,
         drain=draining,
         shutdown=draining and not live and worker.worker_type is WorkerType.EPHEMERAL,
     )
@@ -90,6 +104,12 @@ def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
 def _save_order(attempt: Attempt, saving: Saving) -> CheckpointNow:
     return CheckpointNow(
         job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number, asked_at=saving.asked_at
+    )
+
+
+def _validate_order(attempt: Attempt, validating: Validating) -> ValidateNow:
+    return ValidateNow(
+        job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number, asked_at=validating.asked_at
     )
 
 

@@ -40,6 +40,7 @@ from simpletuner_fleet.http.api.money import budgets as budgets_api
 from simpletuner_fleet.http.api.money import prices as prices_api
 from simpletuner_fleet.http.api.money import usage as usage_api
 from simpletuner_fleet.http.api.notices import endpoints as notices_api
+from simpletuner_fleet.http.api.older.table import in_older_words, with_older_words
 from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.api.scim import groups as scim_groups_api
 from simpletuner_fleet.http.api.scim import service as scim_service_api
@@ -121,7 +122,7 @@ def build_api(
     pages: Sequence[Route] = (),
     problem_page: ProblemPage | None = None,
 ) -> Edge:
-    """`pages` are for people alone: the document for programs leaves them out."""
+    """`pages` are for people alone, and older names have ours beside them: the document for programs leaves both out."""
 
     async def note_failure(failure: FailedProof) -> None:
         refusal = registration.FailedRegistration(
@@ -132,10 +133,11 @@ def build_api(
         )
         await registration.registration_failed(deps.fleet, refusal)
 
-    table = [*ROUTES, *further]
+    ours = [*ROUTES, *further]
+    table, older = with_older_words(ours), in_older_words(ours)
     deps.telemetry.watch(deps.fleet)
     edge = build_app(
-        [guarded(row) for row in (*table, *documentation_routes(table), *pages)],
+        [guarded(row) for row in (*table, *documentation_routes(table), *older, *pages)],
         deps,
         credentials=deps.credentials,
         settings=settings,

@@ -77,6 +77,11 @@ def ngettext(one: str, many: str, n: int, /, **params: Any) -> str:
     return current().plural(one, many, n, **params)
 
 
+def spoken_number(value: float, digits: int = 0) -> str:
+    """A number for a sentence, as the reader's language writes it."""
+    return current().number(value, digits)
+
+
 def for_scripts(lang: str) -> dict[str, Any]:
     """Returns what a page gives its scripts as JSON: `messages` by English text, `plurals` as lists of forms."""
     from simpletuner_fleet.languages.scripts import messages_of  # only the console needs it

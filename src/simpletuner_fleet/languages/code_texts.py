@@ -7,6 +7,7 @@ from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.placement import matching, reasons
 from simpletuner_fleet.core.workers import job_groups
 from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.languages.numbers import in_language
 from simpletuner_fleet.languages.words import Words
 
 KINDS = {
@@ -42,7 +43,10 @@ def _translated(
     try:
         sentences = find_sentences()
         if [text % blanks for text, blanks in sentences] == english:
-            return [words.text(text, **blanks) for text, blanks in sentences]
+            return [
+                words.text(text, **{name: in_language(words.lang, blank) for name, blank in blanks.items()})
+                for text, blanks in sentences
+            ]
     except (KeyError, TypeError):
         pass
     return english

@@ -2,7 +2,8 @@
 
 from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.money.estimate import Estimate, Sureness
-from simpletuner_fleet.languages import _, ngettext
+from simpletuner_fleet.languages import _, current, ngettext
+from simpletuner_fleet.languages.numbers import in_language
 
 
 def estimate_texts(known: Estimate) -> list[str]:
@@ -20,7 +21,7 @@ def estimate_texts(known: Estimate) -> list[str]:
 
 def _amount(known: Estimate) -> str:
     def text(micros: int) -> str:
-        return amount_text(micros, known.currency)
+        return in_language(current().lang, amount_text(micros, known.currency))
 
     if known.likely_micros is not None and known.low_micros is not None and known.high_micros is not None:
         if known.low_micros == known.high_micros:

@@ -154,6 +154,7 @@ EVENTS = {
     "job.started": N_("Job started"),
     "job.stop_requested": N_("Stop requested"),
     "job.checkpoint_requested": N_("Checkpoint requested"),
+    "job.validation_requested": N_("Validation requested"),
     "job.stored": N_("Checkpoint or result stored"),
     "job.submitted": N_("Job submitted"),
     "job.unblocked": N_("Job unblocked"),

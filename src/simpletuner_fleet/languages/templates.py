@@ -17,3 +17,19 @@ def install(environment: Any) -> None:
         pgettext=lambda context, message: current().pgettext(context, message),
         npgettext=lambda context, one, many, n: current().npgettext(context, one, many, n),
     )
+    environment.globals["ngettext"] = _counted()
+
+
+def _counted() -> Any:
+    """As Jinja2's own, but for the numbers, which are written as the language does."""
+    from jinja2 import pass_context  # a worker has no templates, and no Jinja2
+    from markupsafe import Markup
+
+    @pass_context
+    def counted(context: Any, one: str, many: str, count: int, /, **blanks: Any) -> str:
+        words = current()
+        shown = {name: words.number(value) if type(value) is int else value for name, value in blanks.items()}
+        text = words.ngettext(one, many, count)
+        return (Markup(text) if context.eval_ctx.autoescape else text) % shown
+
+    return counted

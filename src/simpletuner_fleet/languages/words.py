@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.languages.choosing import FOLDERS
+from simpletuner_fleet.languages.numbers import number_text
 
 DOMAIN = "fleet"
 LOCALES = Path(__file__).parent / "locales"
@@ -23,7 +24,10 @@ class Words(NullTranslations):
 
     def plural(self, one: str, many: str, n: int, /, **params: Any) -> str:
         """`%(n)s` is filled in with the number."""
-        return self.ngettext(one, many, n) % {"n": n, **params}
+        return self.ngettext(one, many, n) % {"n": self.number(n), **params}
+
+    def number(self, value: float, digits: int = 0) -> str:
+        return number_text(self.lang, value, digits)
 
     def context(self, context: str, msgid: str, /, **params: Any) -> str:
         """Translates a word that means different things in different places."""

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.job import AttemptState
 from simpletuner_fleet.core.notices.endpoint import EndpointPause
@@ -16,6 +17,8 @@ from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.losing import give_up
 
 log = logging.getLogger(__name__)
+
+TRY_AGAIN_S = 1.0
 
 
 class RestoreNote(Struct, frozen=True, kw_only=True):
@@ -32,17 +35,20 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
     A job that waits in this database may run on a worker since after the backup. Within the time in which every worker is
     heard or its lease has ended, each is told to stop what this database does not know of. An offer of that time is
     withdrawn: its worker may have taken it and ended it since, and would take it a second time.
+
+    A server that starts while another one's hold stands waits for the whole time once more: this one's clock may be hours
+    before or behind the clock by which that hold was to end.
     """
     pending, held = await fleet.read(lambda view: (view.setting(RESTORED), view.setting(HELD_UNTIL)))
+    if pending is None and held is None:
+        return None
     now = fleet.clock.now()
-    if pending is None:
-        if held is None or float(held) <= now:
-            return None
-        fleet.hold_placements(float(held))
-        return float(held)
-    note = msgspec.json.decode(pending, type=RestoreNote)
     until = placing_from(now, fleet.policy.heartbeat_timeout_s)
     fleet.hold_placements(until)
+    if pending is None:
+        await fleet.act(lambda transaction: transaction.tx.put_setting(HELD_UNTIL, repr(until)))
+        return until
+    note = msgspec.json.decode(pending, type=RestoreNote)
 
     def step(transaction: Transaction) -> None:
         transaction.tx.put_setting(HELD_UNTIL, repr(until))
@@ -80,5 +86,10 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
 async def place_after_hold(fleet: Fleet, until: float) -> None:
     """Lets the queue go on when the time is over, though nothing else happens then."""
     await asyncio.sleep(max(0.0, until - fleet.clock.now()) + 0.1)
-    await fleet.act(lambda transaction: transaction.tx.delete_setting(HELD_UNTIL))
+    while True:
+        try:
+            await fleet.act(lambda transaction: transaction.tx.delete_setting(HELD_UNTIL))
+            break
+        except StoreUnavailable:
+            await asyncio.sleep(TRY_AGAIN_S)
     log.info("workers have had their time to tell what they run: jobs are placed again")

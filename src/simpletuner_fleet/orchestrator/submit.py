@@ -1,7 +1,8 @@
 """Jobs come in, are changed while they wait, and leave the queue."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,8 +13,8 @@ from simpletuner_fleet.core.configs.bundle import Bundle, check_references
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
 from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.jobs import going_on, lifecycle, saving, stopping
-from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
+from simpletuner_fleet.core.jobs import going_on, lifecycle, saving, stopping, validating
+from simpletuner_fleet.core.jobs.decision import NOT_APPROVED, Decision
 from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Stopping, Target
 from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
 from simpletuner_fleet.core.jobs.submit_request import (
@@ -107,12 +108,20 @@ async def cancel(
 
 async def checkpoint_now(fleet: Fleet, job_id: str, actor: Actor) -> Job:
     """Asks a running job's trainer for a checkpoint; it trains on."""
+    return await _ask_trainer(fleet, job_id, partial(saving.checkpoint_now, actor=actor))
 
+
+async def validate_now(fleet: Fleet, job_id: str, actor: Actor) -> Job:
+    """Asks a running job's trainer to validate; it trains on."""
+    return await _ask_trainer(fleet, job_id, partial(validating.validate_now, actor=actor))
+
+
+async def _ask_trainer(fleet: Fleet, job_id: str, ask: Callable[..., Decision]) -> Job:
     def step(transaction: Transaction) -> Job:
         job = transaction.job(job_id)
         attempt = transaction.current_attempt(job)
         worker = transaction.tx.worker(attempt.worker_id) if attempt else None
-        decision = saving.checkpoint_now(job, attempt, worker, actor=actor, now=transaction.now)
+        decision = ask(job, attempt, worker, now=transaction.now)
         transaction.apply(decision)
         if decision.attempt:
             transaction.wake(decision.attempt.worker_id)

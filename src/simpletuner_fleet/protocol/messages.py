@@ -118,6 +118,8 @@ class Register(Struct, kw_only=True):
     trainers: list[Name] | None = None
     saves_on_request: list[Name] | None = None
     """Those of its trainers that save a checkpoint when asked and train on; None: this agent does not know how to ask."""
+    validates_on_request: list[Name] | None = None
+    """Those of its trainers that validate when asked and train on; None: this agent does not know how to ask."""
     labels: dict[FreeText, FreeText] = {}
     version: FreeText = ""
     max_jobs: Whole = 1
@@ -215,12 +217,27 @@ class CheckpointNow(Struct, kw_only=True):
     asked_at: float
 
 
+class ValidateNow(Struct, kw_only=True):
+    """Ask this very attempt's trainer to validate; it trains on.
+
+    It is said again until a report with the same `validation_asked_at` says that the trainer was asked. One with the same
+    `asked_at` is the same request: the trainer is asked once.
+    """
+
+    type: Literal["validate_now"] = "validate_now"
+    job_id: str
+    epoch: int
+    attempt: int | None = None
+    asked_at: float
+
+
 class Orders(Struct, kw_only=True):
     """What a worker should be doing. The stream, the register and the heartbeat answers all carry it."""
 
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
     save: list[CheckpointNow] = []
+    validate: list[ValidateNow] = []
     drain: bool = False
     shutdown: bool = False
 
@@ -236,6 +253,7 @@ class Registered(Struct, kw_only=True):
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
     save: list[CheckpointNow] = []
+    validate: list[ValidateNow] = []
     keep: list[HeldAttempt] = []
     """Attempts the worker named that are still its own."""
     drain: bool = False
@@ -297,6 +315,7 @@ class HeartbeatAnswer(Struct, kw_only=True):
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
     save: list[CheckpointNow] = []
+    validate: list[ValidateNow] = []
     drain: bool = False
     shutdown: bool = False
     audit_head: AuditHead | None = None
@@ -338,6 +357,8 @@ class StatusReport(Struct, kw_only=True):
     """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""
     resume_below: Count | None = None
     """From this step on the training was spoiled: its checkpoints are of no use."""
+    validation_asked_at: Reading | None = None
+    """Its trainer was asked to validate by the request of this `asked_at`."""
     incarnation: Name = ""
 
 
@@ -409,4 +430,4 @@ class TokenRotated(Struct, kw_only=True):
     type: Literal["token_rotated"] = "token_rotated"
 
 
-StreamMessage = JobSubmit | JobCancel | CheckpointNow | Drain | Shutdown | TokenRotated | Ping
+StreamMessage = JobSubmit | JobCancel | CheckpointNow | ValidateNow | Drain | Shutdown | TokenRotated | Ping

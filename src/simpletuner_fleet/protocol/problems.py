@@ -42,6 +42,7 @@ KNOWN_CODES = OF_THE_EDGE | {
 class ReadProblem(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     detail: str
+    next: str = ""
 
 
 def read_problem(status: int, body: bytes) -> ReadProblem | None:
@@ -55,4 +56,6 @@ def read_problem(status: int, body: bytes) -> ReadProblem | None:
         return None
     if document.get("type") != TYPE_PREFIX + code or document.get("status") != status:
         return None
-    return ReadProblem(code=code, detail=str(document.get("detail", "")))
+    return ReadProblem(
+        code=code, detail=str(document.get("detail", "")), next=str(document.get("next") or "")
+    )

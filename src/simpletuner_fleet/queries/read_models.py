@@ -3,7 +3,6 @@
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import TypeVar
 
 import msgspec
@@ -20,13 +19,10 @@ from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
-from simpletuner_fleet.queries.explainer import Explainer, reasons_of
+from simpletuner_fleet.queries.explainer import Explainer
 
 T = TypeVar("T")
 WAITING = (JobState.QUEUED, JobState.BLOCKED)
-WAITS_OF_S = 86_400.0
-WAITS_COUNTED = 100
-PLACES_LOOKED_AT = 1000
 
 
 class SeenJob(Struct, frozen=True, kw_only=True):
@@ -48,25 +44,6 @@ class SeenWorker(Struct, frozen=True, kw_only=True):
     held: list[Attempt]
     gpu_holders: dict[str, Attempt] = {}
     """By GPU, the attempt that holds it, on this worker or on another one of the same machine."""
-
-
-class QueueStats(Struct, frozen=True, kw_only=True):
-    by_state: dict[str, int]
-    by_reason: dict[str, int]
-    reasons_counted: int
-    """The number of waiting jobs whose reasons were counted: all, unless there are very many kinds of them."""
-    reasons_at_least: bool
-    """There are so many kinds: the figures of `by_reason` are the least there is of each."""
-    mean_wait_s: float | None
-    """Of those that began last, from their submission to their first offer; None where none has begun."""
-
-
-class OwnQueue(Struct, frozen=True, kw_only=True):
-    """What one person has in the queue."""
-
-    by_state: dict[str, int]
-    best_position: int | None
-    """Of those that wait in line; None where none does."""
 
 
 async def jobs_page(
@@ -121,44 +98,6 @@ async def attempts_of(fleet: Fleet, job_id: str) -> list[Attempt]:
         return view.attempts_of_job(job_id)
 
     return await fleet.read(look)
-
-
-async def queue_stats(fleet: Fleet) -> QueueStats:
-    now, standing = fleet.clock.now(), fleet.standing()
-
-    def look(view: View) -> QueueStats:
-        counts = view.job_counts()
-        reasons = reasons_of(view, JobFilter(), now, standing)
-        by_reason = reasons.counts()
-        return QueueStats(
-            by_state={state: counts.get(state, 0) for state in JobState},
-            by_reason=by_reason,
-            reasons_counted=sum(by_reason.values()),
-            reasons_at_least=reasons.more,
-            mean_wait_s=_mean_wait_s(view, now),
-        )
-
-    return await fleet.read(look)
-
-
-async def own_queue(fleet: Fleet, owner: str) -> OwnQueue:
-    def look(view: View) -> OwnQueue:
-        counts = view.job_counts(owner=owner)
-        waiting = view.jobs_page(JobFilter(owner=owner, states=(JobState.QUEUED,)), None, PLACES_LOOKED_AT)
-        first = min(((job.rank, job.seq) for job in waiting), default=None)
-        return OwnQueue(
-            by_state={state: counts.get(state, 0) for state in JobState},
-            best_position=view.queued_ahead(*first) + 1 if first else None,
-        )
-
-    return await fleet.read(look)
-
-
-def _mean_wait_s(view: View, now: float) -> float | None:
-    begun = [one for one in view.attempts_since(now - WAITS_OF_S, WAITS_COUNTED) if one.number == 1]
-    jobs = ((one, view.job(one.job_id)) for one in begun)
-    waits = [max(0.0, one.offered_at - job.created_at) for one, job in jobs if job]
-    return fmean(waits) if waits else None
 
 
 async def workers(

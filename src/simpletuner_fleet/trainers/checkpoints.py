@@ -22,7 +22,7 @@ GUARD = ".guard"
 """Written into a checkpoint when all else of it is there: without it, it is not complete."""
 RESUME_VARIABLE = "SIMPLETUNER_RESUME_FROM"
 SIGNAL_VARIABLE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
-SIGNAL_KEY = "manual_checkpoint"
+CHECKPOINT_SIGNAL, VALIDATION_SIGNAL = "manual_checkpoint", "manual_validation"
 METRIC_FILES = ("metrics.jsonl", "training_metrics.jsonl")
 SAMPLE_FOLDERS = ("validation_images", "samples")
 _NAME = re.compile(r"checkpoint-(\d{1,15})(?:-rolling)?", re.ASCII)
@@ -108,6 +108,14 @@ class CheckpointHabits:
 
     def request_checkpoint(self, paths: Paths) -> bool:
         """Asks the running trainer for a checkpoint now; False where it cannot be asked."""
+        return False
+
+    def validates_on_request(self) -> bool:
+        """Whether a running training can be asked to validate. May take seconds: call it in a thread."""
+        return type(self).request_validation is not CheckpointHabits.request_validation
+
+    def request_validation(self, paths: Paths) -> bool:
+        """Asks the running trainer to validate now; False where it cannot be asked."""
         return False
 
     def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
@@ -203,12 +211,11 @@ def files_beneath(path: Path, root: Path) -> Iterator[Path]:
             yield file
 
 
-def ask_by_signal_file(signal_file: Path) -> bool:
-    """A rising number, replaced whole: the trainer saves once for each time it has grown."""
-    try:
-        count = int(json.loads(read_job_file(signal_file))[SIGNAL_KEY])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        count = 0
+def ask_by_signal_file(signal_file: Path, key: str = CHECKPOINT_SIGNAL) -> bool:
+    """A rising number for each thing it can be asked for, replaced whole: the trainer acts once for each time one has
+    grown."""
+    counts = signal_counts(signal_file)
+    counts[key] = counts.get(key, 0) + 1
     temporary = signal_file.with_name(f".{signal_file.name}.tmp")
     try:
         temporary.unlink(missing_ok=True)
@@ -216,11 +223,20 @@ def ask_by_signal_file(signal_file: Path) -> bool:
         with open(
             os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "wb"
         ) as file:
-            file.write(json.dumps({SIGNAL_KEY: count + 1}).encode())
+            file.write(json.dumps(counts).encode())
         os.replace(temporary, signal_file)
     except OSError:
         return False
     return True
+
+
+def signal_counts(signal_file: Path) -> dict[str, int]:
+    """What was asked for so far; nothing where that cannot be read, for the file is the job's."""
+    try:
+        said = json.loads(read_job_file(signal_file))
+        return {key: int(said[key]) for key in (CHECKPOINT_SIGNAL, VALIDATION_SIGNAL) if key in said}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return {}
 
 
 def signal_file(paths: Paths) -> Path:

@@ -89,6 +89,10 @@ class Registry:
         """Those of them that can be asked for a checkpoint. May take seconds: call it in a thread."""
         return [name for name in names if self.habits(name).saves_on_request()]
 
+    def that_validate_on_request(self, names: Iterable[str]) -> list[str]:
+        """Those of them that can be asked to validate. May take seconds: call it in a thread."""
+        return [name for name in names if self.habits(name).validates_on_request()]
+
 
 def plug_ins(entry_points: Iterable[EntryPoint], surroundings: Surroundings) -> list[Trainer]:
     trainers: list[Trainer] = []

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import socket
 
 import pytest
 
+from devtools.ports import free_port
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.wire.lines import Address
@@ -42,9 +42,7 @@ def client_of(*urls: str) -> OrchestratorClient:
 
 
 def closed_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 async def test_a_call_goes_on_to_the_next_address_where_nobody_listens_and_stays_there() -> None:

@@ -1,10 +1,10 @@
 """What is learnt of the way to the orchestrator, over real connections."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from devtools.ports import free_port
 from simpletuner_fleet.agent.wire.outage import Door, Outage, knock
 from simpletuner_fleet.core.workers.outage import Knock
 from simpletuner_fleet.protocol.messages import Registered
@@ -22,12 +22,6 @@ async def listening(seen: list[str]) -> AsyncIterator[int]:
     server = await asyncio.start_server(accepted, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def registered(ends: str, *addresses: str) -> Registered:
@@ -55,7 +49,7 @@ async def test_both_ends_of_one_connection_write_the_same() -> None:
 
 
 async def test_a_refusal_at_the_socket_that_was_reached_directly_is_certain() -> None:
-    outage, port = Outage(), closed_port()
+    outage, port = Outage(), free_port()
     ends = f"127.0.0.1|50000 127.0.0.1|{port}"
     outage.learn(ends, registered(ends))
     assert await outage.is_certain(0.0)
@@ -66,7 +60,7 @@ async def test_a_refusal_at_the_socket_that_was_reached_directly_is_certain() ->
 
 
 async def test_it_is_not_certain_while_another_address_of_the_orchestrator_is_open() -> None:
-    outage, port = Outage(), closed_port()
+    outage, port = Outage(), free_port()
     ends = f"127.0.0.1|50000 127.0.0.1|{port}"
     async with listening([]) as open_port:
         outage.learn(ends, registered(ends, f"http://127.0.0.1:{open_port}"))
@@ -76,7 +70,7 @@ async def test_it_is_not_certain_while_another_address_of_the_orchestrator_is_op
 
 async def test_an_answer_without_ends_as_of_an_older_orchestrator_proves_nothing() -> None:
     outage = Outage()
-    outage.learn(f"127.0.0.1|50000 127.0.0.1|{closed_port()}", registered("", "not a url", "http://[::1"))
+    outage.learn(f"127.0.0.1|50000 127.0.0.1|{free_port()}", registered("", "not a url", "http://[::1"))
     assert not await outage.is_certain(0.0)
 
 
@@ -84,5 +78,5 @@ async def test_knocking() -> None:
     seen: list[str] = []
     async with listening(seen) as port:
         assert await knock(Door("127.0.0.1", port)) is Knock.OPEN
-    assert await knock(Door("127.0.0.1", closed_port())) is Knock.REFUSED
+    assert await knock(Door("127.0.0.1", free_port())) is Knock.REFUSED
     assert await knock(Door("nowhere.invalid", 80)) is Knock.SILENT

@@ -134,6 +134,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
     "jobs.cancel": (
         "POST /api/jobs/{id}/cancel",
         "POST /api/jobs/{id}/checkpoint",
+        "POST /api/jobs/{id}/validate",
         "POST /api/matching/cancel",
     ),
     "jobs.edit": (
@@ -353,6 +354,7 @@ RULES: dict[str, Rule] = {
     "POST /api/jobs/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/queue/{id}/cancel": OWN_UNTIL_THE_END,
     "POST /api/jobs/{id}/checkpoint": OWN_WHILE_IT_TRAINS,
+    "POST /api/jobs/{id}/validate": OWN_WHILE_IT_TRAINS,
     "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
     "POST /api/jobs/{id}/tags": OWN_ALWAYS,
     "PUT /api/jobs/{id}/note": OWN_ALWAYS,
@@ -437,9 +439,9 @@ def expected(route: str, caller: str, state: JobState | None) -> int | None:
         return None
     if caller not in HOLDS or caller in UNKNOWN:
         return 401
-    if asked != "any_user" and asked not in HOLDS[caller]:
-        return 403
-    if route in ADMINS_ALONE and caller != "an admin":
+    if (asked != "any_user" and asked not in HOLDS[caller]) or (
+        route in ADMINS_ALONE and caller != "an admin"
+    ):
         return 403
     if rule is None or state is None:
         return None

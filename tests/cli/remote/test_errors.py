@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from devtools.ports import free_port
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.remote.advice import steps_of
 from simpletuner_fleet.client import troubles
@@ -150,11 +151,6 @@ def test_json_of_another_shape_is_told_and_no_stack_trace(
     assert "verify orchestrator URL and port" in result.err
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def test_connection_refused(run: Run) -> None:
     port = free_port()
     result = run("workers", "list", "--url", f"http://127.0.0.1:{port}")
@@ -294,11 +290,22 @@ def test_every_row_of_the_table_can_be_told() -> None:
         (httpx2.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"), "E_TLS_VERIFY"),
         (httpx2.ConnectTimeout("timed out"), "E_CONN_TIMEOUT"),
         (httpx2.ReadTimeout(""), "E_CONN_TIMEOUT"),
-        (httpx2.RemoteProtocolError("Server disconnected"), "E_UNREACHABLE"),
+        (httpx2.RemoteProtocolError("Server disconnected"), "E_CONN_CUT"),
+        (
+            httpx2.RemoteProtocolError("peer closed connection without sending complete message body"),
+            "E_CONN_CUT",
+        ),
+        (ConnectionResetError(104, "Connection reset by peer"), "E_CONN_CUT"),
     ],
 )
 def test_what_a_connection_threw_finds_its_row(error: Exception, code: str) -> None:
     assert of_connection_error(error, "https://h:8001").code == code
+
+
+def test_what_a_worker_logs_while_it_keeps_trying_names_no_exit_code() -> None:
+    message = format_trouble(trouble("E_CONN_REFUSED", "https://h:8001"), in_log=True)
+    assert "exit:" not in message
+    assert message.endswith("code: E_CONN_REFUSED   the worker keeps trying")
 
 
 def test_the_agents_numbers_are_the_commands() -> None:

@@ -107,7 +107,7 @@ def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: 
 
 OF_MACHINES = {
     *(Code.WAITING_FOR_MACHINE, Code.MACHINE_CEILING, Code.MACHINE_TOO_DEAR),
-    *(Code.NO_MACHINE_OFFERED, Code.MACHINES_FAILED),
+    *(Code.NO_MACHINE_OFFERED, Code.MACHINES_FAILED, Code.ASKING_FOR_MACHINE),
 }
 """Told in place of another; `tests/core/provisioning` and `tests/orchestrator/machines` reach them."""
 
@@ -137,9 +137,9 @@ def test_what_can_never_be_is_said_at_once(job: Job, limit: Ceiling | None) -> N
     fleet = asked(Requirements(gpus=16), a_worker(gpus=8))
     explanation = explain(job, fleet, limit=limit, ahead=0, now=NOW)
     assert explanation.code is Code.GPU_COUNT_TOO_LARGE
-    assert explanation.sentence == "the job needs 16 GPUs, the largest worker has 8"
+    assert explanation.sentence == "too few GPUs: the job needs 16, the largest worker has 8"
     assert explanation.fixes == (
-        "Adjust --num_processes in the training config: the largest worker has 8 GPUs.",
+        "Adjust --num_processes in the training config: the largest worker allows 8.",
     )
 
 
@@ -335,7 +335,7 @@ def test_gpus_that_a_worker_leaves_unused_are_told_with_what_would_use_them() ->
     surveyed = survey(Requirements(gpus=4), [(worker, held)])
     assert surveyed.code is Code.ALL_MATCHING_BUSY
     assert surveyed.fixes == (
-        "w_1 has 6 unused GPUs, but takes only 1 job(s) at a time: start it with --max-jobs auto.",
+        "w_1 has unused GPUs (6), but its limit of jobs at a time is 1: start it with --max-jobs auto.",
     )
     assert survey(Requirements(gpus=7), [(worker, held)]).fixes == (), "six would not do"
 

@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from devtools.ports import free_port
 from simpletuner_fleet.core.people.tokens import checksum
-from tests.e2e.kit import World, free_port
+from tests.e2e.kit import World
 from tests.e2e.processes import SIMPLETUNER, Program
 
 WELL_FORMED = "wt_" + "0" * 43
@@ -74,7 +75,7 @@ def test_a_worker_started_before_its_orchestrator_says_so_at_once_and_connects_w
     world.kill_server()
     worker = world.worker_of(created)
     worker.start("--orchestrator-url", world.url, "--work-dir", str(worker.work_dir))
-    worker.running.says("E_CONN_REFUSED")
+    worker.running.says("E_CONN_REFUSED   the worker keeps trying")
     assert worker.running.alive
     world.restart_server()
     worker.becomes("idle")
@@ -85,7 +86,13 @@ def test_a_rotated_token_is_told_as_an_invalid_token(world: World) -> None:
     world.post(f"/api/admin/workers/{worker.id}/token")
     worker.start("--orchestrator-url", world.url, "--work-dir", str(worker.work_dir))
     assert_says(
-        worker.running, 4, "Invalid token", "may have been rotated", "request a new one", "E_INVALID_TOKEN"
+        worker.running,
+        4,
+        "Invalid token",
+        "it was rotated, or its worker was deleted",
+        "may have been rotated",
+        "request a new one",
+        "E_INVALID_TOKEN",
     )
 
 

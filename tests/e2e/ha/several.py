@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx2
 
-from tests.e2e.kit import Json, World, free_port
+from devtools.ports import free_port
+from tests.e2e.kit import Json, World
 from tests.e2e.processes import PATIENCE_S, Program, wait_until
 
 PATIENT = {"SIMPLETUNER_HEARTBEAT_INTERVAL": "0.5", "SIMPLETUNER_HEARTBEAT_TIMEOUT": "20"}

@@ -12,6 +12,7 @@ from tests.e2e.storage.test_checkpoints import (
     LONG,
     STEPS,
     assert_joined,
+    attempt_folder,
     demo,
     kill_machine,
     steps_of,
@@ -58,13 +59,16 @@ def test_a_cancelled_job_saves_a_checkpoint_first_when_asked_to(world: World) ->
     assert max(stored) == job["checkpoint_step"]
 
 
-def test_a_job_that_is_asked_for_a_checkpoint_stores_it_and_trains_on_to_the_end(world: World) -> None:
+def test_a_job_that_is_asked_to_save_and_to_validate_does_both_and_trains_on_to_the_end(world: World) -> None:
     worker = world.start_worker("steady")
     job_id = world.submit(demo(checkpointing_steps=0, max_train_steps=300, demo_step_delay_s=0.05))
     trains(world, job_id)
     result = world.cli("jobs", "checkpoint", job_id)
     assert result.returncode == 0, result.stderr
     assert "is asked for a checkpoint and trains on" in result.stdout + result.stderr
+    asked = world.cli("jobs", "validate", job_id)
+    assert asked.returncode == 0, asked.stderr
+    assert "is asked to validate and trains on" in asked.stdout + asked.stderr
     step = stored_step(world, job_id, 30)
     assert world.job(job_id)["checkpoint_requested_at"] is None
     world.becomes(job_id, "completed", LONG)
@@ -73,6 +77,10 @@ def test_a_job_that_is_asked_for_a_checkpoint_stores_it_and_trains_on_to_the_end
     assert steps_of(worker, attempt) == list(range(1, 301))
     assert 30 < step < 300
     assert world.events(job_id).count("job.checkpoint_requested") == 1
+    assert world.events(job_id).count("job.validation_requested") == 1
+    assert world.job(job_id)["validation_requested_at"] is None
+    pictures = attempt_folder(worker, attempt) / "job" / "output" / "validation_images"
+    assert len(list(pictures.iterdir())) == 1, "once, however often its worker heard of it"
     late = world.cli("jobs", "checkpoint", job_id)
     assert late.returncode != 0
     assert "only a running one can be asked" in late.stdout + late.stderr

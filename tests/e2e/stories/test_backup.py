@@ -77,6 +77,8 @@ def test_a_restore_gives_back_nothing_that_was_taken_away_since(world: World) ->
     assert "--replace" in refused.stderr
     done = world.cli("backup", "restore", str(file), "--replace")
     assert done.returncode == 0, done.stderr
+    assert f"these workers need a new token, once the server runs: {rotated.id}\n" in done.stderr
+    assert f"these API tokens stay revoked: {tokens['revoked id']}\n" in done.stderr
     assert [path for path in world.home.iterdir() if ".before-" in path.name]
     world.restart_server()
     assert status_of(world, tokens["kept"]) == 200

@@ -13,8 +13,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from devtools.ports import free_port
 from tests.http.api_kit import CPU_CONFIG
-from tests.http.server_process import command, environment, free_port, server_process
+from tests.http.server_process import command, environment, server_process
 
 pytestmark = pytest.mark.e2e
 BARE = ("--no-local",)

@@ -199,6 +199,14 @@ class Attempts:
             log.exception("job %s: a checkpoint could not be asked for", turn[0])
             return False
 
+    async def ask_to_validate(self, turn: Turn) -> bool:
+        """Returns whether its trainer was asked; it trains on, and what it draws is stored as every sample is."""
+        try:
+            return await self.senders.uploads.ask_to_validate(turn)
+        except Exception:  # anybody's plug-in
+            log.exception("job %s: a validation could not be asked for", turn[0])
+            return False
+
     def is_out_of_time(self, turn: Turn) -> bool:
         return turn in self._running and self._running[turn].out_of_time
 

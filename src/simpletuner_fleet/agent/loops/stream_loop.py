@@ -7,10 +7,11 @@ import msgspec
 
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.guard.shim_client import boottime
+from simpletuner_fleet.agent.loops.complaint import Complaint
 from simpletuner_fleet.agent.loops.greeting import Greeting
 from simpletuner_fleet.agent.wire.backoff import MOST_S, NEXT_LEADER_S, Backoff
 from simpletuner_fleet.agent.wire.errors import UNREADABLE, Refused, TokenRejected, Unreachable
-from simpletuner_fleet.client.troubles import format_trouble, of_connection_error
+from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import (
@@ -20,6 +21,7 @@ from simpletuner_fleet.protocol.messages import (
     JobSubmit,
     Shutdown,
     StopAttempt,
+    ValidateNow,
 )
 from simpletuner_fleet.protocol.sse import ServerEvent
 
@@ -27,13 +29,12 @@ log = logging.getLogger(__name__)
 
 PINGS_MISSED = 3
 TOKEN_LOOK_S = 1.0
-SAY_AGAIN_S = 60.0
 STOP_REASONS = {reason.value: reason for reason in (EndReason.STALE, EndReason.DRAINED)}
 
 
 async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
     """`give_up_after_s` bounds the first connection alone; whoever was connected once comes back for ever."""
-    backoff, complaint, greeting = Backoff(), _Complaint(agent), Greeting(agent.machine.name)
+    backoff, complaint, greeting = Backoff(), Complaint(), Greeting(agent.machine.name)
     deadline = boottime() + give_up_after_s if give_up_after_s is not None else None
     while True:
         most_s = MOST_S
@@ -46,12 +47,13 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
         except Refused as problem:
             greeting.line_is_lost()
             most_s = NEXT_LEADER_S if problem.code == NotLeader.code else MOST_S
-            _answer_refusal(agent, problem, may_give_up=give_up_after_s is not None)
+            if not _ends_by_refusal(agent, problem, may_give_up=give_up_after_s is not None):
+                complaint.refused(problem)
         except Unreachable as error:
             greeting.line_is_lost()
             if error.refused:
                 await agent.connection_refused()
-            complaint.make(error)
+            complaint.unreachable(error, agent.client.url, answered_before=agent.connected.is_set())
             if deadline is not None and not agent.connected.is_set() and boottime() > deadline:
                 trouble = of_connection_error(error.cause, agent.client.url)
                 agent.depart(Departure("the orchestrator cannot be reached", trouble.code))
@@ -85,6 +87,8 @@ def hear(agent: Agent, event: ServerEvent) -> None:
                 agent.perform(inbox.told_to_stop(stop_of(order)))
             case "checkpoint_now":
                 agent.perform(inbox.told_to_save(msgspec.json.decode(event.data, type=CheckpointNow)))
+            case "validate_now":
+                agent.perform(inbox.told_to_validate(msgspec.json.decode(event.data, type=ValidateNow)))
             case "drain":
                 note = msgspec.json.decode(event.data, type=Drain).note
                 log.info(
@@ -137,31 +141,13 @@ async def _new_token(agent: Agent, problem: TokenRejected) -> None:
             agent.depart(Departure(problem.detail, "E_INVALID_TOKEN"))
 
 
-def _answer_refusal(agent: Agent, problem: Refused, *, may_give_up: bool) -> None:
+def _ends_by_refusal(agent: Agent, problem: Refused, *, may_give_up: bool) -> bool:
     """A worker that stays tries again: an administrator may mend what it is refused for, and nobody would start it then."""
     waits_for_nobody = may_give_up and not agent.inbox.held and not agent.connected.is_set()
     if problem.code == "superseded":
         agent.superseded()
-    elif problem.status in (403, 404, 422) and waits_for_nobody:
+        return True
+    if problem.status in (403, 404, 422) and waits_for_nobody:
         agent.depart(Departure(problem.detail, "E_REFUSED"))
-    else:
-        log.warning("the orchestrator refused: %s", problem.detail)
-
-
-class _Complaint:
-    """Says what is wrong at once and in full, then only now and then."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._said_at: float | None = None
-
-    def make(self, error: Unreachable) -> None:
-        now = boottime()
-        if self._said_at is None or now - self._said_at > SAY_AGAIN_S:
-            self._said_at = now
-            known = self._agent.connected.is_set()
-            trouble = of_connection_error(error.cause, self._agent.client.url, answered_before=known)
-            log.error("%s", format_trouble(trouble, in_log=True))
-
-    def clear(self) -> None:
-        self._said_at = None
+        return True
+    return False

@@ -89,6 +89,12 @@ class Uploads(SendersByAttempt[Uploader]):
             uploader.habits.request_checkpoint, uploader.paths
         )
 
+    async def ask_to_validate(self, turn: Turn) -> bool:
+        uploader = self.get(turn)
+        return uploader is not None and await asyncio.to_thread(
+            uploader.habits.request_validation, uploader.paths
+        )
+
     async def checkpoint_now(self, turn: Turn, ending: Awaitable[HasEndReason]) -> None:
         """Asks its trainer; returns when there is a new checkpoint, or none can be expected."""
         ended = asyncio.ensure_future(ending)

@@ -33,11 +33,12 @@ WILL_PASS = frozenset(
 class Refused(Exception):
     """The orchestrator itself answered with a problem; whoever stands in between is no orchestrator."""
 
-    def __init__(self, status: int, code: str, detail: str) -> None:
+    def __init__(self, status: int, code: str, detail: str, next_step: str = "") -> None:
         super().__init__(detail)
         self.status = status
         self.code = code
         self.detail = detail
+        self.next = next_step
 
     @property
     def passing(self) -> bool:
@@ -64,7 +65,7 @@ def problem_of(status: int, body: bytes) -> Refused | Unreachable:
     if problem is None:
         return Unreachable(ForeignAnswer(status), refused=False)
     kind = TokenRejected if status == 401 else Refused
-    return kind(status, problem.code, problem.detail)
+    return kind(status, problem.code, problem.detail, problem.next)
 
 
 def no_answer(error: BaseException) -> Unreachable:

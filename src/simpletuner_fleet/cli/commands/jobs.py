@@ -267,6 +267,7 @@ JOBS = Noun(
         Verb("artifacts", "List a job's stored checkpoints and artifacts", (JOB,), run="jobs.artifacts:list"),
         Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),
         Verb("checkpoint", "Ask a running job for a checkpoint; it trains on", (JOB,)),
+        Verb("validate", "Ask a running job to validate; it trains on", (JOB,)),
         Verb("cancel", "Cancel jobs", CANCEL),
         Verb("retry", "Submit an ended job again", RETRY),
         Verb("tag", "Add tags to a job, or remove them", TAG, run="jobs.marking:tag"),

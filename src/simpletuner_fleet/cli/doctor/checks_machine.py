@@ -14,7 +14,7 @@ from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.core.worker_errors import InventoryError, JobLimitUnavailable, TrainerPythonMissing
 from simpletuner_fleet.core.workers.job_groups import lacks_something
-from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages import _, current, spoken_number
 from simpletuner_fleet.languages.code_texts import groups_text
 from simpletuner_fleet.trainers.installed import trainers_for
 
@@ -76,7 +76,7 @@ def disk(about: str, folder: Path) -> CheckFinding:
     if free_gb < NO_DISK_GB:
         return bad(
             about,
-            _("only %(free_gb)s GB free at %(place)s", free_gb=f"{free_gb:.1f}", place=place),
+            _("only %(free_gb)s GB free at %(place)s", free_gb=spoken_number(free_gb, 1), place=place),
             _("ensure sufficient disk space: df -h"),
         )
     if free_gb < LITTLE_DISK_GB:
@@ -84,12 +84,12 @@ def disk(about: str, folder: Path) -> CheckFinding:
             about,
             _(
                 "%(free_gb)s GB free on %(place)s: checkpoints may not fit",
-                free_gb=f"{free_gb:.1f}",
+                free_gb=spoken_number(free_gb, 1),
                 place=place,
             ),
             _("free up space: df -h"),
         )
-    return good(about, _("%(free_gb)s GB free on %(place)s", free_gb=f"{free_gb:.0f}", place=place))
+    return good(about, _("%(free_gb)s GB free on %(place)s", free_gb=spoken_number(free_gb), place=place))
 
 
 def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[CheckFinding]:
@@ -102,12 +102,14 @@ def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[CheckFinding]:
             _(
                 "%(path)s has %(size_gb)s GB; data loaders with workers need more",
                 path=path,
-                size_gb=f"{size_gb:.2f}",
+                size_gb=spoken_number(size_gb, 2),
             ),
             _("in a container: docker run --ipc=host (or --shm-size=8g)"),
         )
     else:
-        yield good(_("shared memory"), _("%(path)s has %(size_gb)s GB", path=path, size_gb=f"{size_gb:.1f}"))
+        yield good(
+            _("shared memory"), _("%(path)s has %(size_gb)s GB", path=path, size_gb=spoken_number(size_gb, 1))
+        )
 
 
 def control_groups(memory_gb: float | None, pids: int | None) -> CheckFinding:

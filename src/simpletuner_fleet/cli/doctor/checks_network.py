@@ -13,7 +13,7 @@ from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.client.trust import Choices, TrustError, context_for, fingerprint_of
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.protocol.problems import read_problem
 from simpletuner_fleet.protocol.uploads import TRIED_PART_BYTES, TRIED_PART_PATH
 
@@ -73,7 +73,7 @@ def _certificate(host: str, port: int, context: ssl.SSLContext) -> Iterator[Chec
         if left_days < 7:
             yield doubt(
                 _("certificate"),
-                _("expires in %(left_days)s days", left_days=f"{left_days:.0f}"),
+                ngettext("expires in %(n)s day", "expires in %(n)s days", round(left_days)),
                 _("renew it on the server"),
             )
 

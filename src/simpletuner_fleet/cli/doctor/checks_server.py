@@ -10,7 +10,7 @@ from pathlib import Path
 from simpletuner_fleet.cli.doctor.checks_machine import disk
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM, local_server
-from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages import _, current, spoken_number
 from simpletuner_fleet.store.looking import unreadable_rows
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
 
@@ -93,7 +93,7 @@ def _sqlite_file(file: Path) -> CheckFinding:
             _(
                 "%(file)s, %(size_gb)s GB (too large for a quick check)",
                 file=file,
-                size_gb=f"{file.stat().st_size / 1024**3:.1f}",
+                size_gb=spoken_number(file.stat().st_size / 1024**3, 1),
             ),
         )
     try:

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.numbers import in_language
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -41,6 +42,11 @@ def between(start: Any, end: Any, now: datetime | None = None) -> str | None:
     if began is None:
         return None
     return span(((ended or now or datetime.now(UTC)) - began).total_seconds())
+
+
+def spoken_size(size: float) -> str:
+    """For a sentence; a column of a table has `size_text`."""
+    return in_language(current().lang, size_text(size))
 
 
 def size_text(size: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
-from simpletuner_fleet.cli.frame.quantities import ago, size_text
+from simpletuner_fleet.cli.frame.quantities import ago, size_text, spoken_size
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.client.files.downloads import Downloader, files_to_download
@@ -62,7 +62,7 @@ def download(args: argparse.Namespace) -> int:
             place = Path(args.to or job_id)
             downloader.to_folder(place, files)
         names = ", ".join(manifest["name"] for manifest in manifests)
-        total = size_text(sum(file.size for file in files))
+        total = spoken_size(sum(file.size for file in files))
         out.say(
             ngettext(
                 "%(names)s: %(n)s file, %(total)s, verified, in %(place)s",
@@ -91,7 +91,7 @@ def _manifests_to_download(api: Api, job_id: str, latest_checkpoint: bool) -> li
     raise fail(
         _("%(job_id)s has nothing of this kind to download", job_id=job_id),
         _(
-            "it has %(checkpoints)s checkpoints and %(artifacts)s artifacts",
+            "checkpoints: %(checkpoints)s, artifacts: %(artifacts)s",
             checkpoints=len(checkpoints),
             artifacts=len(stored) - len(checkpoints),
         ),

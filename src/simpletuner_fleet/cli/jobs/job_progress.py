@@ -5,7 +5,7 @@ from typing import Any
 from simpletuner_fleet.cli.frame.output import STYLES, Output
 from simpletuner_fleet.cli.frame.quantities import age, span
 from simpletuner_fleet.cli.frame.text import clean
-from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages import _, current, ngettext, spoken_number
 from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
 
@@ -59,7 +59,9 @@ def fetching(progress: Job) -> str | None:
         return None
     done_bytes, total = progress.get("done_bytes") or 0, progress.get("total_bytes") or 0
     return _(
-        "fetching data %(done)s of %(total)s GB", done=f"{done_bytes / 1e9:.1f}", total=f"{total / 1e9:.1f}"
+        "fetching data %(done)s of %(total)s GB",
+        done=spoken_number(done_bytes / 1e9, 1),
+        total=spoken_number(total / 1e9, 1),
     )
 
 
@@ -71,9 +73,15 @@ def at_risk(job: Job) -> str | None:
         return None
     safe = job["checkpoint_step"]
     if safe is None:
-        return _("at risk: %(steps)s steps, none stored yet", steps=f"{int(step):,}")
-    steps = f"{max(0, int(step) - safe):,}"
-    return _("at risk: %(steps)s steps (safe: %(safe)s)", steps=steps, safe=f"{safe:,}")
+        return ngettext(
+            "at risk: %(n)s step, none stored yet", "at risk: %(n)s steps, none stored yet", int(step)
+        )
+    return ngettext(
+        "at risk: %(n)s step (safe: %(safe)s)",
+        "at risk: %(n)s steps (safe: %(safe)s)",
+        max(0, int(step) - safe),
+        safe=spoken_number(safe),
+    )
 
 
 def pace(rate: float) -> str:

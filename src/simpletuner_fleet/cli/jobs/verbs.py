@@ -206,6 +206,17 @@ def checkpoint(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def validate(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id_for_call(api, args)
+        job = api.post(f"/api/jobs/{segment(job_id)}/validate")
+        out.say(_("%(job_id)s is asked to validate and trains on.", job_id=job_id))
+        if isinstance(job, dict) and out.for_programs:
+            out.item(job, job_text.DETAIL)
+    return ExitCode.OK
+
+
 def retry(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:

@@ -138,9 +138,24 @@ def _say_restored(out: Output, manifest: BackupManifest, withdrawn: Withdrawn, k
                 "backup is accepted; the admin token in the data folder lets you in"
             )
         )
+    _say_withdrawn(out, withdrawn)
     out.hint(
         _("start the server: jobs are placed once workers have had time to report what they are running")
     )
+
+
+def _say_withdrawn(out: Output, withdrawn: Withdrawn) -> None:
+    """A worker whose token was rotated since stays away until somebody gives it another: they must know."""
+    if withdrawn.workers:
+        ids = ", ".join(sorted(withdrawn.workers))
+        out.say(_("these workers need a new token, once the server runs: %(ids)s", ids=ids))
+        out.hint(_("simpletuner workers rotate-token ID, then give the token to the worker"))
+    if withdrawn.passwords:
+        ids = ", ".join(sorted(withdrawn.passwords))
+        out.say(_("these users need a new password, once the server runs: %(ids)s", ids=ids))
+    if withdrawn.tokens:
+        ids = ", ".join(sorted(withdrawn.tokens))
+        out.say(_("these API tokens stay revoked: %(ids)s", ids=ids))
 
 
 def _withdrawn(

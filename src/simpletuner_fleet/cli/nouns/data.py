@@ -9,7 +9,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
-from simpletuner_fleet.cli.frame.quantities import ago, size_text
+from simpletuner_fleet.cli.frame.quantities import ago, size_text, spoken_size
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.datasets import find_dataset
 from simpletuner_fleet.client.files.downloads import Downloader, RemoteFile
@@ -19,7 +19,7 @@ from simpletuner_fleet.core.configs.datasets import PREFIX, id_of, read_manifest
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import FileEntry
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, ngettext
 
 DATA = "/api/data"
 Dataset = dict[str, Any]
@@ -46,13 +46,14 @@ def push(args: argparse.Namespace) -> int:
         pushed = read_folder(folder, progress, with_indices=args.with_indices)
         sender = Sender(api, progress)
         stored = sender.send(pushed, name)
-    sent = size_text(sender.sent_bytes)
+    sent = spoken_size(sender.sent_bytes)
     out.say(
-        _(
-            "%(name)s: %(files)s files, %(size)s, %(sent)s uploaded",
+        ngettext(
+            "%(name)s: %(n)s file, %(size)s, %(sent)s uploaded",
+            "%(name)s: %(n)s files, %(size)s, %(sent)s uploaded",
+            len(pushed.files),
             name=name,
-            files=len(pushed.files),
-            size=size_text(stored["total_bytes"]),
+            size=spoken_size(stored["total_bytes"]),
             sent=sent,
         )
     )
@@ -114,12 +115,13 @@ def pull(args: argparse.Namespace) -> int:
             for file in files_of(api, dataset)
         ]
         Downloader(api).to_folder(folder, files)
-        total = size_text(sum(file.size for file in files))
+        total = spoken_size(sum(file.size for file in files))
         out.say(
-            _(
-                "%(name)s: %(files)s files, %(size)s, verified, in %(folder)s",
+            ngettext(
+                "%(name)s: %(n)s file, %(size)s, verified, in %(folder)s",
+                "%(name)s: %(n)s files, %(size)s, verified, in %(folder)s",
+                len(files),
                 name=dataset["name"],
-                files=len(files),
                 size=total,
                 folder=folder,
             )

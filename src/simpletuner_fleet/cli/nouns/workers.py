@@ -14,7 +14,7 @@ from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.changes import changes
 from simpletuner_fleet.cli.remote.watch import watch
 from simpletuner_fleet.client.files.file_api import segment
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.settings import values
 
 WORKERS = "/api/admin/workers"
@@ -68,7 +68,13 @@ def data_text(worker: dict[str, Any]) -> str | None:
     if not limit:
         return None
     size, count = size_text(worker.get("data_bytes") or 0), len(worker.get("datasets") or ())
-    return f"{count} datasets, {size} of {size_text(limit)}"
+    return ngettext(
+        "%(n)s dataset, %(size)s of %(limit)s",
+        "%(n)s datasets, %(size)s of %(limit)s",
+        count,
+        size=size,
+        limit=size_text(limit),
+    )
 
 
 def list_(args: argparse.Namespace) -> int:

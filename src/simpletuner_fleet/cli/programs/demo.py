@@ -15,7 +15,7 @@ from simpletuner_fleet.cli.jobs.finishing_notes import finishing_text
 from simpletuner_fleet.cli.programs.browser import open_page
 from simpletuner_fleet.cli.programs.demo_fleet import DemoFleet
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.languages import _, ngettext
+from simpletuner_fleet.languages import _, ngettext, spoken_number
 
 JOB_WITHIN_S = 1800.0
 LOOK_EVERY_S = 0.3
@@ -148,7 +148,7 @@ def _tell_end(api: Api, job: dict[str, Any], chaos: bool) -> int:
                 "kept: %(name)s, %(n)s files, %(total_bytes)s bytes",
                 len(manifest["files"]),
                 name=manifest["name"],
-                total_bytes=f"{manifest['total_bytes']:,}",
+                total_bytes=spoken_number(manifest["total_bytes"]),
             )
         )
     verdict = api.get("/api/audit/verify")
@@ -169,7 +169,7 @@ def _attempt_text(attempt: dict[str, Any]) -> str:
     values = {name: attempt[name] for name in ("attempt", "worker_name", "outcome")}
     if attempt.get("resumed_from_step") is None:
         return _("attempt %(attempt)s on %(worker_name)s: %(outcome)s", **values)
-    step = f"{attempt['resumed_from_step']:,}"
+    step = spoken_number(attempt["resumed_from_step"])
     return _(
         "attempt %(attempt)s on %(worker_name)s: %(outcome)s, resumed from step %(step)s", step=step, **values
     )

@@ -77,7 +77,7 @@ def run_worker(args: argparse.Namespace) -> int:
     except InvalidToken as error:
         return _tell(_wrong_token(error.detail))
     except TokenRejected as error:
-        return _tell(troubles.trouble("E_INVALID_TOKEN", settings.url, detail=error.detail))
+        return _tell(_rejected(settings.url, error.detail))
     except Refused as error:
         return _tell(_refusal(settings.url, error.detail, error.code))
     except Unreachable as error:
@@ -97,6 +97,8 @@ def run_worker(args: argparse.Namespace) -> int:
 def _depart(departure: Departure, settings: WorkerSettings) -> int:
     if departure.code is None:
         return 0
+    if departure.code == "E_INVALID_TOKEN":
+        return _tell(_rejected(settings.url, departure.reason))
     if departure.code in troubles.TROUBLES:
         return _tell(troubles.trouble(departure.code, settings.url, detail=departure.reason))
     if departure.code == "E_SUPERSEDED":
@@ -129,6 +131,13 @@ def _wrong_token(detail: str) -> troubles.Trouble:
         "E_INVALID_TOKEN",
         troubles.AUTH,
     )
+
+
+def _rejected(url: str, detail: str) -> troubles.Trouble:
+    """What the server says of a token that it does not know is only that; here stands what that can mean."""
+    unknown = _("the server does not know this token: it was rotated, or its worker was deleted")
+    said = unknown if detail == InvalidToken.__doc__ else detail
+    return troubles.trouble("E_INVALID_TOKEN", url, detail=said)
 
 
 def _machine_trouble(error: OSError) -> troubles.Trouble:

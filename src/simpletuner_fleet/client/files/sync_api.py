@@ -76,7 +76,7 @@ def download(
         raise fail(
             _("%(job_id)s has nothing of this kind to download", job_id=job_id),
             _(
-                "it has %(checkpoints)s checkpoints and %(artifacts)s artifacts",
+                "checkpoints: %(checkpoints)s, artifacts: %(artifacts)s",
                 checkpoints=len(checkpoints),
                 artifacts=len(stored.manifests) - len(checkpoints),
             ),

@@ -100,6 +100,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     """Its trainer was asked to stop, and may still run."""
     checkpoint_requested_at: str | None = None
     """Since when a checkpoint is asked for; null where none is, and once one newer than that is stored."""
+    validation_requested_at: str | None = None
+    """Since when a validation is asked for; null where none is, and once its trainer was told."""
     failure: FailureView | None = None
     queue_position: int | None = None
     explain: WaitingReason | None = None
@@ -315,6 +317,10 @@ class SubmitAnswer(Struct, frozen=True, kw_only=True):
     """The saved config that it runs, in which version and by whom; null where the config came with the request."""
     repeated: bool = False
     """The same request with the same idempotency key had been carried out before."""
+    idempotent_hit: bool = False
+    """The same as `repeated`."""
+    requires_approval: bool = False
+    """It waits for somebody's approval; in a dry run, it would."""
     dry_run: bool = False
     would_start_now: bool | UnsetType = UNSET
     matching_workers: int | UnsetType = UNSET
@@ -327,13 +333,51 @@ class SubmitAnswer(Struct, frozen=True, kw_only=True):
     """Quotas that are nearly or wholly used: which, whose, how much of it, and when some comes back."""
 
 
+class WorkerCountsView(Struct, frozen=True, kw_only=True):
+    total_workers: int
+    idle_workers: int
+    busy_workers: int
+    draining_workers: int
+    offline_workers: int
+
+
+class OwnMachine(Struct, frozen=True, kw_only=True):
+    """The orchestrator's own machine, where it takes jobs itself."""
+
+    running_jobs: int
+    pending_jobs: int
+    """Those that can run nowhere else, among the thousand newest that wait."""
+    allocated_gpus: list[int]
+    """By index."""
+    available_gpus: list[int]
+    total_gpus: int
+    max_jobs: int
+
+
+class LocalView(OwnMachine, frozen=True, kw_only=True):
+    """The orchestrator's own machine."""
+
+    max_concurrent_jobs: int
+    """The same as `max_jobs`."""
+
+
 class StatsView(Struct, frozen=True, kw_only=True):
     total: int
     queue_depth: int
     """How many wait."""
     running: int
     by_status: dict[str, int]
-    """The same as `by_state`."""
+    """The same as `by_state`; with `pending`, the other name of queued."""
+    by_user: dict[str, int]
+    """How many jobs of whom wait or run."""
+    max_concurrent: int | None
+    """The limits, as /api/queue/concurrency has them; null where there is none."""
+    user_max_concurrent: int | None
+    team_max_concurrent: int | None
+    enable_fair_share: bool
+    workers: WorkerCountsView
+    local: LocalView | None
+    """Null where the orchestrator runs no jobs itself."""
     by_state: dict[str, int]
     by_reason: dict[str, int]
     """How many wait for which reason."""

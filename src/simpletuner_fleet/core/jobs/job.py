@@ -316,6 +316,13 @@ class Saving(Struct, frozen=True, kw_only=True):
     """The newest step that was safe when it was asked."""
 
 
+class Validating(Struct, frozen=True, kw_only=True):
+    """The wish that a training validates now. Its worker is told of it until it says that the trainer was asked."""
+
+    asked_at: float
+    told_at: float | None = None
+
+
 _RUNNING, _CANCELLING = JobState.RUNNING, JobState.CANCELLING
 _PENDING, _ENDED = Results.PENDING, AttemptState.ENDED
 """Compared at every change of a row. Python 3.11 takes longer to find a member in its enum than to compare it."""
@@ -364,6 +371,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     stopping: Stopping | None = None
     saving: Saving | None = None
     """The last wish for a checkpoint, fulfilled or not."""
+    validating: Validating | None = None
+    """The last wish for a validation, told to its trainer or not."""
     reason: str | None = None
     """An EndReason, or empty where the outcome says it all."""
     resume_below: int | None = None
@@ -384,6 +393,11 @@ class Attempt(Struct, frozen=True, kw_only=True):
         """Tells whether it was asked for a checkpoint, and none newer is stored yet."""
         saving = self.saving
         return saving is not None and self.live and self.checkpoint_step == saving.had_step
+
+    @property
+    def waits_for_validation(self) -> bool:
+        """Tells whether a validation is asked for, and its trainer is not known to have heard of it."""
+        return self.validating is not None and self.live and self.validating.told_at is None
 
     @property
     def live(self) -> bool:

@@ -407,11 +407,15 @@ def backoff_over(job: Job) -> Decision:
     return Decision(job=replace(job, hold=Hold.NONE, not_before=None))
 
 
-def backoff_capped(job: Job, latest: float) -> Decision:
-    """The clock was set back while the orchestrator was down: nobody waits longer than the longest wait."""
-    if job.hold is not Hold.BACKOFF or job.not_before is None or job.not_before <= latest:
+def backoff_capped(job: Job, attempt: Attempt, policy: Policy, now: float) -> Decision:
+    """The clock was set back while the orchestrator was down: nobody waits for longer than they had to wait at all.
+
+    `attempt` is the job's last, whose end the wait was counted from, by the clock of then.
+    """
+    if job.hold is not Hold.BACKOFF or job.not_before is None or attempt.ended_at is None:
         return NOTHING
-    return Decision(job=replace(job, not_before=latest))
+    latest = now + min(max(0.0, job.not_before - attempt.ended_at), policy.retry_backoff_max_s)
+    return Decision(job=replace(job, not_before=latest)) if job.not_before > latest else NOTHING
 
 
 def _unblocked(job: Job) -> Job:

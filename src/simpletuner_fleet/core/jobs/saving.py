@@ -39,12 +39,9 @@ def refusal_of(job: Job, attempt: Attempt, worker: Worker) -> FleetError | None:
     """Why it cannot be asked; None where it can."""
     if job.state is not JobState.RUNNING:
         return _not_running(job)
-    if attempt.started_at is None:
-        return WrongJobState("The job's trainer has not started yet.", state=job.state)
-    if is_finishing(job):
-        return WrongJobState("The job's trainer has ended; its results are being stored.", state=job.state)
-    if attempt.stopping is not None:
-        return WrongJobState("The job's trainer is being stopped.", state=job.state)
+    waits = no_trainer_to_ask(job, attempt)
+    if waits is not None:
+        return waits
     if worker.saves_on_request is None:
         return CannotSaveNow(
             f"The worker {worker.name} is too old to ask its trainers for a checkpoint: upgrade it."
@@ -53,6 +50,17 @@ def refusal_of(job: Job, attempt: Attempt, worker: Worker) -> FleetError | None:
         return CannotSaveNow(
             f"The trainer {job.requires.trainer} on the worker {worker.name} cannot be asked for a checkpoint."
         )
+    return None
+
+
+def no_trainer_to_ask(job: Job, attempt: Attempt) -> FleetError | None:
+    """Of a running job: why no trainer hears anything now; None where one does."""
+    if attempt.started_at is None:
+        return WrongJobState("The job's trainer has not started yet.", state=job.state)
+    if is_finishing(job):
+        return WrongJobState("The job's trainer has ended; its results are being stored.", state=job.state)
+    if attempt.stopping is not None:
+        return WrongJobState("The job's trainer is being stopped.", state=job.state)
     return None
 
 

@@ -46,6 +46,7 @@ class Code(StrEnum):
     MACHINE_TOO_DEAR = "MACHINE_TOO_DEAR"
     NO_MACHINE_OFFERED = "NO_MACHINE_OFFERED"
     MACHINES_FAILED = "MACHINES_FAILED"
+    ASKING_FOR_MACHINE = "ASKING_FOR_MACHINE"
     NOT_WAITING = "NOT_WAITING"
 
 
@@ -114,12 +115,12 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.GPU_COUNT_TOO_LARGE,
             kind=Kind.CHANGE,
-            sentence=N_("the job needs %(gpus)s GPUs, the largest worker has %(largest)s"),
+            sentence=N_("too few GPUs: the job needs %(gpus)s, the largest worker has %(largest)s"),
             label=N_("no worker has enough GPUs"),
             refusals=(Refusal.TOO_FEW_GPUS,),
             impossible=True,
             fixes=(
-                N_("Adjust --num_processes in the training config: the largest worker has %(largest)s GPUs."),
+                N_("Adjust --num_processes in the training config: the largest worker allows %(largest)s."),
             ),
             advice=(
                 N_("the job requires more GPUs than any worker has"),
@@ -129,7 +130,7 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.VRAM_TOO_SMALL,
             kind=Kind.CHANGE,
-            sentence=N_("no worker has %(gpus)s GPUs with %(min_vram_gb)s GB"),
+            sentence=N_("too little GPU memory: the job needs %(min_vram_gb)s GB per GPU (GPUs: %(gpus)s)"),
             label=N_("no GPU has enough memory"),
             refusals=(Refusal.TOO_LITTLE_VRAM,),
             impossible=True,
@@ -139,7 +140,7 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.WRONG_ACCELERATOR,
             kind=Kind.CHANGE,
-            sentence=N_("no worker has %(gpus)s accelerators of kind '%(accelerator)s'"),
+            sentence=N_("no worker has enough accelerators (%(gpus)s) of kind '%(accelerator)s'"),
             label=N_("another kind of accelerator"),
             refusals=(Refusal.WRONG_ACCELERATOR,),
             impossible=True,
@@ -393,8 +394,8 @@ REASONS: dict[str, Reason] = {
             code=Code.NO_MACHINE_OFFERED,
             kind=Kind.ADMIN,
             sentence=N_(
-                "no machine is started: the pool %(pool)s is offered none with %(gpus)s GPUs of %(min_vram_gb)s GB "
-                "that fits"
+                "no machine is started: the pool %(pool)s is offered none that fits (GPUs: %(gpus)s, memory of each: "
+                "%(min_vram_gb)s GB or more)"
             ),
             label=N_("no pool is offered a fitting machine"),
             fixes=(N_("See what is offered: simpletuner offers %(pool)s"),),
@@ -410,6 +411,12 @@ REASONS: dict[str, Reason] = {
             fixes=(N_("See what happened: simpletuner machines list --all"),),
         ),
         Reason(
+            code=Code.ASKING_FOR_MACHINE,
+            kind=Kind.WAIT,
+            sentence=N_("no worker fits: the pool %(pool)s is being asked for a machine"),
+            label=N_("a pool is being asked for a machine"),
+        ),
+        Reason(
             code=Code.NOT_WAITING,
             kind=Kind.WAIT,
             sentence=N_("the job is %(state)s"),
@@ -420,6 +427,7 @@ REASONS: dict[str, Reason] = {
 IMPOSSIBLE = frozenset(reason.code for reason in REASONS.values() if reason.impossible)
 CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refusal in reason.refusals}
 
+POOL_UNREACHABLE = N_("no worker fits, and the pool %(pool)s cannot be asked for a machine: %(trouble)s")
 MACHINE_BOOTS = N_(
     "waiting for a machine of the pool %(pool)s: %(provider)s, %(machine)s, %(price)s an hour, booting for %(since_s)s s"
 )
@@ -431,7 +439,7 @@ LABELS_APART = N_("no worker has the required combination of labels: %(asked)s")
 LABELS_APART_DIFFER = N_("no worker has the required combination of labels: %(asked)s (%(have)s)")
 JOINED = N_("workers have joined")
 MORE_AT_ONCE = N_(
-    "%(full_worker)s has %(idle_gpus)s unused GPUs, but takes only %(at_once)s job(s) at a time: "
+    "%(full_worker)s has unused GPUs (%(idle_gpus)s), but its limit of jobs at a time is %(at_once)s: "
     "start it with --max-jobs auto."
 )
 
@@ -455,6 +463,8 @@ def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
         return QUOTA_UNTIL, _blanks(params)
     if code == Code.WAITING_FOR_MACHINE and params.get("phase") == "booting":
         return MACHINE_BOOTS, _blanks(params)
+    if code == Code.ASKING_FOR_MACHINE and params.get("trouble"):
+        return POOL_UNREACHABLE, _blanks(params)
     return REASONS[code].sentence, _blanks(params)
 
 

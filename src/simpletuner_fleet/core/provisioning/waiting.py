@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.job import Job, JobState, Target
 from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, fixes, sentence
@@ -24,6 +24,8 @@ WHILE_NO_WORKER = IMPOSSIBLE | {
     Code.ALL_MATCHING_UNUSABLE,
 }
 """For all else that a job waits for, no machine would help."""
+DECIDED_WITHIN_S = 60.0
+"""Beyond this a pool that says nothing of a job has nothing to say."""
 
 
 def with_machines(
@@ -42,9 +44,22 @@ def with_machines(
         provider = next(pool.request.provider for pool in pools if pool.name == coming.pool)
         return _told(explanation, Code.WAITING_FOR_MACHINE, machine_params(coming, provider, now, currency))
     refusal = next((pool.no_machine[job.line] for pool in pools if job.line in pool.no_machine), None)
-    if refusal is None or refusal.code not in REASONS:
+    if refusal is None:
+        return _while_asking(explanation, job, pools)
+    if refusal.code not in REASONS:
         return explanation
     return _told(explanation, Code(refusal.code), _at_this_moment(refusal, now, currency))
+
+
+def _while_asking(explanation: Explanation, job: Job, pools: Sequence[MachinePool]) -> Explanation:
+    """No pool has decided yet, or its provider cannot be reached: that the fleet itself is too small is half the truth."""
+    asked = [pool for pool in pools if pool.brings_machines]
+    helps = explanation.code in IMPOSSIBLE and job.requires.target is not Target.LOCAL
+    troubled = next((pool for pool in asked if pool.trouble), None)
+    if not helps or not asked or (troubled is None and explanation.as_of - job.created_at > DECIDED_WITHIN_S):
+        return explanation
+    pool = troubled or asked[0]
+    return _told(explanation, Code.ASKING_FOR_MACHINE, {"pool": pool.name, "trouble": pool.trouble})
 
 
 def machine_params(machine: Machine, provider: str, now: float, currency: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from simpletuner_fleet.core.marks import N_
 VERSION_LABEL = "trainer"
 """A worker tells its SimpleTuner's version as this label, so that a job can ask for one: `trainer>=4.3`."""
 LACKS_SIGNAL_FILE = N_(
-    "It cannot be asked for a checkpoint: a stopped job resumes from the last one it saved on its own "
-    "(3.2.1 and newer can)."
+    "It cannot be asked for a checkpoint or a validation: a stopped job resumes from the last checkpoint that it saved on "
+    "its own (3.2.1 and newer can)."
 )
 LACKS_GUARD = N_(
     "It does not mark finished checkpoints: they are stored a few seconds after their last change (4.3.2 "
@@ -32,7 +32,7 @@ class TrainerRelease(Struct, frozen=True, kw_only=True):
     exit_codes: bool = False
     """A failed training ends with another exit code than 0."""
     signal_file: bool = True
-    """A running training can be asked for a checkpoint."""
+    """A running training can be asked for a checkpoint, and to validate."""
     guard: bool = False
     """A checkpoint is marked when all of it is there."""
 

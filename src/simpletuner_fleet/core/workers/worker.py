@@ -95,6 +95,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     trainers: tuple[str, ...] = ()
     saves_on_request: tuple[str, ...] | None = None
     """Those of them that save a checkpoint when asked and train on; None: its agent does not know how to ask."""
+    validates_on_request: tuple[str, ...] | None = None
+    """Those of them that validate when asked and train on; None: its agent does not know how to ask."""
     max_jobs: int = 1
     legacy: bool = False
     local: bool = False

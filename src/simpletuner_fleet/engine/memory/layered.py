@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 MOST_ABOVE = 256
-"""So much lies in the upper layer before both become one: a copy costs that much, and each entry a little of a whole copy."""
+"""So much lies above before both become one: a copy costs that much, and each entry a little of a whole copy."""
 
 
 class Layered(Mapping[str, str]):

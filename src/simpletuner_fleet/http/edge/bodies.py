@@ -1,7 +1,6 @@
 """What the caller says: bytes to types, with a cap on every dimension."""
 
 import asyncio
-import difflib
 import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +13,7 @@ import msgspec
 from simpletuner_fleet.core.errors import Invalid, Malformed, TooLarge, UnsupportedMediaType
 from simpletuner_fleet.http.edge.exchange import CallerGone
 from simpletuner_fleet.http.edge.problems import RequestTimeout
+from simpletuner_fleet.http.edge.refused_fields import refused_field
 
 MAX_DEPTH = 64
 MAX_DISCARDED_BYTES = 8 * 1024 * 1024
@@ -21,6 +21,7 @@ DISCARD_TIMEOUT_S = 2.0
 MAX_QUERY_BYTES = 8192
 MAX_QUERY_FIELDS = 64
 JSON, FORM, RAW = "application/json", "application/x-www-form-urlencoded", "application/octet-stream"
+FORM_IN_PARTS = "multipart/form-data"
 
 # An unclosed string runs to the end, or many escaped quotes would cost quadratic time.
 STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -32,10 +33,8 @@ STRINGS_AND_NUMBERS = re.compile(
 )
 MAX_INTEGER = 2**63 - 1
 OUT_OF_RANGE = f"Expected `int` <= {MAX_INTEGER}"
-UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 Receive = Callable[[], Awaitable[tuple[bytes, bool]]]
 """Returns the next piece of a body and whether more may follow; raises CallerGone."""
-FIELD_PATH = re.compile(r" - at `(?:key in )?([^`]*)`$")
 
 
 class Overflow(Exception):
@@ -153,11 +152,19 @@ def decode_json(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise unknown_field(error, decoder.type) or field_error(error) from None
+        raise refused_field(error, decoder.type) from None
     except msgspec.DecodeError as error:
         raise Malformed(f"The request is not JSON: {error}.") from None
     except UnicodeDecodeError as error:
         raise Malformed(f"The request is not UTF-8: {error.reason}.") from None
+
+
+def as_type(said: dict[str, Any], kind: Any) -> Any:
+    """What was read as plain JSON, as the type that a row takes."""
+    try:
+        return said if kind is dict else msgspec.convert(said, kind)
+    except msgspec.ValidationError as error:
+        raise refused_field(error, kind) from None
 
 
 def refuse_deep(body: bytes) -> None:
@@ -186,23 +193,6 @@ def refuse_huge_integers(body: bytes) -> None:
             raise Invalid(f"A number at byte {token.start()} is out of range", path="$")
 
 
-def unknown_field(error: msgspec.ValidationError, kind: Any) -> Invalid | None:
-    """A misspelt field, with a guess at what was meant."""
-    match = UNKNOWN_FIELD.fullmatch(str(error))
-    if not match:
-        return None
-    field_names = [field.encode_name for field in msgspec.structs.fields(kind)]
-    near = difflib.get_close_matches(match[1], field_names, n=1)
-    guess = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(field_names)}."
-    return Invalid(f"There is no field '{match[1]}' here; {guess}", path=f"$.{match[1]}")
-
-
-def field_error(error: msgspec.ValidationError) -> Invalid:
-    text = str(error)
-    at = FIELD_PATH.search(text)
-    return Invalid(FIELD_PATH.sub("", text), path=at[1] if at else "$")
-
-
 def query_decoder(kind: Any) -> Callable[[bytes], Any]:
     """Fields that are lists take a repeated parameter; unknown parameters are ignored."""
     lists = frozenset(field.encode_name for field in msgspec.structs.fields(kind) if _is_list(field.type))
@@ -217,7 +207,7 @@ def query_decoder(kind: Any) -> Callable[[bytes], Any]:
         try:
             decoded = msgspec.convert(fields, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise field_error(error) from None
+            raise refused_field(error, kind) from None
         _refuse_endless_numbers(decoded)
         return decoded
 

@@ -15,11 +15,11 @@ from simpletuner_fleet.http.edge import compression, problems, scim_problems
 from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings
 from simpletuner_fleet.http.edge.bodies import (
     FORM,
+    FORM_IN_PARTS,
     JSON,
     RAW,
     Incoming,
     check_content_type,
-    decode_json,
     read_body,
 )
 from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, head_of, into_task
@@ -156,10 +156,10 @@ class Edge:
         given = headers.get("content-type")
         if row.scim and given:
             given = given.replace(scim_problems.CONTENT_TYPE, JSON, 1)
-        if given != media_type:
+        if given != media_type and not (row.in_parts and (given or "").startswith(FORM_IN_PARTS)):
             form_is_json = principal.kind in ("token", "loopback") and not comes_from_browser(headers)
             check_content_type(given, media_type, form_is_json)
-        return decode_json(body, compiled.body_decoder) if compiled.body_decoder else body
+        return compiled.decoded(body)
 
     async def _send(self, answer: Answer, call: Call[Any], exchange: Exchange, began: float) -> int:
         """Returns the status; 0 for a stream, which is observed where it begins: how long it lived is no latency."""

@@ -72,6 +72,7 @@ STATUS: dict[type[Exception], int] = {
     MethodNotAllowed: 405,
     RequestTimeout: 408,
     errors.Conflict: 409,
+    errors.AskedOtherwise: 410,
     ConcurrentChange: 409,
     errors.TooLarge: 413,
     errors.UnsupportedMediaType: 415,

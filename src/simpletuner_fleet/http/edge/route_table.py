@@ -1,18 +1,20 @@
 """Finds the row that a method and a path belong to."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.http.edge.bodies import query_decoder
+from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.http.edge.bodies import as_type, decode_json, query_decoder
 from simpletuner_fleet.http.edge.problems import MethodNotAllowed
 from simpletuner_fleet.http.edge.routes import Access, Route
 
 WORKER_PATHS = "/api/workers/"
 MAX_PATH_PARAMETER_CHARS = 200
 MAX_REST_CHARS = 1024
+ANY_OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 class CompiledRoute:
@@ -29,6 +31,17 @@ class CompiledRoute:
         """People's calls wait for each other, but for those that last as long as a line is slow, and for strangers'."""
         self.body_decoder = None if row.body in (None, bytes) else msgspec.json.Decoder(row.body)
         self.query_decoder = query_decoder(row.query) if row.query else None
+
+    def decoded(self, body: bytes) -> Any:
+        if self.body_decoder is None:
+            return body
+        try:
+            return decode_json(body, self.body_decoder)
+        except Invalid:
+            reword = self.row.reword
+            if reword is None:
+                raise
+            return as_type(reword(decode_json(body, ANY_OBJECT)), self.row.body)
 
     def parameters(self, segments: Sequence[str]) -> dict[str, str] | None:
         """Returns what the names of a path stand for that has the shape of this row's; None where one is unfit."""

@@ -121,6 +121,10 @@ class Route(Struct, frozen=True):
     """A raw body comes as a form, as other programs' protocols have it."""
     scim: bool = False
     """It speaks SCIM, whose JSON has a name of its own."""
+    reword: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """Makes a body of this row's type out of one that was not understood; raises where it cannot."""
+    in_parts: bool = False
+    """A form may come in parts, too, as `curl -F` sends it."""
     rest: bool = False
     """The last name of the path takes all that follows, slashes too."""
 

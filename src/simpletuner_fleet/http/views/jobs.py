@@ -15,7 +15,12 @@ from simpletuner_fleet.core.placement.explain import Explanation, FunnelStep, Wo
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.http.views.fields import Time, view_of
-from simpletuner_fleet.http.views.stopping import StoppingView, checkpoint_requested_at, stopping_view
+from simpletuner_fleet.http.views.stopping import (
+    StoppingView,
+    checkpoint_requested_at,
+    stopping_view,
+    validation_requested_at,
+)
 from simpletuner_fleet.ports import JobNote, StoredManifest
 
 
@@ -116,6 +121,8 @@ class JobView(Struct, kw_only=True):
     """Its trainer was asked to stop, and may still run."""
     checkpoint_requested_at: str | None = None
     """Since when a checkpoint is asked for; null where none is, and once one newer than that is stored."""
+    validation_requested_at: str | None = None
+    """Since when a validation is asked for; null where none is, and once its trainer was told."""
     failure: FailureView | None = None
     queue_position: int | None = None
     explain: WaitingReason | None = None
@@ -290,6 +297,7 @@ def job_view(
         resumed_from_step=attempt.resumed_from_step if attempt else None,
         stopping=stopping_view(attempt) if attempt else None,
         checkpoint_requested_at=checkpoint_requested_at(attempt),
+        validation_requested_at=validation_requested_at(attempt),
         failure=failure_view(attempt) if attempt else None,
         queue_position=queue_position,
         explain=reason_view(explanation) if explanation else None,

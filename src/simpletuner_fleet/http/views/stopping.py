@@ -1,4 +1,4 @@
-"""How far a trainer is that was asked to stop, or to save."""
+"""How far a trainer is that was asked to stop, to save or to validate."""
 
 from msgspec import Struct
 
@@ -41,3 +41,9 @@ def checkpoint_requested_at(attempt: Attempt | None) -> str | None:
     """It is None once a newer checkpoint is stored, and once the attempt has ended."""
     saving = attempt.saving if attempt and attempt.waits_for_checkpoint else None
     return rfc3339(saving.asked_at) if saving else None
+
+
+def validation_requested_at(attempt: Attempt | None) -> str | None:
+    """It is None once its trainer was told, and once the attempt has ended."""
+    validating = attempt.validating if attempt and attempt.waits_for_validation else None
+    return rfc3339(validating.asked_at) if validating else None

@@ -52,7 +52,7 @@ async def delete_role(fleet: Fleet, name: str, check: Check, actor: Actor) -> No
         holders = sum(role == name for role in organisation.roles.values())
         if holders:
             raise Conflict(
-                f"The role '{name}' cannot be deleted: {holders} users have it.",
+                f"The role '{name}' cannot be deleted while users have it: {holders}.",
                 next_step="Give them another one first: 'simpletuner users set-role'.",
             )
         if any(one.scope is QuotaScope.ROLE and one.subject == name for one in organisation.quotas):

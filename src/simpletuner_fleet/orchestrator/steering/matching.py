@@ -84,7 +84,8 @@ async def act_on_all(
         matching_now = await count(fleet, filter_of, act)
         if matching_now != expected:
             raise CountChanged(
-                f"{matching_now} jobs match now, not {expected}; nothing was changed.", count=matching_now
+                f"The number of matching jobs is {matching_now} now, not {expected}; nothing was changed.",
+                count=matching_now,
             )
 
     def look(view: View) -> list[Job]:

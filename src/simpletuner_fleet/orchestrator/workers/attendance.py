@@ -166,6 +166,7 @@ def _heartbeat(
         jobs=orders.jobs,
         stop=[*orders.stop, *stale],
         save=orders.save,
+        validate=orders.validate,
         drain=orders.drain,
         shutdown=orders.shutdown,
         heartbeat_interval_s=transaction.policy.heartbeat_interval_s,

@@ -34,7 +34,8 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         reported_labels=_reported_labels(message, gpus),
         gpus=gpus,
         trainers=trainers,
-        saves_on_request=_saves_on_request(message, trainers),
+        saves_on_request=_of_its_own(message.saves_on_request, trainers),
+        validates_on_request=_of_its_own(message.validates_on_request, trainers),
         max_jobs=1 if message.legacy else message.max_jobs,
         legacy=message.legacy,
         reported_price_micros=_reported_price(message),
@@ -44,11 +45,11 @@ def with_facts(worker: Worker, message: Register) -> Worker:
     )
 
 
-def _saves_on_request(message: Register, trainers: tuple[str, ...]) -> tuple[str, ...] | None:
+def _of_its_own(names: list[str] | None, trainers: tuple[str, ...]) -> tuple[str, ...] | None:
     """What it has not got cannot be asked."""
-    if message.saves_on_request is None:
+    if names is None:
         return None
-    named = set(message.saves_on_request)
+    named = set(names)
     return tuple(trainer for trainer in trainers if trainer in named)
 
 

@@ -233,6 +233,7 @@ def _answer(
         jobs=given.jobs,
         stop=[*given.stop, *visit.stop],
         save=given.save,
+        validate=given.validate,
         keep=kept,
         drain=given.drain,
         shutdown=given.shutdown,

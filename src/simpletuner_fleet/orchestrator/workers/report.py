@@ -13,6 +13,7 @@ from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.jobs.progress import read_progress
 from simpletuner_fleet.core.jobs.reconcile import may_readopt
 from simpletuner_fleet.core.jobs.start_failure import not_granted, not_started
+from simpletuner_fleet.core.jobs.validating import trainer_was_asked
 from simpletuner_fleet.core.workers.start_trouble import Blame, after_start_failure
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
@@ -153,6 +154,7 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
         transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
         job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
     transaction.apply(_decide(transaction, job, attempt, message))
+    _note_validation(transaction, job, attempt.id, message.validation_asked_at)
     _judge_worker(transaction, attempt, message)
     if message.status in FINAL_REPORTS:
         open_with_end(transaction, transaction.job(job.id))
@@ -161,6 +163,15 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
         forget_spoiled(transaction, job.id, below)
     now_is = transaction.job(job.id)
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
+
+
+def _note_validation(transaction: Transaction, job: Job, attempt_id: str, asked_at: float | None) -> None:
+    if asked_at is None:
+        return
+    decision = trainer_was_asked(transaction.attempt(attempt_id), asked_at, now=transaction.now)
+    transaction.apply(decision)
+    if decision.attempt:
+        transaction.publish_job(job)
 
 
 def _judge_worker(transaction: Transaction, attempt: Attempt, message: StatusReport) -> None:

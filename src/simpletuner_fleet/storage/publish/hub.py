@@ -122,7 +122,7 @@ class Hub:
         ]
         if size < 1 or len(addresses) != -(-file.size // size):
             raise PublishFailed(
-                f"The Hub returned {len(addresses)} upload URLs for the parts of {file.path}."
+                f"The Hub returned another number of upload URLs ({len(addresses)}) than {file.path} has parts."
             )
         parts = []
         for at, url in enumerate(addresses):

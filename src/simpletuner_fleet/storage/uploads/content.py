@@ -97,7 +97,7 @@ def check_all_stored(stored: Mapping[str, int], contents: Iterable[tuple[str, in
     absent = sorted({sha256 for sha256, size in contents if stored.get(sha256) != size})
     if absent:
         raise ObjectsMissing(
-            f"{len(absent)} files are not stored yet.",
+            f"Not all files are stored yet; missing: {len(absent)}.",
             missing=absent[:MISSING_TOLD],
             count=len(absent),
         )

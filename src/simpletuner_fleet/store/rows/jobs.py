@@ -20,6 +20,7 @@ from simpletuner_fleet.core.jobs.job import (
     Results,
     Saving,
     Stopping,
+    Validating,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, read_progress
 from simpletuner_fleet.core.people.visibility import Visibility
@@ -96,6 +97,7 @@ ATTEMPTS = RowCodec(
         "outcome": optional_enum(Outcome),
         "stopping": optional(json_codec(Stopping)),
         "saving": optional(json_codec(Saving)),
+        "validating": optional(json_codec(Validating)),
     },
     FIXED_IN_ATTEMPTS,
     OFTEN_IN_ATTEMPTS,

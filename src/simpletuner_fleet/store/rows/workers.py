@@ -37,6 +37,9 @@ WORKERS = RowCodec(
         "gpus": _gpus,
         "trainers": Codec(lambda names: json_list(tuple(map(storable, names))), strings),
         "saves_on_request": optional(Codec(lambda names: json_list(tuple(map(storable, names))), strings)),
+        "validates_on_request": optional(
+            Codec(lambda names: json_list(tuple(map(storable, names))), strings)
+        ),
         "legacy": TRUTH,
         "local": TRUTH,
         "spot": TRUTH,

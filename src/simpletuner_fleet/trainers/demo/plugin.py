@@ -7,6 +7,7 @@ from pathlib import Path
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import (
     SIGNAL_VARIABLE,
+    VALIDATION_SIGNAL,
     CheckpointHabits,
     FoundArtifact,
     ask_by_signal_file,
@@ -62,6 +63,9 @@ class DemoTrainer(CheckpointHabits):
 
     def request_checkpoint(self, paths: Paths) -> bool:
         return ask_by_signal_file(signal_file(paths))
+
+    def request_validation(self, paths: Paths) -> bool:
+        return ask_by_signal_file(signal_file(paths), VALIDATION_SIGNAL)
 
     def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
         change_setting(paths, "resume_from_checkpoint", "latest")

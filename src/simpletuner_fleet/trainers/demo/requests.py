@@ -1,4 +1,4 @@
-"""What others ask of a running training: to stop, by a signal; to save now, by a file."""
+"""What others ask of a running training: to stop, by a signal; to save or validate now, by a file."""
 
 import json
 import os
@@ -7,7 +7,8 @@ from pathlib import Path
 from types import FrameType
 
 SIGNAL_FILE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
-"""Names a file such as {"manual_checkpoint": 3}; each time the number has grown, one checkpoint is saved."""
+"""Names a file such as {"manual_checkpoint": 3, "manual_validation": 1}; each time a number has grown, it is done once."""
+SAVE, VALIDATE = "manual_checkpoint", "manual_validation"
 
 
 class StopSignal:
@@ -31,18 +32,21 @@ class StopSignal:
         self._signal = self._signal or number
 
 
-class SaveRequests:
-    def __init__(self, path: str | None) -> None:
+class Requests:
+    """What is asked for under one key of the file."""
+
+    def __init__(self, path: str | None, key: str) -> None:
         self._path = Path(path) if path else None
+        self._key = key
         self._seen = 0
         self._changed: tuple[int, int] | None = None
 
     @classmethod
-    def from_environment(cls) -> "SaveRequests":
-        return cls(os.environ.get(SIGNAL_FILE))
+    def from_environment(cls, key: str) -> "Requests":
+        return cls(os.environ.get(SIGNAL_FILE), key)
 
     def take(self) -> bool:
-        """Tells whether a checkpoint was asked for since the last look. A file half-written is read again next time."""
+        """Tells whether it was asked for since the last look. A file half-written is read again next time."""
         count = self._count()
         asked = count > self._seen
         self._seen = max(self._seen, count)
@@ -55,7 +59,7 @@ class SaveRequests:
             facts = self._path.stat()
             if (facts.st_mtime_ns, facts.st_ino) == self._changed:
                 return self._seen
-            count = int(json.loads(self._path.read_bytes()).get("manual_checkpoint", 0))
+            count = int(json.loads(self._path.read_bytes()).get(self._key, 0))
         except (OSError, ValueError, TypeError, AttributeError):
             return 0
         self._changed = (facts.st_mtime_ns, facts.st_ino)

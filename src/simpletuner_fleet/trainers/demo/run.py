@@ -29,7 +29,7 @@ from simpletuner_fleet.trainers.demo.output.metrics import MetricsLog
 from simpletuner_fleet.trainers.demo.output.model import write_model
 from simpletuner_fleet.trainers.demo.output.png import write_grid
 from simpletuner_fleet.trainers.demo.output.progress import ProgressBar
-from simpletuner_fleet.trainers.demo.requests import SaveRequests, StopSignal
+from simpletuner_fleet.trainers.demo.requests import SAVE, VALIDATE, Requests, StopSignal
 from simpletuner_fleet.trainers.demo.settings import Settings, SettingsError, read_settings
 
 VALIDATION_STEPS = 50
@@ -59,7 +59,7 @@ class Training:
         start = loaded or self._beginning()
         self._step, self._seed, self._resumed = start.step, start.seed, loaded is not None
         self._backend = make_backend(settings.demo_device, self._architecture, start.state)
-        self._saves = SaveRequests.from_environment()
+        self._saves, self._validations = Requests.from_environment(SAVE), Requests.from_environment(VALIDATE)
         attempt = int(os.environ.get("SIMPLETUNER_ATTEMPT", "1"))
         self._faults = Faults(settings, attempt=attempt, stopping=lambda: bool(stop))
 
@@ -103,7 +103,7 @@ class Training:
     def _save_and_show(self) -> None:
         if self._saves.take() or self._is_due(self._settings.checkpointing_steps):
             self._save()
-        if self._is_due(self._settings.validation_steps):
+        if self._validations.take() or self._is_due(self._settings.validation_steps):
             self._validate()
 
     def _is_due(self, every: int) -> bool:

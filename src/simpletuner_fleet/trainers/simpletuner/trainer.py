@@ -16,6 +16,7 @@ from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import (
     GUARD,
     SIGNAL_VARIABLE,
+    VALIDATION_SIGNAL,
     CheckpointHabits,
     FoundCheckpoint,
     ask_by_signal_file,
@@ -122,6 +123,12 @@ class SimpleTunerTrainer(CheckpointHabits):
     def request_checkpoint(self, paths: Paths) -> bool:
         """An older release would never answer: nobody is to wait for it."""
         return self.release().signal_file and ask_by_signal_file(signal_file(paths))
+
+    def validates_on_request(self) -> bool:
+        return self.release().signal_file
+
+    def request_validation(self, paths: Paths) -> bool:
+        return self.release().signal_file and ask_by_signal_file(signal_file(paths), VALIDATION_SIGNAL)
 
     def exit_tells(self, order: JobSubmit) -> bool:
         return False

@@ -11,6 +11,7 @@ from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.languages import current
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import status_name
+from simpletuner_fleet.languages.numbers import in_language
 from simpletuner_fleet.web.frame.assets import ASSETS
 
 MISSING = "\u2013"
@@ -49,6 +50,10 @@ def bytes_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} {UNITS[-1]}"
+
+
+def local_amount(micros: int, currency: str, *, exact: bool = False) -> str:
+    return in_language(current().lang, amount_text(micros, currency, exact=exact))
 
 
 def duration_tag(seconds: float | None, missing: str = MISSING) -> Markup:
@@ -126,7 +131,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size_tag,
     "duration": duration_tag,
     "translated": translated,
-    "amount": amount_text,
+    "amount": local_amount,
     "typed_amount": typed_amount,
-    "exact_amount": partial(amount_text, exact=True),
+    "exact_amount": partial(local_amount, exact=True),
 }

@@ -8,17 +8,20 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
+from simpletuner_fleet.core.errors import CannotValidateNow
+from simpletuner_fleet.core.jobs import validating
 from simpletuner_fleet.core.jobs.failure import advice_for
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements
 from simpletuner_fleet.core.jobs.saving import refusal_of
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.ownership import may_steer
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
-from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
+from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, problem_detail
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
 from simpletuner_fleet.ports import JobNote, View
 from simpletuner_fleet.queries import read_models
@@ -181,10 +184,11 @@ async def events(call: Call[None]) -> Reply:
 async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) -> Reply:
     fleet, job_id = deps_of(call).fleet, call.path["id"]
     info = await read_models.one_job(fleet, job_id)
-    owner, saved_by, can_save = await fleet.read(
-        lambda view: (name_of(view, info.job.owner), _saved_by(view, info.job), _can_save(view, info))
+    owner, saved_by, worker = await fleet.read(
+        lambda view: (name_of(view, info.job.owner), _saved_by(view, info.job), _worker(view, info))
     )
     steers, own = may_steer(call, info.job, even_own=True), may_steer(call, info.job)
+    validation = _no_validation(info, worker)
     with spoken(call):
         row: JobRow = job_row(info)
         return page(
@@ -206,7 +210,9 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             risk=risk_text(row.steps),
             priorities=PRIORITY_NAMES,
             may_cancel=own and call.principal.can("jobs.cancel") and not info.job.terminal,
-            may_save=own and call.principal.can("jobs.cancel") and can_save,
+            may_save=own and call.principal.can("jobs.cancel") and _can_save(info, worker),
+            may_validate=own and call.principal.can("jobs.cancel") and validation == "",
+            no_validation=problem_detail(current(), {"detail": validation}),
             may_retry=own and call.principal.can("jobs.retry") and info.job.terminal,
             go_on_step=info.checkpoint_step
             if info.job.state in (JobState.FAILED, JobState.CANCELLED)
@@ -239,10 +245,23 @@ def _saved_by(view: View, job: Job) -> str:
     return name_of(view, saved.created_by) if saved else ""
 
 
-def _can_save(view: View, info: SeenJob) -> bool:
+def _worker(view: View, info: SeenJob) -> Worker | None:
+    return view.worker(info.attempt.worker_id) if info.attempt else None
+
+
+def _can_save(info: SeenJob, worker: Worker | None) -> bool:
     """Whether its trainer can be asked for a checkpoint."""
-    worker = view.worker(info.attempt.worker_id) if info.attempt else None
     return info.attempt is not None and worker is not None and not refusal_of(info.job, info.attempt, worker)
+
+
+def _no_validation(info: SeenJob, worker: Worker | None) -> str | None:
+    """Says why a trainer that runs cannot be asked to validate; empty where it can, None where no trainer runs."""
+    if info.attempt is None or worker is None:
+        return None
+    refusal = validating.refusal_of(info.job, info.attempt, worker)
+    if refusal is None:
+        return ""
+    return refusal.detail if isinstance(refusal, CannotValidateNow) else None
 
 
 def _bundle(view: View, job_id: str) -> Bundle:

@@ -159,7 +159,6 @@ KEEPING = (
         look="duration",
         setting="ephemeral_ttl_s",
     ),
-    Fact(title=N_("Audit log"), value=lambda deps, call: _("forever")),
 )
 JOBS_AND_WORKERS = (
     Fact(

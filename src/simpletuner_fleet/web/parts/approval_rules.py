@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from simpletuner_fleet.core.money.amounts import amount_text, plain_amount
+from simpletuner_fleet.core.money.amounts import plain_amount
 from simpletuner_fleet.core.people.approvals import DAY_S, ApprovalRule, Approvers
 from simpletuner_fleet.languages import N_, _, ngettext
+from simpletuner_fleet.web.frame.formatting import local_amount
 
 APPROVERS = {
     Approvers.LEADS: N_("leads of the job's team, or whoever may approve every job"),
@@ -70,7 +71,7 @@ def rule_draft(rule: ApprovalRule, names: Mapping[str, str]) -> RuleDraft:
 
 def conditions(rule: ApprovalRule, names: Mapping[str, str], currency: str) -> Iterator[str]:
     if rule.cost_over_micros is not None:
-        amount = amount_text(rule.cost_over_micros, currency)
+        amount = local_amount(rule.cost_over_micros, currency)
         yield _("may cost more than %(amount)s, or nobody can say what", amount=amount)
     if rule.gpus_over is not None:
         yield ngettext("more than %(n)s GPU", "more than %(n)s GPUs", rule.gpus_over)

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerStatus
 from simpletuner_fleet.engine.memory.gpu_history import GpuPoint
 from simpletuner_fleet.http.access.networks import is_loopback
-from simpletuner_fleet.languages import N_, _, current, ngettext
+from simpletuner_fleet.languages import N_, _, current, ngettext, spoken_number
 from simpletuner_fleet.languages.code_texts import groups_text
 from simpletuner_fleet.languages.names import status_name, worker_type_name
 from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker
@@ -115,8 +115,8 @@ def _memory_text(gpu: Gpu, used: float | None) -> str:
     return _(
         "GPU %(index)s: %(used)s of %(total)s GB in use",
         index=gpu.index,
-        used=f"{used:.1f}",
-        total=f"{gpu.vram_gb:g}",
+        used=spoken_number(used, 1),
+        total=spoken_number(gpu.vram_gb, 0 if gpu.vram_gb == round(gpu.vram_gb) else 1),
     )
 
 

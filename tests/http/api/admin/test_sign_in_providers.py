@@ -1,4 +1,4 @@
-"""Providers that administrators add while the server runs: offered at once, tested in words, and gone with their sessions."""
+"""Providers that administrators add while the server runs: offered at once, tested, and gone with their sessions."""
 
 import time
 from pathlib import Path

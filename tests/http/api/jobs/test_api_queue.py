@@ -201,6 +201,7 @@ async def test_the_queue_is_in_scheduling_order_and_comes_in_pages() -> None:
             "position": 3,
             "priority": 0,
             "queued_at": (await running.get(f"/api/jobs/{ids[1]}"))["created_at"],
+            "estimated_wait_seconds": None,
         }
         assert (await running.http.get("/api/queue?cursor=pwned")).status_code == 422
         assert (await running.http.get("/api/queue?limit=0")).status_code == 422
@@ -313,7 +314,7 @@ async def test_limits_hold_jobs_back_and_raising_them_lets_them_go() -> None:
         share = {"enable_fair_share": False, "fair_share_half_life_s": 604_800.0}
         limits = ("global_running", "user_running", "team_running")
         documented = ("max_concurrent", "user_max_concurrent", "team_max_concurrent")
-        assert unset == {**dict.fromkeys((*limits, *documented)), **share}
+        assert unset == {**dict.fromkeys((*limits, *documented)), **share, "success": True}
         set_to = await running.post("/api/queue/concurrency", {"global_running": 1})
         assert set_to == {**unset, "global_running": 1, "max_concurrent": 1}
         await running.submit()

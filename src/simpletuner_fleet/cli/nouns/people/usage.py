@@ -9,7 +9,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.core.money.reports import NOT_SHOWN
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, spoken_number
 
 USAGE = "/api/usage"
 
@@ -34,7 +34,7 @@ def usage(args: argparse.Namespace) -> int:
         out.say(
             _(
                 "In all %(hours)s GPU-hours, %(cost)s, from %(since)s to %(until)s.",
-                hours=f"{total['gpu_hours']:.1f}",
+                hours=spoken_number(total["gpu_hours"], 1),
                 cost=cost(total, currency),
                 since=str(report["since"])[:16],
                 until=str(report["until"])[:16],

@@ -153,7 +153,7 @@ def keys_check(published: int, signatures: tuple[str, ...], fitting: int) -> Tri
 
 
 def redirect_check(status: int, location: str, redirect_uri: str) -> TrialCheck:
-    """What a provider answers to a log-in without any page (`prompt=none`) of somebody it does not know: it must lead back."""
+    """What a provider answers to a log-in without any page (`prompt=none`) of somebody unknown: it must lead back."""
     if status in REDIRECTS and location.startswith(f"{redirect_uri}?"):
         return good(TrialName.REDIRECT, "It knows this client, and leads people back to this address.")
     if status in REFUSALS:

@@ -48,6 +48,8 @@ class VoteView(Struct, kw_only=True):
 
 
 class ApprovalView(Struct, kw_only=True):
+    id: str
+    """The job's: it waits for one decision at a time."""
     job_id: str
     job_name: str
     owner: str
@@ -55,6 +57,8 @@ class ApprovalView(Struct, kw_only=True):
     team: str
     gpus: int
     state: str
+    status: str
+    """The same as `state`."""
     requirements: list[RequirementView]
     missing: list[str]
     """Whose word it still waits for, by the name of the rule."""
@@ -76,6 +80,7 @@ class RequestsView(Struct):
     """The same, under the name that the trainer's own guide has for it."""
 
     requests: list[ApprovalView]
+    pending_count: int
 
 
 class PendingCount(Struct):
@@ -152,11 +157,13 @@ async def list_approvals(call: Call[None]) -> PendingView:
 
 
 async def list_requests(call: Call[None]) -> RequestsView:
-    return RequestsView([one for one in await pending(call) if one.yours_to_decide])
+    asked = [one for one in await pending(call) if one.yours_to_decide]
+    return RequestsView(asked, len(asked))
 
 
 async def list_own_requests(call: Call[None]) -> RequestsView:
-    return RequestsView([one for one in await pending(call) if not one.yours_to_decide])
+    asked = [one for one in await pending(call) if not one.yours_to_decide]
+    return RequestsView(asked, len(asked))
 
 
 async def count_pending(call: Call[None]) -> PendingCount:
@@ -215,6 +222,7 @@ def _view(call: Call[Any], job: Job, approval: Approval, owner_name: str) -> App
     undecided = approval.decided_at is None and approval.owner not in voter.ids
     voted = any(vote.by in voter.ids for vote in approval.votes)
     return ApprovalView(
+        id=job.id,
         job_id=job.id,
         job_name=job.name or job.config_name,
         owner=job.owner,
@@ -222,6 +230,7 @@ def _view(call: Call[Any], job: Job, approval: Approval, owner_name: str) -> App
         team=job.team,
         gpus=job.requires.gpus,
         state=approval.state,
+        status=approval.state,
         requirements=[
             RequirementView(why=one.why, by=one.by, people=list(one.people), count=one.count)
             for one in approval.requirements

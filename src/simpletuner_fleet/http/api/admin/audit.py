@@ -14,6 +14,7 @@ from simpletuner_fleet.core.cells import harmless_cell
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.older.event_names import event_named
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.http.views.records import AuditEntryView, audit_view
@@ -81,7 +82,7 @@ async def list_entries(call: Call[None]) -> AuditPage:
 
 def wanted(query: AuditWhere) -> AuditFilter:
     return AuditFilter(
-        event_type=query.event_type,
+        event_type=event_named(query.event_type) if query.event_type else None,
         actor_id=query.actor_id,
         target_type=query.target_type,
         target_id=query.target_id,

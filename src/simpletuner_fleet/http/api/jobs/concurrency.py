@@ -37,6 +37,7 @@ class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ConcurrencyView(Limits, frozen=True, kw_only=True):
+    success: bool = True
     max_concurrent: int | None = None
     user_max_concurrent: int | None = None
     team_max_concurrent: int | None = None

@@ -17,6 +17,7 @@ from simpletuner_fleet.http.api.jobs.queue import (
     current,
     listed,
     submitter,
+    validate_now,
 )
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
@@ -156,6 +157,15 @@ ROUTES = [
         "jobs.cancel",
         answer=WholeJobView,
         summary="Ask a running job for a checkpoint; it trains on",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/jobs/{id}/validate",
+        validate_now,
+        "jobs.cancel",
+        answer=WholeJobView,
+        summary="Ask a running job to validate; it trains on",
         tags=TAGS,
     ),
     Route(

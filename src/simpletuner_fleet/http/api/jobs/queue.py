@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobSearch
 from simpletuner_fleet.core.jobs.going_on import READ_JOBS
-from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.job import Hold, Job
 from simpletuner_fleet.core.jobs.submit_request import (
     APPROVE,
     SET_PRIORITY,
@@ -58,6 +58,10 @@ class SubmitAnswer(Struct, kw_only=True):
     """The saved config that it runs, in which version and by whom; null where the config came with the request."""
     repeated: bool = False
     """The same request with the same idempotency key had been carried out before."""
+    idempotent_hit: bool = False
+    """The same as `repeated`."""
+    requires_approval: bool = False
+    """It waits for somebody's approval; in a dry run, it would."""
     dry_run: bool = False
     would_start_now: bool | UnsetType = UNSET
     matching_workers: int | UnsetType = UNSET
@@ -76,6 +80,11 @@ class PriorityBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class RejectBody(Struct, kw_only=True, forbid_unknown_fields=True):
     reason: Remark = ""
+
+
+class RejectQuery(Struct, kw_only=True):
+    reason: Remark = ""
+    """The same as in the body, for who sends none."""
 
 
 class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -115,6 +124,8 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         explain=explain_view(submitted.explanation) if submitted.explanation else None,
         config=submitted.config,
         repeated=submitted.repeated,
+        idempotent_hit=submitted.repeated,
+        requires_approval=job.hold is Hold.APPROVAL,
         dry_run=request.dry_run,
         would_start_now=UNSET if submitted.would_start_now is None else submitted.would_start_now,
         matching_workers=submitted.fleet.possible if submitted.fleet else UNSET,
@@ -159,6 +170,12 @@ async def checkpoint_now(call: Call[None]) -> WholeJobView:
     return await current(call)
 
 
+async def validate_now(call: Call[None]) -> WholeJobView:
+    await refuse_job_of_another(call)
+    await submit.validate_now(deps_of(call).fleet, call.path["id"], call.actor)
+    return await current(call)
+
+
 async def set_priority(call: Call[PriorityBody]) -> WholeJobView:
     await refuse_job_of_another(call, even_own=True)
     await submit.set_priority(deps_of(call).fleet, call.path["id"], call.body.priority, call.actor)
@@ -174,7 +191,7 @@ async def approve(call: Call[NoteBody | None]) -> WholeJobView:
 
 async def reject(call: Call[RejectBody | None]) -> WholeJobView:
     await refuse_job_of_another(call, even_own=True)
-    why = call.body.reason if call.body else ""
+    why = (call.body.reason if call.body else "") or call.query.reason
     voter = await voter_for(call)
     await approvals.reject(deps_of(call).fleet, call.path["id"], voter, call.actor, why)
     return await current(call)
@@ -244,6 +261,7 @@ ROUTES = [
         RejectBody,
         WholeJobView,
         "Refuse a job that waits for an approval",
+        query=RejectQuery,
         body_required=False,
         tags=TAGS,
     ),

@@ -29,6 +29,7 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
     StreamMessage,
     TokenRotated,
+    ValidateNow,
 )
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class OrderFeed:
         "_shutdown_sent",
         "_stops_sent",
         "_timer",
+        "_validations_sent",
         "events",
     )
 
@@ -81,6 +83,8 @@ class OrderFeed:
         """A stop that is hurried is another one, and sent at once."""
         self._saves_sent: dict[Turn, float] = {}
         """Each wish for a checkpoint is sent once by each connection; heartbeats say it again."""
+        self._validations_sent: dict[Turn, float] = {}
+        """The same of each wish for a validation."""
         self._drain_sent = self._shutdown_sent = False
         self.events = EventStream(
             on_close=self._closed,
@@ -148,7 +152,8 @@ class OrderFeed:
                 self._cancels.pop(Turn(stop.job_id, stop.epoch), None)
             if _due(self._cancels, Turn(stop.job_id, stop.epoch), now, CANCEL_AGAIN_S):
                 self._push(_cancel(stop))
-        self._send_saves(orders.save)
+        self._send_once(self._saves_sent, orders.save)
+        self._send_once(self._validations_sent, orders.validate)
         _forget(self._offers, orders.jobs)
         _forget(self._cancels, orders.stop)
         _forget(self._stops_sent, orders.stop)
@@ -163,12 +168,12 @@ class OrderFeed:
         if waits:
             self._check_in(max(0.0, min(waits) - now))
 
-    def _send_saves(self, saves: list[CheckpointNow]) -> None:
-        for save in saves:
-            if self._saves_sent.get(Turn(save.job_id, save.epoch)) != save.asked_at:
-                self._saves_sent[Turn(save.job_id, save.epoch)] = save.asked_at
-                self._push(save)
-        _forget(self._saves_sent, saves)
+    def _send_once(self, sent: dict[Turn, float], requests: Sequence[CheckpointNow | ValidateNow]) -> None:
+        for request in requests:
+            if sent.get(Turn(request.job_id, request.epoch)) != request.asked_at:
+                sent[Turn(request.job_id, request.epoch)] = request.asked_at
+                self._push(request)
+        _forget(sent, requests)
 
     def _push(self, message: StreamMessage) -> None:
         self.events.push(self._encoded(message))
@@ -236,7 +241,9 @@ def _due(sent: dict[Turn, float], turn: Turn, now: float, again_s: float) -> boo
     return True
 
 
-def _forget(sent: dict[Turn, Any], orders: list[JobSubmit] | list[StopAttempt] | list[CheckpointNow]) -> None:
+def _forget(
+    sent: dict[Turn, Any], orders: Sequence[JobSubmit | StopAttempt | CheckpointNow | ValidateNow]
+) -> None:
     live_turns = {(one.job_id, one.epoch) for one in orders}
     for turn in [turn for turn in sent if turn not in live_turns]:
         del sent[turn]
@@ -281,7 +288,8 @@ ROUTES = [
         stream,
         WORKER,
         query=StreamQuery,
-        summary="Server-Sent Events: job_submit, job_cancel, checkpoint_now, drain, shutdown, token_rotated, ping",
+        summary="Server-Sent Events: job_submit, job_cancel, checkpoint_now, validate_now, drain, shutdown, token_rotated, "
+        "ping",
         tags=("workers",),
         stream=True,
     )

@@ -37,7 +37,8 @@ export function figure(value) {
 export function bytes(value) {
   let at = 0;
   while (Math.abs(value) >= 1000 && at < UNITS.length - 1) { value /= 1000; at += 1; }
-  return new Intl.NumberFormat(lang, { style: "unit", unit: UNITS[at], unitDisplay: "short", maximumFractionDigits: at ? 1 : 0 }).format(value);
+  if (!at) return `${new Intl.NumberFormat(lang, { maximumFractionDigits: 0 }).format(value)} B`; // "25 byte" is what Intl says
+  return new Intl.NumberFormat(lang, { style: "unit", unit: UNITS[at], unitDisplay: "short", maximumFractionDigits: 1 }).format(value);
 }
 
 function part(value, unit) {

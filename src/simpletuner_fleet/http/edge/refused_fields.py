@@ -1,0 +1,80 @@
+"""What is wrong with a field of a request, in words that name the field and what is allowed there."""
+
+import difflib
+import re
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from simpletuner_fleet.core.errors import Invalid
+
+FIELD_PATH = re.compile(r" - at `(?:key in )?([^`]*)`$")
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
+MISSING_FIELD = re.compile(r"Object missing required field `([^`]*)`")
+WRONG_CHOICE = re.compile(r"Invalid enum value (.*)", re.DOTALL)
+PATH_STEP = re.compile(r"\.([^.\[]+)|\[[^\]]*\]")
+
+
+def refused_field(error: msgspec.ValidationError, kind: Any) -> Invalid:
+    text = str(error)
+    at = FIELD_PATH.search(text)
+    path = at[1] if at else "$"
+    text = FIELD_PATH.sub("", text)
+    here = _types_at(kind, path)
+    if unknown := UNKNOWN_FIELD.fullmatch(text):
+        return _unknown_field(unknown[1], path, here)
+    if missing := MISSING_FIELD.fullmatch(text):
+        return Invalid(f"The field '{missing[1]}' is missing.", path=f"{path}.{missing[1]}")
+    if (wrong := WRONG_CHOICE.fullmatch(text)) and (choices := _choices(here)):
+        return Invalid(f"{wrong[1]} is not possible here; choose one of {', '.join(choices)}.", path=path)
+    return Invalid(text, path=path)
+
+
+def _unknown_field(name: str, path: str, here: list[inspect.Type]) -> Invalid:
+    names = [field.encode_name for one in here if isinstance(one, inspect.StructType) for field in one.fields]
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return Invalid(f"There is no field '{name}' here; did you mean '{near[0]}'?", path=f"{path}.{name}")
+    return Invalid(f"There is no field '{name}' here; there are {', '.join(names)}.", path=f"{path}.{name}")
+
+
+def _types_at(kind: Any, path: str) -> list[inspect.Type]:
+    """A path names each field on its way, and `[…]` for whatever is in a list or an object without fixed fields."""
+    here = _alternatives(inspect.type_info(kind))
+    for step in PATH_STEP.finditer(path):
+        here = [inner for one in here for inner in _step(one, step[1])]
+    return here
+
+
+def _step(one: inspect.Type, name: str | None) -> list[inspect.Type]:
+    match one:
+        case inspect.StructType() if name is not None:
+            return [
+                inner
+                for field in one.fields
+                if field.encode_name == name
+                for inner in _alternatives(field.type)
+            ]
+        case inspect.DictType():
+            return _alternatives(one.value_type)
+        case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
+            return _alternatives(one.item_type)
+        case _:
+            return []
+
+
+def _alternatives(one: inspect.Type) -> list[inspect.Type]:
+    if isinstance(one, inspect.Metadata):
+        return _alternatives(one.type)
+    return list(one.types) if isinstance(one, inspect.UnionType) else [one]
+
+
+def _choices(here: list[inspect.Type]) -> list[str]:
+    choices: list[Any] = []
+    for one in here:
+        if isinstance(one, inspect.EnumType):
+            choices += [member.value for member in one.cls]
+        elif isinstance(one, inspect.LiteralType):
+            choices += one.values
+    return [str(choice) for choice in choices]

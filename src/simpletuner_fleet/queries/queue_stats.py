@@ -1,0 +1,124 @@
+"""How the queue stands: how many wait and why, whose they are, and how many workers there are for them."""
+
+from collections import Counter
+from statistics import fmean
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import JobState, Target
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import JobFilter, View
+from simpletuner_fleet.queries.explainer import WaitingReasons, reasons_of
+
+AT_WORK = (JobState.DISPATCHED, JobState.RUNNING, JobState.CANCELLING)
+MOST_AT_WORK = 10_000
+WAITS_OF_S = 86_400.0
+WAITS_COUNTED = 100
+PLACES_LOOKED_AT = 1000
+
+
+class OwnMachine(Struct, frozen=True, kw_only=True):
+    """The orchestrator's own machine, where it takes jobs itself."""
+
+    running_jobs: int
+    pending_jobs: int
+    """Those that can run nowhere else, among the thousand newest that wait."""
+    allocated_gpus: list[int]
+    """By index."""
+    available_gpus: list[int]
+    total_gpus: int
+    max_jobs: int
+
+
+class QueueStats(Struct, frozen=True, kw_only=True):
+    by_state: dict[str, int]
+    by_reason: dict[str, int]
+    reasons_counted: int
+    """The number of waiting jobs whose reasons were counted: all, unless there are very many kinds of them."""
+    reasons_at_least: bool
+    """There are so many kinds: the figures of `by_reason` are the least there is of each."""
+    by_owner: dict[str, int]
+    """How many jobs of whom wait or are at work, as far as their reasons were counted."""
+    workers: dict[str, int]
+    """By status."""
+    own_machine: OwnMachine | None
+    """None where the orchestrator runs no jobs itself."""
+    mean_wait_s: float | None
+    """Of those that began last, from their submission to their first offer; None where none has begun."""
+
+
+class OwnQueue(Struct, frozen=True, kw_only=True):
+    """What one person has in the queue."""
+
+    by_state: dict[str, int]
+    best_position: int | None
+    """Of those that wait in line; None where none does."""
+
+
+async def queue_stats(fleet: Fleet) -> QueueStats:
+    now, standing = fleet.clock.now(), fleet.standing()
+
+    def look(view: View) -> QueueStats:
+        counts, workers = view.job_counts(), view.workers()
+        held = Counter(one.worker_id for one in view.live_attempts())
+        reasons = reasons_of(view, JobFilter(), now, standing)
+        by_reason = reasons.counts()
+        return QueueStats(
+            by_state={state: counts.get(state, 0) for state in JobState},
+            by_reason=by_reason,
+            reasons_counted=sum(by_reason.values()),
+            reasons_at_least=reasons.more,
+            by_owner=_by_owner(view, reasons),
+            workers=Counter(str(one.status(held[one.id] > 0)) for one in workers),
+            own_machine=next((_own_machine(view, one) for one in workers if one.local), None),
+            mean_wait_s=_mean_wait_s(view, now),
+        )
+
+    return await fleet.read(look)
+
+
+def _by_owner(view: View, reasons: WaitingReasons) -> dict[str, int]:
+    """Jobs of one group have one owner."""
+    owners = Counter({group.first.owner: 0 for group in reasons.groups})
+    for group in reasons.groups:
+        owners[group.first.owner] += group.jobs
+    owners.update(job.owner for job in view.jobs_page(JobFilter(states=AT_WORK), None, MOST_AT_WORK))
+    return dict(owners)
+
+
+def _own_machine(view: View, worker: Worker) -> OwnMachine:
+    held = view.live_attempts_of_worker(worker.id)
+    taken = {uuid for attempt in held for uuid in attempt.gpus}
+    waiting = JobFilter(states=(JobState.QUEUED,))
+    for_it = [
+        job for job in view.jobs_page(waiting, None, PLACES_LOOKED_AT) if job.requires.target is Target.LOCAL
+    ]
+    return OwnMachine(
+        running_jobs=len(held),
+        pending_jobs=len(for_it),
+        allocated_gpus=[gpu.index for gpu in worker.gpus if gpu.uuid in taken],
+        available_gpus=[gpu.index for gpu in worker.gpus if gpu.uuid not in taken],
+        total_gpus=len(worker.gpus),
+        max_jobs=worker.max_jobs,
+    )
+
+
+async def own_queue(fleet: Fleet, owner: str) -> OwnQueue:
+    def look(view: View) -> OwnQueue:
+        counts = view.job_counts(owner=owner)
+        waiting = view.jobs_page(JobFilter(owner=owner, states=(JobState.QUEUED,)), None, PLACES_LOOKED_AT)
+        first = min(((job.rank, job.seq) for job in waiting), default=None)
+        return OwnQueue(
+            by_state={state: counts.get(state, 0) for state in JobState},
+            best_position=view.queued_ahead(*first) + 1 if first else None,
+        )
+
+    return await fleet.read(look)
+
+
+def _mean_wait_s(view: View, now: float) -> float | None:
+    begun = [one for one in view.attempts_since(now - WAITS_OF_S, WAITS_COUNTED) if one.number == 1]
+    jobs = ((one, view.job(one.job_id)) for one in begun)
+    waits = [max(0.0, one.offered_at - job.created_at) for one, job in jobs if job]
+    return fmean(waits) if waits else None
