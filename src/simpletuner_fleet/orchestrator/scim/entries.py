@@ -45,10 +45,10 @@ def put_group(transaction: Transaction, group: ScimGroup) -> None:
     _put(transaction, ScimKind.GROUP, group.display_name, group)
 
 
-def _put(transaction: Transaction, kind: ScimKind, name: str, told: ScimUser | ScimGroup) -> None:
-    document = msgspec.json.encode(told).decode()
+def _put(transaction: Transaction, kind: ScimKind, name: str, resource: ScimUser | ScimGroup) -> None:
+    document = msgspec.json.encode(resource).decode()
     transaction.tx.put_scim_entry(
-        ScimEntry(kind=kind, id=told.id, name=name, external_id=told.external_id, document=document)
+        ScimEntry(kind=kind, id=resource.id, name=name, external_id=resource.external_id, document=document)
     )
 
 

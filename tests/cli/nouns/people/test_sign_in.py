@@ -33,9 +33,9 @@ def test_a_provider_is_added_with_its_secret_from_a_file_and_groups_by_role_and_
     words = ["--issuer", CORP["issuer"], "--client-id", "fleet", "--from-file", str(secret)]
     words += ["--role", "admin=a=b", "--role", "approver=lab", "--everybody", "viewer"]
     words += ["--team", "vision: x:lead=leads", "--scope", "openid", "--scope", "groups", "--leeway", "2m"]
-    told = ask("sign-in", "add", "corp", *map(str, words))
-    assert (told.code, "hush" in told.out + told.err) == (0, False)
-    assert "/login/back/corp" in told.out
+    answers = ask("sign-in", "add", "corp", *map(str, words))
+    assert (answers.code, "hush" in answers.out + answers.err) == (0, False)
+    assert "/login/back/corp" in answers.out
     (asked,) = server.asked("POST", PROVIDERS)
     assert asked.body == {
         "id": "corp",
@@ -84,7 +84,7 @@ def test_a_test_fails_where_something_is_wrong_and_says_what_was_not_checked(
         {"name": "pkce", "state": "not_made", "said": "Log in once.", "next": ""},
     ]
     server.on("POST", f"{PROVIDERS}/corp/test", {"state": "bad", "checks": checks})
-    told = ask("sign-in", "test", "corp")
-    assert (told.code, "Not checked" in told.out, "answers 400" in told.out) == (1, True, True)
+    answers = ask("sign-in", "test", "corp")
+    assert (answers.code, "Not checked" in answers.out, "answers 400" in answers.out) == (1, True, True)
     server.on("POST", f"{PROVIDERS}/corp/test", {"state": "not_made", "checks": checks[1:]})
     assert ask("sign-in", "test", "corp").code == 0

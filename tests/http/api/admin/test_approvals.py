@@ -107,8 +107,8 @@ async def test_a_rule_is_changed_as_a_whole_and_senseless_numbers_are_refused_at
         for name, value in (("hours_over", -1), ("hours_over", 1e9), ("gpus_over", -1), ("count", 0)):
             for method, target in (("POST", "/api/approvals/rules"), ("PUT", at)):
                 answer = await house.ask(method, target, {**rule, name: value}, house.admin)
-                told = json.loads(answer.body)["errors"][0]["path"]
-                assert (answer.status, told) == (422, f"$.{name}"), (method, name)
+                path = json.loads(answer.body)["errors"][0]["path"]
+                assert (answer.status, path) == (422, f"$.{name}"), (method, name)
         body = {"config": COMMAND, "target": "worker", "time_limit_s": 60}
         first = await house.good("POST", "/api/queue/submit", body, ann)
         after = await house.good("PUT", at, {"name": "long", "hours_over": 2, "by": "admins"})

@@ -218,21 +218,21 @@ async def test_the_test_says_of_each_check_what_came_of_it(tmp_path: Path) -> No
             it.provider.bend_document = document
             assert (await outcome(it))[name][0] == state, name
         it.provider.bend_document = {"code_challenge_methods_supported": None, "scopes_supported": None}
-        told = await outcome(it)
-        assert (told["pkce"][0], told["scopes"][0]) == ("not_made", "not_made")
+        answers = await outcome(it)
+        assert (answers["pkce"][0], answers["scopes"][0]) == ("not_made", "not_made")
 
 
 async def test_what_comes_after_a_failed_check_was_not_made_and_is_not_good(tmp_path: Path) -> None:
     async with added_scene(tmp_path) as it:
         await add(it)
         it.provider.bend_document = {"issuer": "https://another.example.org"}
-        told = await outcome(it)
-        assert {told[name][0] for name in ("keys", "redirect", "client")} == {"not_made"}
+        answers = await outcome(it)
+        assert {answers[name][0] for name in ("keys", "redirect", "client")} == {"not_made"}
         assert not {"/keys", "/token", "/authorize"} & set(it.provider.asked)
         it.provider.stop()
-        told = await outcome(it)
-        assert told.pop("discovery")[0] == "bad"
-        assert {state for state, _ in told.values()} == {"not_made"}
+        answers = await outcome(it)
+        assert answers.pop("discovery")[0] == "bad"
+        assert {state for state, _ in answers.values()} == {"not_made"}
 
 
 async def test_no_private_network_is_called_that_the_owner_has_not_named(tmp_path: Path) -> None:

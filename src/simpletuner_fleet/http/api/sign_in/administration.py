@@ -69,7 +69,7 @@ class ProviderChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
     enabled: bool | UnsetType = UNSET
 
 
-class TrialView(Struct, kw_only=True):
+class ProviderTrialView(Struct, kw_only=True):
     at: str | None
     state: str
     """`good` only where every check was made and is good; else `bad` or `not_made`."""
@@ -107,7 +107,7 @@ class SignInProviderView(Struct, kw_only=True):
     """They end when it is switched off or deleted."""
     created_at: str | None
     changed_at: str | None
-    trial: TrialView | None
+    trial: ProviderTrialView | None
     """What came of the last test; null where it was not tested as it is now."""
 
 
@@ -168,7 +168,7 @@ async def delete_provider(call: Call[None]) -> Done:
     return Done(id=wanted)
 
 
-async def test_provider(call: Call[Any]) -> TrialView:
+async def test_provider(call: Call[Any]) -> ProviderTrialView:
     deps, wanted = deps_of(call), call.path["provider"]
     deps.noted_trials.spend(f"provider {wanted}")
     filed = next((one for one in deps.sign_in.filed if one.id == wanted), None)
@@ -227,8 +227,8 @@ def _problem(deps: Deps, row: StoredProvider) -> str:
     return ""
 
 
-def _trial_view(trial: Trial) -> TrialView:
-    return TrialView(
+def _trial_view(trial: Trial) -> ProviderTrialView:
+    return ProviderTrialView(
         at=rfc3339(trial.at),
         state=trial.state,
         redirect_uri=trial.redirect_uri,
@@ -296,7 +296,7 @@ ROUTES = [
         f"{PROVIDERS}/{{provider}}/test",
         test_provider,
         PERMISSION,
-        answer=TrialView,
+        answer=ProviderTrialView,
         summary="Ask a provider all that a log-in would ask it, and say what came of each check",
         tags=TAGS,
     ),
