@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -100,8 +101,8 @@ class DirectoryServer(Struct):
     port: int
     tls_port: int
 
-    def settings(self, **changed: object) -> Directory:
-        usual = {
+    def settings(self, **changed: Any) -> Directory:
+        usual: dict[str, Any] = {
             "id": "corp",
             "title": "Corp",
             "host": "localhost",
@@ -115,7 +116,7 @@ class DirectoryServer(Struct):
             "groups_attribute": "",
             "roles": RoleRules(member=("ml",), viewer=(f"cn=staff,{BASE}",)),
         }
-        return Directory(**{**usual, **changed})  # type: ignore[arg-type]
+        return Directory(**{**usual, **changed})
 
 
 def _listens(port: int) -> bool:

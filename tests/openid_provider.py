@@ -74,6 +74,7 @@ class TestProvider:
             "end_session_endpoint": f"{self.issuer}/end",
             "id_token_signing_alg_values_supported": ["RS256", "ES256", "none", "HS256"],
             "code_challenge_methods_supported": ["S256"],
+            "scopes_supported": ["openid", "profile", "email", "groups"],
             "authorization_response_iss_parameter_supported": self.names_itself,
             **self.bend_document,
         }
@@ -152,6 +153,10 @@ class TestProvider:
             case "/keys":
                 listed = [key.as_dict(private=False) for key in self.published]
                 tell(to, 200, {"keys": [*listed, *self.more_keys]})
+            case "/authorize" if asked.get("prompt") == "none":
+                known = asked["client_id"] == CLIENT and asked["redirect_uri"] in self.redirect_uris
+                back = f"{asked['redirect_uri']}?{urlencode({'error': 'login_required', 'state': asked['state']})}"
+                send(to, 302, b"", Location=back) if known else send(to, 400, b"unknown", "text/plain")
             case "/authorize" if self.form and "yes" not in asked:
                 page = f'<h1>Test provider</h1><a id="yes" href="{to.path}&yes=1">Go on</a>'
                 send(to, 200, page.encode(), "text/html")

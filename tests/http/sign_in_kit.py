@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -11,8 +13,12 @@ from simpletuner_fleet.core.people.scim.resources import ScimSource
 from simpletuner_fleet.core.people.sign_in.ci import CiIssuer, CiRule
 from simpletuner_fleet.core.people.sign_in.directories import Directory
 from simpletuner_fleet.core.people.sign_in.providers import Provider, ProxyIdentity, RoleRules
+from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.http.edge.edge import EdgeSettings
+from simpletuner_fleet.orchestrator.sign_in.added import AddedProviders
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn, SignInSettings
+from simpletuner_fleet.ports import Store
+from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.web import routes
 from simpletuner_fleet.web.frame.problems import problem_page
 from tests.http.api_kit import Running, TurnedClock, orchestrator
@@ -92,6 +98,42 @@ async def scene(
             provider.redirect_uris.add(f"{running.listening.url}/login/back/corp")
             yield Scene(running, provider)
             await sign_in.close()
+
+
+@asynccontextmanager
+async def added_scene(
+    folder: Path,
+    networks: Sequence[str] = ("127.0.0.0/8",),
+    filed: Sequence[Provider] = (),
+    store: Store | None = None,
+) -> AsyncIterator[Scene]:
+    """A server whose administrators add the provider themselves; it may call the networks that are named."""
+    clock, reach = TurnedClock(), OutwardReach([ip_network(one) for one in networks])
+    vault = SealedVault.at(folder / "secrets.key")
+    with openid_provider(clock.now) as provider:
+        sign_in = SignIn(SignInSettings(providers=tuple(filed)), clock.now, 5.0)
+        pages: dict[str, Any] = {"pages": routes.ROUTES, "problem_page": problem_page}
+        async with orchestrator(store, clock=clock, sign_in=sign_in, vault=vault, **pages) as running:
+            fleet = running.deps.fleet
+            sign_in.added = AddedProviders(lambda: fleet.organisation.providers, vault, reach)
+            provider.redirect_uris.add(f"{running.listening.url}/login/back/corp")
+            yield Scene(running, provider)
+            await sign_in.close()
+    reach.close()
+
+
+def wanted(provider: TestProvider, **changed: Any) -> dict[str, Any]:
+    """What an administrator sends to add this provider."""
+    usual = {
+        "id": "corp",
+        "title": "Corp",
+        "issuer": provider.issuer,
+        "client_id": CLIENT,
+        "client_secret": SECRET,
+        "roles": {"admin": ["ml-admins"], "member": ["ml"], "viewer": ["staff"]},
+        "enabled": True,
+    }
+    return usual | changed
 
 
 def problem(answer: httpx2.Response) -> tuple[int, str]:

@@ -73,6 +73,7 @@ PAGES = (
     PageRow("/machines/pools/{name}", names=("cloud",)),
     PageRow("/admin/users"),
     PageRow("/admin/users/roles"),
+    PageRow("/admin/users/sign-in"),
     PageRow("/teams"),
     PageRow("/quotas"),
     PageRow("/usage"),

@@ -87,6 +87,22 @@ ATTACKERS = (
         ("tests/http/api/admin/test_ldap.py",),
     ),
     Mutant(
+        "a-deleted-provider-lets-in",
+        "whoever is on their way is let in by a provider that was deleted meanwhile",
+        "orchestrator/sign_in/arriving.py",
+        "if door.stored is not None and transaction.organisation.provider(door.id) != door.stored:",
+        "if False:",
+        ("tests/http/api/admin/test_sign_in_providers.py",),
+    ),
+    Mutant(
+        "what-was-not-checked-is-good",
+        "the test of a provider is good though some of it was not looked at",
+        "core/people/sign_in/trial.py",
+        "return TrialState.NOT_MADE if TrialState.NOT_MADE in states else TrialState.GOOD",
+        "return TrialState.GOOD",
+        ("tests/core/people/test_sign_in_rules.py",),
+    ),
+    Mutant(
         "a-state-is-good-twice",
         "the answer of a provider is taken again from the browser that has used it",
         "orchestrator/sign_in/journeys.py",

@@ -31,43 +31,15 @@ class OutwardReach:
         self._allowed = tuple(allowed)
         self._resolve = resolve or self._look_up
         self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="names")
-        self._tls = ssl.create_default_context()
+        self.trust = ssl.create_default_context()
         if ca_file:
-            self._tls.load_verify_locations(ca_file)
+            self.trust.load_verify_locations(ca_file)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def connect(self, host: str, port: int, *, tls: bool) -> Streams:
-        """Raises DeliveryFailed where nobody may be called there, or nobody answers. The caller bounds the time."""
-        address = await self._one_allowed(host, port, tls=tls)
-        try:
-            return await asyncio.open_connection(
-                str(address),
-                port,
-                ssl=self._tls if tls else None,
-                server_hostname=host if tls else None,
-                limit=READ_LIMIT_BYTES,
-            )
-        except ssl.SSLCertVerificationError as error:
-            raise DeliveryFailed(f"Its certificate is not trusted: {error.verify_message}.") from None
-        except (OSError, ssl.SSLError) as error:
-            raise DeliveryFailed(f"No connection: {_named(error)}.") from None
-
-    async def open_relay(self, host: str, port: int, *, tls: bool) -> Streams:
-        """The mail server, which the server's owner has set: any address is good."""
-        try:
-            return await asyncio.open_connection(host, port, ssl=self._tls if tls else None)
-        except (OSError, ssl.SSLError) as error:
-            raise DeliveryFailed(f"The mail server cannot be reached: {_named(error)}.") from None
-
-    async def secure(self, writer: asyncio.StreamWriter, host: str) -> None:
-        try:
-            await writer.start_tls(self._tls, server_hostname=host)
-        except (OSError, ssl.SSLError) as error:
-            raise DeliveryFailed(f"The mail server's TLS failed: {_named(error)}.") from None
-
-    async def _one_allowed(self, host: str, port: int, *, tls: bool) -> Address:
+    async def allowed_address(self, host: str, port: int, *, tls: bool) -> Address:
+        """Returns an address that this name means and that may be called. Raises DeliveryFailed where there is none."""
         try:
             texts = await self._resolve(host, port)
         except OSError:
@@ -83,6 +55,35 @@ class OutwardReach:
         if not tls and not all(self._is_named(address) for address in addresses):
             raise DeliveryFailed("Without TLS only networks named by --notify-network are called.")
         return addresses[0]
+
+    async def connect(self, host: str, port: int, *, tls: bool) -> Streams:
+        """Raises DeliveryFailed where nobody may be called there, or nobody answers. The caller bounds the time."""
+        address = await self.allowed_address(host, port, tls=tls)
+        try:
+            return await asyncio.open_connection(
+                str(address),
+                port,
+                ssl=self.trust if tls else None,
+                server_hostname=host if tls else None,
+                limit=READ_LIMIT_BYTES,
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise DeliveryFailed(f"Its certificate is not trusted: {error.verify_message}.") from None
+        except (OSError, ssl.SSLError) as error:
+            raise DeliveryFailed(f"No connection: {_named(error)}.") from None
+
+    async def open_relay(self, host: str, port: int, *, tls: bool) -> Streams:
+        """The mail server, which the server's owner has set: any address is good."""
+        try:
+            return await asyncio.open_connection(host, port, ssl=self.trust if tls else None)
+        except (OSError, ssl.SSLError) as error:
+            raise DeliveryFailed(f"The mail server cannot be reached: {_named(error)}.") from None
+
+    async def secure(self, writer: asyncio.StreamWriter, host: str) -> None:
+        try:
+            await writer.start_tls(self.trust, server_hostname=host)
+        except (OSError, ssl.SSLError) as error:
+            raise DeliveryFailed(f"The mail server's TLS failed: {_named(error)}.") from None
 
     def _may_call(self, address: Address) -> bool:
         return is_public(address) or self._is_named(address)

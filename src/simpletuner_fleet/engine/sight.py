@@ -26,6 +26,7 @@ NOBODYS = frozenset(
         *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since", "any_priced_attempt"),
         *("worker", "worker_by_token_hash", "worker_by_name", "workers", "offline_workers_before"),
         *("api_token", "api_token_by_hash", "api_tokens", "session", "sessions_of_user", "sessions_by_sid"),
+        "sessions_of_issuer",
         *("user", "user_by_name", "user_by_subject", "users", "setting", "settings_with_prefix"),
         *("audit_page", "audit_count", "audit_stats", "audit_range", "audit_hashes", "audit_head"),
         *("stored_bytes_of", "stored_bytes_of_team", "unused_objects", "object_has_owner", "endings"),

@@ -14,6 +14,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.jobs.progress import fields_of
+from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.placement.roster import waits
 from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
@@ -220,6 +221,10 @@ class Transaction:
         self.index.organisation = None
         self.effects.organisation = self.organisation
         self.consider_every_class()
+
+    def user_changed(self, user: User) -> None:
+        """Of a new user no job waits yet; whoever changes a role has every class considered."""
+        self.effects.organisation = self.index.user_changed(self.tx, self.now, user)
 
     def consider_every_class(self) -> None:
         everyone = EveryClassMayGo()

@@ -49,6 +49,7 @@ from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
 from simpletuner_fleet.http.api.service import metrics_page
 from simpletuner_fleet.http.api.service.openapi import documentation_routes
+from simpletuner_fleet.http.api.sign_in import administration as sign_in_administration_api
 from simpletuner_fleet.http.api.sign_in import ci as ci_api
 from simpletuner_fleet.http.api.sign_in import providers as sign_in_api
 from simpletuner_fleet.http.api.sign_in import terminals as terminals_api
@@ -92,6 +93,7 @@ ROUTES: tuple[Route, ...] = (
     *logins_api.ROUTES,
     *sessions_api.ROUTES,
     *sign_in_api.ROUTES,
+    *sign_in_administration_api.ROUTES,
     *terminals_api.ROUTES,
     *ci_api.ROUTES,
     *accounts_api.ROUTES,

@@ -133,6 +133,40 @@ OF_PROVIDERS = (
     N_("Vast.ai takes no bid of %(bid)s dollars an hour"),
 )
 """Why a provider of machines made none, or could not be asked; its own words stay as they are."""
+OF_SIGN_IN = (
+    N_("It describes itself at the well-known address."),
+    N_("The provider calls itself exactly what stands here."),
+    N_("The addresses for log-ins, tokens and keys are safe, and this server may ask them."),
+    N_("It signs in a way that can be trusted."),
+    N_("It supports PKCE with S256."),
+    N_("The provider does not say whether it supports PKCE with S256."),
+    N_("It is sent with every log-in; look into the provider's own documentation."),
+    N_("The provider does not say which scopes it knows."),
+    N_("Whether groups come is seen at the first log-in."),
+    N_("The provider does not know the scopes %(scopes)s."),
+    N_("Leave them out, or add them at the provider."),
+    N_("It knows every scope that is asked for."),
+    N_("None of its %(count)s keys fits the ways in which it signs."),
+    N_("The provider must publish a key for %(signatures)s."),
+    N_("%(count)s of its keys can be used."),
+    N_("It knows this client, and leads people back to this address."),
+    N_("It refuses to begin a log-in: it answers %(status)s."),
+    N_("Register this address at the provider as a redirect address of this client, to the letter."),
+    N_("Whether it leads people back to this address cannot be told without logging in."),
+    N_("The address for log-ins lies at a host that this server does not ask."),
+    N_("Register the address at the provider, then log in once."),
+    N_("It accepts the client id and the secret."),
+    N_("It does not accept the client id and the secret."),
+    N_("Copy both from the provider again."),
+    N_("It answers %(status)s, which does not say whether it accepts the client id and the secret."),
+    N_("Log in once."),
+    N_("Not looked at, because an earlier check failed."),
+    N_("Mend that first, then test again."),
+    N_("Look at the provider and at the address, then test again."),
+    N_("The server's own file has a provider of this name or issuer, which is used instead."),
+    N_("Its secret cannot be opened: the server's key for secrets is another one."),
+)
+"""What came of the test of a provider, and why one that was added is not used."""
 
 SENTENCES = Path(__file__).parent / "details.json"
 BLANK = re.compile(r"%\((\w+)\)s")
@@ -156,7 +190,7 @@ def detail_text(words: Words, english: str) -> str:
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Returns those with blanks, the one with the most words of its own first."""
-    ours = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *OF_DELIVERIES, *OF_PROVIDERS)
+    ours = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *OF_DELIVERIES, *OF_PROVIDERS, *OF_SIGN_IN)
     texts = (*ours, *json.loads(SENTENCES.read_text("utf-8")))
     sentences = [text for text in texts if BLANK.search(text)]
     sentences.sort(key=lambda text: -len(BLANK.sub("", text)))

@@ -65,6 +65,21 @@ FAILURES = {
 }
 """By class, as `core.failure` finds it."""
 
+TRIAL_STATES = {"good": N_("Good"), "bad": N_("Wrong"), "not_made": N_("Not checked")}
+"""What came of a look at a provider."""
+
+TRIAL_NAMES = {
+    "discovery": N_("Its description of itself"),
+    "issuer": N_("Its name for itself"),
+    "places": N_("Its addresses"),
+    "signatures": N_("How it signs"),
+    "keys": N_("Its keys"),
+    "pkce": N_("PKCE with S256"),
+    "scopes": N_("Scopes"),
+    "redirect": N_("The redirect address"),
+    "client": N_("Client id and secret"),
+}
+
 MACHINE_STATUSES = {
     "wanted": N_("Wanted"),
     "asked": N_("Requested"),
@@ -197,6 +212,10 @@ EVENTS = {
     "scim.user_deleted": N_("User deleted by SCIM"),
     "scim.group_set": N_("Group saved by SCIM"),
     "scim.group_deleted": N_("Group deleted by SCIM"),
+    "sign_in.provider_added": N_("Provider added"),
+    "sign_in.provider_changed": N_("Provider changed"),
+    "sign_in.provider_tested": N_("Provider tested"),
+    "sign_in.provider_deleted": N_("Provider deleted"),
     "role.set": N_("Role set"),
     "role.deleted": N_("Role deleted"),
     "user.role_changed": N_("Role changed"),

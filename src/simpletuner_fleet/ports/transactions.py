@@ -155,6 +155,10 @@ class View(MachinesRead, ScimRead, Protocol):
         """Those that began at this issuer under this name; none for an empty one."""
         ...
 
+    def sessions_of_issuer(self, issuer: str) -> list[Session]:
+        """All that began at this issuer. Looks at every session."""
+        ...
+
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None: ...
     def rows_set_aside(self) -> list[SetAsideRow]:
         """Those that were met since the start and could not be read."""

@@ -33,7 +33,7 @@ NOTICES = (
     Setting(
         "notify_networks",
         values.networks,
-        "Private networks that webhooks may be sent to, for example 10.0.0.0/8 (default: none)",
+        "Private networks that webhooks and providers to log in with may be in, for example 10.0.0.0/8 (default: none)",
         flags=("--notify-network",),
         env="SIMPLETUNER_NOTIFY_NETWORKS",
         default=[],
@@ -44,7 +44,7 @@ NOTICES = (
     Setting(
         "notify_ca",
         values.path,
-        "Further certificate authorities to trust for webhooks, the mail server and syslog (PEM)",
+        "Further certificate authorities to trust for webhooks, the mail server, syslog and providers that were added (PEM)",
         flags=("--notify-ca",),
         env="SIMPLETUNER_NOTIFY_CA",
         metavar="FILE",

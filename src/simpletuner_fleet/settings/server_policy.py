@@ -148,6 +148,8 @@ POLICY = (
         "audit_keep_days",
         values.days,
         "Days after which an entry of the audit log loses all but its hash; without it, never",
+        flags=("--audit-keep-days",),
+        metavar="DAYS",
         env="SIMPLETUNER_AUDIT_KEEP_DAYS",
         on_console=True,
     ),

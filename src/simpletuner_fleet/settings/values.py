@@ -124,6 +124,16 @@ def days(raw: str) -> float:
     return number
 
 
+def hours(raw: str) -> float:
+    try:
+        number = float(raw.strip())
+    except ValueError:
+        raise ValueError(_("expected a number of hours, such as 24")) from None
+    if not 0 <= number <= 87_600:
+        raise ValueError(_("expected between 0 and 87600 hours"))
+    return number
+
+
 def seconds(raw: str) -> float:
     """Reads a time such as `90`, `1.5m`, `2h` or `1h30m`."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", raw.strip().lower())

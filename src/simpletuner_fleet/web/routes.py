@@ -21,7 +21,7 @@ from simpletuner_fleet.web.pages import (
 from simpletuner_fleet.web.pages.data import datasets, pictures
 from simpletuner_fleet.web.pages.machines import machines, pools
 from simpletuner_fleet.web.pages.notices import notifications
-from simpletuner_fleet.web.pages.people import approvals, quotas, teams, tokens, usage, users
+from simpletuner_fleet.web.pages.people import approvals, quotas, sign_in, teams, tokens, usage, users
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -41,6 +41,7 @@ ROUTES: tuple[Route, ...] = (
     *machines.ROUTES,
     *pools.ROUTES,
     *users.ROUTES,
+    *sign_in.ROUTES,
     *teams.ROUTES,
     *quotas.ROUTES,
     *usage.ROUTES,

@@ -132,6 +132,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /api/prices/idle",
         "GET /api/approvals/rules",
         "POST /api/approvals/rules",
+        "PUT /api/approvals/rules/{rule}",
         "DELETE /api/approvals/rules/{rule}",
     ),
     "jobs.cancel": (
@@ -264,6 +265,12 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "GET /metrics",
     ),
     "admin.users": (
+        "GET /api/admin/sign-in/providers",
+        "POST /api/admin/sign-in/providers",
+        "GET /api/admin/sign-in/providers/{provider}",
+        "PATCH /api/admin/sign-in/providers/{provider}",
+        "DELETE /api/admin/sign-in/providers/{provider}",
+        "POST /api/admin/sign-in/providers/{provider}/test",
         "GET /api/admin/roles",
         "PUT /api/admin/roles/{name}",
         "DELETE /api/admin/roles/{name}",
@@ -411,12 +418,18 @@ NOBODYS = (
     *("GET /api/teams/{id}", "PATCH /api/teams/{id}", "DELETE /api/teams/{id}"),
     *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
     *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),
-    *("DELETE /api/approvals/rules/{rule}", "DELETE /api/prices/{id}"),
+    *("PUT /api/approvals/rules/{rule}", "DELETE /api/approvals/rules/{rule}", "DELETE /api/prices/{id}"),
     *(route for route in GUARDS["admin.scim"] if "{" in route),
+    *(route for route in GUARDS["admin.users"] if "/sign-in/" in route and "{" in route),
 )
 """Routes with a name in them for which it does not matter whose the thing is: the permission alone decides."""
 
 
+ADMINS_ALONE = (
+    "PATCH /api/admin/sign-in/providers/{provider}",
+    "DELETE /api/admin/sign-in/providers/{provider}",
+)
+"""They say who is an admin: whoever has less than everything has not enough."""
 METRICS = "GET /metrics"
 """It is for whoever has an API token, and for programs of this very machine that show nothing."""
 
@@ -433,7 +446,9 @@ def expected(route: str, caller: str, state: JobState | None) -> int | None:
         return None
     if caller not in HOLDS or caller in UNKNOWN:
         return 401
-    if asked != "any_user" and asked not in HOLDS[caller]:
+    if (asked != "any_user" and asked not in HOLDS[caller]) or (
+        route in ADMINS_ALONE and caller != "an admin"
+    ):
         return 403
     if rule is None or state is None:
         return None

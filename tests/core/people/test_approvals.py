@@ -98,6 +98,10 @@ def test_nobody_decides_on_what_is_their_own_or_not_theirs_to_decide() -> None:
     [
         {"name": ""},
         {"count": 0},
+        {"hours_over": -1.0},
+        {"hours_over": 1e9},
+        {"gpus_over": -1},
+        {"gpus_over": 10**9},
         {"expires_s": 1.0},
         {"by": Approvers.PEOPLE},
         {"people": ("u_tom",)},

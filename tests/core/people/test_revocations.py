@@ -66,6 +66,17 @@ def test_a_role_of_ones_own_holds_after_a_restore_what_it_held_before() -> None:
     assert withdrawn.own_roles == {"gone": ""}
 
 
+def test_a_provider_that_was_changed_or_deleted_since_is_not_believed_as_it_was() -> None:
+    noted = [
+        BEGUN,
+        taken(20.0, EventType.PROVIDER_DELETED, "earlier"),
+        taken(40.0, EventType.PROVIDER_CHANGED, "corp"),
+        taken(41.0, EventType.PROVIDER_CHANGED, "gone"),
+        taken(42.0, EventType.PROVIDER_DELETED, "gone"),
+    ]
+    assert withdrawn_since(BackupMoment(30.0, 300), noted).providers == {"corp": False, "gone": True}
+
+
 def test_a_line_about_a_team_names_its_member() -> None:
     details = {"name": "vision", "user": "u_1", "was": "lead"}
     entry = AuditEntry(9, 7.0, EventType.TEAM_MEMBER_SET, "t", "t", "", "team", "tm_1", details)

@@ -7,6 +7,15 @@ from simpletuner_fleet.core.people.accounts import Role, User, changed
 from simpletuner_fleet.core.people.sign_in.admitting import after_sign_in, free_name
 from simpletuner_fleet.core.people.sign_in.claims import fits, groups_of, person_by_proxy
 from simpletuner_fleet.core.people.sign_in.providers import ProxyIdentity, RoleRules, is_safe, may_be_asked
+from simpletuner_fleet.core.people.sign_in.trial import (
+    Trial,
+    TrialName,
+    TrialState,
+    client_check,
+    good,
+    not_made,
+    redirect_check,
+)
 
 RULES = RoleRules(admin=("root",), member=("ml", "lab"), viewer=("staff",))
 ADA = User(id="u_1", name="ada", role=Role.ADMIN, created_at=0.0, issuer="https://id", subject="1")
@@ -98,3 +107,30 @@ def test_a_proxy_that_names_nobody_lets_nobody_in() -> None:
     for headers in ({}, {"x-user": ""}, {"x-user": "a\x00b"}):
         with pytest.raises(NotVouchedFor):
             person_by_proxy(headers, proxy)
+
+
+def test_a_trial_is_good_only_where_every_check_was_made_and_is_good() -> None:
+    made = good(TrialName.ISSUER, "yes")
+    missed, wrong = not_made(TrialName.PKCE, "?"), client_check(401, "")
+    for checks, state in (
+        ((made,), TrialState.GOOD),
+        ((made, missed), TrialState.NOT_MADE),
+        ((made, missed, wrong), TrialState.BAD),
+    ):
+        assert Trial(at=0.0, redirect_uri="", checks=checks).state is state
+
+
+def test_what_a_provider_answers_to_a_test_is_read_with_care() -> None:
+    back = "https://fleet/login/back/corp"
+    answers = {
+        (302, f"{back}?error=login_required"): TrialState.GOOD,
+        (302, f"{back}.evil.example?x"): TrialState.NOT_MADE,
+        (302, "https://id/login"): TrialState.NOT_MADE,
+        (200, ""): TrialState.NOT_MADE,
+        (400, ""): TrialState.BAD,
+    }
+    assert {asked: redirect_check(*asked, back).state for asked in answers} == answers
+    states = [
+        client_check(*one).state for one in ((400, "invalid_grant"), (400, "invalid_client"), (500, ""))
+    ]
+    assert states == [TrialState.GOOD, TrialState.BAD, TrialState.NOT_MADE]

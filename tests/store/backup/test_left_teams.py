@@ -1,4 +1,4 @@
-"""A restore gives nobody back the place in a team that was taken from them since."""
+"""A restore gives nobody back the place in a team that was taken from them since, nor a way in."""
 
 import sqlite3
 from contextlib import closing
@@ -11,6 +11,8 @@ import pytest
 
 from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX, OwnRole
 from simpletuner_fleet.core.people.revocations import Withdrawn
+from simpletuner_fleet.core.people.sign_in.providers import Provider
+from simpletuner_fleet.core.people.sign_in.stored import PROVIDER_PREFIX, StoredProvider
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Membership, Team, TeamRole
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store.backup import postgres_copy, sqlite_copy
@@ -21,6 +23,7 @@ WITHDRAWN = Withdrawn(
     members={"tm_1": {"u_left": "", "u_lowered": "viewer", "u_joined_later": "lead"}, "tm_3": {"u_1": ""}},
     teams=frozenset({"tm_2"}),
     own_roles={"narrowed": '{"name":"narrowed","permissions":["jobs.read"],"all_jobs":false}', "gone": ""},
+    providers={"changed": False, "gone": True},
 )
 
 
@@ -30,6 +33,10 @@ def fill(tx: Tx) -> None:
     for name in ("narrowed", "gone", "kept"):
         role = OwnRole(name=name, permissions=("jobs.read", "admin.audit"))
         tx.put_setting(ROLE_PREFIX + name, msgspec.json.encode(role).decode())
+    for name in ("changed", "gone", "kept"):
+        corp = Provider(id=name, title=name, issuer=f"https://{name}", client_id="x")
+        row = StoredProvider(provider=corp, sealed_secret="sealed", enabled=True)
+        tx.put_setting(PROVIDER_PREFIX + name, msgspec.json.encode(row).decode())
     for team_id in ("tm_1", "tm_2"):
         team = Team(id=team_id, name=team_id, created_at=1.0, members=members, weight=3.0)
         tx.put_setting(TEAM_PREFIX + team_id, msgspec.json.encode(team).decode())
@@ -40,6 +47,15 @@ def teams_in(settings: list[tuple[Any, ...]]) -> list[Team]:
     assert {role.name: role.permissions for role in own} == {
         "narrowed": ("jobs.read",),
         "kept": ("jobs.read", "admin.audit"),
+    }
+    providers = [
+        msgspec.json.decode(text, type=StoredProvider)
+        for key, text in settings
+        if key.startswith(PROVIDER_PREFIX)
+    ]
+    assert {one.provider.id: (one.enabled, one.sealed_secret) for one in providers} == {
+        "changed": (False, "sealed"),
+        "kept": (True, "sealed"),
     }
     return [msgspec.json.decode(text, type=Team) for key, text in settings if key.startswith(TEAM_PREFIX)]
 

@@ -15,10 +15,14 @@ def entry(number: int, kind: ScimKind = USER, name: str = "", external_id: str =
     )
 
 
+async def put(store: Store, one: ScimEntry) -> None:
+    await store.write(lambda tx: tx.put_scim_entry(one))
+
+
 async def test_entries_are_seen_by_id_by_name_in_any_case_and_by_external_id(store: Store) -> None:
     ada, group = entry(1, name="Ünal@Example", external_id="E1"), entry(1, GROUP, name="ünal@example")
     for one in (ada, group, entry(2, external_id="E1"), entry(3)):
-        await store.write(lambda tx, one=one: tx.put_scim_entry(one))  # type: ignore[misc]
+        await put(store, one)
     assert await store.read(lambda view: view.scim_entry(USER, "x_1")) == ada
     assert await store.read(lambda view: view.scim_entry(ScimKind.GONE, "x_1")) is None
     assert await store.read(lambda view: view.scim_entry_by_name(USER, "ünal@EXAMPLE")) == ada

@@ -36,6 +36,16 @@ async def test_a_rule_by_cost_is_made_holds_a_job_and_is_deleted(stage: Stage, p
     await expect(row).to_contain_text("1 approval by leads of the job's team")
     await axe(page)
 
+    await row.get_by_role("link", name="Change the rule dear").press("Enter")
+    form = page.get_by_role("region", name="Change the rule dear")
+    await expect(form.get_by_label("May cost more than, in USD")).to_have_value("12.5")
+    await expect(form.get_by_label("Those who may approve every job need no approval")).not_to_be_checked()
+    await axe(page)
+    await form.get_by_label("May cost more than, in USD").fill("11")
+    await form.get_by_role("button", name="Save").click()
+    await expect(row).to_contain_text("may cost more than 11.00 USD")
+    await expect(row).to_contain_text("a config named sdxl-*")
+
     await stage.machine("gpu-1")
     await stage.running.post("/api/prices", {"price_micros": 2_000_000})
     cheap = await stage.crew.submit("admin", config_name="sdxl-cats", target="worker", time_limit_s=3_600)

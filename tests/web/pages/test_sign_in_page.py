@@ -4,7 +4,9 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Page, expect
 
-from tests.http.sign_in_kit import Scene, scene
+from simpletuner_fleet.core.people.sign_in.providers import TeamGroups
+from tests.http.sign_in_kit import Scene, added_scene, scene
+from tests.openid_provider import CLIENT, SECRET
 from tests.web.browser import WIDE
 
 
@@ -50,3 +52,56 @@ async def test_a_person_walks_in_with_changing_groups_and_keys_and_out_again(
         await expect(page).to_have_url(f"{it.running.listening.url}/login?next=/jobs")
         await context.close()
         await other.context.close()
+
+
+async def test_an_administrator_adds_a_provider_tests_it_and_switches_it_on_and_off(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with added_scene(tmp_path) as it:
+        it.provider.form = True
+        base = it.running.listening.url
+        await it.running.post(
+            "/api/admin/users", {"name": "root", "role": "admin", "password": "a long password"}
+        )
+        await it.running.post("/api/teams", {"name": "a.b"})
+        context = await browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]}, locale="en")
+        page = await context.new_page()
+        await page.goto(f"{base}/login?next=/admin/users/sign-in")
+        await page.get_by_label("Name").fill("root")
+        await page.get_by_label("Password").fill("a long password")
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page).to_have_url(f"{base}/admin/users/sign-in")
+        await page.get_by_label("Name", exact=True).fill("corp")
+        await page.get_by_label("Words on the button").fill("Corp")
+        await page.get_by_label("Issuer").fill(it.provider.issuer)
+        await page.get_by_label("Client id").fill(CLIENT)
+        await page.get_by_label("Client secret").fill(SECRET)
+        await page.get_by_role("button", name="Add", exact=True).click()
+        await expect(page.get_by_role("alert")).to_contain_text("No group of 'corp' has a role")
+        await page.get_by_role("textbox", name="Member").first.fill("ml\nresearch")
+        await page.get_by_text("Groups and teams").click()
+        await page.get_by_role("group", name="a.b").get_by_label("Lead").fill("ml")
+        await page.get_by_role("button", name="Add", exact=True).click()
+        row = page.locator("#provider-corp")
+        await expect(row.get_by_text("not tested as it is now")).to_be_visible()
+        [stored] = it.running.fleet.organisation.providers
+        assert stored.provider.roles.member == ("ml", "research")
+        assert stored.provider.teams == {"a.b": TeamGroups(lead=("ml",))}
+        await row.get_by_role("button", name="Test Corp").click()
+        await expect(row.get_by_text("It accepts the client id and the secret.")).to_be_visible()
+        await expect(row.locator(".badge", has_text="Good")).to_have_count(10)
+        await row.get_by_role("button", name="Switch Corp on").click()
+        await expect(row.get_by_text("Active")).to_be_visible()
+        await page.screenshot(path=str(tmp_path / "providers.png"), full_page=True)
+        person = await (await browser.new_context(locale="en")).new_page()
+        await walk_in(it, person)
+        await row.get_by_role("button", name="Switch Corp off").click()
+        dialog = page.get_by_role("dialog", name="Switch this provider off?")
+        await expect(dialog).to_contain_text("logged out at once")
+        await dialog.get_by_role("button", name="Switch off").click()
+        await expect(row.get_by_text("Disabled")).to_be_visible()
+        await person.goto(f"{base}/me")
+        await expect(person).to_have_url(f"{base}/login?next=/me")
+        await expect(person.get_by_role("link", name="Log in with Corp")).to_have_count(0)
+        await context.close()
+        await person.context.close()

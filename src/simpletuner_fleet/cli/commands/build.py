@@ -16,6 +16,7 @@ from simpletuner_fleet.cli.commands.people.money import PRICES
 from simpletuner_fleet.cli.commands.people.notifications import NOTIFICATIONS, WEBHOOKS
 from simpletuner_fleet.cli.commands.people.quotas import LIMITS, QUOTAS
 from simpletuner_fleet.cli.commands.people.secrets import SECRETS
+from simpletuner_fleet.cli.commands.people.sign_in import SIGN_IN
 from simpletuner_fleet.cli.commands.people.teams import TEAMS
 from simpletuner_fleet.cli.commands.people.tokens import TOKENS
 from simpletuner_fleet.cli.commands.people.users import ROLES, USERS
@@ -54,6 +55,7 @@ NOUNS = (
     TOKENS,
     USERS,
     ROLES,
+    SIGN_IN,
     TEAMS,
     QUOTAS,
     PRICES,

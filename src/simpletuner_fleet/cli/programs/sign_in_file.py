@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.cli.frame.errors import CliError, usage
+from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.people.permissions import is_permission
 from simpletuner_fleet.core.people.scim.resources import ScimSource, SubjectSource
 from simpletuner_fleet.core.people.sign_in.ci import CiIssuer, CiRule
@@ -22,21 +23,34 @@ from simpletuner_fleet.core.people.sign_in.providers import (
     ProxyIdentity,
     RoleRules,
     TeamGroups,
-    is_safe,
 )
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.core.people.sign_in.stored import (
+    check_issuer_address,
+    check_provider_id,
+    check_some_role,
+    checked_provider,
+)
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.orchestrator.sign_in.ldap.filters import UnreadableFilter, read_ldap_filter
 from simpletuner_fleet.orchestrator.sign_in.ways import SignInSettings
 
 LDAP_URL = re.compile(r"(ldaps?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?", re.ASCII)
-ID = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 RESERVED_HEADERS = frozenset(
     {"authorization", "cookie", "host", "x-api-key", "x-worker-token", "x-forwarded-for"}
 )
 Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
-class _ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Admitting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What each way in says of those who come by it."""
+
+    roles: RoleRules = RoleRules()
+    teams: dict[str, TeamGroups] = {}
+    new_users: bool = True
+
+
+class _ProviderEntry(_Admitting, frozen=True, kw_only=True, forbid_unknown_fields=True):
     issuer: Text
     client_id: Text
     title: Text = ""
@@ -46,22 +60,16 @@ class _ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     groups_claim: Text = "groups"
     name_claim: Text = "preferred_username"
     subject_claim: Text = "sub"
-    roles: RoleRules = RoleRules()
-    teams: dict[str, TeamGroups] = {}
-    new_users: bool = True
     leeway: Annotated[float, Meta(ge=0, le=300)] = 60.0
     hosts: tuple[Text, ...] = ()
     ca_file: Text = ""
 
 
-class _ProxyEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ProxyEntry(_Admitting, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user_header: Text
     title: Text = "the proxy"
     groups_header: Text = ""
     name_header: Text = ""
-    roles: RoleRules = RoleRules()
-    teams: dict[str, TeamGroups] = {}
-    new_users: bool = True
 
 
 class _CiEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +82,7 @@ class _CiEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ca_file: Text = ""
 
 
-class _LdapEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _LdapEntry(_Admitting, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: Text
     base: Text
     title: Text = ""
@@ -89,9 +97,6 @@ class _LdapEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     groups_attribute: Annotated[str, Meta(max_length=1024)] = "memberOf"
     group_base: Text = ""
     group_filter: Text = "(member={dn})"
-    roles: RoleRules = RoleRules()
-    teams: dict[str, TeamGroups] = {}
-    new_users: bool = True
 
 
 class _ScimEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,13 +126,16 @@ def read_sign_in_file(path: str | None, trusted_proxies: Sequence[str] = ()) -> 
         raise _unusable(path, _("two providers have the same issuer"))
     if read.proxy and not trusted_proxies:
         raise _unusable(path, _("a proxy may say who somebody is only where --trusted-proxies names it"))
-    return SignInSettings(
-        providers=tuple(_provider(path, name, entry) for name, entry in read.providers.items()),
-        proxy=_proxy(path, read.proxy) if read.proxy else None,
-        ci=tuple(_ci(path, name, entry) for name, entry in read.ci.items()),
-        directories=tuple(_directory(path, name, entry) for name, entry in read.ldap.items()),
-        scim=_scim(path, read),
-    )
+    try:
+        return SignInSettings(
+            providers=tuple(_provider(path, name, entry) for name, entry in read.providers.items()),
+            proxy=_proxy(path, read.proxy) if read.proxy else None,
+            ci=tuple(_ci(path, name, entry) for name, entry in read.ci.items()),
+            directories=tuple(_directory(path, name, entry) for name, entry in read.ldap.items()),
+            scim=_scim(path, read),
+        )
+    except Invalid as error:
+        raise _unusable(path, detail_text(current(), error.detail)) from None
 
 
 def _scim(path: str, read: _SignInFile) -> ScimSource | None:
@@ -143,7 +151,8 @@ def _scim(path: str, read: _SignInFile) -> ScimSource | None:
 
 
 def _ci(path: str, name: str, entry: _CiEntry) -> CiIssuer:
-    _check_place(path, name, entry.issuer)
+    check_provider_id(name)
+    check_issuer_address(name, entry.issuer)
     for rule in entry.rules:
         unknown = next((one for one in rule.permissions if not is_permission(one)), None)
         if unknown or not rule.claims:
@@ -167,10 +176,7 @@ def _proxy(path: str, entry: _ProxyEntry) -> ProxyIdentity:
     headers = [entry.user_header.lower(), entry.groups_header.lower(), entry.name_header.lower()]
     if any(name in RESERVED_HEADERS for name in headers):
         raise _unusable(path, _("the proxy needs headers of its own to say who somebody is"))
-    if entry.roles == RoleRules():
-        raise _unusable(
-            path, _("no group of '%(name)s' has a role, so nobody could log in with it", name=PROXY)
-        )
+    check_some_role(PROXY, entry.roles)
     return ProxyIdentity(
         title=entry.title,
         user_header=headers[0],
@@ -183,7 +189,7 @@ def _proxy(path: str, entry: _ProxyEntry) -> ProxyIdentity:
 
 
 def _directory(path: str, name: str, entry: _LdapEntry) -> Directory:
-    _check_name(path, name)
+    check_provider_id(name)
     place = LDAP_URL.fullmatch(entry.url)
     if place is None or not 0 < int(place[3] or 389) < 65_536:
         raise _unusable(
@@ -196,10 +202,7 @@ def _directory(path: str, name: str, entry: _LdapEntry) -> Directory:
         raise _unusable(
             path, _("'%(name)s' would send passwords in plain: use ldaps:// or start_tls = true", name=name)
         )
-    if entry.roles == RoleRules():
-        raise _unusable(
-            path, _("no group of '%(name)s' has a role, so nobody could log in with it", name=name)
-        )
+    check_some_role(name, entry.roles)
     for text, places in ((entry.user_filter, ("name",)), (entry.group_filter, ("dn", "name"))):
         try:
             read_ldap_filter(text, places)
@@ -230,31 +233,8 @@ def _directory(path: str, name: str, entry: _LdapEntry) -> Directory:
     )
 
 
-def _check_name(path: str, name: str) -> None:
-    if not ID.fullmatch(name) or name == PROXY:
-        raise _unusable(
-            path, _("'%(name)s' is no name for a provider: use small letters, digits and '-'", name=name)
-        )
-
-
-def _check_place(path: str, name: str, issuer: str) -> None:
-    _check_name(path, name)
-    if not is_safe(issuer):
-        raise _unusable(
-            path,
-            _("the issuer of '%(name)s' must be an https address without '?' and '#'", name=name),
-        )
-
-
 def _provider(path: str, name: str, entry: _ProviderEntry) -> Provider:
-    _check_place(path, name, entry.issuer)
-    if "openid" not in entry.scopes:
-        raise _unusable(path, _("the scopes of '%(name)s' must name openid", name=name))
-    if entry.roles == RoleRules():
-        raise _unusable(
-            path, _("no group of '%(name)s' has a role, so nobody could log in with it", name=name)
-        )
-    return Provider(
+    provider = Provider(
         id=name,
         title=entry.title or name,
         issuer=entry.issuer,
@@ -271,6 +251,7 @@ def _provider(path: str, name: str, entry: _ProviderEntry) -> Provider:
         hosts=tuple(one.lower() for one in entry.hosts),
         ca_file=entry.ca_file,
     )
+    return checked_provider(provider)
 
 
 def _secret_in(path: str, name: str, file: str, variable: str) -> str:

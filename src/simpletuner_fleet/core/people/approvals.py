@@ -15,6 +15,9 @@ DAY_S = 86_400.0
 MAX_APPROVERS = 20
 MAX_EXPIRY_S = 365 * DAY_S
 MAX_RULE_NAME_CHARS = 100
+MAX_RULE_HOURS = 87_600.0
+"""Ten years: no time limit is longer."""
+MAX_RULE_GPUS = 100_000
 
 
 class Approvers(StrEnum):
@@ -118,6 +121,10 @@ class JobFacts(Struct, frozen=True, kw_only=True):
 def checked_rule(rule: ApprovalRule) -> ApprovalRule:
     if not 1 <= len(rule.name) <= MAX_RULE_NAME_CHARS or not rule.name.isprintable():
         raise Invalid(f"A rule's name has 1 to {MAX_RULE_NAME_CHARS} printable characters.", path="$.name")
+    if rule.gpus_over is not None and not 0 <= rule.gpus_over <= MAX_RULE_GPUS:
+        raise Invalid(f"A number of GPUs is 0 to {MAX_RULE_GPUS}.", path="$.gpus_over")
+    if rule.hours_over is not None and not 0 <= rule.hours_over <= MAX_RULE_HOURS:
+        raise Invalid(f"A number of hours is 0 to {MAX_RULE_HOURS:g}.", path="$.hours_over")
     if rule.cost_over_micros is not None and not 0 <= rule.cost_over_micros <= MAX_MICROS:
         raise Invalid(
             "A cost is 0 or more, in whole millionths of the currency's unit.", path="$.cost_over_micros"

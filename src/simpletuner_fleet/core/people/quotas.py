@@ -143,14 +143,15 @@ class QuotaBook:
         self.usage = usage
         self.now = 0.0
         """When the running step began; whoever begins one sets it."""
-        self._roles = roles
+        self.roles = roles
+        """Of every user, by id."""
         self._named: dict[tuple[QuotaScope, str], list[Quota]] = {}
         for quota in self.quotas:
             self._named.setdefault((quota.scope, quota.subject), []).append(quota)
 
     def concerning(self, owner: str, team_id: str) -> Iterable[tuple[Quota, str]]:
         """Returns each quota that such a job is counted in, with the account it is counted by."""
-        role = self._roles.get(owner, "")
+        role = self.roles.get(owner, "")
         for key, account in (
             ((QuotaScope.PERSON, owner), person(owner)),
             ((QuotaScope.TEAM, team_id), team(team_id)),
@@ -238,7 +239,7 @@ class QuotaBook:
         people = (one for one in self.usage.known_accounts() if one.startswith(person("")))
         if quota.scope is QuotaScope.EACH:
             return sorted(people)
-        return sorted(one for one in people if self._roles.get(one.removeprefix(person(""))) == quota.subject)
+        return sorted(one for one in people if self.roles.get(one.removeprefix(person(""))) == quota.subject)
 
 
 def _needs(kind: QuotaKind, job: Job) -> float:

@@ -22,6 +22,8 @@ TAKES_AWAY = frozenset(
         EventType.TEAM_DELETED,
         EventType.ROLE_SET,
         EventType.ROLE_DELETED,
+        EventType.PROVIDER_CHANGED,
+        EventType.PROVIDER_DELETED,
     }
 )
 
@@ -79,6 +81,8 @@ class Withdrawn(Struct, frozen=True, kw_only=True):
     """Those that are gone."""
     own_roles: dict[str, str] = {}
     """What each role of one's own holds since, as one document; '' where it is gone."""
+    providers: dict[str, bool] = {}
+    """Those to log in with that were changed since, by id; True where it is gone."""
 
 
 def noted_in(entry: AuditEntry) -> Revocation:
@@ -159,6 +163,11 @@ def withdrawn_since(backup: BackupMoment, journal: Iterable[Revocation]) -> With
         teams=frozenset(one.id for one in later if one.event == EventType.TEAM_DELETED),
         own_roles={
             one.id: one.role for one in later if one.event in (EventType.ROLE_SET, EventType.ROLE_DELETED)
+        },
+        providers={
+            one.id: one.event == EventType.PROVIDER_DELETED
+            for one in later
+            if one.event in (EventType.PROVIDER_CHANGED, EventType.PROVIDER_DELETED)
         },
     )
 

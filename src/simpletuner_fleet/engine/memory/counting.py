@@ -26,7 +26,7 @@ def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float
         recent = view.jobs_page(JobFilter(created_since=now - HOUR_S), None, MOST_JOBS_AN_HOUR)
         usage.take_submissions(reversed(recent))
     currency = organisation.prices.currency
-    return QuotaBook(quotas, dict(organisation.roles), organisation.names, usage, currency)
+    return QuotaBook(quotas, organisation.roles, organisation.names, usage, currency)
 
 
 def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:

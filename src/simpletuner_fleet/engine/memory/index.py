@@ -3,6 +3,7 @@
 import msgspec
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.teams import pools_of
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.placement.usage import UseLedger
@@ -92,6 +93,13 @@ class FleetIndex:
             self.roster.set_prices(self.organisation.prices)
             self.roster.book = book_of(view, self.organisation, self.usage, now)
             self.roster.shares = shares_of(view, self.organisation, self.usage, now)
+        return self.organisation
+
+    def user_changed(self, view: View, now: float, user: User) -> Organisation:
+        """One user is new or has another role; nothing else of the organisation is looked at again."""
+        self.organisation = self.organisation_in(view, now).with_user(user)
+        if self.roster.book is not None:
+            self.roster.book.roles, self.roster.book.names = self.organisation.roles, self.organisation.names
         return self.organisation
 
     def begin_step(self, view: View, now: float) -> bool:

@@ -4,16 +4,20 @@ from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.money.amounts import DEFAULT_CURRENCY
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, PriceRule, in_order
+from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.approvals import ApprovalRule
 from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX, OwnRole
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.quotas import Quota
+from simpletuner_fleet.core.people.sign_in.stored import PROVIDER_PREFIX, StoredProvider
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in, team_for, visibility_of
 from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
 from simpletuner_fleet.core.placement.shares import FairShare
+from simpletuner_fleet.engine.memory.layered import NOTHING, Layered
 from simpletuner_fleet.ports import View
 
 QUOTA_PREFIX = "quota:"
@@ -28,17 +32,28 @@ class Organisation(Struct, frozen=True, kw_only=True):
 
     teams: dict[str, Team] = {}
     """By id."""
-    roles: dict[str, str] = {}
+    roles: Layered = NOTHING
     """Of every user, by id."""
     own_roles: dict[str, OwnRole] = {}
     """Those beside admin, member and viewer, by name."""
-    names: dict[str, str] = {}
+    names: Layered = NOTHING
     """Of every user and team, by id."""
     quotas: tuple[Quota, ...] = ()
     rules: tuple[ApprovalRule, ...] = ()
     """Which jobs need an approval."""
     fair_share: FairShare = FairShare()
     prices: PriceList = NO_PRICES
+    providers: tuple[StoredProvider, ...] = ()
+    """Those that were added beside the server's file, switched on or off."""
+
+    def with_user(self, user: User) -> "Organisation":
+        """The same with one user as they are now: with a hundred thousand of them nobody reads all again for one."""
+        return replace(
+            self, roles=self.roles.with_one(user.id, user.role), names=self.names.with_one(user.id, user.name)
+        )
+
+    def provider(self, provider_id: str) -> StoredProvider | None:
+        return next((one for one in self.providers if one.provider.id == provider_id), None)
 
     def onlooker(self, ids: Iterable[str], *, above: bool) -> Onlooker:
         whose = frozenset(one for one in ids if one)
@@ -76,9 +91,9 @@ def read_organisation(view: View) -> Organisation:
     )
     return Organisation(
         teams={team.id: team for team in teams},
-        roles={user.id: user.role for user in users},
+        roles=Layered({user.id: user.role for user in users}),
         own_roles={role.name: role for role in own},
-        names={**{user.id: user.name for user in users}, **{team.id: team.name for team in teams}},
+        names=Layered({**{user.id: user.name for user in users}, **{team.id: team.name for team in teams}}),
         rules=tuple(
             msgspec.json.decode(text, type=ApprovalRule)
             for text in view.settings_with_prefix(RULE_PREFIX).values()
@@ -86,6 +101,10 @@ def read_organisation(view: View) -> Organisation:
         quotas=tuple(msgspec.json.decode(text, type=Quota) for text in quotas),
         fair_share=msgspec.json.decode(share, type=FairShare) if share else FairShare(),
         prices=_read_prices(view),
+        providers=tuple(
+            msgspec.json.decode(text, type=StoredProvider)
+            for text in view.settings_with_prefix(PROVIDER_PREFIX).values()
+        ),
     )
 
 

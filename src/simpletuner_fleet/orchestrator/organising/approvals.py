@@ -159,30 +159,49 @@ async def create_rule(fleet: Fleet, rule: ApprovalRule, actor: Actor) -> Approva
         organisation = transaction.organisation
         if len(organisation.rules) >= MAX_RULES:
             raise Conflict(f"There are {MAX_RULES} rules already, and no more are kept.")
-        named = replace(
-            rule,
-            id=transaction.ids.new("ar"),
-            team=_team_id(transaction, rule.team) if rule.team else "",
-            people=tuple(_user_id(transaction.tx, one) for one in rule.people),
-        )
-        made = checked_rule(named)
+        return _set_rule(transaction, replace(rule, id=transaction.ids.new("ar")), actor)
+
+    return await fleet.act(step)
+
+
+async def change_rule(fleet: Fleet, rule: ApprovalRule, actor: Actor) -> ApprovalRule:
+    """Takes the place of the rule with its id. Jobs that wait by the old one go on waiting for whom it named."""
+
+    def step(transaction: Transaction) -> ApprovalRule:
+        _existing_rule(transaction, rule.id)
+        return _set_rule(transaction, rule, actor)
+
+    return await fleet.act(step)
+
+
+def _set_rule(transaction: Transaction, rule: ApprovalRule, actor: Actor) -> ApprovalRule:
+    named = replace(
+        rule,
+        team=_team_id(transaction, rule.team) if rule.team else "",
+        people=tuple(_user_id(transaction.tx, one) for one in rule.people),
+    )
+    made = checked_rule(named)
+    if made not in transaction.organisation.rules:
         transaction.tx.put_setting(RULE_PREFIX + made.id, msgspec.json.encode(made).decode())
         transaction.organisation_changed()
         transaction.record(_event(EventType.APPROVAL_RULE_SET, made, actor))
-        return made
+    return made
 
-    return await fleet.act(step)
+
+def _existing_rule(transaction: Transaction, rule_id: str) -> ApprovalRule:
+    for rule in transaction.organisation.rules:
+        if rule.id == rule_id:
+            return rule
+    raise NotFound(
+        f"There is no rule {rule_id[:100]}.", next_step="See them with 'simpletuner approvals rules'."
+    )
 
 
 async def delete_rule(fleet: Fleet, rule_id: str, actor: Actor) -> None:
     """Jobs that wait by it go on waiting: somebody still has to decide on them."""
 
     def step(transaction: Transaction) -> None:
-        known = next((one for one in transaction.organisation.rules if one.id == rule_id), None)
-        if known is None:
-            raise NotFound(
-                f"There is no rule {rule_id}.", next_step="See them with 'simpletuner approvals rules'."
-            )
+        known = _existing_rule(transaction, rule_id)
         transaction.tx.delete_setting(RULE_PREFIX + rule_id)
         transaction.organisation_changed()
         transaction.record(_event(EventType.APPROVAL_RULE_DELETED, known, actor))

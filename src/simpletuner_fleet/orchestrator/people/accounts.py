@@ -129,7 +129,7 @@ def add_user(
         subject=subject,
     )
     transaction.tx.add_user(user)
-    transaction.organisation_changed()
+    transaction.user_changed(user)
     by = actor or Actor(user.id, user.name, ip)
     transaction.record(user_event(EventType.USER_CREATED, user.id, by, name=name, role=str(role)))
     return user
@@ -146,7 +146,8 @@ async def change_user(
             return Changed(user=user, sessions=[])
         transaction.tx.save_user(after)
         if after.role != user.role:
-            transaction.organisation_changed()
+            transaction.user_changed(after)
+            transaction.consider_every_class()
             transaction.record(
                 user_event(
                     EventType.USER_ROLE_CHANGED, user.id, actor, name=user.name, was=user.role, now=after.role

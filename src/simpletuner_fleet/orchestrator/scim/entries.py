@@ -38,28 +38,17 @@ def existing(view: View, kind: ScimKind, entry_id: str) -> ScimEntry:
 
 
 def put_user(transaction: Transaction, user: ScimUser) -> None:
-    document = msgspec.json.encode(user).decode()
-    transaction.tx.put_scim_entry(
-        ScimEntry(
-            kind=ScimKind.USER,
-            id=user.id,
-            name=user.user_name,
-            external_id=user.external_id,
-            document=document,
-        )
-    )
+    _put(transaction, ScimKind.USER, user.user_name, user)
 
 
 def put_group(transaction: Transaction, group: ScimGroup) -> None:
-    document = msgspec.json.encode(group).decode()
+    _put(transaction, ScimKind.GROUP, group.display_name, group)
+
+
+def _put(transaction: Transaction, kind: ScimKind, name: str, resource: ScimUser | ScimGroup) -> None:
+    document = msgspec.json.encode(resource).decode()
     transaction.tx.put_scim_entry(
-        ScimEntry(
-            kind=ScimKind.GROUP,
-            id=group.id,
-            name=group.display_name,
-            external_id=group.external_id,
-            document=document,
-        )
+        ScimEntry(kind=kind, id=resource.id, name=name, external_id=resource.external_id, document=document)
     )
 
 

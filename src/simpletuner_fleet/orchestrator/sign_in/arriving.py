@@ -30,6 +30,9 @@ async def arrive(fleet: Fleet, door: Doorway, person: Person, ip: str, before: s
     secret = fleet.ids.token(tokens.SESSION)
 
     def step(transaction: Transaction) -> Arrival:
+        if door.stored is not None and transaction.organisation.provider(door.id) != door.stored:
+            changed = SignInFailed("The provider was changed or switched off while you logged in.")
+            return _refused(transaction, door, None, changed, ip)
         user = transaction.tx.user_by_subject(person.issuer, person.subject)
         groups = groups_by(transaction.tx, user, door, person.groups)
         role = role_by(transaction, door, groups)

@@ -2,11 +2,15 @@
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx2
 
 from simpletuner_fleet.core.errors import ProviderUnusable
+from simpletuner_fleet.delivery.outcome import DeliveryFailed
+from simpletuner_fleet.delivery.reach import OutwardReach
 
 MAX_ANSWER_BYTES = 512 * 1024
 DEADLINE_S = 10.0
@@ -16,9 +20,13 @@ HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Ag
 class Asker:
     """Asks one provider. Its client is made with the first question."""
 
-    def __init__(self, ca_file: str = "", deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, ca_file: str = "", deadline_s: float = DEADLINE_S, reach: OutwardReach | None = None
+    ) -> None:
+        """`reach` says which machines may be asked; None: any, for the server's owner has named the provider."""
         self._ca_file = ca_file
         self._deadline_s = deadline_s
+        self._reach = reach
         self._http: httpx2.AsyncClient | None = None
         self._making = asyncio.Lock()
 
@@ -31,24 +39,58 @@ class Asker:
         bearer: str = "",
     ) -> tuple[int, bytes]:
         """Returns the status and the whole answer. A redirect is an answer like others, and no good one."""
-        method = "GET" if form is None else "POST"
-        headers = {**HEADERS, **({"Authorization": f"Bearer {bearer}"} if bearer else {})}
+        headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        async with self._answered(url, headers, form, credentials) as answer:
+            return answer.status_code, await _whole(answer)
+
+    async def led_to(self, url: str) -> tuple[int, str]:
+        """Returns the status, and where the answer would lead."""
+        async with self._answered(url, {}, None, None) as answer:
+            return answer.status_code, answer.headers.get("location", "")
+
+    @asynccontextmanager
+    async def _answered(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        form: Mapping[str, str] | None,
+        credentials: tuple[str, str] | None,
+    ) -> AsyncIterator[httpx2.Response]:
         try:
             async with asyncio.timeout(self._deadline_s):
                 client = await self._client()
+                at, more, known_as = await self._looked_at(url)
                 request = client.build_request(
-                    method, url, data=dict(form) if form else None, headers=headers
+                    "GET" if form is None else "POST",
+                    at,
+                    data=dict(form) if form else None,
+                    headers={**HEADERS, **more, **headers},
+                    extensions=known_as,
                 )
                 auth = httpx2.BasicAuth(*credentials) if credentials else None
                 answer = await client.send(request, stream=True, auth=auth, follow_redirects=False)
                 try:
-                    return answer.status_code, await _whole(answer)
+                    yield answer
                 finally:
                     await answer.aclose()
         except TimeoutError:
             raise ProviderUnusable(f"The provider did not answer within {self._deadline_s:g} s.") from None
+        except DeliveryFailed as refused:
+            raise ProviderUnusable(refused.detail) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise ProviderUnusable(f"The provider cannot be reached: {type(error).__name__}.") from error
+
+    async def _looked_at(self, url: str) -> tuple[httpx2.URL, dict[str, str], dict[str, Any]]:
+        """Returns the address that was looked at in place of the name: a moment later that may mean another machine."""
+        named = httpx2.URL(url)
+        if self._reach is None:
+            return named, {}, {}
+        by_tls = named.scheme == "https"
+        address = await self._reach.allowed_address(
+            named.host, named.port or (443 if by_tls else 80), tls=by_tls
+        )
+        known_as = {"sni_hostname": named.host} if by_tls else {}
+        return named.copy_with(host=str(address)), {"Host": named.netloc.decode("ascii")}, known_as
 
     async def close(self) -> None:
         if self._http:
@@ -57,6 +99,12 @@ class Asker:
 
     async def _client(self) -> httpx2.AsyncClient:
         async with self._making:
+            if self._http is None and self._reach is not None:
+                # Two names may mean one address: a connection that was made for one of them is not used for the other.
+                none_kept = httpx2.Limits(max_keepalive_connections=0)
+                self._http = httpx2.AsyncClient(
+                    verify=self._reach.trust, timeout=self._deadline_s, limits=none_kept, trust_env=False
+                )
             if self._http is None:
                 context = await asyncio.to_thread(_trust, self._ca_file)
                 self._http = httpx2.AsyncClient(verify=context, timeout=self._deadline_s)

@@ -10,6 +10,7 @@ from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.scim.resources import ScimKind, ScimSource, ScimUser
 from simpletuner_fleet.core.people.sign_in.admitting import after_sign_in
 from simpletuner_fleet.core.people.sign_in.providers import RoleRules, TeamGroups
+from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.teams import give_roles
 from simpletuner_fleet.orchestrator.people.accounts import drop_keys, end_sessions, user_event
@@ -30,6 +31,8 @@ class Doorway(Struct, frozen=True, kw_only=True):
     """By the name of the team."""
     scim: ScimSource | None = None
     """None: the provider says nothing of its users but when they log in."""
+    stored: StoredProvider | None = None
+    """As it was when somebody came; None: it is not one that could change while the server runs."""
 
     @property
     def group_names(self) -> frozenset[str]:
@@ -78,14 +81,14 @@ def follow_groups(
     for (user, _), after in zip(people, afters, strict=True):
         if user.id in changed:
             _save(transaction, door, user, after, actor)
-    if any(after.role != user.role for (user, _), after in zip(people, afters, strict=True)):
-        transaction.organisation_changed()
     return [(after, touched.get(after.id, [])) for after in afters]
 
 
 def _save(transaction: Transaction, door: Doorway, user: User, after: User, actor: Actor) -> None:
     transaction.tx.save_user(after)
     if after.role != user.role:
+        transaction.user_changed(after)
+        transaction.consider_every_class()
         about = {"name": user.name, "was": user.role, "now": after.role, "provider": door.id}
         transaction.record(user_event(EventType.USER_ROLE_CHANGED, user.id, actor, **about))
     if after.disabled_at != user.disabled_at:

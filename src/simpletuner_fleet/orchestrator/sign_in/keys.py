@@ -93,11 +93,11 @@ class KeyRing:
             if self._fetched_at != known:
                 return
             self._asked_at = self._monotonic()
-            self._keys = _public_keys(await self._fetch())
+            self._keys = public_keys(await self._fetch())
             self._fetched_at = self._monotonic()
 
 
-def _public_keys(document: bytes) -> list[tuple[str | None, PublicKey]]:
+def public_keys(document: bytes) -> list[tuple[str | None, PublicKey]]:
     """Keys of other kinds, for other uses or too short are left out: a shared secret among them would be a trap."""
     try:
         listed = msgspec.json.decode(document, type=_KeyDocument).keys[:MAX_KEYS]

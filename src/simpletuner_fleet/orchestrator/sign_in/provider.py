@@ -18,6 +18,8 @@ from simpletuner_fleet.core.people.sign_in.providers import (
     described,
     is_safe,
 )
+from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
+from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.orchestrator.sign_in.asking import DEADLINE_S, Asker
 from simpletuner_fleet.orchestrator.sign_in.journeys import Begun, Returned
 from simpletuner_fleet.orchestrator.sign_in.keys import KeyRing
@@ -47,10 +49,11 @@ class Issuer:
         for_people: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
         deadline_s: float = DEADLINE_S,
+        reach: OutwardReach | None = None,
     ) -> None:
         self._issuer, self._hosts, self._for_people = issuer, hosts, for_people
         self._monotonic = monotonic
-        self.asker = Asker(ca_file, deadline_s)
+        self.asker = Asker(ca_file, deadline_s, reach)
         self._keys = KeyRing(self._fetch_keys, monotonic)
         self._described: tuple[float, Described] | None = None
         self._failed: tuple[float, ProviderUnusable] | None = None
@@ -75,26 +78,50 @@ class Issuer:
         return signed.claims, signed.type
 
     async def _look(self) -> Described:
+        return described(await self.document(), self._issuer, self._hosts, for_people=self._for_people)
+
+    async def document(self) -> ProviderDocument:
+        """Asks the provider to describe itself, now; nothing of it was checked."""
         status, body = await self.asker.ask(self._issuer.rstrip("/") + DISCOVERY)
         if status != OK:
             raise ProviderUnusable(f"The provider answers {status} when asked to describe itself.")
-        document = decoded(body, ProviderDocument)
-        return described(document, self._issuer, self._hosts, for_people=self._for_people)
+        said: ProviderDocument = decoded(body, ProviderDocument)
+        return said
 
-    async def _fetch_keys(self) -> bytes:
-        status, body = await self.asker.ask((await self.describe()).keys)
+    async def keys(self, at: str) -> bytes:
+        status, body = await self.asker.ask(at)
         if status != OK:
             raise ProviderUnusable(f"The provider answers {status} when asked for its keys.")
         return body
 
+    async def _fetch_keys(self) -> bytes:
+        return await self.keys((await self.describe()).keys)
+
 
 class OpenIdProvider(Issuer):
-    def __init__(self, provider: Provider, deadline_s: float = DEADLINE_S) -> None:
-        super().__init__(provider.issuer, provider.hosts, provider.ca_file, deadline_s=deadline_s)
+    def __init__(
+        self,
+        provider: Provider,
+        deadline_s: float = DEADLINE_S,
+        reach: OutwardReach | None = None,
+        stored: StoredProvider | None = None,
+    ) -> None:
+        """`stored` is what it was made of; None: of the server's own file."""
+        super().__init__(
+            provider.issuer, provider.hosts, provider.ca_file, deadline_s=deadline_s, reach=reach
+        )
         self.settings = provider
+        self.stored = stored
+
+    @property
+    def journey(self) -> str:
+        """What a log-in that began here is sealed with: one of this name that is changed meanwhile is another provider."""
+        return f"{self.settings.id} {self.settings.client_id} {self.settings.issuer}"
 
     async def login_address(self, begun: Begun, redirect_uri: str) -> str:
-        at = (await self.describe()).authorize
+        return self.address_at((await self.describe()).authorize, begun, redirect_uri)
+
+    def address_at(self, authorize: str, begun: Begun, redirect_uri: str, **more: str) -> str:
         asked = {
             "response_type": "code",
             "client_id": self.settings.client_id,
@@ -104,8 +131,9 @@ class OpenIdProvider(Issuer):
             "nonce": begun.nonce,
             "code_challenge": begun.challenge,
             "code_challenge_method": "S256",
+            **more,
         }
-        return f"{at}?{urlencode(asked)}"
+        return f"{authorize}?{urlencode(asked)}"
 
     async def logout_address(self, id_token: str, redirect_uri: str) -> str:
         """Where a browser logs out of the provider, too; '' where that is not offered, or cannot be asked now."""
@@ -150,12 +178,21 @@ class OpenIdProvider(Issuer):
         return rules.logout_order(claims, self.settings, now)
 
     async def _exchange(self, code: str, returned: Returned, redirect_uri: str) -> _Tokens:
-        provider, about = self.settings, await self.describe()
+        status, body = await self.show_code(await self.describe(), code, returned.verifier, redirect_uri)
+        if status != OK:
+            raise SignInFailed(f"The provider does not accept this log-in: it answers {status}.")
+        tokens: _Tokens = decoded(body, _Tokens)
+        return tokens
+
+    async def show_code(
+        self, about: Described, code: str, verifier: str, redirect_uri: str
+    ) -> tuple[int, bytes]:
+        provider = self.settings
         form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": redirect_uri,
-            "code_verifier": returned.verifier,
+            "code_verifier": verifier,
         }
         credentials = None
         if provider.client_secret and not about.secret_in_body:
@@ -164,11 +201,7 @@ class OpenIdProvider(Issuer):
             form["client_id"] = provider.client_id
             if provider.client_secret:
                 form["client_secret"] = provider.client_secret
-        status, body = await self.asker.ask(about.token, form=form, credentials=credentials)
-        if status != OK:
-            raise SignInFailed(f"The provider does not accept this log-in: it answers {status}.")
-        tokens: _Tokens = decoded(body, _Tokens)
-        return tokens
+        return await self.asker.ask(about.token, form=form, credentials=credentials)
 
     async def _userinfo(self, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
         """Some providers tell of groups only here. What it says must be about the same person."""

@@ -12,6 +12,9 @@ from simpletuner_fleet.core.people.sign_in.ci import CiIssuer
 from simpletuner_fleet.core.people.sign_in.claims import LogoutOrder
 from simpletuner_fleet.core.people.sign_in.directories import LDAP, Directory
 from simpletuner_fleet.core.people.sign_in.providers import PROXY, Provider, ProxyIdentity
+from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
+from simpletuner_fleet.core.people.sign_in.trial import Trial
+from simpletuner_fleet.orchestrator.sign_in.added import AddedProviders
 from simpletuner_fleet.orchestrator.sign_in.asking import DEADLINE_S
 from simpletuner_fleet.orchestrator.sign_in.following import Doorway
 from simpletuner_fleet.orchestrator.sign_in.journeys import Journeys
@@ -48,7 +51,12 @@ class SignIn:
         deadline_s: float = DEADLINE_S,
     ) -> None:
         settings = settings or SignInSettings()
-        self._providers = _made(settings.providers, deadline_s)
+        self._deadline_s = deadline_s
+        self._filed = _made(settings.providers, deadline_s)
+        self.added = AddedProviders()
+        """Those beside the file; whoever puts the server together says where they are kept."""
+        self._trials: dict[str, tuple[Provider | StoredProvider, Trial]] = {}
+        """What came of the last test of each, and of which settings."""
         self._cis = {one.id: one for one in settings.ci}
         self._ci_issuers = _issuers(settings.ci, deadline_s)
         self.proxy = settings.proxy
@@ -60,6 +68,41 @@ class SignIn:
         self._now = now
         self.journeys = Journeys(now)
         self.terminals = Terminals(now)
+
+    @property
+    def filed(self) -> list[Provider]:
+        return [one.settings for one in self._filed.values()]
+
+    def is_in_file(self, provider: Provider) -> bool:
+        """Tells whether the file has one of this name or issuer, beside which no other is used."""
+        return any(provider.id == one.id or provider.issuer == one.issuer for one in self.filed)
+
+    @property
+    def _providers(self) -> "dict[str, OpenIdProvider]":
+        if not self.added:
+            return self._filed
+        added = self.added.current(self._deadline_s)
+        return self._filed | {name: one for name, one in added.items() if not self.is_in_file(one.settings)}
+
+    def made_for_test(self, filed: Provider | None, row: StoredProvider | None) -> "OpenIdProvider | None":
+        """One that remembers nothing; None where the secret of an added one cannot be opened."""
+        if filed is not None:
+            return _made((filed,), self._deadline_s)[filed.id]
+        return self.added.made_for(row, self._deadline_s) if row else None
+
+    async def try_out(self, provider: "OpenIdProvider", redirect_uri: str) -> Trial:
+        from simpletuner_fleet.orchestrator.sign_in.trial import try_provider  # as below
+
+        begun = self.journeys.begin("nobody", "/")
+        trial = await try_provider(provider, begun, redirect_uri, self._now())
+        await provider.asker.close()
+        self._trials[provider.settings.id] = (provider.stored or provider.settings, trial)
+        return trial
+
+    def trial_of(self, provider: Provider, row: StoredProvider | None) -> Trial | None:
+        """Returns what came of its last test; None where it was never tested as it is now."""
+        of, trial = self._trials.get(provider.id, (None, None))
+        return trial if of == (row or provider) else None
 
     def ways(self, headers: Mapping[str, str]) -> list[Way]:
         """Returns the ways in that whoever sent these headers has, beside the password."""
@@ -87,7 +130,8 @@ class SignIn:
     def _directory_of(self, issuer: str) -> "AskedDirectory | None":
         return next((one for one in self.directories if one.settings.issuer == issuer), None)
 
-    def doorway(self, provider: Provider | Directory) -> Doorway:
+    def doorway(self, provider: Provider | Directory, stored: StoredProvider | None = None) -> Doorway:
+        """`stored` is the row that the provider was made of, if it is one of those that were added."""
         return Doorway(
             id=provider.id,
             issuer=provider.issuer,
@@ -95,6 +139,7 @@ class SignIn:
             teams=provider.teams,
             new_users=provider.new_users,
             scim=self._scim_of(provider.id),
+            stored=stored,
         )
 
     def proxy_doorway(self, proxy: ProxyIdentity) -> Doorway:
@@ -151,7 +196,7 @@ class SignIn:
         self._obeyed[named] = order.expires_at
 
     async def close(self) -> None:
-        for one in (*self._providers.values(), *self._ci_issuers.values()):
+        for one in (*self._filed.values(), *self._ci_issuers.values()):
             await one.asker.close()
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.people.own_roles import ROLE_PREFIX
 from simpletuner_fleet.core.people.revocations import Withdrawn
+from simpletuner_fleet.core.people.sign_in.stored import PROVIDER_PREFIX, StoredProvider
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Membership, Team, TeamRole
 from simpletuner_fleet.core.restoring import HANDS_OFF, LEAP, RESTORED, least_epoch
 
@@ -46,6 +47,7 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
             "UPDATE workers SET token_hash = :hash WHERE id = :id",
             {"hash": f"{UNUSABLE}{secrets.token_hex(16)}", "id": worker_id},
         )
+    _amend_providers(run, withdrawn)
     for team_id in withdrawn.teams:
         run("DELETE FROM settings WHERE key = :key", {"key": TEAM_PREFIX + team_id})
     for team_id, since in withdrawn.members.items():
@@ -66,6 +68,21 @@ def _amend_people(run: Run, withdrawn: Withdrawn, now: float) -> None:
         run("UPDATE users SET role = :role WHERE id = :id", {"role": role, "id": user_id})
     for name, document in withdrawn.own_roles.items():
         _amend_setting(run, ROLE_PREFIX + name, document)
+
+
+def _amend_providers(run: Run, withdrawn: Withdrawn) -> None:
+    """What was changed since may be what kept somebody out: until somebody has looked, nobody logs in with it."""
+    rows = run(
+        "SELECT key, value FROM settings WHERE substr(key, 1, :chars) = :prefix",
+        {"chars": len(PROVIDER_PREFIX), "prefix": PROVIDER_PREFIX},
+    )
+    for key, document in list(rows):
+        row = msgspec.json.decode(document, type=StoredProvider)
+        gone = withdrawn.providers.get(row.provider.id)
+        if gone:
+            _amend_setting(run, key, "")
+        elif withdrawn.everything or gone is not None:
+            _amend_setting(run, key, msgspec.json.encode(replace(row, enabled=False)).decode())
 
 
 def _amend_setting(run: Run, key: str, document: str) -> None:

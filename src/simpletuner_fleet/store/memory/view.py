@@ -237,6 +237,10 @@ class MemoryView(
         mine = [session for session in self._tables.sessions.values() if session.user_id == user_id]
         return sorted(mine, key=lambda session: (session.created_at, session.token_hash))
 
+    def sessions_of_issuer(self, issuer: str) -> list[Session]:
+        begun = [one for one in self._tables.sessions.values() if one.issuer == issuer]
+        return sorted(begun, key=lambda session: (session.created_at, session.token_hash))
+
     def sessions_by_sid(self, issuer: str, sid: str) -> list[Session]:
         begun = [
             one for one in self._tables.sessions.values() if sid and (one.issuer, one.sid) == (issuer, sid)

@@ -171,6 +171,7 @@ ADD_USER = f"{_insert('users', (*_USER_COLUMNS, 'name_key'))} ON CONFLICT DO NOT
 SAVE_USER = f"UPDATE users SET {_set((*_USER_COLUMNS[1:], 'name_key'))} WHERE id = :id"
 SESSION = f"{_SESSION} WHERE token_hash = :token_hash"
 SESSIONS_OF_USER = f"{_SESSION} WHERE user_id = :user_id ORDER BY created_at, token_hash"
+SESSIONS_OF_ISSUER = f"{_SESSION} WHERE issuer = :issuer ORDER BY created_at, token_hash"
 SESSIONS_BY_SID = (
     f"{_SESSION} WHERE issuer = :issuer AND sid = :sid AND sid <> '' ORDER BY created_at, token_hash"
 )

@@ -18,6 +18,7 @@ HELP = {
     "/admin/workers/create": "add-a-worker#create-it",
     "/admin/users": "enterprise#people-and-roles",
     "/admin/users/roles": "approvals-and-roles#make-a-role-of-your-own",
+    "/admin/users/sign-in": "enterprise#people-and-roles",
     "/teams": "enterprise#teams-quotas-and-approvals",
     "/quotas": "enterprise#teams-quotas-and-approvals",
     "/usage": "enterprise#money",

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from simpletuner_fleet.core.money.amounts import plain_amount
 from simpletuner_fleet.core.people.approvals import DAY_S, ApprovalRule, Approvers
 from simpletuner_fleet.languages import N_, _, ngettext
 from simpletuner_fleet.web.frame.formatting import local_amount
@@ -45,6 +47,25 @@ def rule_row(rule: ApprovalRule, names: Mapping[str, str], currency: str) -> Rul
         count=rule.count,
         expires_s=rule.expires_s,
         exempts_approvers=rule.exempts_approvers,
+    )
+
+
+class RuleDraft(ApprovalRule, frozen=True, kw_only=True):
+    """A rule as its form shows it."""
+
+    cost: str
+    team_name: str
+    people_names: list[str]
+
+
+def rule_draft(rule: ApprovalRule, names: Mapping[str, str]) -> RuleDraft:
+    return RuleDraft(
+        **asdict(rule),
+        cost=""
+        if rule.cost_over_micros is None
+        else plain_amount(rule.cost_over_micros).rstrip("0").rstrip("."),
+        team_name=names.get(rule.team, rule.team),
+        people_names=[names.get(one, one) for one in rule.people],
     )
 
 

@@ -80,6 +80,7 @@ PLACES = {
     "secret": "/admin/settings#secrets",
     "limits": "/admin/settings#limits",
     "notification": "/notifications?endpoint={}",
+    "provider": "/admin/users/sign-in#provider-{}",
 }
 KINDS = {
     "worker": N_("Worker"),
@@ -91,6 +92,7 @@ KINDS = {
     "limits": N_("Limits"),
     "dataset": N_("Dataset"),
     "notification": N_("Notification"),
+    "provider": N_("Provider"),
     "server": N_("Server"),
 }
 GONE = frozenset(
@@ -99,6 +101,7 @@ GONE = frozenset(
         EventType.WORKER_CLEANED_UP,
         EventType.CONFIG_DELETED,
         EventType.NOTIFICATION_DELETED,
+        EventType.PROVIDER_DELETED,
     }
 )
 BAD = frozenset(

@@ -95,6 +95,37 @@ async def test_a_word_in_the_last_moment_counts(tmp_path: Path) -> None:
         await house.close()
 
 
+async def test_a_rule_is_changed_as_a_whole_and_senseless_numbers_are_refused_at_their_field(
+    tmp_path: Path,
+) -> None:
+    house = await House(tmp_path / "house", 1, Policy()).open()
+    try:
+        ann = await house.user("ann", "member")
+        rule = {"name": "any", "trainer": "command", "by": "admins"}
+        made = await house.good("POST", "/api/approvals/rules", rule)
+        at = f"/api/approvals/rules/{made['id']}"
+        for name, value in (("hours_over", -1), ("hours_over", 1e9), ("gpus_over", -1), ("count", 0)):
+            for method, target in (("POST", "/api/approvals/rules"), ("PUT", at)):
+                answer = await house.ask(method, target, {**rule, name: value}, house.admin)
+                path = json.loads(answer.body)["errors"][0]["path"]
+                assert (answer.status, path) == (422, f"$.{name}"), (method, name)
+        body = {"config": COMMAND, "target": "worker", "time_limit_s": 60}
+        first = await house.good("POST", "/api/queue/submit", body, ann)
+        after = await house.good("PUT", at, {"name": "long", "hours_over": 2, "by": "admins"})
+        assert (after["id"], after["trainer"], after["hours_over"]) == (made["id"], "", 2.0)
+        second = await house.good("POST", "/api/queue/submit", body, ann)
+        assert (first["status"], second["status"] != "blocked") == ("blocked", True)
+        assert (await house.good("GET", f"/api/approvals/{first['job_id']}"))["missing"] == ["any"]
+        await house.good("PUT", at, {"name": "long", "hours_over": 2, "by": "admins"})
+        entries = (await house.good("GET", "/api/audit?event_type=approval_rule.set"))["entries"]
+        assert [one["details"]["name"] for one in entries] == ["long", "any"], (
+            "what changes nothing is no act"
+        )
+        assert (await house.ask("PUT", "/api/approvals/rules/ar_none", rule, house.admin)).status == 404
+    finally:
+        await house.close()
+
+
 async def test_a_job_that_was_let_in_small_does_not_grow_past_the_rules_by_an_edit(tmp_path: Path) -> None:
     house = await House(tmp_path / "house", 1, Policy()).open()
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 
+from simpletuner_fleet.core.people.accounts import Role
 from simpletuner_fleet.core.people.scim.resources import ScimSource, SubjectSource
 from simpletuner_fleet.core.people.sign_in.providers import RoleRules, TeamGroups
 from tests.http.sign_in_kit import OWN_PAGE, Scene, problem, scene
@@ -158,7 +159,7 @@ async def test_whom_an_administrator_disabled_stays_so_whatever_scim_says() -> N
 
 async def test_places_in_teams_follow_the_groups_of_scim() -> None:
     teams = {"vision": TeamGroups(lead=("vision-leads",), member=("vision",))}
-    async with told_by_scim(teams=teams, roles=RoleRules(everybody="viewer")) as (it, scim):  # type: ignore[arg-type]
+    async with told_by_scim(teams=teams, roles=RoleRules(everybody=Role.VIEWER)) as (it, scim):
         await it.running.post("/api/teams", {"name": "vision"})
         people = [
             await made(scim, USERS, userName=f"u{number}", externalId=f"x{number}") for number in range(3)

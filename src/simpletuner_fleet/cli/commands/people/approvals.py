@@ -5,10 +5,11 @@ from simpletuner_fleet.settings import values
 
 JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
 NOTE = argument("--note", default="", metavar="TEXT", help="Why, for its owner to read")
+CONDITIONS = ("gpus_over", "hours_over", "cost_over_micros", "gpu", "first_job", "config", "trainer", "team")
+RULE_ID = argument("rule", metavar="ID")
 RULE = (
-    argument("name", metavar="NAME"),
     argument("--gpus-over", read=values.count, metavar="N", help="Jobs of more GPUs"),
-    argument("--hours-over", type=float, metavar="H", help="Jobs with a longer time limit, or none"),
+    argument("--hours-over", read=values.hours, metavar="H", help="Jobs with a longer time limit, or none"),
     argument(
         "--cost-over",
         read=values.money,
@@ -37,7 +38,26 @@ APPROVALS = Noun(
         Verb("approve", "Approve a job", (JOB, NOTE)),
         Verb("reject", "Reject a job", (JOB, NOTE)),
         Verb("rules", "List the rules about which jobs need an approval"),
-        Verb("add-rule", "Set a rule: a job needs an approval where all that is named is so", RULE),
-        Verb("delete-rule", "Delete a rule", (argument("rule", metavar="ID"),)),
+        Verb(
+            "add-rule",
+            "Set a rule: a job needs an approval where all that is named is so",
+            (argument("name", metavar="NAME"), *RULE),
+        ),
+        Verb(
+            "change-rule",
+            "Change a rule; what is not named stays as it is",
+            (
+                RULE_ID,
+                argument("--name", metavar="NAME", help="Another name"),
+                *RULE,
+                repeated(
+                    "--without",
+                    "CONDITION",
+                    "A condition that falls away; may be repeated",
+                    choices=CONDITIONS,
+                ),
+            ),
+        ),
+        Verb("delete-rule", "Delete a rule", (RULE_ID,)),
     ),
 )

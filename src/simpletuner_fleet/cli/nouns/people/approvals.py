@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote import lookup
@@ -81,16 +81,40 @@ def rules(args: argparse.Namespace) -> int:
 
 
 def add_rule(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).item(api.post(RULES, _asked(args)), RULE)
+    return ExitCode.OK
+
+
+def change_rule(args: argparse.Namespace) -> int:
+    """What is not named stays as it is."""
+    with connected(args) as api:
+        known = next((one for one in api.items(RULES, "rules") if one["id"] == args.rule), None)
+        if known is None:
+            raise fail(
+                _("there is no rule %(id)s", id=args.rule),
+                _("it may have been deleted"),
+                "simpletuner approvals rules",
+                "E_NO_SUCH_RULE",
+                ExitCode.NOT_FOUND,
+            )
+        asked = _asked(args)
+        if asked.get("by", "people") != "people":
+            known["people"] = []
+        kept = {name: value for name, value in known.items() if name != "id" and name not in args.without}
+        Output(args).item(api.put(f"{RULES}/{segment(args.rule)}", {**kept, **asked}), RULE)
+    return ExitCode.OK
+
+
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
     asked = {
         **{name: getattr(args, OPTIONS.get(name, name)) for name in ("name", *CONDITIONS, "by", "count")},
         "people": args.person,
         "expires_s": args.expires,
+        "first_job": args.first_job or None,
         "exempts_approvers": False if args.for_approvers_too else None,
     }
-    body = {name: value for name, value in asked.items() if value not in (None, "", [])}
-    with connected(args) as api:
-        Output(args).item(api.post(RULES, body), RULE)
-    return ExitCode.OK
+    return {name: value for name, value in asked.items() if value not in (None, "", [])}
 
 
 def delete_rule(args: argparse.Namespace) -> int:

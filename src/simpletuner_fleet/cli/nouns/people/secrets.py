@@ -36,7 +36,9 @@ def list_(args: argparse.Namespace) -> int:
 def set_(args: argparse.Namespace) -> int:
     """The value is never an argument: those are seen by everybody on the machine."""
     out = Output(args)
-    value = _value(args)
+    value = typed_secret(
+        args, _("Value of %(name)s: ", name=args.name), f"simpletuner secrets set {args.name}"
+    )
     with connected(args) as api:
         body: dict[str, object] = {"value": value}
         if args.users:
@@ -65,14 +67,14 @@ def delete(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _value(args: argparse.Namespace) -> str:
-    """Returns the value without the newline that editors and echo put at the end."""
+def typed_secret(args: argparse.Namespace, prompt: str, command: str) -> str:
+    """Returns it from a file or standard input, without the newline that editors and echo put at the end."""
     if getattr(args, "curl", False):
         return "VALUE"  # what is printed may be kept by the terminal
     if args.from_file:
         value = _read(Path(args.from_file).expanduser())
     elif sys.stdin.isatty():
-        value = getpass.getpass(_("Value of %(name)s: ", name=args.name))
+        value = getpass.getpass(prompt)
     else:
         value = sys.stdin.read()
     value = value.removesuffix("\n").removesuffix("\r")
@@ -80,7 +82,7 @@ def _value(args: argparse.Namespace) -> str:
         raise usage(
             _("there is no value to store"),
             _("it is read from standard input, or from a file"),
-            f"simpletuner secrets set {args.name} --from-file FILE",
+            f"{command} --from-file FILE",
         )
     return value
 

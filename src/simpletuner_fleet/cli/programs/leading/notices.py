@@ -17,15 +17,19 @@ SECURITY = {"smtps": "tls", "smtp": "starttls", "smtp+plain": "plain"}
 PORTS = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
 
 
-def sender_of(args: argparse.Namespace) -> MessageSender:
+def reach_of(args: argparse.Namespace) -> OutwardReach:
+    """Whom the server calls of its own accord: those who are told, and providers that were added."""
     try:
-        reach = OutwardReach([ip_network(one) for one in args.notify_networks], args.notify_ca)
+        return OutwardReach([ip_network(one) for one in args.notify_networks], args.notify_ca)
     except (OSError, ssl.SSLError):
         raise usage(
             _("%(file)s is not a file of certificates", file=args.notify_ca),
             _("--notify-ca names certificate authorities in PEM"),
             _("verify the path"),
         ) from None
+
+
+def sender_of(args: argparse.Namespace, reach: OutwardReach) -> MessageSender:
     return MessageSender(reach, relay_of(args), args.public_url or "", socket.gethostname())
 
 

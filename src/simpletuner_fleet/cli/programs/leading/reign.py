@@ -15,7 +15,7 @@ from simpletuner_fleet.blobs.opening import local_folder, open_direct
 from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
 from simpletuner_fleet.cli.programs.addresses import line_for_others
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
-from simpletuner_fleet.cli.programs.leading.notices import sender_of
+from simpletuner_fleet.cli.programs.leading.notices import reach_of, sender_of
 from simpletuner_fleet.cli.programs.local_worker import LocalWorker, environment_of
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
@@ -35,6 +35,7 @@ from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.people import accounts, api_tokens
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
+from simpletuner_fleet.orchestrator.sign_in.added import AddedProviders
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn, SignInSettings
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.ports import Blobs, Store
@@ -87,6 +88,7 @@ class Reign:
         self._args = plan.args
         self._term = term
         self._local_worker: LocalWorker | None = None
+        self._reach = reach_of(plan.args)
         self.deps = self._compose(store)
         self.edge = self._edge()
         self.first_key: accounts.IssuedKey | None = None
@@ -148,7 +150,7 @@ class Reign:
         publisher = Publisher(deps.storage, Places(args.publish_url, args.hub_url))
         publisher.start()
         running.push_async_callback(publisher.stop)
-        deps.deliverer = Deliverer(fleet, sender_of(args))
+        deps.deliverer = Deliverer(fleet, sender_of(args, self._reach))
         deps.deliverer.start()
         running.push_async_callback(deps.deliverer.stop)
 
@@ -201,6 +203,8 @@ class Reign:
         direct = open_direct(
             args.storage_url, args.storage_direct, args.storage_direct_url, os.environ, fleet.leads
         )
+        sign_in = SignIn(plan.sign_in, fleet.clock.now)
+        sign_in.added = AddedProviders(lambda: fleet.organisation.providers, vault, self._reach)
         return Deps(
             fleet=fleet,
             audit_heads=heads,
@@ -218,7 +222,7 @@ class Reign:
             metrics_public=args.metrics_public,
             space=self._space(),
             direct=DirectStorage(blobs=direct, for_browsers=args.storage_direct == "all") if direct else None,
-            sign_in=SignIn(plan.sign_in, fleet.clock.now),
+            sign_in=sign_in,
         )
 
     def _heads_file(self) -> Path:

@@ -54,7 +54,7 @@ class TeamGroups(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return next((role for role, named in ranked if not groups.isdisjoint(named)), None)
 
 
-class Provider(Struct, frozen=True, kw_only=True):
+class Provider(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     """Its name in the settings, and in the addresses of ours that the provider knows."""
     title: str
@@ -112,6 +112,7 @@ class ProviderDocument(Struct, frozen=True, kw_only=True):
     id_token_signing_alg_values_supported: tuple[str, ...] = (USUAL_SIGNATURE,)
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
     code_challenge_methods_supported: list[str] | None = None
+    scopes_supported: list[str] | None = None
     authorization_response_iss_parameter_supported: bool = False
 
 
@@ -157,30 +158,11 @@ def described(
     document: ProviderDocument, issuer: str, hosts: tuple[str, ...], *, for_people: bool
 ) -> Described:
     """Checks the document of this issuer. `for_people`: it must be able to log somebody in by a browser."""
-    if document.issuer != issuer:
-        raise ProviderUnusable(
-            f"The provider says that it is '{document.issuer[:200]}', and the settings say '{issuer}'.",
-            next_step="Write the issuer in the settings exactly as the provider does, to the last slash.",
-        )
-    asked = {"jwks_uri": document.jwks_uri}
+    check_issuer(document, issuer)
+    check_places(document, issuer, hosts, for_people=for_people)
+    signatures = signatures_of(document)
     if for_people:
-        asked["token_endpoint"] = document.token_endpoint
-    for name, url in asked.items():
-        if not may_be_asked(url, issuer, hosts):
-            raise ProviderUnusable(
-                f"The provider names a {name} that this server may not ask: '{url[:200]}'.",
-                next_step="If that is right, name its host under 'hosts' in the settings of this provider.",
-            )
-    if for_people and not is_safe(document.authorization_endpoint):
-        raise ProviderUnusable("The provider names no authorization_endpoint with https.")
-    signatures = tuple(one for one in document.id_token_signing_alg_values_supported if one in SIGNATURES)
-    if not signatures:
-        raise ProviderUnusable(
-            "The provider signs in no way that can be trusted: it needs RS256, ES256 or the like."
-        )
-    methods = document.code_challenge_methods_supported
-    if for_people and methods is not None and "S256" not in methods:
-        raise ProviderUnusable("The provider does not support PKCE with S256.")
+        check_pkce(document)
     return Described(
         authorize=document.authorization_endpoint,
         token=document.token_endpoint,
@@ -193,3 +175,43 @@ def described(
         secret_in_body="client_secret_basic" not in document.token_endpoint_auth_methods_supported,
         names_itself=document.authorization_response_iss_parameter_supported,
     )
+
+
+def check_issuer(document: ProviderDocument, issuer: str) -> None:
+    if document.issuer != issuer:
+        raise ProviderUnusable(
+            f"The provider says that it is '{document.issuer[:200]}', and the settings say '{issuer}'.",
+            next_step="Write the issuer in the settings exactly as the provider does, to the last slash.",
+        )
+
+
+def check_places(
+    document: ProviderDocument, issuer: str, hosts: tuple[str, ...], *, for_people: bool = True
+) -> None:
+    asked = {"jwks_uri": document.jwks_uri}
+    if for_people:
+        asked["token_endpoint"] = document.token_endpoint
+    for name, url in asked.items():
+        if not may_be_asked(url, issuer, hosts):
+            raise ProviderUnusable(
+                f"The provider names a {name} that this server may not ask: '{url[:200]}'.",
+                next_step="If that is right, name its host under 'hosts' in the settings of this provider.",
+            )
+    if for_people and not is_safe(document.authorization_endpoint):
+        raise ProviderUnusable("The provider names no authorization_endpoint with https.")
+
+
+def signatures_of(document: ProviderDocument) -> tuple[str, ...]:
+    signatures = tuple(one for one in document.id_token_signing_alg_values_supported if one in SIGNATURES)
+    if not signatures:
+        raise ProviderUnusable(
+            "The provider signs in no way that can be trusted: it needs RS256, ES256 or the like."
+        )
+    return signatures
+
+
+def check_pkce(document: ProviderDocument) -> None:
+    """A document that says nothing of it is taken: S256 is sent in any case."""
+    methods = document.code_challenge_methods_supported
+    if methods is not None and "S256" not in methods:
+        raise ProviderUnusable("The provider does not support PKCE with S256.")

@@ -206,6 +206,12 @@ async def create_rule(call: Call[RuleBody]) -> ApprovalRule:
     return await approvals.create_rule(deps_of(call).fleet, ApprovalRule(id="", **asked), call.actor)
 
 
+async def change_rule(call: Call[RuleBody]) -> ApprovalRule:
+    asked = {**asdict(call.body), "people": tuple(call.body.people)}
+    rule = ApprovalRule(id=call.path["rule"], **asked)
+    return await approvals.change_rule(deps_of(call).fleet, rule, call.actor)
+
+
 async def delete_rule(call: Call[None]) -> Done:
     await approvals.delete_rule(deps_of(call).fleet, call.path["rule"], call.actor)
     return Done(id=call.path["rule"])
@@ -264,6 +270,16 @@ ROUTES = [
         ApprovalRule,
         "Set a rule about which jobs need an approval",
         status=201,
+        tags=TAGS,
+    ),
+    Route(
+        "PUT",
+        f"{APPROVALS}/rules/{{rule}}",
+        change_rule,
+        PERMISSION,
+        RuleBody,
+        ApprovalRule,
+        "Change a rule: this takes its place; jobs that wait by it go on waiting for whom it named",
         tags=TAGS,
     ),
     Route(

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -125,7 +126,7 @@ def sees_everything(call: Call[Any]) -> bool:
     return onlooker_of(call).above
 
 
-def _names(view: View, made: UsageReport, teams: dict[str, str]) -> dict[str, str]:
+def _names(view: View, made: UsageReport, teams: Mapping[str, str]) -> dict[str, str]:
     if made.by is UsedBy.TEAM:
         return {line.key: teams.get(line.key, line.key) for line in made.lines}
     if made.by is UsedBy.PERSON:

@@ -59,7 +59,7 @@ async def begin(call: Call[Any], following: str) -> Reply:
         )
         return _leading_to(following, session_cookie(arrival.secret, call.secure))
     provider = deps.sign_in.provider(call.path["provider"])
-    begun = deps.sign_in.journeys.begin(provider.settings.id, following)
+    begun = deps.sign_in.journeys.begin(provider.journey, following)
     address = await provider.login_address(begun, _redirect_uri(call))
     return _leading_to(address, sign_in_cookie(begun.cookie, call.secure))
 
@@ -72,12 +72,12 @@ async def finish(call: Call[Any], *, code: str, state: str, error: str, issuer: 
     carried = sign_in_secret(call.headers.get("cookie"), call.secure)
     if not carried:
         raise SignInLost
-    returned = deps.sign_in.journeys.finish(provider.settings.id, state, carried)
+    returned = deps.sign_in.journeys.finish(provider.journey, state, carried)
     await provider.check_sender(issuer)
     if error or not code:
         raise SignInFailed(f"The provider says: {_plain(error) or 'nothing'}.")
     person = await provider.person(code, returned, _redirect_uri(call), deps.fleet.clock.now())
-    login = await arrive_by(call, deps.sign_in.doorway(provider.settings), person)
+    login = await arrive_by(call, deps.sign_in.doorway(provider.settings, provider.stored), person)
     cookies = (session_cookie(login.secret, call.secure), no_sign_in_cookie(call.secure))
     return _leading_to(returned.following, *cookies)
 

@@ -38,6 +38,9 @@ class AccountsView:
     def sessions_of_user(self, user_id: str) -> list[Session]:
         return [_session_of(row) for row in self._db.rows(sql.SESSIONS_OF_USER, {"user_id": user_id})]
 
+    def sessions_of_issuer(self, issuer: str) -> list[Session]:
+        return [_session_of(row) for row in self._db.rows(sql.SESSIONS_OF_ISSUER, {"issuer": issuer})]
+
     def sessions_by_sid(self, issuer: str, sid: str) -> list[Session]:
         asked = {"issuer": storable(issuer), "sid": storable(sid)}
         return [_session_of(row) for row in self._db.rows(sql.SESSIONS_BY_SID, asked)]

@@ -13,12 +13,16 @@ from simpletuner_fleet.http.api.admin.teams import known_teams
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.web.frame.page import page, spoken
-from simpletuner_fleet.web.parts.approval_rules import APPROVERS, EXPIRIES, rule_row
+from simpletuner_fleet.web.parts.approval_rules import APPROVERS, EXPIRIES, rule_draft, rule_row
 
 
 class ApprovePageQuery(Struct, kw_only=True):
     k: Annotated[str, Meta(max_length=2_000)] = ""
     done: Annotated[str, Meta(max_length=3)] = ""
+
+
+class ApprovalsPageQuery(Struct, kw_only=True):
+    rule: Annotated[str, Meta(max_length=64)] = ""
 
 
 async def approvals(call: Call[None]) -> Reply:
@@ -27,6 +31,7 @@ async def approvals(call: Call[None]) -> Reply:
     rules = (await list_rules(call)).rules if may_manage else []
     organisation = deps_of(call).fleet.organisation
     currency = organisation.prices.currency
+    chosen = next((one for one in rules if one.id == call.query.rule), None)
     with spoken(call):
         return page(
             call,
@@ -34,6 +39,7 @@ async def approvals(call: Call[None]) -> Reply:
             yours=[one for one in waiting if one.yours_to_decide],
             others=[one for one in waiting if not one.yours_to_decide],
             rules=[rule_row(rule, organisation.names, currency) for rule in rules],
+            chosen=rule_draft(chosen, organisation.names) if chosen else None,
             may_manage=may_manage,
             teams=[team.name for team in known_teams(call)],
             approvers={by.value: name for by, name in APPROVERS.items()},
@@ -56,6 +62,6 @@ async def approve(call: Call[None]) -> Reply:
 
 
 ROUTES = (
-    Route("GET", "/approvals", approvals, ANY_USER, summary="Approvals"),
+    Route("GET", "/approvals", approvals, ANY_USER, summary="Approvals", query=ApprovalsPageQuery),
     Route("GET", "/approve", approve, PUBLIC, summary="Approve by a link", query=ApprovePageQuery),
 )

@@ -2,6 +2,7 @@
 //   data-then   refresh | go:/path/{field} | leave | event:name | close  (what follows success; several with a blank between)
 //   data-body   JSON that is sent as it is; a form adds its fields by name: dots nest, data-type says int, float, bool,
 //               amount (money, sent in millionths), json, lines, pairs (key=value, by line or comma), pair-lines (by line), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
+//               data-path='["a", "b.c"]' nests by these names instead, whatever stands in them.
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { refresh } from "./live.js";
@@ -81,7 +82,7 @@ export function formBody(form) {
       throw { title: t("This is not JSON."), detail: field.labels?.[0]?.textContent?.trim() || field.name, path: `$.${field.name}` };
     }
     if (value === undefined) continue;
-    const parts = field.name.split(".");
+    const parts = field.dataset.path ? JSON.parse(field.dataset.path) : field.name.split(".");
     let at = body;
     for (const name of parts.slice(0, -1)) at = at[name] ??= {};
     at[parts.at(-1)] = value;

@@ -1,0 +1,71 @@
+"""The providers that administrators have added, as they were last committed: nobody has to be told of a change."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Conflict
+from simpletuner_fleet.core.people.sign_in.providers import Provider
+from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
+from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.ports import Vault
+
+if TYPE_CHECKING:
+    from simpletuner_fleet.orchestrator.sign_in.provider import OpenIdProvider
+
+Committed = Callable[[], tuple[StoredProvider, ...]]
+
+
+class AddedProviders:
+    def __init__(
+        self,
+        committed: Committed = lambda: (),
+        vault: Vault | None = None,
+        reach: OutwardReach | None = None,
+    ) -> None:
+        self._committed, self._vault, self._reach = committed, vault, reach
+        self._made: dict[str, tuple[StoredProvider, OpenIdProvider | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._committed())
+
+    def row_of(self, provider_id: str) -> StoredProvider | None:
+        return next((one for one in self._committed() if one.provider.id == provider_id), None)
+
+    def current(self, deadline_s: float) -> "dict[str, OpenIdProvider]":
+        """Returns those that are switched on. One that was changed is another one, which remembers nothing."""
+        made = {}
+        for row in self._committed():
+            known = self._made.get(row.provider.id)
+            if known is None or known[0] != row or (row.enabled and known[1] is None):
+                fresh = self.made_for(row, deadline_s) if row.enabled else None
+                known = (row, fresh)
+            made[row.provider.id] = known
+        self._made = made
+        return {name: provider for name, (_, provider) in made.items() if provider is not None}
+
+    def made_for(self, row: StoredProvider, deadline_s: float) -> "OpenIdProvider | None":
+        """None where its secret cannot be opened."""
+        settings = self.opened(row)
+        if settings is None or self._reach is None:
+            return None
+        # Whoever has no provider need not pay for the import of what reads tokens.
+        from simpletuner_fleet.orchestrator.sign_in.provider import OpenIdProvider
+
+        return OpenIdProvider(settings, deadline_s, self._reach, row)
+
+    def opened(self, row: StoredProvider) -> Provider | None:
+        """Returns it with its secret; None where the server's key for secrets is another one."""
+        if not row.sealed_secret:
+            return row.provider
+        try:
+            secret = self._vault.unseal(seal_of(row.provider), row.sealed_secret) if self._vault else None
+        except Conflict:  # a damaged key must not take the log-in page with it
+            secret = None
+        return None if secret is None else replace(row.provider, client_secret=secret)
+
+
+def seal_of(provider: Provider) -> str:
+    """Binds a secret to the one that it is shown to."""
+    return f"sign-in provider {provider.id} at {provider.issuer}"
