@@ -43,6 +43,7 @@ SAMPLES: dict[Any, tuple[str, str, str]] = {
     values.pairs: ("a=one", "a=two", "a=three"),
     values.interruption_notices: ("off", "aws", "gcp"),
     values.isolation: ("user", "sandbox", "none"),
+    values.storage_direct: ("off", "workers", "all"),
     values.job_paths: ("/one:rw", "/two", "/three:ro"),
 }
 VALUED = [
