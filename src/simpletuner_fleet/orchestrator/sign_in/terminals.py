@@ -74,7 +74,7 @@ class Terminals:
         terminal = self._waiting.get(f"{letters[:4]}-{letters[4:]}")
         if terminal is None or terminal.granted_to or terminal.is_refused:
             raise NotFound(
-                "No terminal waits with this code.",
+                "No terminal is waiting with this code.",
                 next_step="Compare the code with the terminal's, or run 'simpletuner login --web' again.",
             )
         return terminal

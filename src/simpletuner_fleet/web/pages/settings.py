@@ -148,13 +148,13 @@ KEEPING = (
         setting="data_storage_gb",
     ),
     Fact(
-        title=N_("Free space that uploads leave on the server's disk"),
+        title=N_("Free disk space kept on the server"),
         value=lambda deps, call: deps.space.left_free_bytes(),
         look="size",
         setting="min_free_gb",
     ),
     Fact(
-        title=N_("Ephemeral workers that have left"),
+        title=N_("Departed ephemeral workers are listed for"),
         value=lambda deps, call: deps.fleet.policy.ephemeral_ttl_s,
         look="duration",
         setting="ephemeral_ttl_s",
@@ -180,24 +180,24 @@ JOBS_AND_WORKERS = (
         setting="max_retries",
     ),
     Fact(
-        title=N_("Jobs waiting for approval"),
+        title=N_("Every job needs approval"),
         value=lambda deps, call: yes_or_no(deps.fleet.policy.require_approval),
         setting="require_approval",
     ),
     Fact(
-        title=N_("Links in mails that approve"),
+        title=N_("Approval links in e-mail are valid for"),
         value=lambda deps, call: deps.fleet.policy.approval_link_s or _("none"),
         look="duration",
         setting="approval_link_s",
     ),
     Fact(
-        title=N_("A wait is long after"),
+        title=N_("A job has waited too long after"),
         value=lambda deps, call: deps.fleet.policy.waits_long_s,
         look="duration",
         setting="waits_long_s",
     ),
     Fact(
-        title=N_("Jobs, configs and data are seen by"),
+        title=N_("Jobs, configs and data are visible to"),
         value=lambda deps, call: _(VISIBILITIES[deps.fleet.policy.default_visibility]),
         setting="default_visibility",
     ),
@@ -214,7 +214,7 @@ JOBS_AND_WORKERS = (
         setting="checkpoint_wait_s",
     ),
     Fact(
-        title=N_("A finished job is waiting for its results"),
+        title=N_("Finished jobs wait for their results for"),
         value=lambda deps, call: deps.fleet.policy.results_wait_s,
         look="duration",
         setting="results_wait_s",

@@ -123,7 +123,7 @@ ROUTES = (
     Route(
         "GET", "/login/back/{provider}", login_back, PUBLIC, summary="Back from a provider", query=ReturnQuery
     ),
-    Route("GET", "/login/terminal", terminal, ANY_USER, summary="Let a terminal in", query=TerminalQuery),
+    Route("GET", "/login/terminal", terminal, ANY_USER, summary="Authorize a terminal", query=TerminalQuery),
     Route("GET", "/me", me, ANY_USER, summary="One's own account"),
     Route("GET", "/help", help_page, ANY_USER, summary="Help"),
 )

@@ -18,7 +18,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("jobs.edit", N_("Tag jobs, write notes, edit waiting jobs and pin checkpoints")),
             ("queue.priority", N_("Reorder jobs in the queue")),
             ("queue.approve", N_("Approve or reject jobs that wait for approval")),
-            ("notifications.own", N_("Choose what to be notified of, and where")),
+            ("notifications.own", N_("Choose what to be notified about, and where")),
         ),
     ),
     (
@@ -41,11 +41,11 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("admin.users", N_("Manage users")),
             ("admin.tokens", N_("Manage API tokens")),
             ("admin.audit", N_("Read and verify the audit log")),
-            ("admin.scim", N_("Tell of users and groups by SCIM, as a provider does")),
+            ("admin.scim", N_("Provision users and groups through SCIM")),
             ("admin.limits", N_("Set how many jobs may run at once")),
             (
                 "admin.notifications",
-                N_("Be notified of everybody's jobs, and manage everybody's notifications"),
+                N_("Be notified about everybody's jobs, and manage everybody's notifications"),
             ),
             ("admin.teams", N_("Manage teams")),
             ("admin.see_all", N_("View what is private to others or to another team")),

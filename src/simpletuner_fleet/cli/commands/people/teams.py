@@ -26,7 +26,7 @@ TEAMS = Noun(
     (
         Verb("list", "List the teams you may know of"),
         Verb("get", "Show one team with its members and rules", (TEAM,)),
-        Verb("create", "Make a team", (argument("name", metavar="NAME"), *SHAPE)),
+        Verb("create", "Create a team", (argument("name", metavar="NAME"), *SHAPE)),
         Verb("set", "Change a team; rules that are given take the place of all rules", (TEAM, *SHAPE)),
         Verb("delete", "Delete a team; what was its stays with its owners", (TEAM,)),
         Verb(

@@ -167,7 +167,7 @@ ROUTES = [
         PERMISSION,
         CreateTeamBody,
         TeamView,
-        "Make a team",
+        "Create a team",
         status=201,
         tags=TAGS,
     ),
