@@ -12,7 +12,7 @@ from simpletuner_fleet.sim.checks.tally import Tally
 from simpletuner_fleet.sim.draw import LARGE, SMALL
 from simpletuner_fleet.sim.run import run_seed
 
-SEEDS = 6000
+SEEDS = 4000
 CHUNK = 150
 COVERAGE_SEEDS = range(1500)
 """These are run by the test that also counts what happened in them."""

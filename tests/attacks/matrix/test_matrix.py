@@ -52,6 +52,7 @@ def disagreements(
         yield f"{cell}, and the job is another than before"
 
 
+@pytest.mark.timeout(400)
 def test_every_route_about_a_job_for_everybody_in_every_state(tmp_path: Path) -> None:
     async def story() -> tuple[int, list[str]]:
         wrong: list[str] = []

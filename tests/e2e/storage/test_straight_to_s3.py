@@ -46,8 +46,9 @@ def test_a_checkpoint_goes_straight_to_the_bucket_past_a_killed_orchestrator_and
         [attempt] = world.attempts(job_id)
         made = attempt_folder(first, attempt) / "job" / "output" / "checkpoint-7" / "weights"
         digest = hashlib.sha256(made.read_bytes()).hexdigest()
-        assert {seen.query["partNumber"] for seen in gate.parts_by_link} == {"1", "2", "3"}
-        assert all(digest in seen.target for seen in gate.parts_by_link)
+        # A server that starts sends something of its own by link, too: it tries whether the bucket can do all of it.
+        sent = [seen for seen in gate.parts_by_link if digest in seen.target]
+        assert {seen.query["partNumber"] for seen in sent} == {"1", "2", "3"}
         assert re.search(r"simpletuner_storage_direct 1\.0", world.call("GET", "/metrics").text)
 
         gate.taken.clear()

@@ -112,13 +112,13 @@ def what_is_left(world: KilledWorld, ground: Ground, steps: tuple[str, ...], job
     return left + [f"there is {name}" for name in ground.there()]
 
 
-HERE = [pytest.param(one, EVERYWHERE if one == "process" else CALLS, id=one) for one in MAKERS]
+HERE = [pytest.param("process", EVERYWHERE, id="process"), pytest.param("runpod", CALLS, id="runpod")]
 LONG = [
     pytest.param(one, EVERYWHERE, marks=pytest.mark.long, id=f"{one}-everywhere")
     for one in MAKERS
     if one != "process"
 ]
-"""What is written at a step is the same for all: the suite strikes there with one of them."""
+"""What is written at a step is the same for all: the suite strikes there with one of them, and with a cloud at its calls."""
 
 
 @pytest.mark.timeout(600)

@@ -221,6 +221,7 @@ async def test_limits_are_set_and_lifted_and_secrets_stored_without_being_shown(
     await expect(page.get_by_text("Limits saved.")).to_be_visible()
     limits = own_fleet.world.call("GET", "/api/queue/concurrency").json()
     assert limits == {
+        "success": True,
         **dict.fromkeys(("global_running", "max_concurrent"), 7),
         **dict.fromkeys(("user_running", "user_max_concurrent")),
         **dict.fromkeys(("team_running", "team_max_concurrent")),

@@ -51,4 +51,4 @@ async def test_gpus_that_no_job_gets_are_told_with_what_would_use_them() -> None
         assert "1 worker has unused GPUs" in await page_of(running, "/")
         waiting = await running.submit(gpus=2)
         explained = await running.get(f"/api/jobs/{waiting['job_id']}/explain")
-        assert "has 6 unused GPUs" in explained["fixes"][0]
+        assert "has unused GPUs (6)" in explained["fixes"][0]

@@ -31,6 +31,7 @@ EVENT_GROUPS = {
     "secret": N_("Secrets"),
     "token": N_("API tokens"),
     "user": N_("Users"),
+    "sign_in": N_("Sign-in"),
     "scim": "SCIM",
     "role": N_("Roles"),
     "team": N_("Teams"),
