@@ -120,7 +120,7 @@ PLACING = (
     Mutant(
         "reservation-deadlock",
         "a reservation keeps off the very job that stands before it",
-        "core/placement/reservations.py",
+        "core/placement/roster/reservations.py",
         "        return kept is not None and kept[0] != job.id and kept[1] < place_of(job)",
         "        return kept is not None and kept[0] != job.id",
         FOUND,

@@ -19,7 +19,7 @@ from simpletuner_fleet.core.configs.datasets import (
 from simpletuner_fleet.core.errors import FleetError, Invalid, TooLarge
 from simpletuner_fleet.core.jobs.job import Requirements
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, bytes_to_move, preference
-from simpletuner_fleet.core.placement.roster import CANDIDATES_COMPARED, Roster
+from simpletuner_fleet.core.placement.roster.roster import CANDIDATES_COMPARED, Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from tests.core.builders import a_job, a_worker

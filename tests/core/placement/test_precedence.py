@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome, Requirements
 from simpletuner_fleet.core.placement.ordering import class_id
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.shares import LARGEST_EXPONENT, Shares
 from simpletuner_fleet.core.placement.usage import Charge, Going
 from tests.core.builders import NOW, a_job, a_worker

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.place import Placement, place_in_order, place_on_worker, why_waiting
 from simpletuner_fleet.core.placement.reasons import Code, Kind
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.shares import LARGEST_EXPONENT, Shares
 from simpletuner_fleet.core.placement.usage import Charge, Going
 from simpletuner_fleet.core.policy import NO_LIMITS

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Requirements
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, Refusal, allocate, why_not_now
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY, Health, with_health
 from tests.core.builders import a_gpu, a_job, a_worker
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from devtools.fuzz.house import Headers, House, SeededIds
-from simpletuner_fleet.core.placement.roster import Precedence, Roster
+from simpletuner_fleet.core.placement.roster.roster import Precedence, Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import FleetIndex

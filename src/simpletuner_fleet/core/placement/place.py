@@ -17,7 +17,7 @@ from simpletuner_fleet.core.placement.explain import Ceiling, Explanation, Surve
 from simpletuner_fleet.core.placement.matching import has_refused, in_service
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 

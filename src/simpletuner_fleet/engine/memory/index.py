@@ -5,7 +5,7 @@ import msgspec
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.teams import pools_of
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL

@@ -24,7 +24,7 @@ from simpletuner_fleet.core.jobs.job import (
 )
 from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
 from simpletuner_fleet.core.placement.place import Placement, place
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerType, published_status
 from simpletuner_fleet.engine.memory.index import FleetIndex, read_limits

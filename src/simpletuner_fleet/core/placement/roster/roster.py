@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, has_left_its_gpus
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.people.quotas import QuotaBook
-from simpletuner_fleet.core.placement.alike import SLACK_IN_LINE, Alike, Standing
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     Occupancy,
@@ -28,8 +27,9 @@ from simpletuner_fleet.core.placement.matching import (
 )
 from simpletuner_fleet.core.placement.ordering import Place, place_of
 from simpletuner_fleet.core.placement.pools import Pool
-from simpletuner_fleet.core.placement.ranks import Ranks
-from simpletuner_fleet.core.placement.reservations import Reservations
+from simpletuner_fleet.core.placement.roster.alike import SLACK_IN_LINE, Alike, Standing
+from simpletuner_fleet.core.placement.roster.ranks import Ranks
+from simpletuner_fleet.core.placement.roster.reservations import Reservations
 from simpletuner_fleet.core.placement.shares import NO_SHARE, Account, ShareKey, Shares
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simpletuner_fleet.core.placement import ranks
-from simpletuner_fleet.core.placement.ranks import Ranks
+from simpletuner_fleet.core.placement.roster import ranks
+from simpletuner_fleet.core.placement.roster.ranks import Ranks
 
 numbers = st.integers(0, 20).map(float)
 

@@ -12,10 +12,10 @@ from simpletuner_fleet.core.jobs import lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.jobs.lifecycle import End
-from simpletuner_fleet.core.placement import roster
 from simpletuner_fleet.core.placement.matching import Occupancy, allocate, is_open, preference, why_never
 from simpletuner_fleet.core.placement.ordering import place_of, rank
-from simpletuner_fleet.core.placement.roster import Roster, waits
+from simpletuner_fleet.core.placement.roster import roster
+from simpletuner_fleet.core.placement.roster.roster import Roster, waits
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt
 
