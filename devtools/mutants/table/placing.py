@@ -248,18 +248,18 @@ PLACING = (
     Mutant(
         "retry-without-approval",
         "trying again gets round an approval that was refused",
-        "core/jobs/submission.py",
+        "core/jobs/submitting/submission.py",
         "    unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved",
         "    unapproved = policy.require_approval or facts.never_approved",
-        ("tests/core/jobs/test_submission.py",),
+        ("tests/core/jobs/submitting/test_submission.py",),
     ),
     Mutant(
         "priority-for-all",
         "anybody submits with a raised priority",
-        "core/jobs/submit_request.py",
+        "core/jobs/submitting/submit_request.py",
         "priority_ceiling) and not by.may_raise_priority:",
         "priority_ceiling) and by.may_raise_priority is None:",
-        ("tests/core/jobs/test_submission.py",),
+        ("tests/core/jobs/submitting/test_submission.py",),
     ),
     Mutant(
         "everybody-sees-the-teams",

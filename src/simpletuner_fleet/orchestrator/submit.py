@@ -13,11 +13,12 @@ from simpletuner_fleet.core.configs.bundle import Bundle, check_references
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
 from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.jobs import going_on, lifecycle, saving, stopping, validating
+from simpletuner_fleet.core.jobs import lifecycle, saving, stopping, validating
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED, Decision
 from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Stopping, Target
-from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
-from simpletuner_fleet.core.jobs.submit_request import (
+from simpletuner_fleet.core.jobs.submitting import going_on
+from simpletuner_fleet.core.jobs.submitting.submission import Facts, decide_submission, retried
+from simpletuner_fleet.core.jobs.submitting.submit_request import (
     SUBMIT_LOCAL,
     ChosenConfig,
     SubmitRequest,

@@ -8,7 +8,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle, Resources
 from simpletuner_fleet.core.errors import Forbidden, Invalid, WrongJobState
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import TERMINAL, Hold, Job, JobState, Requirements, Target
-from simpletuner_fleet.core.jobs.submission import (
+from simpletuner_fleet.core.jobs.submitting.submission import (
     Facts,
     check_labels,
     decide_submission,
@@ -16,7 +16,7 @@ from simpletuner_fleet.core.jobs.submission import (
     requirements,
     retried,
 )
-from simpletuner_fleet.core.jobs.submit_request import (
+from simpletuner_fleet.core.jobs.submitting.submit_request import (
     SubmitRequest,
     Submitter,
     inline_config,

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, check_gpus, check_nodes, gpus_of, nodes_of
 from simpletuner_fleet.core.errors import Invalid, WrongJobState
-from simpletuner_fleet.core.jobs import going_on
 from simpletuner_fleet.core.jobs.job import REJECTED, Hold, Job, JobState, Requirements
-from simpletuner_fleet.core.jobs.submit_request import (
+from simpletuner_fleet.core.jobs.submitting import going_on
+from simpletuner_fleet.core.jobs.submitting.submit_request import (
     ChosenConfig,
     SubmitRequest,
     Submitter,

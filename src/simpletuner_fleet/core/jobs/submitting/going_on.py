@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Forbidden, Invalid
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.jobs.submit_request import Submitter
+from simpletuner_fleet.core.jobs.submitting.submit_request import Submitter
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import StoredManifest, beyond_reach, newest_checkpoint
 

@@ -15,8 +15,8 @@ from simpletuner_fleet.core.errors import ApprovedAsItIs, WrongJobState
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision, job_event
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, OnPartition, OnTimeLimit, Target
-from simpletuner_fleet.core.jobs.submission import new_job
-from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter, permitted
+from simpletuner_fleet.core.jobs.submitting.submission import new_job
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter, permitted
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.teams import Team, check_use, priority_ceiling
 from simpletuner_fleet.core.placement.ordering import class_id

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.configs.stored_bundle import MAX_REMEMBERED_BYTES, read_stored
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.jobs.submit_request import ChosenConfig, SubmitRequest, stored_config
+from simpletuner_fleet.core.jobs.submitting.submit_request import ChosenConfig, SubmitRequest, stored_config
 
 DATASET = "ab" * 32
 
