@@ -14,10 +14,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from devtools import sbom
-from devtools.dependency_audit import Audit, audit
+from devtools.releasing import sbom
+from devtools.releasing.dependency_audit import Audit, audit
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 VERSION_FILE = Path("src/simpletuner_fleet/__init__.py")
 CHANGELOG = Path("CHANGELOG.md")
 FULL_CHECK = ("bash", ".ci/run")

@@ -87,7 +87,7 @@ def _last_line(text: str) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def main(root: Path = Path(__file__).parent.parent) -> int:
+def main(root: Path = Path(__file__).parents[2]) -> int:
     outcome = audit(root)
     print(outcome)
     return 1 if outcome.not_made or outcome.weaknesses else 0

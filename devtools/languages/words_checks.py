@@ -8,7 +8,7 @@ from typing import Any
 
 from babel.messages.catalog import Catalog
 
-from devtools.words import PYTHON_MARKS, Sentence, is_translated
+from devtools.languages.words import PYTHON_MARKS, Sentence, is_translated
 
 PLACEHOLDER = re.compile(r"%\((\w+)\)([-#0 +]?\d*(?:\.\d+)?[a-zA-Z])|%(.?)")
 MARKS = frozenset(PYTHON_MARKS) - {"text", "plural", "gettext"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from devtools.soak import MIB, Sample, drift, main, progress
+from devtools.trials.soak import MIB, Sample, drift, main, progress
 
 
 def test_a_few_jobs_run_once_each_and_nothing_grows(capsys: pytest.CaptureFixture[str]) -> None:

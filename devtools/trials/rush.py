@@ -75,7 +75,7 @@ def kept(outcome: dict[str, Any]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="devtools.rush", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./dev rush", description=__doc__)
     parser.add_argument("--submissions", type=int, default=10_000)
     args = parser.parse_args()
     good = True

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.sentences import detail_sentences, heading_sentences
+from devtools.languages.sentences import detail_sentences, heading_sentences
 
 ERRORS = 'class FleetError(Exception):\n    """Something went wrong."""\n'
 

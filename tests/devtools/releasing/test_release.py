@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devtools import sbom
-from devtools.release import (
+from devtools.releasing import sbom
+from devtools.releasing.release import (
     CHANGELOG,
     VERSION_FILE,
     Proof,
@@ -18,7 +18,8 @@ from devtools.release import (
     version_key,
 )
 
-ROOT = Path(__file__).parent.parent.parent
+TOOLS = ("__init__", "release", "sbom", "dependency_audit")
+ROOT = Path(__file__).parents[3]
 WEAK = {"name": "left", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]}
 SOUND = {"name": "right", "version": "2.0", "vulns": []}
 UNASKED = {"name": "other", "skip_reason": "not found"}
@@ -44,7 +45,7 @@ def git(folder: Path, *arguments: str) -> str:
 def clone(tmp_path: Path) -> Path:
     """A repository of its own with the files that a release touches, however the sources came here."""
     folder = tmp_path / "clone"
-    tools = (Path("devtools") / f"{name}.py" for name in ("__init__", "release", "sbom", "dependency_audit"))
+    tools = map(Path, ("devtools/__init__.py", *(f"devtools/releasing/{name}.py" for name in TOOLS)))
     for file in (VERSION_FILE, CHANGELOG, sbom.LOCK, sbom.VENDOR_LOCK, sbom.PROJECT, *tools):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes((ROOT / file).read_bytes())
@@ -82,7 +83,7 @@ def test_a_release_sets_the_version_dates_the_changelog_commits_and_tags(clone: 
 
 def test_a_dry_run_prints_all_of_it_and_changes_nothing(clone: Path) -> None:
     before = git(clone, "rev-parse", "HEAD")
-    command = [sys.executable, "-m", "devtools.release", "1.2.3", "--dry-run"]
+    command = [sys.executable, "-m", "devtools.releasing.release", "1.2.3", "--dry-run"]
     answer = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True).stdout
     for part in (
         "bash .ci/run",

@@ -12,13 +12,13 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract
 from babel.messages.pofile import read_po, write_po
 
-from devtools.sentences import detail_sentences, error_sentences, heading_sentences
+from devtools.languages.sentences import detail_sentences, error_sentences, heading_sentences
 from simpletuner_fleet.languages.choosing import FOLDERS
 from simpletuner_fleet.languages.details import SENTENCES as DETAILS
 from simpletuner_fleet.languages.scripts import SENTENCES
 from simpletuner_fleet.languages.words import DOMAIN, LOCALES
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "simpletuner_fleet"
 TEMPLATES = SOURCE / "web" / "templates"
 SCRIPTS = SOURCE / "web" / "static"

@@ -1,6 +1,6 @@
 """What `./dev takeover` says of figures, and that it says no where a goal is missed."""
 
-from devtools.takeover import missed, summary
+from devtools.trials.takeover import missed, summary
 
 
 def test_the_median_and_the_worst_of_a_hundred_are_told() -> None:
