@@ -265,7 +265,7 @@ def _figure(amount: float | str) -> str:
 
 
 def _behind_those_who_wait(transaction: Transaction, job: Job) -> Job:
-    newest = transaction.index.roster.newest_moment(transaction.policy.priority_point_s)
+    newest = transaction.index.roster.lines.newest_moment(transaction.policy.priority_point_s)
     return behind(job, newest, transaction.policy)
 
 
@@ -455,7 +455,7 @@ def _answer(
         if waits
         else None
     )
-    position = index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
+    position = index.roster.lines.position(job.rank) if waits and job.state is JobState.QUEUED else None
     return Submitted(
         job=job,
         position=position,

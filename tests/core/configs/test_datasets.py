@@ -136,7 +136,7 @@ def a_roster(holders: int = 1, others: int = 3 * CANDIDATES_COMPARED) -> Roster:
 
 def picked(roster: Roster) -> str | None:
     job = a_job(requires=BIG)
-    roster.waiting(job.class_id, job.requires)
+    roster.lines.waiting(job.class_id, job.requires)
     worker = roster.pick_worker(job)
     return worker[0].id if worker else None
 

@@ -14,8 +14,9 @@ from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Hold, Job, Jo
 from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.placement.matching import Occupancy, allocate, is_open, preference, why_never
 from simpletuner_fleet.core.placement.ordering import place_of, rank
-from simpletuner_fleet.core.placement.roster import roster
-from simpletuner_fleet.core.placement.roster.roster import Roster, waits
+from simpletuner_fleet.core.placement.roster import lines, roster
+from simpletuner_fleet.core.placement.roster.lines import waits
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt
 
@@ -178,15 +179,15 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
     @invariant()
     def lines_hold_exactly_the_jobs_that_wait(self) -> None:
         waiting = [job for job in self.jobs.values() if waits(job)]
-        lines = {job.class_id for job in waiting}
-        assert set(self.roster.classes_with_jobs()) == lines
+        with_jobs = {job.class_id for job in waiting}
+        assert set(self.roster.lines.classes_with_jobs()) == with_jobs
         for job in self.jobs.values():
             line = [other for other in waiting if other.class_id == job.class_id]
-            assert self.roster.count(job.class_id) == len(line)
-            assert self.roster.position(job.rank) == sum(other.rank <= job.rank for other in waiting)
-        for class_id in lines:
+            assert self.roster.lines.count(job.class_id) == len(line)
+            assert self.roster.lines.position(job.rank) == sum(other.rank <= job.rank for other in waiting)
+        for class_id in with_jobs:
             line = [job for job in waiting if job.class_id == class_id]
-            assert self.roster.head(class_id) == min(line, key=place_of).id
+            assert self.roster.lines.head(class_id) == min(line, key=place_of).id
 
     @invariant()
     def each_worker_is_open_to_the_classes_it_fits(self) -> None:
@@ -273,13 +274,13 @@ def test_a_line_gives_its_jobs_by_rank_then_sequence_whoever_leaves_it() -> None
     in_order = sorted(jobs, key=place_of)
     for job in in_order[100:450]:
         fleet.see_job(job, replace(job, state=JobState.CANCELLED))
-    assert len(fleet._classes[jobs[0].class_id].line) < 400
+    assert len(fleet.lines.classes[jobs[0].class_id].line) < 400
     for job in (*in_order[:100], *in_order[450:]):
-        assert fleet.head(job.class_id) == job.id
-        assert fleet.position(job.rank) >= 1
+        assert fleet.lines.head(job.class_id) == job.id
+        assert fleet.lines.position(job.rank) >= 1
         fleet.see_job(job, replace(job, state=JobState.DISPATCHED))
-    assert fleet.head(jobs[0].class_id) is None
-    assert fleet.head("no such class") is None
+    assert fleet.lines.head(jobs[0].class_id) is None
+    assert fleet.lines.head("no such class") is None
 
 
 def test_a_job_that_returns_to_its_line_stands_there_once() -> None:
@@ -291,9 +292,9 @@ def test_a_job_that_returns_to_its_line_stands_there_once() -> None:
     for _ in range(3):
         fleet.see_job(job, offered)
         fleet.see_job(offered, job)
-    assert (fleet.head(job.class_id), fleet.count(job.class_id)) == ("j_1", 2)
+    assert (fleet.lines.head(job.class_id), fleet.lines.count(job.class_id)) == ("j_1", 2)
     fleet.see_job(job, offered)
-    assert (fleet.head(job.class_id), fleet.count(job.class_id)) == ("j_2", 1)
+    assert (fleet.lines.head(job.class_id), fleet.lines.count(job.class_id)) == ("j_2", 1)
 
 
 def test_a_job_whose_request_was_edited_heads_its_former_line_no_more() -> None:
@@ -303,7 +304,7 @@ def test_a_job_whose_request_was_edited_heads_its_former_line_no_more() -> None:
         fleet.see_job(None, job)
     after = a_job("j_1", seq=1, requires=Requirements(gpus=2))
     fleet.see_job(edited, after)
-    assert (fleet.head(other.line), fleet.head(after.line)) == (other.id, edited.id)
+    assert (fleet.lines.head(other.line), fleet.lines.head(after.line)) == (other.id, edited.id)
 
 
 def test_the_class_with_the_first_head_is_first() -> None:
@@ -313,14 +314,14 @@ def test_the_class_with_the_first_head_is_first() -> None:
     for job in (late, early):
         fleet.see_job(None, job)
     both = [late.class_id, early.class_id]
-    assert [class_id for *_, class_id in sorted(fleet.line_of(both))] == [early.class_id, late.class_id]
+    assert [class_id for *_, class_id in sorted(fleet.lines.line_of(both))] == [early.class_id, late.class_id]
     fleet.see_job(early, replace(early, state=JobState.CANCELLED))
-    assert [class_id for *_, class_id in fleet.line_of(both)] == [late.class_id]
-    assert fleet.line_of([]) == []
+    assert [class_id for *_, class_id in fleet.lines.line_of(both)] == [late.class_id]
+    assert fleet.lines.line_of([]) == []
 
 
 def test_classes_nobody_waits_in_are_forgotten_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "MAX_IDLE_CLASSES", 8)
+    monkeypatch.setattr(lines, "MAX_IDLE_CLASSES", 8)
     fleet = Roster()
     fleet.put_worker(a_worker(gpus=1))
     kept = a_job("j_kept", requires=Requirements(owner="u_kept"))
@@ -329,14 +330,18 @@ def test_classes_nobody_waits_in_are_forgotten_and_others_are_not(monkeypatch: p
         passing = a_job(f"j_{number}", requires=Requirements(owner=f"u_{number}"))
         fleet.see_job(None, passing)
         fleet.see_job(passing, replace(passing, state=JobState.CANCELLED))
-    assert len(fleet._classes) <= 9
-    assert len(fleet._alike[Requirements()].classes) == len(fleet._classes) == len(fleet._classes_of)
-    assert fleet.classes_for("w_1") == fleet.classes_with_jobs() == [kept.class_id]
+    assert len(fleet.lines.classes) <= 9
+    assert (
+        len(fleet.lines.alike[Requirements()].classes)
+        == len(fleet.lines.classes)
+        == len(fleet.lines._classes_of)
+    )
+    assert fleet.classes_for("w_1") == fleet.lines.classes_with_jobs() == [kept.class_id]
     assert fleet.pick_worker(kept) is not None
 
 
 def test_a_class_that_was_forgotten_comes_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "MAX_IDLE_CLASSES", 2)
+    monkeypatch.setattr(lines, "MAX_IDLE_CLASSES", 2)
     fleet = Roster()
     fleet.put_worker(a_worker())
     for number in (0, 1, 2, 3, 0):
