@@ -312,7 +312,7 @@ PLACING = (
     Mutant(
         "key-without-body",
         "one key answers for two different requests",
-        "orchestrator/submit.py",
+        "orchestrator/idempotency.py",
         "    if known.request_hash != fingerprint:",
         "    if known.request_hash == fingerprint[:-1]:",
         DEFENDED,
