@@ -15,8 +15,8 @@ from bench.rows import Results
 from simpletuner_fleet.core.configs.bundle import read_bundle
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.job import Hold, Job
-from simpletuner_fleet.core.jobs.submission import new_job
-from simpletuner_fleet.core.jobs.submit_request import SubmitRequest
+from simpletuner_fleet.core.jobs.submitting.submission import new_job
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.ports import Store, Tx
 from simpletuner_fleet.store import open_store

@@ -49,7 +49,7 @@ class Hunt:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="devtools.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__)
     parser.add_argument("--only", action="append", help="this one alone; may be repeated")
     parser.add_argument("--list", action="store_true", help="name them and do nothing")
     parser.add_argument("--parallel", type=int, default=2)

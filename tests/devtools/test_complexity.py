@@ -12,11 +12,9 @@ TOO_LARGE = {
     ("C901", "call"),
     ("C901", "_attempt"),
     ("C901", "_right"),
-    ("C901", "index_problems"),
     ("C901", "job_problems"),
     ("C901", "test_whatever_happens_the_books_balance"),
     ("C901", "value_text"),
-    ("PLR0912", "index_problems"),
     ("PLR0912", "job_problems"),
 }
 """Remove an entry, here and in pyproject.toml, when its function has become small; never add one."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import simpletuner_fleet.cli
-from devtools import words, words_checks
+from devtools.languages import words, words_checks
 from simpletuner_fleet.cli.frame.output import Column
 from simpletuner_fleet.languages.scripts import SENTENCES
 

@@ -7,7 +7,7 @@ import pytest
 
 from simpletuner_fleet.core.jobs import failure
 from simpletuner_fleet.core.jobs.job import EndReason, Stopping
-from simpletuner_fleet.core.placement import matching, reasons
+from simpletuner_fleet.core.placement import matching, reason_sentences, reasons
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.http.views.stopping import DOING, _doing_now
 from simpletuner_fleet.languages import LANGUAGES, names, translator
@@ -70,8 +70,8 @@ def explanation(code: str, params: dict[str, Any] = PARAMS) -> dict[str, Any]:
     return {
         "code": code,
         "params": params,
-        "sentence": reasons.sentence(code, params),
-        "fixes": list(reasons.fixes(code, params)),
+        "sentence": reason_sentences.sentence(code, params),
+        "fixes": list(reason_sentences.fixes(code, params)),
     }
 
 

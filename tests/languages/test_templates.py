@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.words import ROOT, TEMPLATES
+from devtools.languages.words import ROOT, TEMPLATES
 
 JINJA = re.compile(r"\{%-?\s*trans\b.*?\{%-?\s*endtrans\s*-?%\}|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}", re.DOTALL)
 SAME_EVERYWHERE = frozenset({"code", "kbd", "pre", "samp", "script", "style", "svg"})

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from babel.messages.catalog import Catalog
 
-from devtools import words_checks
-from devtools.words import Sentence
+from devtools.languages import words_checks
+from devtools.languages.words import Sentence
 
 
 def catalogue(msgid: str | tuple[str, str], translation: str | tuple[str, ...], **more: object) -> Catalog:

@@ -2,7 +2,7 @@
 
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
-from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.placement.ordering import place_of
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.fleet import Fleet

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import AdminState, Gpu
 from simpletuner_fleet.http.api.service.kept_figures import SeldomWalked
 from simpletuner_fleet.queries.figures import MOST_MODELS, fleet_figures, gpus_by_state, stored_figures

@@ -3,7 +3,7 @@
 from typing import Any
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.orchestrator import submit

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from devtools.fuzz.agent.lying_server import LyingServer
-from simpletuner_fleet.agent.agent import Departure
+from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.isolation.places import JobPath
 from simpletuner_fleet.agent.program import WorkerSettings, run_agent
 from simpletuner_fleet.core.people import tokens

@@ -257,7 +257,7 @@ ATTACKERS = (
     Mutant(
         "others-configs-run-at-home",
         "what a member wrote runs on the orchestrator's machine because an administrator submits it",
-        "core/jobs/submit_request.py",
+        "core/jobs/submitting/submit_request.py",
         "    return Target.WORKER if target is Target.AUTO and not config.author_may_run_locally else target\n",
         "    return target\n",
         ("tests/attacks/test_member.py",),

@@ -201,7 +201,7 @@ FENCING = (
     Mutant(
         "lease-too-long",
         "the trainer pauses only after the orchestrator may have given its job away",
-        "agent/agent.py",
+        "agent/lease.py",
         "LEASE_MARGIN_SHARE = 0.15",
         "LEASE_MARGIN_SHARE = -1.0",
         LARGE,

@@ -120,7 +120,7 @@ PLACING = (
     Mutant(
         "reservation-deadlock",
         "a reservation keeps off the very job that stands before it",
-        "core/placement/reservations.py",
+        "core/placement/roster/reservations.py",
         "        return kept is not None and kept[0] != job.id and kept[1] < place_of(job)",
         "        return kept is not None and kept[0] != job.id",
         FOUND,
@@ -248,18 +248,18 @@ PLACING = (
     Mutant(
         "retry-without-approval",
         "trying again gets round an approval that was refused",
-        "core/jobs/submission.py",
+        "core/jobs/submitting/submission.py",
         "    unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved",
         "    unapproved = policy.require_approval or facts.never_approved",
-        ("tests/core/jobs/test_submission.py",),
+        ("tests/core/jobs/submitting/test_submission.py",),
     ),
     Mutant(
         "priority-for-all",
         "anybody submits with a raised priority",
-        "core/jobs/submit_request.py",
+        "core/jobs/submitting/submit_request.py",
         "priority_ceiling) and not by.may_raise_priority:",
         "priority_ceiling) and by.may_raise_priority is None:",
-        ("tests/core/jobs/test_submission.py",),
+        ("tests/core/jobs/submitting/test_submission.py",),
     ),
     Mutant(
         "everybody-sees-the-teams",
@@ -312,7 +312,7 @@ PLACING = (
     Mutant(
         "key-without-body",
         "one key answers for two different requests",
-        "orchestrator/submit.py",
+        "orchestrator/idempotency.py",
         "    if known.request_hash != fingerprint:",
         "    if known.request_hash == fingerprint[:-1]:",
         DEFENDED,

@@ -64,10 +64,10 @@ RARE = (
     Mutant(
         "an-edited-job-heads-two-lines",
         "a job whose request was edited goes on heading its former line, and keeps everybody there waiting",
-        "core/placement/roster.py",
+        "core/placement/roster/lines.py",
         "        while line and self._entries.get(line[0][2]) is not line[0]:",
         "        while line and self._entries.get(line[0][2]) != line[0]:",
-        ("tests/core/placement/test_roster.py",),
+        ("tests/core/placement/roster/test_roster.py",),
     ),
     Mutant(
         "a-late-copy-leaves-an-older-agent-connecting",

@@ -55,7 +55,7 @@ TRAFFIC = (
     Mutant(
         "gpu-freed-under-its-holder",
         "a late word of a lost attempt frees the GPU of the one who has it now",
-        "core/placement/roster.py",
+        "core/placement/roster/gpu_holders.py",
         "            holders.pop(attempt.id, None)",
         "            holders.clear()",
         STOPPING,

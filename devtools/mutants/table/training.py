@@ -15,7 +15,7 @@ TRAINING = (
     Mutant(
         "start-over-when-the-checkpoint-is-out-of-reach",
         "a job whose checkpoint nobody can fetch starts over in silence",
-        "core/jobs/going_on.py",
+        "core/jobs/submitting/going_on.py",
         "return job.resume_from is not None and all(",
         "return job.resume_from is None and all(",
         ("tests/http/api/jobs/test_resume_from.py",),
@@ -23,7 +23,7 @@ TRAINING = (
     Mutant(
         "go-on-without-permission-to-read",
         "whoever may not read jobs goes on from anybody's checkpoint",
-        "core/jobs/going_on.py",
+        "core/jobs/submitting/going_on.py",
         "if not by.may_read_jobs:",
         "if False:",
         ("tests/http/api/jobs/test_resume_from.py",),

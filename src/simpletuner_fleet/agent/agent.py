@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.agent.actions import (
@@ -23,20 +22,24 @@ from simpletuner_fleet.agent.actions import (
     turn_of,
 )
 from simpletuner_fleet.agent.attempts.attempts import Attempts
+from simpletuner_fleet.agent.attempts.endings import SHIM_OUTCOME
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.datasets import FetchProgress
+from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.lease import lease_for
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.ship.delivery import Delivery
 from simpletuner_fleet.agent.ship.spool import Spool
+from simpletuner_fleet.agent.start_reports import fetching_report
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import FINISHING, EndReason, Outcome, Results
+from simpletuner_fleet.core.jobs.job import FINISHING, Results
 from simpletuner_fleet.core.jobs.progress import MAX_MORE_TEXT_CHARS
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.data import DataHeld
@@ -55,8 +58,6 @@ from simpletuner_fleet.protocol.messages import (
 
 log = logging.getLogger(__name__)
 
-LEASE_MARGIN_SHARE = 0.15
-LEASE_MARGIN_MAX_S = 10.0
 LONGEST_INTERVAL_S = 86_400.0
 TELL_FETCHING_EVERY_S = 2.0
 WARN_UNSTORED_EVERY_S = 600.0
@@ -65,24 +66,6 @@ DISOWNED_AFTER_S = 600.0
 BEATS_BEFORE_END_S = 5.0
 KEEP_IDLE_S = 60.0
 """At least: a connection outlives the pause between two heartbeats, however long that is."""
-SHIM_OUTCOME = {
-    EndReason.CANCELLED: Outcome.CANCELLED,
-    EndReason.PREEMPTED: Outcome.RELEASED,
-    EndReason.INTERRUPTED: Outcome.RELEASED,
-    EndReason.DRAINED: Outcome.RELEASED,
-    EndReason.TIME_LIMIT: Outcome.RELEASED,
-    EndReason.STALE: Outcome.LOST,
-}
-"""What the shim of a stopped trainer reports if the agent dies meanwhile."""
-
-
-class Departure(Struct, frozen=True):
-    """Why the agent leaves; `code` names the trouble if it is one."""
-
-    reason: str
-    code: str | None = None
-    may_return: bool = False
-    """Its machine is said to be taken away: if it is there afterwards all the same, the worker goes on."""
 
 
 class Agent:
@@ -233,8 +216,7 @@ class Agent:
     @property
     def lease_s(self) -> float:
         """Counted from `heard_at`."""
-        margin_s = min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.heartbeat_timeout_s)
-        return self.heartbeat_timeout_s - margin_s
+        return lease_for(self.heartbeat_timeout_s)
 
     async def connection_refused(self) -> None:
         """Where that means that the orchestrator is dead, it cannot give anything away, and on its return it waits anew."""
@@ -457,17 +439,7 @@ class Agent:
         if not fetching.total_bytes or now < due_at or not self.connected.is_set():
             return
         self._fetching_told_at[turn] = now
-        report = StatusReport(
-            status=ReportStatus.STARTING,
-            attempt=offer.attempt,
-            epoch=offer.epoch,
-            progress={
-                "phase": "fetching data",
-                "done_bytes": fetching.done_bytes,
-                "total_bytes": fetching.total_bytes,
-            },
-            incarnation=self.incarnation,
-        )
+        report = fetching_report(offer, fetching.done_bytes, fetching.total_bytes, self.incarnation)
         self._spawn(self._tell(turn, report))
 
     async def _tell(self, turn: Turn, report: StatusReport) -> None:

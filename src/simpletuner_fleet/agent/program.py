@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
-from simpletuner_fleet.agent.agent import Agent, Departure
+from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts.attempts import (
     ADOPT_GRACE_S,
     Attempts,
@@ -27,6 +27,7 @@ from simpletuner_fleet.agent.attempts.retention import KeepLimits
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
@@ -56,7 +57,6 @@ from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.agent.wire.lines import Address
-from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye
 from simpletuner_fleet.trainers.environment import without_secrets
@@ -493,10 +493,3 @@ def _warn(message: str) -> None:
 
 def default_name() -> str:
     return socket.gethostname()
-
-
-def exit_status(departure: Departure) -> int:
-    if departure.code is None:
-        return 0
-    known = troubles.TROUBLES.get(departure.code)
-    return known.exit if known else troubles.FAILED

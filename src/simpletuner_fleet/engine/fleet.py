@@ -80,7 +80,7 @@ class Fleet:
         return self._index.roster.any_finishing
 
     def has_waiting_jobs(self) -> bool:
-        return bool(self._index.roster.classes_with_jobs())
+        return bool(self._index.roster.lines.classes_with_jobs())
 
     async def act(self, step: Callable[[Transaction], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""

@@ -16,7 +16,7 @@ from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_
 from simpletuner_fleet.core.jobs.progress import fields_of
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
-from simpletuner_fleet.core.placement.roster import waits
+from simpletuner_fleet.core.placement.roster.lines import waits
 from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.engine.memory.index import FleetIndex

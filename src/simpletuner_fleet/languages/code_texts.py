@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simpletuner_fleet.core.marks import N_
-from simpletuner_fleet.core.placement import matching, reasons
+from simpletuner_fleet.core.placement import matching, reason_sentences, reasons
 from simpletuner_fleet.core.workers import job_groups
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.numbers import in_language
@@ -21,7 +21,7 @@ def reason_text(words: Words, explanation: Any) -> str:
     """Says why a job waits. Takes an Explanation, the API's view of one, or its JSON."""
     code, params = str(_part(explanation, "code") or ""), _part(explanation, "params") or {}
     english = str(_part(explanation, "sentence") or code)
-    return _translated(words, [english], lambda: (reasons.open_sentence(code, params),))[0]
+    return _translated(words, [english], lambda: (reason_sentences.open_sentence(code, params),))[0]
 
 
 def reason_label(words: Words, code: str) -> str:
@@ -33,11 +33,11 @@ def fix_texts(words: Words, explanation: Any) -> list[str]:
     """Says what would help, as far as the explanation itself does."""
     code, params = str(_part(explanation, "code") or ""), _part(explanation, "params") or {}
     english = [str(step) for step in _part(explanation, "fixes") or ()]
-    return _translated(words, english, lambda: reasons.open_fixes(code, params))
+    return _translated(words, english, lambda: reason_sentences.open_fixes(code, params))
 
 
 def _translated(
-    words: Words, english: list[str], find_sentences: Callable[[], tuple[reasons.Sentence, ...]]
+    words: Words, english: list[str], find_sentences: Callable[[], tuple[reason_sentences.Sentence, ...]]
 ) -> list[str]:
     """A server of another version may say something else under the same code: then its own English stands."""
     try:

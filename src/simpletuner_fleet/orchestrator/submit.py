@@ -1,23 +1,22 @@
 """Jobs come in, are changed while they wait, and leave the queue."""
 
-import hashlib
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, check_references
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
-from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound, QuotaReached
+from simpletuner_fleet.core.errors import CannotBePlaced, Invalid, NotFound, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.jobs import going_on, lifecycle, saving, stopping, validating
+from simpletuner_fleet.core.jobs import lifecycle, saving, stopping, validating
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED, Decision
 from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Stopping, Target
-from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
-from simpletuner_fleet.core.jobs.submit_request import (
+from simpletuner_fleet.core.jobs.submitting import going_on
+from simpletuner_fleet.core.jobs.submitting.submission import Facts, decide_submission, retried
+from simpletuner_fleet.core.jobs.submitting.submit_request import (
     SUBMIT_LOCAL,
     ChosenConfig,
     SubmitRequest,
@@ -43,13 +42,13 @@ from simpletuner_fleet.engine.memory.owners import holds_now, name_of
 from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.idempotency import checked_key, fingerprint_of, key_of, remember, same_job
 from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with_approval
 from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.artifacts import adopt_checkpoint
 from simpletuner_fleet.storage.datasets import check_datasets
 
-MAX_IDEMPOTENCY_KEY_CHARS = 255
 LAST_EVENTS = 20
 """The end of a job is among so many events at the end of its history."""
 
@@ -148,16 +147,16 @@ async def retry(
 
     A request that comes again with the same key is answered with the job that it made.
     """
-    key = _checked_key(key)
-    asked = hashlib.sha256(msgspec.json.encode(["retry", job_id, resume_from])).hexdigest()
+    key = checked_key(key)
+    asked = fingerprint_of(["retry", job_id, resume_from])
 
     def step(transaction: Transaction) -> Job:
         known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
         if known:
-            return _same_job(transaction, known, asked)
+            return same_job(transaction, known, asked)
         job = retry_in(transaction, job_id, by, resume_from)
         if key:
-            _remember(transaction, key, by, asked, job)
+            remember(transaction, key, by, asked, job)
         return job
 
     return await fleet.act(step)
@@ -169,8 +168,8 @@ def _submit(
     team = _team(transaction, request.team, by)
     ceiling = priority_ceiling(team, by.ids)
     request = permitted(request, by, local_enabled=local_enabled, priority_ceiling=ceiling)
-    key = _idempotency_key(request)
-    fingerprint = _fingerprint(request) if key else ""
+    key = key_of(request)
+    fingerprint = fingerprint_of(replace(request, idempotency_key=None)) if key else ""
     known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
     if known:
         return _repeat(transaction, known, fingerprint, by)
@@ -197,7 +196,7 @@ def _submit(
         _must_start_now(transaction, job)
     _add(transaction, job, config.text, by.actor, resume, approval, config_by=config.saved_by)
     if key:
-        _remember(transaction, key, by, fingerprint, job)
+        remember(transaction, key, by, fingerprint, job)
     place_waiting_jobs(transaction)
     return _answer(transaction, transaction.job(job.id), config=used)
 
@@ -264,41 +263,12 @@ def _figure(amount: float | str) -> str:
 
 
 def _behind_those_who_wait(transaction: Transaction, job: Job) -> Job:
-    newest = transaction.index.roster.newest_moment(transaction.policy.priority_point_s)
+    newest = transaction.index.roster.lines.newest_moment(transaction.policy.priority_point_s)
     return behind(job, newest, transaction.policy)
 
 
-def _idempotency_key(request: SubmitRequest) -> str | None:
-    return _checked_key(request.idempotency_key if isinstance(request.idempotency_key, str) else None)
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key and len(key) > MAX_IDEMPOTENCY_KEY_CHARS:
-        raise Invalid("An idempotency key can have at most 255 characters.", path="$.idempotency_key")
-    return key or None
-
-
-def _fingerprint(request: SubmitRequest) -> str:
-    without_key = replace(request, idempotency_key=None)
-    return hashlib.sha256(msgspec.json.encode(without_key, order="deterministic")).hexdigest()
-
-
-def _remember(transaction: Transaction, key: str, by: Submitter, fingerprint: str, job: Job) -> None:
-    transaction.tx.remember_answer(
-        IdempotentAnswer(
-            key=key, owner=by.actor.id, request_hash=fingerprint, job_id=job.id, at=transaction.now
-        )
-    )
-
-
-def _same_job(transaction: Transaction, known: IdempotentAnswer, fingerprint: str) -> Job:
-    if known.request_hash != fingerprint:
-        raise IdempotencyMismatch
-    return transaction.job(known.job_id)
-
-
 def _repeat(transaction: Transaction, known: IdempotentAnswer, fingerprint: str, by: Submitter) -> Submitted:
-    job = _same_job(transaction, known, fingerprint)
+    job = same_job(transaction, known, fingerprint)
     stored = transaction.tx.config(job.config_name, job.config_version) if job.config_version else None
     used = _config_used(job.config_name, job.config_version, stored.created_by, by) if stored else None
     return replace(_answer(transaction, job), repeated=True, config=used)
@@ -454,7 +424,7 @@ def _answer(
         if waits
         else None
     )
-    position = index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
+    position = index.roster.lines.position(job.rank) if waits and job.state is JobState.QUEUED else None
     return Submitted(
         job=job,
         position=position,

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Results
 from simpletuner_fleet.core.notices.timing import in_trouble
 from simpletuner_fleet.core.placement.matching import gpus_left_idle, in_service
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.provisioning.waiting import machine_text
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.placement.matching import is_open
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import View

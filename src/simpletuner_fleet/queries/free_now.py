@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Requirements
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, in_service, is_open
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Attempt
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View

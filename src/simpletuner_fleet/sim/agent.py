@@ -12,9 +12,9 @@ from simpletuner_fleet.agent.actions import (
     StartTrainer,
     StopTrainer,
 )
-from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE, SHIM_OUTCOME
-from simpletuner_fleet.agent.attempts.endings import AttemptEnding
+from simpletuner_fleet.agent.attempts.endings import SHIM_OUTCOME, AttemptEnding
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.lease import lease_for
 from simpletuner_fleet.agent.loops.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -90,7 +90,7 @@ class SimulatedAgent:
         for turn, report in list(machine.spool.items()):
             self._store_and_deliver(turn, report, self.world.now)
         self._connect()
-        self._later(self._interval_s(), self._beat)
+        self._later(self.machine.orchestrator.policy.heartbeat_interval_s, self._beat)
 
     def die(self, *, machine_lives: bool) -> None:
         self.alive = False
@@ -134,7 +134,7 @@ class SimulatedAgent:
     @property
     def lease_s(self) -> float:
         """The lease is the real agent's: the trainer pauses before the orchestrator may give its job away."""
-        return self.timeout_s - min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.timeout_s)
+        return lease_for(self.timeout_s)
 
     # Connecting
 
@@ -227,11 +227,8 @@ class SimulatedAgent:
 
     # Beating
 
-    def _interval_s(self) -> float:
-        return self.machine.orchestrator.policy.heartbeat_interval_s
-
     def _beat(self) -> None:
-        self._later(self._interval_s(), self._beat)
+        self._later(self.machine.orchestrator.policy.heartbeat_interval_s, self._beat)
         if self.stream is not None and self.world.now - self.stream.heard_at > DEAD_PEER_S:
             self.world.counts["agent gives up a silent stream"] += 1
             self._close_stream()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import FleetError, IdempotencyMismatch
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import AttemptState, Job, JobState, Target
-from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.approvals import Voter
 from simpletuner_fleet.core.policy import Limits

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
-from simpletuner_fleet.core.jobs import going_on
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Claim
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.jobs.submitting import going_on
 from simpletuner_fleet.core.training import checkpoint, samples
 from simpletuner_fleet.core.training.checkpoint import Manifest, StoredManifest
 from simpletuner_fleet.engine.dispatch import unreachable_checkpoints

@@ -19,7 +19,7 @@ from simpletuner_fleet.core.configs.datasets import (
 from simpletuner_fleet.core.errors import FleetError, Invalid, TooLarge
 from simpletuner_fleet.core.jobs.job import Requirements
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, bytes_to_move, preference
-from simpletuner_fleet.core.placement.roster import CANDIDATES_COMPARED, Roster
+from simpletuner_fleet.core.placement.roster.roster import CANDIDATES_COMPARED, Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from tests.core.builders import a_job, a_worker
@@ -136,7 +136,7 @@ def a_roster(holders: int = 1, others: int = 3 * CANDIDATES_COMPARED) -> Roster:
 
 def picked(roster: Roster) -> str | None:
     job = a_job(requires=BIG)
-    roster.waiting(job.class_id, job.requires)
+    roster.lines.waiting(job.class_id, job.requires)
     worker = roster.pick_worker(job)
     return worker[0].id if worker else None
 

@@ -17,7 +17,8 @@ from simpletuner_fleet.core.placement.explain import (
 )
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, gpus_left_idle, why_never, why_not_now
 from simpletuner_fleet.core.placement.pools import Pool
-from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind, sentence
+from simpletuner_fleet.core.placement.reason_sentences import sentence
+from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import ENDS, NOW, a_gpu, a_job, a_worker

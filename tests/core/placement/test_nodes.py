@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.configs.bundle import Bundle, Resources
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.job import Requirements
-from simpletuner_fleet.core.jobs.submission import requirements
-from simpletuner_fleet.core.jobs.submit_request import SubmitRequest
+from simpletuner_fleet.core.jobs.submitting.submission import requirements
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest
 from simpletuner_fleet.core.placement.explain import survey
 from simpletuner_fleet.core.placement.forecast import other_ways
 from simpletuner_fleet.core.placement.matching import (

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome, Requirements
 from simpletuner_fleet.core.placement.ordering import class_id
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.shares import LARGEST_EXPONENT, Shares
 from simpletuner_fleet.core.placement.usage import Charge, Going
 from tests.core.builders import NOW, a_job, a_worker
@@ -90,8 +90,8 @@ class Crowd:
     def pass_time(self) -> None:
         """Mostly forward; at times back, or so far that sums are brought down."""
         self.now += self.random.choice((1.0, 600.0, 7200.0, -300.0, 300 * DAY_S))
-        if self.roster.shares:
-            self.roster.shares.advance(self.now)
+        if self.roster.lines.shares:
+            self.roster.lines.shares.advance(self.now)
 
     def count_anew(self) -> None:
         """As whoever changes the teams makes it be: what goes on is known from the beginning."""
@@ -101,12 +101,12 @@ class Crowd:
             Going(job.owner, job.team, len(attempt.gpus), attempt.accepted_at, attempt.offered_at)
             for job, attempt in self.going.values()
         )
-        self.roster.shares = self.random.choice((None, shares))
+        self.roster.lines.shares = self.random.choice((None, shares))
 
     def _saw(self, before: Attempt | None, after: Attempt | None, job: Job) -> None:
         self.roster.see_attempt(before, after, job.owner, job.team)
-        if self.roster.shares:
-            self.roster.shares.see_attempt(before, after, job)
+        if self.roster.lines.shares:
+            self.roster.lines.shares.see_attempt(before, after, job)
 
     def live(self) -> None:
         acts = (self.submit, self.submit, self.submit, self.leave, self.begin, self.end, self.pass_time)
@@ -120,22 +120,23 @@ def test_the_order_is_as_if_everybody_were_compared_whatever_has_happened(seed: 
     for _ in range(300):
         crowd.live()
         name = crowd.random.choice(WORKERS)
-        compared = sorted(filter(None, map(roster.precedence, roster.classes_for(name))))
+        compared = sorted(filter(None, map(roster.lines.precedence, roster.classes_for(name))))
         asked = crowd.random.randrange(1, 6)
         line = roster.by_precedence(name)
         first = [one for _, one in zip(range(asked), line, strict=False)]
         line.close()
         assert first == [class_id for *_, class_id in compared[:asked]]
     assert list(roster.by_precedence("large")) == [
-        class_id for *_, class_id in sorted(filter(None, map(roster.precedence, roster.classes_for("large"))))
+        class_id
+        for *_, class_id in sorted(filter(None, map(roster.lines.precedence, roster.classes_for("large"))))
     ]
-    for alike in roster._alike.values():
+    for alike in roster.lines.alike.values():
         assert len(alike.line) <= 2 * len(alike.noted) + 65, "what is left over does not pile up"
 
 
 def test_the_order_holds_when_sums_are_brought_down() -> None:
     fleet = a_fleet(1)
-    shares = fleet.roster.shares
+    shares = fleet.roster.lines.shares
     assert shares
     shares.take_charges([Charge("ann", "five", 8, NOW - 30 * DAY_S, NOW)])
     shares.take_going([Going("bob", "five", 1, NOW, NOW)])
@@ -143,7 +144,7 @@ def test_the_order_holds_when_sums_are_brought_down() -> None:
         fleet.submit("five", owner, NOW)
 
     def owners() -> list[str]:
-        return [fleet.roster.requires(one).owner for one in fleet.roster.by_precedence("w_0")]
+        return [fleet.roster.lines.requires(one).owner for one in fleet.roster.by_precedence("w_0")]
 
     assert owners() == ["bob", "ann"]
     shares.advance(NOW + (LARGEST_EXPONENT + 1) * DAY_S)

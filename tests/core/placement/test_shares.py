@@ -13,7 +13,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.place import Placement, place_in_order, place_on_worker, why_waiting
 from simpletuner_fleet.core.placement.reasons import Code, Kind
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.shares import LARGEST_EXPONENT, Shares
 from simpletuner_fleet.core.placement.usage import Charge, Going
 from simpletuner_fleet.core.policy import NO_LIMITS
@@ -43,7 +43,7 @@ class Fleet(Struct):
         self.roster.see_job(None, job)
 
     def feed(self, worker_id: str, now: float, lasts_s: float) -> Job | None:
-        shares = self.roster.shares
+        shares = self.roster.lines.shares
         if shares is not None:
             shares.advance(now)
         for decision in place_on_worker(
@@ -86,15 +86,15 @@ class Fleet(Struct):
 
     def _saw(self, before: Attempt | None, after: Attempt | None, job: Job) -> None:
         self.roster.see_attempt(before, after, job.owner, job.team)
-        if self.roster.shares is not None:
-            self.roster.shares.see_attempt(before, after, job)
+        if self.roster.lines.shares is not None:
+            self.roster.lines.shares.see_attempt(before, after, job)
 
 
 def a_fleet(machines: int, *, half_life_s: float = DAY_S) -> Fleet:
     roster = Roster()
     for at in range(machines):
         roster.put_worker(a_worker(f"w_{at}"))
-    roster.shares = Shares(half_life_s, WEIGHTS, NOW)
+    roster.lines.shares = Shares(half_life_s, WEIGHTS, NOW)
     return Fleet(roster)
 
 
@@ -150,7 +150,7 @@ def test_machines_that_come_free_in_one_moment_are_shared_out_in_that_moment() -
 
 def test_without_shares_everybody_goes_in_the_order_in_which_they_came() -> None:
     fleet = a_fleet(5)
-    fleet.roster.shares = None
+    fleet.roster.lines.shares = None
     for at, owner in enumerate(("late", "late", "early", "late", "early", "early")):
         fleet.submit("", owner, NOW - at)
     placed = []
@@ -166,7 +166,7 @@ def test_people_of_one_team_share_alike_whatever_they_submit() -> None:
         for _ in range(jobs):
             fleet.submit("five", owner, NOW)
     run(fleet, NOW + 5 * DAY_S, lengths(3), {"five": ("greedy", "modest")})
-    used = fleet.roster.shares
+    used = fleet.roster.lines.shares
     assert used is not None
     greedy, modest = (used.key(Requirements(team="five", owner=owner))[1] for owner in ("greedy", "modest"))
     assert greedy == pytest.approx(modest, rel=0.05)
@@ -192,7 +192,7 @@ def test_a_share_that_nobody_wants_is_lent_and_comes_back() -> None:
 
 def test_priority_is_a_head_start_inside_a_share_and_buys_nothing_outside() -> None:
     fleet = a_fleet(1)
-    shares = fleet.roster.shares
+    shares = fleet.roster.lines.shares
     assert shares is not None
     shares.take_charges([Charge("dan", "two", 1, NOW - 7200.0, NOW)])
     fleet.submit("two", "dan", NOW, priority=1000)
@@ -224,7 +224,7 @@ def test_use_fades_by_half_and_no_sum_overflows() -> None:
 def test_a_job_whose_team_is_over_its_share_says_so_with_figures_and_without_names() -> None:
     fleet, shares = Fleet(Roster()), Shares(DAY_S, WEIGHTS, NOW)
     fleet.roster.put_worker(a_worker("w_0"))
-    fleet.roster.shares = shares
+    fleet.roster.lines.shares = shares
     shares.take_charges(
         [Charge("dan", "two", 1, NOW - 3600.0, NOW), Charge("ann", "five", 1, NOW - 1200.0, NOW)]
     )

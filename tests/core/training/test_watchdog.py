@@ -7,7 +7,7 @@ import pytest
 
 from simpletuner_fleet.core.configs.bundle import read_bundle
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.jobs.submit_request import with_watchdog
+from simpletuner_fleet.core.jobs.submitting.submit_request import with_watchdog
 from simpletuner_fleet.core.training.metrics import Point
 from simpletuner_fleet.core.training.watchdog import (
     GIB,

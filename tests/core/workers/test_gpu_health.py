@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Requirements
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, Refusal, allocate, why_not_now
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY, Health, with_health
 from tests.core.builders import a_gpu, a_job, a_worker
 
@@ -59,7 +59,7 @@ def test_unusable_gpus_are_passed_over_and_the_job_is_told_why_it_waits() -> Non
 
 def test_the_roster_follows_a_gpu_that_becomes_unusable_and_comes_back() -> None:
     roster, job, worker = Roster(), a_job(), a_worker()
-    roster.waiting(job.class_id, job.requires)
+    roster.lines.waiting(job.class_id, job.requires)
     roster.see_job(None, job)
     for gpu, takes in ((replace(worker.gpus[0], unusable=UNHEALTHY), False), (worker.gpus[0], True)):
         roster.put_worker(replace(worker, gpus=(gpu,)))

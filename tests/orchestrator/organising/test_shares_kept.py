@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from devtools.fuzz.house import Headers, House, SeededIds
-from simpletuner_fleet.core.placement.roster import Precedence, Roster
+from simpletuner_fleet.core.placement.roster.lines import Precedence
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import FleetIndex
@@ -92,7 +93,7 @@ async def test_three_teams_get_what_is_theirs_and_a_restart_changes_nobodys_turn
 
 
 def in_order(roster: Roster) -> list[Precedence]:
-    return sorted(roster.line_of(roster.classes_with_jobs()))
+    return sorted(roster.lines.line_of(roster.lines.classes_with_jobs()))
 
 
 def relative(line: list[Precedence]) -> list[float]:

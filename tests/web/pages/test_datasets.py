@@ -204,7 +204,7 @@ async def test_what_cannot_be_uploaded_is_said_at_the_file(
 async def test_the_page_reads_and_lists_files_as_the_server_does(stage: Stage, page_as: Pages) -> None:
     page = await page_as(stage, "member")
     await visit(page, UPLOAD)
-    manifest, sums = ASSETS.url("js/dataset-manifest.js"), ASSETS.url("js/sha256.js")
+    manifest, sums = ASSETS.url("js/data/dataset-manifest.js"), ASSETS.url("js/data/sha256.js")
     paths = ["b", "a/b", "a-b", "ￗ", "🐈", "é", "日本/猫.png", 'say "hi"', "z" * 300, "a b", "…"]
     entries = [FileEntry(path=path, size=len(path), sha256=f"{at:064x}") for at, path in enumerate(paths)]
     made = await page.evaluate(

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.job import EndReason, OnTimeLimit
+from simpletuner_fleet.core.jobs.job import EndReason, OnTimeLimit, Outcome
 from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import ReportStatus, StatusReport
 
@@ -13,6 +13,15 @@ GIVEN_BACK = {
     EndReason.TIME_LIMIT: "the time limit was reached",
 }
 """The job goes on elsewhere: why, in a sentence."""
+SHIM_OUTCOME = {
+    EndReason.CANCELLED: Outcome.CANCELLED,
+    EndReason.PREEMPTED: Outcome.RELEASED,
+    EndReason.INTERRUPTED: Outcome.RELEASED,
+    EndReason.DRAINED: Outcome.RELEASED,
+    EndReason.TIME_LIMIT: Outcome.RELEASED,
+    EndReason.STALE: Outcome.LOST,
+}
+"""What the shim of a stopped trainer reports if the agent dies meanwhile."""
 CUT_OFF = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.DATA_UNREACHABLE})
 
 

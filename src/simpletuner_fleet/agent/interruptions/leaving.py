@@ -6,8 +6,9 @@ import signal
 from contextlib import suppress
 
 from simpletuner_fleet.agent.actions import Leave
-from simpletuner_fleet.agent.agent import Agent, Departure
+from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts.attempts import SAVE_FIRST_GRACE_S
+from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.interruptions.clouds import EndSeen
 from simpletuner_fleet.agent.interruptions.remembered import RememberedEnd

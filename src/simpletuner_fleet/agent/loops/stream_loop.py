@@ -5,7 +5,8 @@ import logging
 
 import msgspec
 
-from simpletuner_fleet.agent.agent import Agent, Departure
+from simpletuner_fleet.agent.agent import Agent
+from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.loops.complaint import Complaint
 from simpletuner_fleet.agent.loops.greeting import Greeting

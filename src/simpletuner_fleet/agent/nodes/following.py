@@ -6,8 +6,8 @@ import signal
 import socket
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent.agent import Departure
 from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.interruptions.firmware import signaller

@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from simpletuner_fleet.agent.agent import Departure
 from simpletuner_fleet.agent.attempts.retention import KeepLimits
 from simpletuner_fleet.agent.checking import check_worker
+from simpletuner_fleet.agent.departure import Departure, exit_status
 from simpletuner_fleet.agent.interruptions.watching import NoticeSettings
 from simpletuner_fleet.agent.isolation.cgroups import JobLimits
 from simpletuner_fleet.agent.isolation.places import JobPath
@@ -19,7 +19,6 @@ from simpletuner_fleet.agent.program import (
     SHUTDOWN_GRACE_S,
     WorkerSettings,
     default_name,
-    exit_status,
     run_agent,
 )
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable

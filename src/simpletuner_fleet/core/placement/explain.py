@@ -22,6 +22,7 @@ from simpletuner_fleet.core.placement.matching import (
     why_not_now,
 )
 from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.reason_sentences import fixes, sentence
 from simpletuner_fleet.core.placement.reasons import (
     CODE_OF_REFUSAL,
     IMPOSSIBLE,
@@ -29,8 +30,6 @@ from simpletuner_fleet.core.placement.reasons import (
     REASONS,
     Code,
     Kind,
-    fixes,
-    sentence,
 )
 from simpletuner_fleet.core.placement.shares import Shares
 from simpletuner_fleet.core.workers.worker import Connection, Worker

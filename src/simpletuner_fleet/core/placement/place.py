@@ -17,7 +17,7 @@ from simpletuner_fleet.core.placement.explain import Ceiling, Explanation, Surve
 from simpletuner_fleet.core.placement.matching import has_refused, in_service
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 
@@ -76,12 +76,12 @@ def place(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
 
 def would_start_now(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
     """The same for a job that would have to join the line."""
-    ahead = roster.waiting(job.line, job.requires).count
+    ahead = roster.lines.waiting(job.line, job.requires).count
     return BehindOthers() if ahead else place(roster, job, limits)
 
 
 def place_first_of_class(roster: Roster, class_id: str, job_of: JobOf, limits: Limits) -> Placement | None:
-    head = roster.head(class_id)
+    head = roster.lines.head(class_id)
     if head is None:
         return None
     placement = place(roster, job_of(head), limits)
@@ -94,10 +94,10 @@ def place_in_order(roster: Roster, job_of: JobOf, limits: Limits) -> Iterator[Pl
     Each must be offered before the next is asked for: that moves its class back in the line. Nobody moves ahead by what
     others are given, so a class that no longer stands where it stood belongs further back.
     """
-    line = roster.line_of(roster.classes_with_jobs())
+    line = roster.lines.line_of(roster.lines.classes_with_jobs())
     while line:
         *_, class_id = line[0]
-        present = roster.precedence(class_id)
+        present = roster.lines.precedence(class_id)
         if present is not None and present != line[0]:
             heapreplace(line, present)
         elif placement := place_first_of_class(roster, class_id, job_of, limits):
@@ -119,7 +119,7 @@ def place_on_worker(
     placement: Placement | None = None
     with closing(roster.by_precedence(worker_id)) as line:
         for class_id in line:
-            head = roster.head(class_id)
+            head = roster.lines.head(class_id)
             if head is None:
                 continue
             job = job_of(head)
@@ -150,7 +150,7 @@ def why_waiting(
 ) -> Explanation:
     """Bounded by what concerns the job: while a fitting worker is at work, the rest of the fleet is not asked."""
     answer = (None if job.refused_by else _if_merely_busy(roster, job)) or survey_of(roster, job)
-    ahead = max(0, roster.position(job.rank) - 1)
+    ahead = max(0, roster.lines.position(job.rank) - 1)
     return why_waiting_given(roster, job, limits, now, answer, ahead=ahead, held_until=held_until)
 
 
@@ -167,8 +167,8 @@ def why_waiting_given(
     limit = limit_of(roster, job, limits)
     explained = explain(job, answer, limit=limit, ahead=ahead, now=now, held_until=held_until)
     return (
-        by_share(explained, roster.shares, job.requires.team, roster.teams_waiting)
-        if roster.shares
+        by_share(explained, roster.lines.shares, job.requires.team, roster.lines.teams_waiting)
+        if roster.lines.shares
         else explained
     )
 
@@ -181,7 +181,7 @@ def survey_of(roster: Roster, job: Job) -> Survey:
 
 
 def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:
-    fitting = roster.waiting(job.line, job.requires).fitting
+    fitting = roster.lines.waiting(job.line, job.requires).fitting
     for _, worker_id in zip(range(WORKERS_ASKED), fitting, strict=False):
         worker = roster.workers.get(worker_id)
         if worker is not None and in_service(worker) and roster.occupancy(worker_id).live:

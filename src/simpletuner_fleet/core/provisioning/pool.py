@@ -9,7 +9,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.bounds import Amount, Count, FreeText, Name, Seconds
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.jobs.submission import check_labels
+from simpletuner_fleet.core.jobs.submitting.submission import check_labels
 from simpletuner_fleet.core.money.amounts import MAX_MICROS
 
 MAX_MACHINES = 10_000

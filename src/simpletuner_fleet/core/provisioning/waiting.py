@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Job, JobState, Target
 from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.placement.explain import Explanation
-from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, fixes, sentence
+from simpletuner_fleet.core.placement.reason_sentences import fixes, sentence
+from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code
 from simpletuner_fleet.core.provisioning.machine import ON_ITS_WAY, Machine
 from simpletuner_fleet.core.provisioning.offers import TeamPools, expected_worker, fits, with_price
 from simpletuner_fleet.core.provisioning.pool import PROVIDER_NAMES, MachinePool, NoMachine

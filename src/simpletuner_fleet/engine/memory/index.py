@@ -5,7 +5,7 @@ import msgspec
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.teams import pools_of
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL
@@ -68,8 +68,8 @@ class FleetIndex:
     def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
         self.roster.see_attempt(before, after, job.owner if job else "", job.team if job else "")
         self.usage.see_attempt(before, after, job)
-        if self.roster.shares is not None:
-            self.roster.shares.see_attempt(before, after, job)
+        if self.roster.lines.shares is not None:
+            self.roster.lines.shares.see_attempt(before, after, job)
         self.version += 1
 
     def set_reachable(self, worker_id: str, reachable: bool) -> None:
@@ -92,7 +92,7 @@ class FleetIndex:
             self.roster.set_pools(pools_of(self.organisation.teams.values()))
             self.roster.set_prices(self.organisation.prices)
             self.roster.book = book_of(view, self.organisation, self.usage, now)
-            self.roster.shares = shares_of(view, self.organisation, self.usage, now)
+            self.roster.lines.shares = shares_of(view, self.organisation, self.usage, now)
         return self.organisation
 
     def user_changed(self, view: View, now: float, user: User) -> Organisation:
@@ -107,8 +107,8 @@ class FleetIndex:
         self.organisation_in(view, now)
         roster = self.roster
         new_day = self.usage.advance(now)
-        if roster.shares is not None:
-            roster.shares.advance(now)
+        if roster.lines.shares is not None:
+            roster.lines.shares.advance(now)
         if roster.book is None:
             return False
         roster.book.now = now

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.explain import Survey
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 
 
 class FleetStanding(Struct, kw_only=True):

@@ -69,11 +69,13 @@ def fleet_now(
 def _demands(transaction: Transaction) -> list[Demand]:
     """The first job of each line that has no room now, in the order of the queue."""
     roster, left = transaction.index.roster, JOBS_CONSIDERED
-    heads = [transaction.job(head) for one in roster.classes_with_jobs() if (head := roster.head(one))]
+    heads = [
+        transaction.job(head) for one in roster.lines.classes_with_jobs() if (head := roster.lines.head(one))
+    ]
     demands: list[Demand] = []
     for job in sorted(heads, key=place_of):
         if left > 0 and isinstance(place(roster, job, transaction.limits), NoRoom):
-            demand = Demand(job=job, count=min(left, roster.count(job.line)))
+            demand = Demand(job=job, count=min(left, roster.lines.count(job.line)))
             demands.append(demand)
             left -= demand.count
     return demands

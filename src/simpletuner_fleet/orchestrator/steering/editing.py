@@ -3,10 +3,10 @@
 import msgspec
 
 from simpletuner_fleet.core.configs.bundle import Bundle
-from simpletuner_fleet.core.jobs import editing
-from simpletuner_fleet.core.jobs.editing import JobEdit
 from simpletuner_fleet.core.jobs.job import Hold, Job, Target
-from simpletuner_fleet.core.jobs.submit_request import SUBMIT_LOCAL, Submitter
+from simpletuner_fleet.core.jobs.submitting import editing
+from simpletuner_fleet.core.jobs.submitting.editing import JobEdit
+from simpletuner_fleet.core.jobs.submitting.submit_request import SUBMIT_LOCAL, Submitter
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import holds_now
 from simpletuner_fleet.engine.transaction import Transaction

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.datasets import MAX_HELD
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.jobs.submission import check_labels
+from simpletuner_fleet.core.jobs.submitting.submission import check_labels
 from simpletuner_fleet.core.money.amounts import MAX_MICROS
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB
 from simpletuner_fleet.core.training.checkpoint import SHA256

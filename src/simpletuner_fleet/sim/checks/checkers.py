@@ -24,7 +24,8 @@ from simpletuner_fleet.core.jobs.job import (
 )
 from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
 from simpletuner_fleet.core.placement.place import Placement, place
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.lines import Lines
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerType, published_status
 from simpletuner_fleet.engine.memory.index import FleetIndex, read_limits
@@ -216,26 +217,25 @@ def index_problems(index: FleetIndex, view: View) -> list[Problem]:
             )
         if index_roster.is_open(worker_id) != true_roster.is_open(worker_id):
             problems.append(("index", f"{worker_id} is open: {true_roster.is_open(worker_id)}"))
-    waiting = set(index_roster.classes_with_jobs())
-    if waiting != set(true_roster.classes_with_jobs()):
-        problems.append(
-            ("index", f"classes {sorted(waiting)} wait, stored are {sorted(true_roster.classes_with_jobs())}")
-        )
-        return problems
-    for class_id in waiting:
-        if index_roster.count(class_id) != true_roster.count(class_id):
-            problems.append(
-                (
-                    "index",
-                    f"class {class_id}: {index_roster.count(class_id)} wait, stored {true_roster.count(class_id)}",
-                )
-            )
-        if index_roster.fitting(class_id) != true_roster.fitting(class_id):
-            problems.append(("index", f"class {class_id} fits {sorted(index_roster.fitting(class_id))}"))
-        if index_roster.head(class_id) != true_roster.head(class_id):
-            problems.append(("index", f"class {class_id} has {index_roster.head(class_id)} at its head"))
+    problems += _line_problems(index_roster.lines, true_roster.lines)
     if index.limits not in (None, read_limits(view)):
         problems.append(("index", "has old limits"))
+    return problems
+
+
+def _line_problems(mine: Lines, stored: Lines) -> list[Problem]:
+    waiting, known = set(stored.classes_with_jobs()), set(mine.classes_with_jobs())
+    if waiting != known:
+        return [("index", f"classes {sorted(known)} wait, stored are {sorted(waiting)}")]
+    problems: list[Problem] = []
+    for class_id in waiting:
+        if mine.count(class_id) != stored.count(class_id):
+            counts = f"{mine.count(class_id)} wait, stored {stored.count(class_id)}"
+            problems.append(("index", f"class {class_id}: {counts}"))
+        if mine.fitting(class_id) != stored.fitting(class_id):
+            problems.append(("index", f"class {class_id} fits {sorted(mine.fitting(class_id))}"))
+        if mine.head(class_id) != stored.head(class_id):
+            problems.append(("index", f"class {class_id} has {mine.head(class_id)} at its head"))
     return problems
 
 
@@ -283,8 +283,8 @@ def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
     if index.unplaced:
         return problems
     roster, limits = index.roster, read_limits(view)
-    for class_id in roster.classes_with_jobs():
-        head = roster.head(class_id)
+    for class_id in roster.lines.classes_with_jobs():
+        head = roster.lines.head(class_id)
         job = view.job(head) if head else None
         if job is None:
             problems.append(("index", f"class {class_id} counts jobs and has none"))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.jobs.job import JobState
-from simpletuner_fleet.core.jobs.submit_request import SubmitRequest
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest
 from simpletuner_fleet.core.money.amounts import MICROS
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.provisioning.money import day_begins

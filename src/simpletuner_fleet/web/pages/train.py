@@ -11,7 +11,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.configs.options import Option, Options
 from simpletuner_fleet.core.errors import FleetError, Invalid
 from simpletuner_fleet.core.jobs.job import Job, JobState, Target
-from simpletuner_fleet.core.jobs.submit_request import SET_PRIORITY, SUBMIT_LOCAL
+from simpletuner_fleet.core.jobs.submitting.submit_request import SET_PRIORITY, SUBMIT_LOCAL
 from simpletuner_fleet.core.people.ownership import may_change
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import PRIORITY_NAMES

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.rush import kept, rush
+from devtools.trials.rush import kept, rush
 from simpletuner_fleet.store import open_store
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from simpletuner_fleet.core.bounds import Count, Name, Remark, Seconds
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
-from simpletuner_fleet.core.jobs.submit_request import APPROVE
+from simpletuner_fleet.core.jobs.submitting.submit_request import APPROVE
 from simpletuner_fleet.core.people.approvals import (
     Approval,
     ApprovalRule,

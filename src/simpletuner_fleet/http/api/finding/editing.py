@@ -1,6 +1,6 @@
 """A waiting job is edited in place; a checkpoint is pinned and let go."""
 
-from simpletuner_fleet.core.jobs.editing import JobEdit
+from simpletuner_fleet.core.jobs.submitting.editing import JobEdit
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import current, submitter
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another

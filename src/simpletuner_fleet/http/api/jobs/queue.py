@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobSearch
-from simpletuner_fleet.core.jobs.going_on import READ_JOBS
 from simpletuner_fleet.core.jobs.job import Hold, Job
-from simpletuner_fleet.core.jobs.submit_request import (
+from simpletuner_fleet.core.jobs.submitting.going_on import READ_JOBS
+from simpletuner_fleet.core.jobs.submitting.submit_request import (
     APPROVE,
     SET_PRIORITY,
     SUBMIT_COMMAND,

@@ -1,0 +1,262 @@
+"""The lines in which jobs wait: one for each class, and who is next among the classes."""
+
+from collections.abc import Callable, Generator, Iterable
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
+from math import inf
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements
+from simpletuner_fleet.core.placement.ordering import Place, place_of
+from simpletuner_fleet.core.placement.roster.alike import SLACK_IN_LINE, Alike, Standing
+from simpletuner_fleet.core.placement.roster.ranks import Ranks
+from simpletuner_fleet.core.placement.shares import NO_SHARE, Account, ShareKey, Shares
+
+MAX_IDLE_CLASSES = 1024
+LineEntry = tuple[float, int, str]
+"""The place and the job: what a line is ordered by."""
+Precedence = tuple[ShareKey, Place, str]
+"""Of a class: what its team and owner have used where that counts, the place of its first job, and the class itself."""
+
+
+class Waiting:
+    """One class of jobs: who waits, in order; which workers fit, all who are alike know together.
+
+    The line is a heap in which a job that has left stays until it comes to the front: leaving costs nothing.
+    """
+
+    __slots__ = ("alike", "count", "line", "requires")
+
+    def __init__(self, requires: Requirements, alike: Alike) -> None:
+        self.requires = requires
+        self.alike = alike
+        self.count = 0
+        self.line: list[tuple[float, int, str]] = []
+
+    @property
+    def fitting(self) -> set[str]:
+        return self.alike.fitting
+
+    @property
+    def open(self) -> dict[str, None]:
+        return self.alike.open
+
+
+class Lines:
+    """Every class in which somebody waits or was asked about lately.
+
+    `begun` is called with those who are alike when the first class of theirs is made, to say which workers fit them, and
+    `over` when the last one has gone.
+    """
+
+    def __init__(self, begun: Callable[[Alike], None], over: Callable[[Alike], None]) -> None:
+        self.shares: Shares | None = None
+        """None where nobody's share counts: first come, first served."""
+        self.classes: dict[str, Waiting] = {}
+        self.alike: dict[Requirements, Alike] = {}
+        """By what they require, whoever is their owner."""
+        self._begun, self._over = begun, over
+        self._idle: dict[str, None] = {}
+        """Classes in which nobody waits; the one that was asked for longest ago comes first."""
+        self._classes_of: dict[Account, dict[str, None]] = {}
+        """By team and owner."""
+        self._noted_by: tuple[Shares | None, int] = (None, 0)
+        """By which shares, and in which round of theirs, the lines of all who are alike were noted."""
+        self._entries: dict[str, LineEntry] = {}
+        """Of each job that waits, the very entry by which it stands in its line; equal ones elsewhere are left over."""
+        self._ranks = Ranks()
+        """Of every job that waits."""
+        self._newest_ranks: dict[int, float] = {}
+        """By priority, since somebody began to wait."""
+
+    def waiting(self, class_id: str, requires: Requirements) -> Waiting:
+        waiting = self.classes.get(class_id)
+        if waiting is None:
+            alike = self._alike_of(requires)
+            alike.classes.add(class_id)
+            waiting = self.classes[class_id] = Waiting(requires, alike)
+            self._classes_of.setdefault((requires.team, requires.owner), {})[class_id] = None
+        if not waiting.count:
+            self._idle.pop(class_id, None)
+            self._idle[class_id] = None
+            self._forget_idle_classes()
+        return waiting
+
+    def count(self, class_id: str) -> int:
+        waiting = self.classes.get(class_id)
+        return waiting.count if waiting else 0
+
+    def requires(self, class_id: str) -> Requirements:
+        return self.classes[class_id].requires
+
+    def fitting(self, class_id: str) -> set[str]:
+        return self.classes[class_id].fitting
+
+    def classes_with_jobs(self) -> list[str]:
+        return [class_id for class_id, waiting in self.classes.items() if waiting.count]
+
+    def teams_waiting(self) -> set[str]:
+        """Returns the teams of which jobs wait; '' stands for all who have none. Looks at every class."""
+        return {waiting.requires.team for waiting in self.classes.values() if waiting.count}
+
+    def position(self, rank: float) -> int:
+        """Returns how many waiting jobs stand at or before this rank."""
+        return self._ranks.up_to(rank)
+
+    def newest_moment(self, priority_point_s: float) -> float:
+        """Returns when the last of those who wait has come, as their ranks tell it."""
+        moments = (rank + priority * priority_point_s for priority, rank in self._newest_ranks.items())
+        return max(moments, default=-inf)
+
+    def join(self, job: Job) -> None:
+        """A job that may be placed joins the line of its class."""
+        waiting = self.waiting(job.line, job.requires)
+        entry = self._entries[job.id] = (*place_of(job), job.id)
+        heappush(waiting.line, entry)
+        waiting.count += 1
+        self._idle.pop(job.line, None)
+        if waiting.count == 1 or waiting.line[0] is entry:  # behind others it moves nobody ahead
+            self._note((job.line,))
+        self._ranks.add(job.rank)
+        self._newest_ranks[job.priority] = max(job.rank, self._newest_ranks.get(job.priority, job.rank))
+
+    def leave(self, job: Job) -> None:
+        """A job that was placed, held or ended leaves its line."""
+        waiting = self.classes[job.line]
+        waiting.count -= 1
+        if not waiting.count:
+            self._idle[job.line] = None
+        del self._entries[job.id]
+        self._ranks.remove(job.rank)
+        if not self._entries:
+            self._newest_ranks.clear()
+        if len(waiting.line) > 2 * waiting.count + SLACK_IN_LINE:
+            self._tidy_line(waiting)
+
+    def head(self, class_id: str) -> str | None:
+        """Returns the job that stands first in its line."""
+        waiting = self.classes.get(class_id)
+        if waiting is None:
+            return None
+        line = waiting.line
+        while line and self._entries.get(line[0][2]) is not line[0]:
+            heappop(line)
+        return line[0][2] if line else None
+
+    def precedence(self, class_id: str) -> Precedence | None:
+        """Returns where this class stands as against others: the smallest goes first."""
+        job_id = self.head(class_id)
+        if job_id is None:
+            return None
+        share = self.shares.key(self.classes[class_id].requires) if self.shares else NO_SHARE
+        return share, self._entries[job_id][:2], class_id
+
+    def line_of(self, class_ids: Iterable[str]) -> list[Precedence]:
+        """Returns those of these classes in which somebody waits, as a heap."""
+        line = [one for class_id in class_ids if (one := self.precedence(class_id))]
+        heapify(line)
+        return line
+
+    def by_precedence(self, fits: Iterable[Requirements]) -> Generator[str]:
+        """Yields the classes with jobs that require one of these, in the order of their precedence.
+
+        Nobody may join or leave a line, and no attempt begin or end, before it is closed.
+        """
+        self._note_who_moved()
+        heads = [
+            (self._before_others(first), alike)
+            for alike in map(self.alike.__getitem__, fits)
+            if (first := alike.first(self._standing))
+        ]
+        heapify(heads)
+        taken: list[tuple[Alike, Standing]] = []
+        try:
+            while heads:
+                precedence, alike = heads[0]
+                yield precedence[2]
+                taken.append((alike, alike.take()))
+                following = alike.first(self._standing)
+                if following:
+                    heapreplace(heads, (self._before_others(following), alike))
+                else:
+                    heappop(heads)
+        finally:
+            for alike, standing in taken:
+                alike.put_back(standing)
+
+    def _standing(self, class_id: str) -> Standing | None:
+        """Returns where this class stands among those who are alike."""
+        job_id = self.head(class_id)
+        if job_id is None:
+            return None
+        requires = self.classes[class_id].requires
+        used = self.shares.used_by(requires.team, requires.owner) if self.shares else 0.0
+        return used, self._entries[job_id][:2], class_id
+
+    def _before_others(self, standing: Standing) -> Precedence:
+        used, place, class_id = standing
+        team = self.classes[class_id].requires.team
+        return ((self.shares.for_weight(team), used) if self.shares else NO_SHARE), place, class_id
+
+    def _note_who_moved(self) -> None:
+        """Notes whom an attempt that began or ended may have moved ahead; all anew where use is counted anew."""
+        shares = self.shares
+        counted_by = (shares, shares.round if shares else 0)
+        if counted_by != self._noted_by:
+            self._noted_by = counted_by
+            for alike in self.alike.values():
+                alike.forget()
+            self._note(self.classes_with_jobs())
+        elif shares:
+            for account in shares.moved:
+                self._note(self._classes_of.get(account, ()))
+        if shares:
+            shares.moved.clear()
+
+    def _note(self, class_ids: Iterable[str]) -> None:
+        for class_id in class_ids:
+            if standing := self._standing(class_id):
+                self.classes[class_id].alike.note(standing)
+
+    def _alike_of(self, requires: Requirements) -> Alike:
+        shared = replace(requires, owner="")
+        alike = self.alike.get(shared)
+        if alike is None:
+            alike = self.alike[shared] = Alike(shared)
+            self._begun(alike)
+        return alike
+
+    def _tidy_line(self, waiting: Waiting) -> None:
+        waiting.line = [one for one in waiting.line if self._entries.get(one[2]) is one]
+        heapify(waiting.line)
+
+    def _forget_idle_classes(self) -> None:
+        """The newest stays: whoever asks for a class is about to use it."""
+        if len(self._idle) <= MAX_IDLE_CLASSES:
+            return
+        for class_id in list(islice(self._idle, max(1, MAX_IDLE_CLASSES // 4))):
+            del self._idle[class_id]
+            self._forget_class(class_id)
+
+    def _forget_class(self, class_id: str) -> None:
+        gone = self.classes.pop(class_id)
+        account = (gone.requires.team, gone.requires.owner)
+        del self._classes_of[account][class_id]
+        if not self._classes_of[account]:
+            del self._classes_of[account]
+        alike = gone.alike
+        alike.classes.discard(class_id)
+        alike.noted.pop(class_id, None)
+        if not alike.classes:
+            self._over(alike)
+            del self.alike[alike.requires]
+
+
+_QUEUED, _NO_HOLD = JobState.QUEUED, Hold.NONE
+"""Compared at every change of a job; see `core/jobs/job.py`."""
+
+
+def waits(job: Job) -> bool:
+    """Tells whether the job is in its line and free to be placed."""
+    return job.state is _QUEUED and job.hold is _NO_HOLD

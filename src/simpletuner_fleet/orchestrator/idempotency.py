@@ -1,0 +1,42 @@
+"""A submission that is repeated under its key is answered with the job that it made the first time."""
+
+import hashlib
+
+import msgspec
+
+from simpletuner_fleet.core.errors import IdempotencyMismatch, Invalid
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.ports import IdempotentAnswer
+
+MAX_IDEMPOTENCY_KEY_CHARS = 255
+
+
+def key_of(request: SubmitRequest) -> str | None:
+    return checked_key(request.idempotency_key if isinstance(request.idempotency_key, str) else None)
+
+
+def checked_key(key: str | None) -> str | None:
+    if key and len(key) > MAX_IDEMPOTENCY_KEY_CHARS:
+        raise Invalid("An idempotency key can have at most 255 characters.", path="$.idempotency_key")
+    return key or None
+
+
+def fingerprint_of(asked: object) -> str:
+    """Returns what tells one request from another under the same key."""
+    return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
+
+
+def remember(transaction: Transaction, key: str, by: Submitter, fingerprint: str, job: Job) -> None:
+    transaction.tx.remember_answer(
+        IdempotentAnswer(
+            key=key, owner=by.actor.id, request_hash=fingerprint, job_id=job.id, at=transaction.now
+        )
+    )
+
+
+def same_job(transaction: Transaction, known: IdempotentAnswer, fingerprint: str) -> Job:
+    if known.request_hash != fingerprint:
+        raise IdempotencyMismatch
+    return transaction.job(known.job_id)

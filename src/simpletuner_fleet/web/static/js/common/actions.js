@@ -1,0 +1,184 @@
+// Forms and buttons that speak to the JSON API: data-api="POST /api/…".
+//   data-then   refresh | go:/path/{field} | leave | event:name | close  (what follows success; several with a blank between)
+//   data-body   JSON that is sent as it is; a form adds its fields by name: dots nest, data-type says int, float, bool,
+//               amount (money, sent in millionths), json, lines, pairs (key=value, by line or comma), pair-lines (by line), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
+//               data-path='["a", "b.c"]' nests by these names instead, whatever stands in them.
+//               A field with data-in-path fills the {name} of data-api instead.
+// A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
+import { refresh } from "../frame/live.js";
+import { toast } from "./toast.js";
+import { t } from "./words.js";
+
+function loginAddress() {
+  return `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+}
+
+// Returns a link to what mends the problem, where the console knows it.
+function wayOut(problem) {
+  if (problem.code !== "login_not_fresh") return null;
+  const link = document.createElement("a");
+  link.href = loginAddress();
+  link.textContent = t("Log in again");
+  return link;
+}
+
+export async function call(method, path, body) {
+  const init = { method, headers: { accept: "application/json" } };
+  if (body !== undefined) {
+    init.headers["content-type"] = "application/json";
+    init.body = JSON.stringify(body);
+  }
+  let answer;
+  try {
+    answer = await fetch(path, init);
+  } catch {
+    throw { title: t("The server did not respond."), detail: t("The connection is lost, or the server is restarting."), next: t("Try again in a moment.") };
+  }
+  const type = answer.headers.get("content-type") || "";
+  const told = type.includes("json") ? await answer.json() : null;
+  if (answer.status === 401 && !path.startsWith("/api/login")) location.assign(loginAddress());
+  if (!answer.ok) throw told || { title: t("The server refused."), detail: String(answer.status) };
+  return told;
+}
+
+// Money is sent in whole millionths, made from the digits themselves: no float is in between.
+export function millionths(text) {
+  const digits = /^(\d+)(?:\.(\d{1,6}))?$/.exec(text.trim());
+  return digits ? Number(digits[1]) * 1_000_000 + Number((digits[2] || "").padEnd(6, "0")) : text;
+}
+
+function typed(field) {
+  const { type } = field.dataset;
+  if (field.type === "checkbox") return field.checked;
+  const text = field.value;
+  if (text === "" && field.dataset.empty === "null") return null;
+  if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" || type === "words" ? [] : type === "pairs" || type === "pair-lines" ? {} : undefined;
+  if (type === "amount" || (type === "ceiling" && field.form.elements.kind.value.startsWith("money"))) return millionths(text);
+  // What is no number goes as it is: the server says so at the field. NaN would be sent as nothing at all.
+  if (type === "int" || type === "ceiling" || type === "float") return Number.isNaN(Number(text)) ? text : Number(text);
+  if (type === "bool") return text === "true";
+  if (type === "json") return JSON.parse(text);
+  if (type === "words") return text.split(/[\s,]+/).filter(Boolean);
+  if (type === "lines") return text.split(/\n/).map((line) => line.trim()).filter(Boolean);
+  if (type === "pairs" || type === "pair-lines") return Object.fromEntries(text.split(type === "pairs" ? /\n|,/ : /\n/).map((line) => line.trim()).filter(Boolean).map((line) => {
+    const cut = line.indexOf("=");
+    return cut < 0 ? [line, ""] : [line.slice(0, cut).trim(), line.slice(cut + 1).trim()];
+  }));
+  return text;
+}
+
+export function formBody(form) {
+  const body = JSON.parse(form.dataset.body || "{}");
+  for (const field of form.elements) {
+    if (!field.name || field.disabled || field.dataset.inPath !== undefined || (field.type === "radio" && !field.checked)) continue;
+    if (field.dataset.type === "item") {
+      body[field.name] = [...(body[field.name] || []), ...(field.checked ? [field.value] : [])];
+      continue;
+    }
+    let value;
+    try {
+      value = typed(field);
+    } catch {
+      throw { title: t("This is not JSON."), detail: field.labels?.[0]?.textContent?.trim() || field.name, path: `$.${field.name}` };
+    }
+    if (value === undefined) continue;
+    const parts = field.dataset.path ? JSON.parse(field.dataset.path) : field.name.split(".");
+    let at = body;
+    for (const name of parts.slice(0, -1)) at = at[name] ??= {};
+    at[parts.at(-1)] = value;
+  }
+  return body;
+}
+
+export function showProblem(place, problem) {
+  place.replaceChildren();
+  if (!problem) return;
+  const box = document.createElement("div");
+  box.className = "problem";
+  box.setAttribute("role", "alert");
+  for (const [tag, text, style] of [["strong", problem.title, ""], ["span", problem.detail, ""], ["span", problem.next, "muted"], ["span", problem.code, "code"]]) {
+    if (!text) continue;
+    const line = document.createElement(tag);
+    line.textContent = text;
+    line.className = style;
+    box.append(line);
+  }
+  const link = wayOut(problem);
+  if (link) box.append(link);
+  place.append(box);
+}
+
+function mark(form, problem) {
+  for (const said of form.querySelectorAll(".field-error")) said.remove();
+  for (const field of form.querySelectorAll("[aria-invalid]")) {
+    field.removeAttribute("aria-invalid");
+    field.removeAttribute("aria-errormessage");
+  }
+  const refused = problem?.errors?.length ? problem.errors : problem?.path ? [problem] : [];
+  const marked = refused.map((one) => markField(form, one)).filter(Boolean);
+  marked[0]?.focus();
+}
+
+// What is wrong stands at the field that it is about.
+function markField(form, { path, message, detail }) {
+  const name = (path || "").replace(/^\$\.?/, "").replace(/\[.*$/, "");
+  const field = name && form.elements.namedItem?.(name);
+  if (!(field instanceof HTMLElement)) return null;
+  const said = Object.assign(document.createElement("span"), { className: "field-error bad-text", id: `wrong-${name}`, textContent: message || detail || "" });
+  field.after(said);
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-errormessage", said.id);
+  return field;
+}
+
+function follow(then, told, element) {
+  for (const step of (then || "refresh").split(" ")) {
+    const [what, where] = [step.split(":")[0], step.slice(step.indexOf(":") + 1)];
+    if (what === "refresh") refresh();
+    if (what === "close") element.closest("dialog")?.close();
+    if (what === "go") location.assign(where.replace(/\{(\w+)\}/g, (whole, name) => encodeURIComponent(told?.[name] ?? "")));
+    if (what === "leave") location.assign(told?.next || "/login");
+    if (what === "event") element.dispatchEvent(new CustomEvent(where, { bubbles: true, detail: told }));
+  }
+}
+
+function address(element) {
+  const [method, path] = element.dataset.api.split(" ");
+  return [method, path.replace(/\{(\w+)\}/g, (whole, name) => encodeURIComponent(element.elements?.namedItem(name)?.value ?? ""))];
+}
+
+async function act(element, body) {
+  const [method, path] = address(element);
+  const button = element.matches("form") ? element.querySelector("button:not([type=button])") : element;
+  const place = element.querySelector?.("[data-problem]") || element.closest("[data-problems]")?.querySelector("[data-problem]");
+  button?.setAttribute("aria-busy", "true");
+  if (button) button.disabled = true;
+  try {
+    const told = await call(method, path, method === "GET" || method === "DELETE" ? undefined : body());
+    if (place) showProblem(place, null);
+    if (element.matches("form")) mark(element, null);
+    if (element.dataset.said) toast(element.dataset.said);
+    if (element.dataset.clears !== undefined) element.reset();
+    if (element.matches("dialog form")) element.closest("dialog").close();
+    follow(element.dataset.then, told, element);
+  } catch (problem) {
+    if (!(problem && problem.title)) throw problem;
+    if (place) showProblem(place, problem);
+    else toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
+    if (element.matches("form")) mark(element, problem);
+  } finally {
+    button?.removeAttribute("aria-busy");
+    if (button) button.disabled = false;
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-api]")) return;
+  event.preventDefault();
+  act(event.target, () => formBody(event.target));
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-api]");
+  if (button) act(button, () => JSON.parse(button.dataset.body || "{}"));
+});

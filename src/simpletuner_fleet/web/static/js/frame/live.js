@@ -1,0 +1,186 @@
+// What changes on the server changes here. Regions of the page are fetched again, all with one request, when an event
+// concerns them: <section id="x" data-region="jobs job:j_1 workers">. What is stale says so.
+import { heard, now } from "./clock.js";
+import { clockTime } from "../common/format.js";
+import { patch } from "./progress.js";
+import { t } from "../common/words.js";
+
+const SOON_MS = 250;
+const SETTLE_MS = 1000;
+const PROGRESS_MS = 5000;
+const PATCHED_MS = 15000;
+const button = document.getElementById("live");
+const banner = document.getElementById("stale");
+const regions = () => [...document.querySelectorAll("[data-region]")];
+
+let paused = false;
+let state = "connecting";
+let fresh = now();
+let dirty = false;
+let timer = null;
+let fetching = null;
+let begun = 0;
+let later = null;
+const progress = new Map();
+
+function show() {
+  const shown = paused ? "paused" : state;
+  if (button) {
+    button.dataset.state = shown;
+    button.setAttribute("aria-pressed", String(paused));
+    button.querySelector(".said").textContent = shown === "live" ? t("Live") : shown === "paused" ? t("Paused")
+      : shown === "lost" ? t("Not live") : t("Connecting…");
+    button.title = paused ? t("Updates are paused. Click to resume.") : t("Click to pause updates.");
+  }
+  const stale = state === "lost";
+  document.body.classList.toggle("stale", stale);
+  if (banner) {
+    banner.hidden = !stale;
+    if (stale) banner.textContent = t("Live updates are interrupted. Showing data from %(time)s. Reconnecting.", { time: clockTime(fresh) });
+  }
+}
+
+function concerns(region, data) {
+  const topics = region.dataset.region.split(" ");
+  if (data.type === "job") return topics.includes("jobs") || topics.includes(`job:${data.id}`);
+  if (data.type === "worker") return topics.includes("workers") || topics.includes(`worker:${data.id}`);
+  return topics.includes(data.type);
+}
+
+function busyWithin(place) {
+  const at = document.activeElement;
+  const edits = at?.closest(place) && at.matches("input:not([type=checkbox]), textarea, select");
+  return Boolean(edits || document.querySelector(`${place} dialog[open]`));
+}
+
+// Where other regions came to be or went, as with the first worker ever, all of the content is another.
+function isAnother(text) {
+  const names = (root) => [...root.querySelectorAll("main [data-region]")].map((region) => region.id).sort().join(" ");
+  return names(document) !== names(new DOMParser().parseFromString(text, "text/html"));
+}
+
+async function swapAll(text) {
+  if (isAnother(text)) {
+    if (busyWithin("main")) dirty = true;
+    else await swap(document.getElementById("content"), text);
+  }
+  for (const region of regions()) {
+    if (text.includes(`id="${region.id}"`)) await swap(region, text);
+  }
+}
+
+// The server does not know what somebody has unfolded.
+async function swap(region, text) {
+  const unfolded = [...region.querySelectorAll("details[open]")];
+  await window.htmx.swap({ text, target: region, select: `#${CSS.escape(region.id)}`, swap: "outerMorph", sourceElement: region });
+  for (const one of unfolded) one.open = true;
+}
+
+async function fetchRegions() {
+  dirty = false;
+  clearTimeout(later);
+  later = null;
+  begun = Date.now();
+  fetching = new AbortController();
+  try {
+    const answer = await fetch(location.href, { headers: { "x-live": "1", accept: "text/html" }, signal: fetching.signal });
+    if (answer.redirected || answer.status === 401) return location.reload();
+    if (!answer.ok) {
+      dirty = answer.status >= 500;
+      return;
+    }
+    await swapAll(await answer.text());
+    fresh = now();
+    document.dispatchEvent(new CustomEvent("refreshed"));
+  } catch (error) {
+    if (error.name !== "AbortError") dirty = true;
+  } finally {
+    fetching = null;
+    if (dirty) soon();
+  }
+}
+
+function soon() {
+  if (timer || fetching) return;
+  const wait = Math.max(SOON_MS, SETTLE_MS - (Date.now() - begun));
+  timer = setTimeout(() => {
+    timer = null;
+    if (paused || document.hidden || busyWithin("[data-region]")) return;
+    fetchRegions();
+  }, wait);
+}
+
+// A step more changes no list and no button: it is written where it stands, and the rest of the page follows in a while.
+function isOnlyProgress(data) {
+  if (data.type !== "job" || !data.progress?.step) return false;
+  const [before, told] = [progress.get(data.id), JSON.stringify([data.status, data.progress])];
+  progress.set(data.id, told);
+  return before !== undefined && before !== told && JSON.parse(before)[0] === data.status;
+}
+
+function inAWhile(wait) {
+  later ??= setTimeout(() => {
+    later = null;
+    dirty = true;
+    soon();
+  }, wait);
+}
+
+export function refresh() {
+  dirty = true;
+  if (!fetching) fetchRegions();
+}
+
+function listen(message) {
+  if (message.kind === "state") {
+    const back = message.state === "live" && state === "lost";
+    state = message.state;
+    if (state === "lost") fetching?.abort();
+    if (back) refresh();
+  } else {
+    state = "live";
+    const { data } = message;
+    heard(data.at);
+    document.dispatchEvent(new CustomEvent("fleet", { detail: data }));
+    if (data.type === "ping" || data.type === "ready") {
+      if (!dirty) fresh = now();
+    } else if (regions().some((region) => concerns(region, data))) {
+      if (isOnlyProgress(data)) inAWhile(patch(data.id, data.progress) ? PATCHED_MS : PROGRESS_MS);
+      else {
+        dirty = true;
+        soon();
+      }
+    }
+  }
+  show();
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden && dirty) soon(); });
+document.addEventListener("focusout", () => { if (dirty) soon(); });
+document.addEventListener("close", () => { if (dirty) soon(); }, { capture: true });
+button?.addEventListener("click", () => {
+  paused = !paused;
+  if (!paused) refresh();
+  show();
+});
+
+function connect() {
+  const script = document.body.dataset.liveWorker;
+  if (!button || !script) return;
+  if ("SharedWorker" in window) {
+    const worker = new SharedWorker(script, { name: "simpletuner-live" });
+    worker.port.onmessage = (event) => listen(event.data);
+    addEventListener("pagehide", () => worker.port.postMessage("bye"));
+    addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+    return;
+  }
+  let worker = null;
+  const follow = () => {
+    if (document.hidden) { worker?.terminate(); worker = null; } else if (!worker) { worker = new Worker(script); worker.onmessage = (event) => listen(event.data); }
+  };
+  document.addEventListener("visibilitychange", follow);
+  follow();
+}
+
+connect();
+show();

@@ -1,0 +1,78 @@
+// Several jobs at once: what is selected outlives a refresh of the list.
+import { call } from "../common/actions.js";
+import { refresh } from "../frame/live.js";
+import { toast } from "../common/toast.js";
+import { tn } from "../common/words.js";
+
+const MOST_COMPARED = 8;
+const chosen = new Set();
+const bar = document.querySelector("[data-batch]");
+const dialog = document.getElementById("batch-cancel");
+
+function rowsThatMay(what) {
+  return [...chosen].filter((id) => document.getElementById(`row-${id}`)?.dataset[what] === "true");
+}
+
+function show() {
+  for (const box of document.querySelectorAll("[data-pick]")) {
+    box.checked = chosen.has(box.dataset.pick);
+    box.closest("tr").setAttribute("aria-selected", String(box.checked));
+  }
+  if (!bar) return;
+  bar.hidden = chosen.size === 0;
+  bar.querySelector("[data-batch-count]").textContent = tn("%(n)s job selected", "%(n)s jobs selected", chosen.size);
+  bar.querySelector("[data-batch-compare]").disabled = chosen.size > MOST_COMPARED;
+  for (const button of bar.querySelectorAll("[data-batch-do]")) button.disabled = rowsThatMay(button.dataset.batchDo).length === 0;
+}
+
+async function each(what, ids, body) {
+  let done = 0;
+  let refused = null;
+  for (const id of ids) {
+    try {
+      await call("POST", `/api/jobs/${encodeURIComponent(id)}/${what}`, body);
+      chosen.delete(id);
+      done += 1;
+    } catch (problem) {
+      refused = problem;
+    }
+  }
+  if (done) toast(what === "cancel" ? tn("%(n)s job is being cancelled.", "%(n)s jobs are being cancelled.", done) : tn("%(n)s job is queued again.", "%(n)s jobs are queued again.", done));
+  if (refused) toast([refused.title, refused.detail].filter(Boolean).join(" "), true);
+  show();
+  refresh();
+}
+
+document.addEventListener("change", (event) => {
+  const box = event.target.closest("[data-pick]");
+  if (box) {
+    if (box.checked) chosen.add(box.dataset.pick);
+    else chosen.delete(box.dataset.pick);
+    show();
+  }
+  if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
+});
+
+bar?.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-batch-do]");
+  if (event.target.closest("[data-batch-compare]")) {
+    location.assign(`/compare?${new URLSearchParams([...chosen].map((id) => ["job", id]))}`);
+  } else if (event.target.closest("[data-batch-clear]")) {
+    chosen.clear();
+    show();
+  } else if (button?.dataset.batchDo === "retry") {
+    each("retry", rowsThatMay("retry"), {});
+  } else if (button) {
+    dialog.querySelector("[data-batch-title]").textContent = tn("Cancel %(n)s job?", "Cancel %(n)s jobs?", rowsThatMay("cancel").length);
+    dialog.showModal();
+  }
+});
+
+dialog?.querySelector("[data-batch-confirm]").addEventListener("click", () => {
+  dialog.close();
+  each("cancel", rowsThatMay("cancel"), { checkpoint_first: dialog.querySelector("[data-batch-checkpoint]").checked });
+});
+
+document.addEventListener("refreshed", show);
+show();
+

@@ -1,0 +1,285 @@
+// The log of a job: opens at its end, loads older lines on the way up, follows while it is seen, searches on the server.
+import { call } from "../common/actions.js";
+import { get, put } from "../common/kept.js";
+import { LogLines } from "./log-lines.js";
+import { toast } from "../common/toast.js";
+import { t, tn } from "../common/words.js";
+
+const PAGE_LINES = 1000;
+const NEAR_PX = 60;
+const DRAW_EVERY_MS = 250;
+const MOST_MATCHES = 1000;
+const ERROR_MARK = "Traceback (most recent call last)";
+
+function LogViewer(place) {
+  const job = place.dataset.job;
+  const attempts = place.dataset.attempts.split(",").filter(Boolean).map(Number);
+  const state = { attempt: attempts.at(-1) || null, rank: 0, end: 0, size: 0, loading: false, following: true, fresh: 0, source: null, ended: false };
+  const search = { matches: [], at: -1, done: true, text: "" };
+  const ui = build();
+  const lines = new LogLines(ui.box);
+  let top = 0;
+
+  function address(extra) {
+    const query = new URLSearchParams({ rank: String(state.rank), ...extra });
+    if (state.attempt) query.set("attempt", String(state.attempt));
+    return `/api/jobs/${encodeURIComponent(job)}/logs?${query}`;
+  }
+
+  async function page(extra) {
+    return call("GET", address({ lines: String(PAGE_LINES), ...extra }));
+  }
+
+  async function openAtEnd() {
+    stopFollowing();
+    say(t("Loading log…"));
+    const told = await page({});
+    show(told);
+    lines.append(told.lines);
+    state.end = told.end;
+    stayAtEnd();
+    say("");
+    if (!told.ended) follow();
+    else empty();
+  }
+
+  function show(told) {
+    lines.clear();
+    state.size = told.size;
+    state.ended = told.ended;
+    ui.gap.hidden = !told.gap_bytes;
+    if (told.gap_bytes) ui.gap.textContent = t("%(n)s bytes are missing in the middle: the log exceeded its size limit.", { n: told.gap_bytes });
+    ui.raw.href = address({});
+  }
+
+  function empty() {
+    if (!lines.count) say(attempts.length ? t("No output.") : t("The job has not started: there is no log yet."));
+  }
+
+  async function openAround(offset) {
+    stopFollowing();
+    const [before, after] = [await page({ before: String(offset), lines: "300" }), await page({ offset: String(offset), lines: "700" })];
+    show(after);
+    lines.append([...before.lines, ...after.lines]);
+    lines.cutAtEnd = after.end < after.size || !after.ended;
+    state.end = after.end;
+    pinned(false);
+    goTo(offset);
+  }
+
+  function goTo(offset) {
+    for (const line of ui.box.querySelectorAll(".now")) line.classList.remove("now");
+    const line = document.getElementById(`L${offset}`);
+    line?.classList.add("now");
+    line?.scrollIntoView({ block: "center" });
+  }
+
+  async function older() {
+    const first = lines.first;
+    if (state.loading || !first) return;
+    state.loading = true;
+    try {
+      const told = await page({ before: String(first) });
+      const height = ui.scroll.scrollHeight;
+      const top = ui.scroll.scrollTop;
+      lines.prepend(told.lines);
+      ui.scroll.scrollTop = top + ui.scroll.scrollHeight - height;
+    } finally {
+      state.loading = false;
+    }
+  }
+
+  async function newer() {
+    if (state.loading || !lines.cutAtEnd) return;
+    state.loading = true;
+    try {
+      const last = ui.box.lastElementChild;
+      const told = await page({ offset: String(Number(last.dataset.offset)) });
+      last.remove();
+      lines.append(told.lines);
+      state.end = told.end;
+      if (told.end >= told.size) {
+        lines.cutAtEnd = false;
+        if (!told.ended) follow();
+      }
+    } finally {
+      state.loading = false;
+    }
+  }
+
+  function follow() {
+    if (state.source || document.hidden || lines.cutAtEnd) return;
+    const waiting = [];
+    let drawn = false;
+    state.source = new EventSource(address({ follow: "true", offset: String(state.end) }));
+    state.source.addEventListener("log", (event) => {
+      waiting.push(JSON.parse(event.data));
+      if (drawn) return;
+      drawn = true;
+      setTimeout(() => {
+        drawn = false;
+        draw(waiting.splice(0));
+      }, DRAW_EVERY_MS);
+    });
+    state.source.addEventListener("end", () => {
+      stopFollowing();
+      state.ended = true;
+      empty();
+    });
+  }
+
+  function draw(pieces) {
+    const offsets = pieces.at(-1).offset;
+    let added = 0;
+    for (const piece of pieces) added += lines.stream(piece.text, piece.offset, piece.at);
+    state.end = offsets;
+    say("");
+    if (!state.following) {
+      state.fresh += added;
+      ui.jump.hidden = false;
+      ui.jump.textContent = tn("Jump to live (%(n)s new)", "Jump to live (%(n)s new)", state.fresh);
+    }
+  }
+
+  function stopFollowing() {
+    state.source?.close();
+    state.source = null;
+  }
+
+  function pinned(on) {
+    state.following = on;
+    ui.follow.setAttribute("aria-pressed", String(on));
+    if (on) {
+      state.fresh = 0;
+      ui.jump.hidden = true;
+    }
+  }
+
+  async function find(text) {
+    search.text = text;
+    search.matches = [];
+    search.at = -1;
+    search.done = !text;
+    counted(0);
+    let from = 0;
+    while (!search.done && search.text === text && search.matches.length < MOST_MATCHES) {
+      const query = new URLSearchParams({ q: text, regex: String(ui.regex.checked), from: String(from), limit: "200", rank: String(state.rank) });
+      if (state.attempt) query.set("attempt", String(state.attempt));
+      const told = await call("GET", `/api/jobs/${encodeURIComponent(job)}/logs/search?${query}`);
+      if (search.text !== text) return;
+      search.matches.push(...told.matches);
+      search.done = told.done;
+      from = told.next;
+      counted(told.size ? from / told.size : 1);
+      if (search.at < 0 && search.matches.length) await step(1);
+    }
+    counted(1);
+  }
+
+  function counted(share) {
+    const many = search.matches.length;
+    const more = search.done ? "" : many >= MOST_MATCHES ? "+" : ` · ${Math.round(share * 100)} %`;
+    ui.count.textContent = !search.text ? "" : many ? t("%(at)s of %(all)s", { at: search.at + 1, all: `${many}${more}` }) : search.done ? t("Not found.") : t("Searching…");
+    ui.previous.disabled = ui.next.disabled = many === 0;
+  }
+
+  async function step(by) {
+    if (!search.matches.length) return;
+    search.at = (search.at + by + search.matches.length) % search.matches.length;
+    const { offset } = search.matches[search.at];
+    pinned(false);
+    if (document.getElementById(`L${offset}`)) goTo(offset);
+    else await openAround(offset);
+    counted(1);
+  }
+
+  function say(text) {
+    ui.said.textContent = text;
+    ui.said.hidden = !text;
+  }
+
+  function guarded(action) {
+    return async (...given) => {
+      try {
+        await action(...given);
+      } catch (problem) {
+        if (!problem?.title) throw problem;
+        toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
+      }
+    };
+  }
+
+  function build() {
+    place.replaceChildren(document.getElementById("log-template").content.cloneNode(true));
+    const pick = (name) => place.querySelector(`[data-log-${name}]`);
+    const found = Object.fromEntries(["attempt", "rank", "search", "regex", "count", "previous", "next", "error", "wrap", "times", "follow", "aloud", "copy", "raw", "scroll", "box", "jump", "gap", "said"].map((name) => [name, pick(name)]));
+    for (const number of [...attempts].reverse()) found.attempt.append(new Option(t("Attempt %(number)s", { number }), String(number)));
+    return found;
+  }
+
+  function wire() {
+    ui.attempt.addEventListener("change", guarded(async () => { state.attempt = Number(ui.attempt.value); await reopen(); }));
+    ui.rank.addEventListener("change", guarded(async () => { state.rank = Number(ui.rank.value) || 0; await reopen(); }));
+    let typing = null;
+    ui.search.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(guarded(() => find(ui.search.value.trim())), 300); });
+    ui.search.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); guarded(step)(event.shiftKey ? -1 : 1); } });
+    ui.regex.addEventListener("change", guarded(() => find(ui.search.value.trim())));
+    ui.previous.addEventListener("click", guarded(() => step(-1)));
+    ui.next.addEventListener("click", guarded(() => step(1)));
+    ui.error.addEventListener("click", guarded(async () => { ui.search.value = ERROR_MARK; ui.regex.checked = false; await find(ERROR_MARK); }));
+    ui.wrap.addEventListener("change", () => { place.classList.toggle("nowrap", !ui.wrap.checked); put("log-wrap", ui.wrap.checked ? "on" : "off"); });
+    ui.times.addEventListener("change", () => { lines.showTimes(ui.times.value); put("log-times", ui.times.value); });
+    ui.follow.addEventListener("click", guarded(async () => { if (state.following) pinned(false); else await toEnd(); }));
+    ui.jump.addEventListener("click", guarded(toEnd));
+    ui.aloud.addEventListener("change", () => ui.box.setAttribute("aria-live", ui.aloud.checked ? "polite" : "off"));
+    ui.copy.addEventListener("click", async () => { await navigator.clipboard.writeText(lines.text()); toast(t("Copied.")); });
+    ui.scroll.addEventListener("scroll", () => {
+      // Only somebody's way up ends the following: new lines move the end away as well.
+      const upwards = ui.scroll.scrollTop < top;
+      top = ui.scroll.scrollTop;
+      const below = ui.scroll.scrollHeight - ui.scroll.scrollTop - ui.scroll.clientHeight;
+      if (ui.scroll.scrollTop < NEAR_PX * 4) guarded(older)();
+      if (below < NEAR_PX * 4) guarded(newer)();
+      if (upwards && below > NEAR_PX && state.following) pinned(false);
+      else if (below < NEAR_PX / 4 && !state.following && !lines.cutAtEnd) pinned(true);
+    }, { passive: true });
+    // A line is as high as it turns out to be once it is drawn: the end is where it then is. Where that is further up,
+    // the browser tells of it as of any way up, and later, when more lines may have come: so the place is noted here.
+    new ResizeObserver(() => { if (state.following) stayAtEnd(); }).observe(ui.box);
+    document.addEventListener("visibilitychange", () => (document.hidden ? stopFollowing() : !state.ended && !lines.cutAtEnd && follow()));
+  }
+
+  function stayAtEnd() {
+    ui.scroll.scrollTop = ui.scroll.scrollHeight;
+    top = ui.scroll.scrollTop;
+  }
+
+  async function toEnd() {
+    if (lines.cutAtEnd) await openAtEnd();
+    pinned(true);
+    stayAtEnd();
+  }
+
+  async function reopen() {
+    pinned(true);
+    await openAtEnd();
+    if (search.text) await find(search.text);
+  }
+
+  this.start = guarded(async () => {
+    wire();
+    ui.wrap.checked = get("log-wrap", "on") === "on";
+    place.classList.toggle("nowrap", !ui.wrap.checked);
+    ui.times.value = get("log-times", "off");
+    lines.showTimes(ui.times.value);
+    counted(1);
+    const named = /^#L(\d+)$/.exec(location.hash);
+    pinned(!named);
+    if (named) await openAround(Number(named[1]));
+    else await openAtEnd();
+    place.dataset.ready = "true";
+  });
+}
+
+const root = document.getElementById("log");
+if (root) new LogViewer(root).start();
