@@ -60,6 +60,7 @@ class ForkedShim:
         """`process` is a descriptor of it, which stays its own when its number is another's."""
         self.pid = pid
         self._process = process
+        os.set_inheritable(process, False)
         self._close = weakref.finalize(self, os.close, process)
 
     def poll(self) -> int | None:
@@ -126,9 +127,7 @@ class ShimStarter:
         zygote = self._zygote
         try:
             socket.send_fds(zygote.line, [b"f"], [line.fileno()])
-            answer, descriptors, _, _ = socket.recv_fds(
-                zygote.line, ANSWER.size, 1, socket.MSG_CMSG_CLOEXEC
-            )
+            answer, descriptors, _, _ = socket.recv_fds(zygote.line, ANSWER.size, 1)
         except OSError as error:
             raise _ZygoteGone(str(error)) from error
         if not answer:

@@ -60,9 +60,10 @@ def fork_on_demand(agent: socket.socket) -> socket.socket | None:
             reap()
         if agent.fileno() not in ready:
             continue
-        packet, descriptors, _, _ = socket.recv_fds(agent, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        packet, descriptors, _, _ = socket.recv_fds(agent, 1, 1)
         if not packet or not descriptors:
             return None
+        os.set_inheritable(descriptors[0], False)  # older versions of Python ignore the flag that says so
         with socket.socket(fileno=descriptors[0]) as line:
             pid = forked(agent)
             if pid == 0:
