@@ -34,7 +34,7 @@ on_linux = sys.platform == "linux"
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 libc = ctypes.CDLL(None, use_errno=True)
 HERE = os.path.dirname(os.path.abspath(__file__))
-PARTS = ("shim_trainer", "shim_cgroup", "shim_report", *(("shim_wall",) if on_linux else ()))
+PARTS = ("shim_files", "shim_tree", "shim_trainer", "shim_cgroup", "shim_report", "shim_wall")
 
 
 def part(name: str) -> ModuleType:
