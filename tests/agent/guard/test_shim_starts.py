@@ -96,7 +96,8 @@ async def test_nothing_of_one_attempt_is_in_the_guardian_of_another_or_in_the_zy
     secret_order = order_for(folders[0], TICKER, env={"PATH": os.environ["PATH"], "SECRET": CANARY})
     first = await start(runner, secret_order)
     second = await start(runner, order_for(folders[1], TICKER))
-    assert first.pid and second.pid
+    assert first.pid
+    assert second.pid
     zygote, one, another = zygote_of(first), shim_of(first.pid), shim_of(second.pid)
     assert not sockets_of(one) & sockets_of(another)
     assert len(sockets_of(zygote)) == 1, "its own line to the agent"

@@ -75,14 +75,6 @@ class ReadyWalls(Protocol):
     def discard(self, ready: ReadyWall) -> None: ...
 
 
-class NoReadyWalls:
-    def ready(self) -> ReadyWall | None:
-        return None
-
-    def discard(self, ready: ReadyWall) -> None:
-        pass
-
-
 class ShimProcess(Struct, frozen=True, eq=False):
     """A guardian that has no attempt yet, or has one."""
 
@@ -195,7 +187,7 @@ class Runner:
         """`key` is what the next agent of this worker will know, and no job: shims let in nobody else."""
         self._starter = ShimStarter(python)
         self._key = key
-        self._walls = walls or NoReadyWalls()
+        self._walls = walls
         self._spare: asyncio.Task[ShimProcess] | None = None
         self._unwanted: list[asyncio.Task[ShimProcess]] = []
         """Shims for a start that was cancelled meanwhile."""
@@ -239,7 +231,7 @@ class Runner:
 
     async def take_bare(self) -> ShimProcess:
         """Returns a shim that has built no wall yet, at the cost of starting one."""
-        shim = await self._shim_of(asyncio.create_task(self._start_shim(NoReadyWalls())))
+        shim = await self._shim_of(asyncio.create_task(self._start_shim(None)))
         self._taken.append(shim)
         return shim
 
@@ -249,7 +241,7 @@ class Runner:
         shim.link.close()
         if shim.child is not None:
             await asyncio.to_thread(reap, shim.child)
-        if shim.ready is not None:
+        if shim.ready is not None and self._walls is not None:
             await asyncio.to_thread(self._walls.discard, shim.ready)
 
     async def hold(self, shim: ShimProcess, order: Order) -> HeldTrainer:
@@ -326,7 +318,7 @@ class Runner:
             self._unwanted.append(starting)
             raise
 
-    async def _start_shim(self, walls: ReadyWalls) -> ShimProcess:
+    async def _start_shim(self, walls: ReadyWalls | None) -> ShimProcess:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
@@ -342,11 +334,10 @@ class Runner:
         except (ShimGone, TimeoutError) as error:
             await asyncio.to_thread(reap, child)
             raise ShimUnavailable("The trainer's guardian ended before its work.") from error
-        return await self._behind_wall(link, child, await asyncio.to_thread(walls.ready))
+        ready = None if walls is None else await asyncio.to_thread(walls.ready)
+        return await self._behind_wall(link, child, ready)
 
-    async def _behind_wall(
-        self, link: ShimLink, child: ShimChild, ready: ReadyWall | None
-    ) -> ShimProcess:
+    async def _behind_wall(self, link: ShimLink, child: ShimChild, ready: ReadyWall | None) -> ShimProcess:
         """Where the wall cannot be built now, it is tried again with the attempt, which tells why if it fails."""
         shim = ShimProcess(link, child, ready)
         if ready is None:
@@ -358,7 +349,7 @@ class Runner:
         except (ShimGone, TimeoutError):
             log.warning("no wall could be built for the next job: it is tried again when there is one")
             await self.dismiss(shim)
-            return await self._start_shim(NoReadyWalls())
+            return await self._start_shim(None)
         return shim
 
 

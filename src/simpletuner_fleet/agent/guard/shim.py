@@ -468,7 +468,9 @@ def guard(line: socket.socket) -> None:
         shim.serve()
     finally:
         shim.leave_nothing()
-    os._exit(0)  # nothing is left to be written; to take the interpreter apart would cost as much as all before
+    os._exit(
+        0
+    )  # nothing is left to be written; to take the interpreter apart would cost as much as all before
 
 
 def load_parts() -> None:
