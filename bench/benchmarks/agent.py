@@ -20,7 +20,7 @@ def measure(options: Options, results: Results) -> None:
         time.sleep(SETTLE_S)
         memory, shares, child_shares = [], [], []
         for _ in range(PERIODS):
-            pids = list(children(agent))
+            pids = list(all_below(agent))
             before, children_before = cpu_s(agent), sum(cpu_s(pid) for pid in pids)
             began = time.monotonic()
             time.sleep(options.rest_s)
@@ -30,7 +30,25 @@ def measure(options: Options, results: Results) -> None:
             memory.append(rss_bytes(agent) / MIB)
         results.judge(AGENT_MEMORY, memory)
         results.judge(AGENT_CPU, shares, f"over {options.rest_s:g} s each")
-        for pid, command in children(agent).items():
-            kind = "NVML child" if "nvml" in command else "spare shim"
-            results.add(f"{kind}, resident", "MiB", [rss_bytes(pid) / MIB], "apart from the agent")
+        for pid, command in all_below(agent).items():
+            results.add(
+                f"{_kind(pid, agent, command)}, resident",
+                "MiB",
+                [rss_bytes(pid) / MIB],
+                "apart from the agent",
+            )
         results.add("its children, CPU", "% of a core", child_shares, "apart from the agent")
+
+
+def all_below(pid: int) -> dict[int, str]:
+    """Returns every process that comes of this one, with its command line."""
+    found = children(pid)
+    for child in list(found):
+        found |= all_below(child)
+    return found
+
+
+def _kind(pid: int, agent: int, command: str) -> str:
+    if "nvml" in command:
+        return "NVML child"
+    return "what forks shims" if pid in children(agent) else "spare shim"

@@ -6,12 +6,12 @@ server's folder grows by the rows of a job and no more.
 
 import argparse
 import os
-import resource
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,24 @@ class Sample(Struct, frozen=True):
     memory: dict[str, int]
     files: dict[str, int]
     disk: dict[str, int]
+
+
+class ProcessorTime(Struct, frozen=True):
+    """Seconds that each part of the fleet has computed."""
+
+    server: float
+    agents: float
+    started: float
+    """Whatever the agents have started: guardians, what forks them, trainers."""
+
+    def per_job(self, before: "ProcessorTime", jobs: int) -> str:
+        parts = {
+            "server": self.server - before.server,
+            "agents": self.agents - before.agents,
+            "guardians and trainers": self.started - before.started,
+        }
+        each = ", ".join(f"{name} {seconds / jobs * 1000:.1f}" for name, seconds in parts.items())
+        return f"{sum(parts.values()) / jobs * 1000:.1f} ms of CPU for each ({each})"
 
 
 class SoakFleet:
@@ -134,11 +152,46 @@ class SoakFleet:
             | {"server": (self.folder / "server" / "fleet.db").stat().st_size},
         )
 
+    def processor_time(self) -> ProcessorTime:
+        """Without what a program cost before it was here: it is started once, however many jobs there are."""
+        times = processor_times()
+        agents = [program.pid for name, program in self.programs.items() if name != "server"]
+        return ProcessorTime(
+            server=sum(times[self.programs["server"].pid].own),
+            agents=sum(sum(times[pid].own) for pid in agents),
+            started=sum(sum(times[pid].ended) + all_below(pid, times) for pid in agents),
+        )
+
     def close(self) -> None:
         self.http.close()
         for program in self.programs.values():
             program.kill()
         end_everything_under([self.folder])
+
+
+class ProcessTimes(Struct, frozen=True):
+    """One process by /proc: in seconds, user and system."""
+
+    parent: int
+    own: tuple[float, float]
+    ended: tuple[float, float]
+    """Of its children, and theirs, that have ended and were waited for."""
+
+
+def processor_times() -> dict[int, ProcessTimes]:
+    ticks = os.sysconf("SC_CLK_TCK")
+    times = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            user, system, waited_user, waited_system = (int(field) / ticks for field in fields[11:15])
+            times[int(name)] = ProcessTimes(int(fields[1]), (user, system), (waited_user, waited_system))
+    return times
+
+
+def all_below(root: int, times: dict[int, ProcessTimes]) -> float:
+    children = [pid for pid, one in times.items() if one.parent == root]
+    return sum(sum(times[pid].own) + sum(times[pid].ended) + all_below(pid, times) for pid in children)
 
 
 def _memory(pid: int) -> int:
@@ -247,15 +300,15 @@ def main(arguments: list[str] | None = None) -> int:
         fleet = SoakFleet(Path(folder), chosen.workers)
         try:
             fleet.start()
+            before = fleet.processor_time()
             ids, samples = soak(fleet, chosen.jobs)
+            used = fleet.processor_time()
             problems = problems_of(fleet, ids, samples)
         finally:
             fleet.close()
     seconds = time.monotonic() - began
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_ms = (used.ru_utime + used.ru_stime) / len(ids) * 1000
     print(
-        f"{len(ids)} jobs in {seconds:.0f} s ({len(ids) / seconds:.1f} a second, {cpu_ms:.0f} ms of CPU for each)"
+        f"{len(ids)} jobs in {seconds:.0f} s ({len(ids) / seconds:.1f} a second), {used.per_job(before, len(ids))}"
     )
     print("\n".join(problems) or "every job ran once; memory, open files and the workers' disks stayed flat")
     return 1 if problems else 0

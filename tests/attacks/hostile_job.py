@@ -39,8 +39,8 @@ def agents_files() -> str:
     return " ".join(os.readlink(folder / number) for number in os.listdir(folder))
 
 
-def agents_memory() -> str:
-    with open(f"/proc/{facts['agent']}/mem", "rb"):
+def memory_of(pid: int) -> str:
+    with open(f"/proc/{pid}/mem", "rb"):
         return "opened"
 
 
@@ -103,7 +103,9 @@ THEFTS: dict[str, Callable[[], str]] = {
     "another job's results": lambda: read(victims / "job" / "output" / "secret.txt"),
     "another job's secrets": lambda: search_proc("environ"),
     "another job's command": lambda: read(pathlib.Path(f"/proc/{facts['victim']}/environ")),
-    "the agent's memory": agents_memory,
+    "the agent's memory": lambda: memory_of(facts["agent"]),
+    "the memory of what forks guardians": lambda: memory_of(facts["zygote"]),
+    "a signal to what forks guardians": lambda: kill(facts["zygote"]),
     "the agent's environment": lambda: read(pathlib.Path(f"/proc/{facts['agent']}/environ")),
     "the agent's files": agents_files,
     "a key of the worker's session": key_of_the_session,

@@ -199,7 +199,7 @@ if os.fork() == 0:
     if os.fork() == 0:
         os.execve(sys.executable, [sys.executable, "-c", DAEMON], {})
     os._exit(0)
-while not os.path.exists("FOLDER/beat"):
+while not os.path.exists("FOLDER/beat") or not os.path.getsize("FOLDER/beat"):
     time.sleep(0.01)
 """
 

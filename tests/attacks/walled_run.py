@@ -47,6 +47,12 @@ def hold_a_key() -> None:
     libc.syscall(add_key, b"user", b"canary", b"canary-of-the-session", ctypes.c_size_t(21), -3)
 
 
+def zygote_of(runner: Runner) -> int:
+    zygote = runner._starter._zygote
+    assert zygote is not None
+    return zygote.process.pid
+
+
 async def run(folder: Path, asked: str, script: str, grants: list[tuple[str, bool]]) -> dict[str, Any]:
     become_undumpable()
     hold_a_key()
@@ -78,6 +84,7 @@ async def run(folder: Path, asked: str, script: str, grants: list[tuple[str, boo
             facts = {
                 "state": str(state.path),
                 "agent": os.getpid(),
+                "zygote": zygote_of(runner),
                 "victim": held.pid,
                 "victims": str(victim.path),
                 "own": str(thief.path),

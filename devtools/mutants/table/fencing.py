@@ -183,6 +183,14 @@ FENCING = (
         ("tests/agent/guard/test_shim.py",),
     ),
     Mutant(
+        "no-job-without-a-zygote",
+        "no job starts any more once the process that forks guardians has died",
+        "agent/guard/shim_starts.py",
+        "                    self._end_zygote()\n        return _spawn",
+        "                    raise OSError(str(error)) from error\n        return _spawn",
+        ("tests/agent/guard/test_shim_starts.py",),
+    ),
+    Mutant(
         "a-removed-journal-is-written-to",
         "nobody notices that the database's journal is gone from its folder",
         "store/sqlite.py",

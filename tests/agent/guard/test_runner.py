@@ -39,7 +39,17 @@ def environment_of(pid: int) -> str:
 
 
 def own_shims() -> list[int]:
-    return [child.pid for child in psutil.Process().children() if "shim.py" in " ".join(child.cmdline())]
+    """Those that this process has started by itself, and those that its zygote has forked."""
+    return [child.pid for child in psutil.Process().children(recursive=True) if is_shim(child)]
+
+
+def is_shim(process: psutil.Process) -> bool:
+    try:
+        program, parent = " ".join(process.cmdline()), process.parent()
+        by_zygote = parent is not None and "shim_zygote.py" in " ".join(parent.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+    return "/shim.py" in program or ("shim_zygote.py" in program and by_zygote)
 
 
 async def test_a_trainer_that_ends_well_gives_exit_code_zero_and_its_last_lines(folder: Path) -> None:

@@ -263,12 +263,7 @@ class Attempts:
         if attempt_id and self.data:
             await self.data.release(attempt_id)
         if attempt_id:
-            kept = self.preparation.caches.place_of(attempt_id)
-            if kept:
-                await asyncio.to_thread(self._walls.clean, kept)
-            await asyncio.to_thread(self.preparation.caches.release, attempt_id)
-            await asyncio.to_thread(self.preparation.downloads.release, attempt_id)
-            await asyncio.to_thread(self._retire, attempt_id)
+            await asyncio.to_thread(self._put_away, attempt_id)
         self._offers.pop(turn, None)
         running = self._running.pop(turn, None)
         if running:
@@ -291,7 +286,13 @@ class Attempts:
         with suppress(StateDirError, OSError):
             (self._state.attempt(attempt_id).path / mark).touch()
 
-    def _retire(self, attempt_id: str) -> None:
+    def _put_away(self, attempt_id: str) -> None:
+        """What it kept is free for others. Blocks: it is called in a thread, and once, since each way there costs."""
+        kept = self.preparation.caches.place_of(attempt_id)
+        if kept:
+            self._walls.clean(kept)
+        self.preparation.caches.release(attempt_id)
+        self.preparation.downloads.release(attempt_id)
         with suppress(StateDirError, OSError):
             self._state.attempt(attempt_id).retire()
 

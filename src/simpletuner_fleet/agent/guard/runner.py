@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,6 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.agent.guard.orphans import end_rest
 from simpletuner_fleet.agent.guard.shim_client import (
-    SHIM,
     Build,
     Built,
     Exited,
@@ -40,6 +37,7 @@ from simpletuner_fleet.agent.guard.shim_client import (
     TrainerHeld,
     boottime,
 )
+from simpletuner_fleet.agent.guard.shim_starts import ShimChild, ShimStarter, leave_alone, reap
 from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
@@ -47,17 +45,6 @@ from simpletuner_fleet.core.worker_errors import ShimUnavailable
 log = logging.getLogger(__name__)
 
 SHIM_ANSWERS_WITHIN_S = 10.0
-SHIM_LEAVES_WITHIN_S = 10.0
-KEPT_VARIABLES = (
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-)
-"""A shim gets no more of the worker's environment: a trainer may read what its parent was started with."""
 
 
 class TrainerExit(Struct, frozen=True, kw_only=True):
@@ -88,31 +75,19 @@ class ReadyWalls(Protocol):
     def discard(self, ready: ReadyWall) -> None: ...
 
 
-class NoReadyWalls:
-    def ready(self) -> ReadyWall | None:
-        return None
-
-    def discard(self, ready: ReadyWall) -> None:
-        pass
-
-
 class ShimProcess(Struct, frozen=True, eq=False):
     """A guardian that has no attempt yet, or has one."""
 
     link: ShimLink
-    child: subprocess.Popen[bytes] | None
+    child: ShimChild | None
     ready: ReadyWall | None = None
     """The wall that it has built for whatever comes."""
 
     def leave_alone(self) -> None:
         """It goes on by its lease, as it does when the agent dies."""
         self.link.close()
-        if self.child is not None and self.child.poll() is None:
-            _LEFT_ALONE.append(self.child)
-
-
-_LEFT_ALONE: list[subprocess.Popen[bytes]] = []
-"""Kept, because Python complains of a process that nobody remembers."""
+        if self.child is not None:
+            leave_alone(self.child)
 
 
 class RunningTrainer:
@@ -175,7 +150,7 @@ class RunningTrainer:
                 await self._conclude(await asyncio.to_thread(_left_record, self._output.parent))
         self._shim.link.close()
         if self._shim.child is not None:
-            await asyncio.to_thread(_reap, self._shim.child)
+            await asyncio.to_thread(reap, self._shim.child)
 
     async def _hear(self) -> None:
         match await self._shim.link.receive():
@@ -210,9 +185,9 @@ class Runner:
 
     def __init__(self, python: str = sys.executable, key: str = "", walls: ReadyWalls | None = None) -> None:
         """`key` is what the next agent of this worker will know, and no job: shims let in nobody else."""
-        self._python = python
+        self._starter = ShimStarter(python)
         self._key = key
-        self._walls = walls or NoReadyWalls()
+        self._walls = walls
         self._spare: asyncio.Task[ShimProcess] | None = None
         self._unwanted: list[asyncio.Task[ShimProcess]] = []
         """Shims for a start that was cancelled meanwhile."""
@@ -232,6 +207,7 @@ class Runner:
         for starting in [*self._unwanted, *([spare] if spare else [])]:
             with contextlib.suppress(ShimUnavailable):
                 await self.dismiss(await starting)
+        await asyncio.to_thread(self._starter.close)
 
     def warm_up(self) -> None:
         """Starts the spare shim, if there is none."""
@@ -255,7 +231,7 @@ class Runner:
 
     async def take_bare(self) -> ShimProcess:
         """Returns a shim that has built no wall yet, at the cost of starting one."""
-        shim = await self._shim_of(asyncio.create_task(self._start_shim(NoReadyWalls())))
+        shim = await self._shim_of(asyncio.create_task(self._start_shim(None)))
         self._taken.append(shim)
         return shim
 
@@ -264,8 +240,8 @@ class Runner:
         self._taken = [one for one in self._taken if one is not shim]
         shim.link.close()
         if shim.child is not None:
-            await asyncio.to_thread(_reap, shim.child)
-        if shim.ready is not None:
+            await asyncio.to_thread(reap, shim.child)
+        if shim.ready is not None and self._walls is not None:
             await asyncio.to_thread(self._walls.discard, shim.ready)
 
     async def hold(self, shim: ShimProcess, order: Order) -> HeldTrainer:
@@ -342,12 +318,12 @@ class Runner:
             self._unwanted.append(starting)
             raise
 
-    async def _start_shim(self, walls: ReadyWalls) -> ShimProcess:
+    async def _start_shim(self, walls: ReadyWalls | None) -> ShimProcess:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
             with theirs:
-                child = await asyncio.to_thread(_spawn, self._python, theirs)
+                child = await asyncio.to_thread(self._starter.start, theirs)
         except OSError as error:
             ours.close()
             raise ShimUnavailable(f"No process could be started: {error}.") from error
@@ -356,13 +332,12 @@ class Runner:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
                 await link.expect(ShimReady)
         except (ShimGone, TimeoutError) as error:
-            await asyncio.to_thread(_reap, child)
+            await asyncio.to_thread(reap, child)
             raise ShimUnavailable("The trainer's guardian ended before its work.") from error
-        return await self._behind_wall(link, child, await asyncio.to_thread(walls.ready))
+        ready = None if walls is None else await asyncio.to_thread(walls.ready)
+        return await self._behind_wall(link, child, ready)
 
-    async def _behind_wall(
-        self, link: ShimLink, child: subprocess.Popen[bytes], ready: ReadyWall | None
-    ) -> ShimProcess:
+    async def _behind_wall(self, link: ShimLink, child: ShimChild, ready: ReadyWall | None) -> ShimProcess:
         """Where the wall cannot be built now, it is tried again with the attempt, which tells why if it fails."""
         shim = ShimProcess(link, child, ready)
         if ready is None:
@@ -374,28 +349,8 @@ class Runner:
         except (ShimGone, TimeoutError):
             log.warning("no wall could be built for the next job: it is tried again when there is one")
             await self.dismiss(shim)
-            return await self._start_shim(NoReadyWalls())
+            return await self._start_shim(None)
         return shim
-
-
-def _spawn(python: str, line: socket.socket) -> subprocess.Popen[bytes]:
-    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    return subprocess.Popen(
-        [python, "-I", "-S", str(SHIM)],
-        stdin=line.fileno(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        cwd="/",
-        start_new_session=True,
-    )
-
-
-def _reap(child: subprocess.Popen[bytes]) -> None:
-    try:
-        child.wait(SHIM_LEAVES_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        log.warning("shim %d has closed its line and does not end", child.pid)
 
 
 def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:

@@ -1,9 +1,9 @@
 """One attempt's guardian: starts the trainer, holds its lease, and never leaves a process of it behind.
 
-A program of its own, run as `python -I -S shim.py` with one end of a socket pair as stdin; it imports the standard
-library and the files `shim_*.py` beside it only, and starts before it is needed. Lines of JSON go both ways. The agent at
-the other end is the lifeline: without it the shim waits a moment for a new one on `shim.sock`, then ends the tree and
-reports by itself.
+A process of its own, forked by `shim_zygote.py` or run as `python -I -S shim.py` with one end of a socket pair as stdin;
+it imports the standard library and the files `shim_*.py` beside it only, and starts before it is needed. Lines of JSON
+go both ways. The agent at the other end is the lifeline: without it the shim waits a moment for a new one on
+`shim.sock`, then ends the tree and reports by itself.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ on_linux = sys.platform == "linux"
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 libc = ctypes.CDLL(None, use_errno=True)
 HERE = os.path.dirname(os.path.abspath(__file__))
+PARTS = ("shim_files", "shim_tree", "shim_trainer", "shim_cgroup", "shim_report", "shim_wall")
 
 
 def part(name: str) -> ModuleType:
@@ -214,7 +215,7 @@ class Shim:
             self.begin(order["wall"])
         self.starting.prepare(order, added)
         if on_linux and self.trainer_pid:
-            self.held_pid = self.tree.child(self.trainer_pid) or self.trainer_pid
+            self.held_pid = self.starting.trainer_pid or self.trainer_pid
             self.held_ticks = self.tree.start_ticks(self.held_pid)
         self.tell("held")
 
@@ -440,30 +441,42 @@ class Shim:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    agent = socket.socket(fileno=os.dup(0))
-    agent.setblocking(False)
+    line = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     os.close(nothing)
-    keep = agent.fileno()
+    guard(line)
+
+
+def guard(line: socket.socket) -> None:
+    """Guards one attempt; `line` leads to the agent. Standard input and output lead nowhere already."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    line.setblocking(False)
+    keep = line.fileno()
     os.closerange(3, keep)
     os.closerange(keep + 1, 65536)
     if os.getsid(0) != os.getpid():
         os.setsid()
     if on_linux:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    shim = Shim(agent)
+    shim = Shim(line)
     try:
         shim.tell("ready")
-        part("shim_trainer")  # while nobody waits
-        if on_linux:
-            part("shim_wall")
+        load_parts()  # while nobody waits
         shim.serve()
     finally:
         shim.leave_nothing()
+    os._exit(
+        0
+    )  # nothing is left to be written; to take the interpreter apart would cost as much as all before
+
+
+def load_parts() -> None:
+    """Whatever happens to the installation from here on, this program stays of one version."""
+    for name in PARTS:
+        part(name)
 
 
 if __name__ == "__main__":

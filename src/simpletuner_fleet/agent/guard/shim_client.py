@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 
-SHIM = Path(__file__).with_name("shim.py")
 MAX_LINE_BYTES = 1 << 20
 MAX_SOCKET_PATH_BYTES = 96
 

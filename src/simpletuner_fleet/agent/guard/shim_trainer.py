@@ -13,6 +13,8 @@ import json
 import os
 import select
 import signal
+import socket
+import struct
 import sys
 import time
 
@@ -28,6 +30,8 @@ HINT = " (jobs of this worker see only what its owner grants: --job-path)"
 KILLED = "it was killed before it could start"
 NO_WALL = "cannot separate the job from this machine"
 DONE, GO = b"\0", b"!"
+CREDENTIALS = struct.Struct("=iII")
+"""Process, user and group of whoever has written, as the kernel tells them."""
 on_linux = sys.platform == "linux"
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,12 +40,14 @@ class Starting:
     """A trainer to be, seen from the shim."""
 
     def __init__(
-        self, pid: int, keeper_pid: int, words: int, problems: int, status: int, lifeline: int
+        self, pid: int, keeper_pid: int, words: int, problems: socket.socket, status: int, lifeline: int
     ) -> None:
         self.pid = pid
         """Of the process that stands for the trainer and tells its status: the first one behind a wall of namespaces,
         else its keeper. Elsewhere than on Linux it is the trainer's own, and nothing is told."""
         self.keeper_pid = keeper_pid
+        self.trainer_pid = 0
+        """Of the trainer to be itself, once it stands behind its wall; elsewhere than on Linux it stays unknown."""
         self.status = status
         self.lifeline = lifeline
         """Its end tells the keeper that the shim has died; all that is written to it is the name of the control group."""
@@ -52,9 +58,11 @@ class Starting:
     def await_wall(self) -> str:
         """Waits until it stands behind its wall: then what is shown there may be moved. Returns what kept it from that."""
         if self.problem is None:
-            said = os.read(self.problems, 65536)
+            said, writer_pid = heard_from(self.problems)
             self.problem = ""
-            if said != DONE:
+            if said == DONE:
+                self.trainer_pid = writer_pid
+            else:
                 self.problem = (said.decode(errors="replace") + self.read_problem()) or KILLED
         return self.problem
 
@@ -88,17 +96,31 @@ class Starting:
     def read_problem(self) -> str:
         """Reads until the end, which comes as soon as execve has closed the other side."""
         text = b""
-        while part := os.read(self.problems, 65536):
+        while part := self.problems.recv(65536):
             text += part
-        for descriptor in (self.words, self.problems):
-            os.close(descriptor)
-        self.words = self.problems = -1
+        os.close(self.words)
+        self.problems.close()
+        self.words = -1
         return text.decode(errors="replace")
+
+
+def heard_from(line: socket.socket) -> tuple[bytes, int]:
+    """Reads what is there, and who has written it: a process behind a wall does not know its number out here."""
+    text, ancillary, _, _ = line.recvmsg(65536, socket.CMSG_SPACE(CREDENTIALS.size))
+    pids = [
+        CREDENTIALS.unpack(data)[0]
+        for level, kind, data in ancillary
+        if on_linux and (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+    ]
+    return text, pids[0] if pids else 0
 
 
 def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
     """Forks the process that will be the trainer, behind its wall; what it does it is told later."""
-    problems, problem = os.pipe()
+    problems, problem_socket = socket.socketpair()
+    problem = problem_socket.detach()
+    if on_linux:
+        problems.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     status_read, status_write = os.pipe()
     hears, words = os.pipe()
     os.set_blocking(status_read, False)
@@ -117,7 +139,8 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
     shim_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
-        for descriptor in (lifeline_write, words, problems, status_read):
+        problems.close()
+        for descriptor in (lifeline_write, words, status_read):
             os.close(descriptor)
         start_child(wall, walls, hears, problem, status_write, lifeline_read, shim_pid)
     for descriptor in (problem, status_write, hears, lifeline_read):

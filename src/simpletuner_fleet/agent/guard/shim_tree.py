@@ -19,16 +19,6 @@ def start_ticks(pid: int) -> int | None:
         return None
 
 
-def child(pid: int) -> int | None:
-    """Its first child, where the kernel lists them or a look at all processes finds one."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
-            children = file.read().split()
-        return int(children[0]) if children else None
-    except OSError:
-        return next(iter(descendants(pid)), None)
-
-
 def descendants(root: int) -> list[int]:
     """Every living process below `root`; as its subreaper it is an ancestor of double-forked ones too."""
     children: dict[int, list[int]] = {}

@@ -90,6 +90,9 @@ def separate(wall: dict[str, Any]) -> None:
         checked(libc.unshare(CLONE_NEWPID), "unshare")
     elif wall["kind"] == "namespace":
         uid, gid = os.getuid(), os.getgid()
+        libc.prctl(
+            PR_SET_DUMPABLE, 1, 0, 0, 0
+        )  # the maps below are root's while it is not; whoever calls ends that
         checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWPID), "unshare")
         for name, text in (
             ("setgroups", "deny"),

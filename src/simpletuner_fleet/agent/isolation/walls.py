@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.guard.shim_client import SHIM, Order, ReadyWall, Wall
+from simpletuner_fleet.agent.guard.shim_client import Order, ReadyWall, Wall
+from simpletuner_fleet.agent.guard.shim_starts import SHIM
 from simpletuner_fleet.agent.guard.shim_wall import device_paths
 from simpletuner_fleet.agent.isolation.places import (
     JobPath,

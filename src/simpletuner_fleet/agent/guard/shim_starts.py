@@ -1,0 +1,192 @@
+"""How the agent gets its shims: forked by a zygote, or each started by itself where there is none."""
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+log = logging.getLogger(__name__)
+
+SHIM = Path(__file__).with_name("shim.py")
+ZYGOTE = Path(__file__).with_name("shim_zygote.py")
+KEPT_VARIABLES = (
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+)
+"""A shim gets no more of the worker's environment: a trainer may read what its parent was started with."""
+ZYGOTE_ANSWERS_WITHIN_S = 5.0
+"""The first answer comes once it has imported everything."""
+NEXT_ZYGOTE_AFTER_S = 60.0
+"""Where one has ended without having forked anything, so would the next."""
+SHIM_LEAVES_WITHIN_S = 10.0
+ANSWER = struct.Struct("=i")
+
+
+class ShimChild(Protocol):
+    """A shim's process. A `Popen` is one, too."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Returns None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises TimeoutExpired."""
+
+    def kill(self) -> None: ...
+
+
+class ForkedShim:
+    """The zygote waits for it and keeps its status to itself: what it was is told on its line."""
+
+    def __init__(self, pid: int, process: int) -> None:
+        """`process` is a descriptor of it, which stays its own when its number is another's."""
+        self.pid = pid
+        self._process = process
+        os.set_inheritable(process, False)
+        self._close = weakref.finalize(self, os.close, process)
+
+    def poll(self) -> int | None:
+        return 0 if self._ends_within(0) else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._ends_within(timeout):
+            raise subprocess.TimeoutExpired(str(ZYGOTE), timeout or 0.0)
+        self._close()
+        return 0
+
+    def kill(self) -> None:
+        if self._close.alive:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+
+    def _ends_within(self, timeout_s: float | None) -> bool:
+        if not self._close.alive:
+            return True
+        poll = select.poll()
+        poll.register(self._process, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
+
+
+class _Zygote(Struct):
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+    has_forked: bool = False
+
+
+class _ZygoteGone(Exception):
+    pass
+
+
+class ShimStarter:
+    """Blocks, and may be used from several threads."""
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+        self._lock = threading.Lock()
+        self._zygote: _Zygote | None = None
+        self._next_zygote_at = 0.0 if has_process_descriptors() else float("inf")
+
+    def start(self, line: socket.socket) -> ShimChild:
+        """Returns the process at the other end of `line`, of which the caller closes its copy. Raises OSError."""
+        with self._lock:
+            if time.monotonic() >= self._next_zygote_at:
+                try:
+                    return self._fork(line)
+                except _ZygoteGone as error:
+                    log.warning("the process that forks guardians is gone (%s): one starts by itself", error)
+                    self._end_zygote()
+        return _spawn(self._python, SHIM, line)
+
+    def close(self) -> None:
+        """Ends the zygote; its shims stay."""
+        with self._lock:
+            self._end_zygote()
+            self._next_zygote_at = float("inf")
+
+    def _fork(self, line: socket.socket) -> ForkedShim:
+        if self._zygote is None:
+            self._zygote = self._start_zygote()
+        zygote = self._zygote
+        try:
+            socket.send_fds(zygote.line, [b"f"], [line.fileno()])
+            answer, descriptors, _, _ = socket.recv_fds(zygote.line, ANSWER.size, 1)
+        except OSError as error:
+            raise _ZygoteGone(str(error)) from error
+        if not answer:
+            raise _ZygoteGone("it has ended")
+        (pid,) = ANSWER.unpack(answer)
+        if pid < 0:
+            raise OSError(-pid, os.strerror(-pid))
+        zygote.has_forked = True
+        return ForkedShim(pid, descriptors[0])
+
+    def _start_zygote(self) -> _Zygote:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(ZYGOTE_ANSWERS_WITHIN_S)
+        with theirs:
+            try:
+                return _Zygote(_spawn(self._python, ZYGOTE, theirs), ours)
+            except OSError:
+                ours.close()
+                raise
+
+    def _end_zygote(self) -> None:
+        zygote, self._zygote = self._zygote, None
+        if zygote is None:
+            return
+        if not zygote.has_forked:
+            self._next_zygote_at = time.monotonic() + NEXT_ZYGOTE_AFTER_S
+        zygote.line.close()
+        zygote.process.kill()
+        zygote.process.wait()
+
+
+def has_process_descriptors() -> bool:
+    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+
+
+def _spawn(python: str, program: Path, line: socket.socket) -> subprocess.Popen[bytes]:
+    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return subprocess.Popen(
+        [python, "-I", "-S", str(program)],
+        stdin=line.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def reap(child: ShimChild) -> None:
+    try:
+        child.wait(SHIM_LEAVES_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        log.warning("shim %d has closed its line and does not end", child.pid)
+
+
+_LEFT_ALONE: list[ShimChild] = []
+"""Kept, because Python complains of a process that nobody remembers."""
+
+
+def leave_alone(child: ShimChild) -> None:
+    if isinstance(child, subprocess.Popen) and child.poll() is None:
+        _LEFT_ALONE.append(child)
