@@ -6,7 +6,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -238,11 +237,35 @@ def test_a_forked_process_is_known_by_more_than_its_number() -> None:
         shim.kill()  # nobody's by now
 
 
-async def test_who_closes_the_starter_leaves_no_zygote() -> None:
-    ours, theirs = socket.socketpair()
+LATE_ZYGOTE = """
+import socket, time
+agent = socket.socket(fileno=0)
+_, (line,), _, _ = socket.recv_fds(agent, 1, 1)
+socket.socket(fileno=line).sendall(b"a shim that was forked too late")
+time.sleep(60)
+"""
+
+
+async def test_a_shim_that_was_forked_too_late_shares_no_line_with_the_one_that_replaced_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = tmp_path / "late.py"
+    late.write_text(LATE_ZYGOTE)
+    monkeypatch.setattr(shim_starts, "ZYGOTE", late)
+    monkeypatch.setattr(shim_starts, "ZYGOTE_ANSWERS_WITHIN_S", 0.5)
     starter = ShimStarter(sys.executable)
-    with ours, theirs:
-        child = await asyncio.to_thread(starter.start, theirs)
+    child, line = await asyncio.to_thread(starter.start)
+    with line:
+        line.settimeout(20)
+        assert b"too late" not in line.recv(64)
+        starter.close()
+    assert child.wait(10) == 0
+
+
+async def test_who_closes_the_starter_leaves_no_zygote() -> None:
+    starter = ShimStarter(sys.executable)
+    child, line = await asyncio.to_thread(starter.start)
+    with line:
         assert zygotes_of_this_process()
         starter.close()
         assert not zygotes_of_this_process()

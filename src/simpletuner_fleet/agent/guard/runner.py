@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -319,15 +318,12 @@ class Runner:
             raise
 
     async def _start_shim(self, walls: ReadyWalls | None) -> ShimProcess:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
         try:
-            with theirs:
-                child = await asyncio.to_thread(self._starter.start, theirs)
+            child, line = await asyncio.to_thread(self._starter.start)
         except OSError as error:
-            ours.close()
             raise ShimUnavailable(f"No process could be started: {error}.") from error
-        link = await ShimLink.over(ours)
+        line.setblocking(False)
+        link = await ShimLink.over(line)
         try:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
                 await link.expect(ShimReady)

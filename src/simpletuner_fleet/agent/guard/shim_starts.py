@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -104,16 +105,17 @@ class ShimStarter:
         self._zygote: _Zygote | None = None
         self._next_zygote_at = 0.0 if has_process_descriptors() else float("inf")
 
-    def start(self, line: socket.socket) -> ShimChild:
-        """Returns the process at the other end of `line`, of which the caller closes its copy. Raises OSError."""
+    def start(self) -> tuple[ShimChild, socket.socket]:
+        """Returns a shim's process and our end of the line to it. Raises OSError."""
         with self._lock:
             if time.monotonic() >= self._next_zygote_at:
                 try:
-                    return self._fork(line)
+                    return _with_line(self._fork)
                 except _ZygoteGone as error:
                     log.warning("the process that forks guardians is gone (%s): one starts by itself", error)
                     self._end_zygote()
-        return _spawn(self._python, SHIM, line)
+        # On a line of its own: the zygote may have forked a shim just before it was given up, and that one has the other.
+        return _with_line(lambda line: _spawn(self._python, SHIM, line))
 
     def close(self) -> None:
         """Ends the zygote; its shims stay."""
@@ -157,6 +159,16 @@ class ShimStarter:
         zygote.line.close()
         zygote.process.kill()
         zygote.process.wait()
+
+
+def _with_line(start: Callable[[socket.socket], ShimChild]) -> tuple[ShimChild, socket.socket]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            return start(theirs), ours
+        except BaseException:
+            ours.close()
+            raise
 
 
 def has_process_descriptors() -> bool:
