@@ -37,7 +37,11 @@ def refusing_bucket(method: str, status: int, code: str) -> Iterator[str]:
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
             refused = self.command == method
-            error = f"<Error><Code>{code}</Code><Message>{escape(self.path)}</Message></Error>".encode() if code else b""
+            error = (
+                f"<Error><Code>{code}</Code><Message>{escape(self.path)}</Message></Error>".encode()
+                if code
+                else b""
+            )
             content = error if refused else BEGUN if self.command == "POST" else b""
             self.send_response(status if refused else 200)
             if status in (301, 307) and refused:
