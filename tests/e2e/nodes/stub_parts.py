@@ -33,7 +33,8 @@ print("sees", json.dumps({
 
 def asked():
     try:
-        return json.loads(pathlib.Path(os.environ["SIMPLETUNER_ACCELERATE_SIGNAL_FILE"]).read_text()).get("manual_checkpoint", 0)
+        wishes = pathlib.Path(os.environ["SIMPLETUNER_ACCELERATE_SIGNAL_FILE"]).read_text()
+        return json.loads(wishes).get("manual_checkpoint", 0)
     except (OSError, ValueError):
         return 0
 
