@@ -63,13 +63,13 @@ def steps_of(worker: Worker, attempt: Json) -> list[int]:
     return [json.loads(line)["step"] for line in lines if line.endswith(b"}")]
 
 
-def stored_step(world: World, job_id: str, at_least: int, within_s: float = LONG) -> int:
+def stored_step(world: World, job_id: str, at_least: int) -> int:
     """Waits until the orchestrator has a checkpoint of this step or a later one."""
 
     def look() -> int:
         return int(world.job(job_id)["checkpoint_step"] or 0)
 
-    wait_until(lambda: look() >= at_least, f"{job_id} has stored step {at_least}", within_s)
+    wait_until(lambda: look() >= at_least, f"{job_id} has stored step {at_least}", LONG)
     return look()
 
 

@@ -1,17 +1,17 @@
-"""What a gigabyte of checkpoint costs the server where it goes through it, and where it goes straight to the bucket."""
+"""What a large checkpoint costs the server where it goes through it, and where it goes straight to the bucket."""
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.kit import World
 from tests.e2e.processes import stat_of
-from tests.e2e.storage.test_checkpoints import stored_step
 from tests.s3_server import BUCKET, CREDENTIALS, running_s3
 
-GIGABYTE = 1_000_000_000
+CHECKPOINT_BYTES = 200_000_000
 AT_MOST = 0.2
 SAVES = f"""
 import os, pathlib, time
@@ -19,7 +19,7 @@ folder = pathlib.Path(os.environ["SIMPLETUNER_OUTPUT_DIR"]) / "checkpoint-7"
 folder.mkdir()
 with (folder / "weights").open("wb") as file:
     for _ in range(100):
-        file.write(os.urandom({GIGABYTE // 100}))
+        file.write(os.urandom({CHECKPOINT_BYTES // 100}))
 (folder / ".guard").touch()
 time.sleep(600)
 """
@@ -32,7 +32,7 @@ def cpu_s(pid: int) -> float:
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_a_gigabyte_that_goes_straight_to_the_bucket_costs_the_server_next_to_nothing(tmp_path: Path) -> None:
+def test_what_goes_straight_to_the_bucket_costs_the_server_little(tmp_path: Path) -> None:
     """The figures are in docs/benchmarks.md."""
     cost = {}
     for way in ("off", "workers"):
@@ -51,9 +51,13 @@ def test_a_gigabyte_that_goes_straight_to_the_bucket_costs_the_server_next_to_no
                 world.start_worker("first")
                 before = cpu_s(world.orchestrator.pid)
                 job_id = world.submit(world.command(sys.executable, "-c", SAVES))
-                stored_step(world, job_id, at_least=7, within_s=500.0)
+                # Whoever looks costs the server, too: it is asked seldom.
+                while not world.job(job_id)["checkpoint_step"]:
+                    time.sleep(2.0)
                 cost[way] = cpu_s(world.orchestrator.pid) - before
         finally:
             world.close()
-    print(f"through the server {cost['off']:.2f} s of CPU, straight to the bucket {cost['workers']:.2f} s")
+    print(
+        f"{CHECKPOINT_BYTES / 1e6:.0f} MB: {cost['off']:.2f} s of CPU through the server, {cost['workers']:.2f} s straight"
+    )
     assert cost["workers"] < AT_MOST * cost["off"], cost
