@@ -16,6 +16,7 @@ EVERYTHING = {
     "server": {
         "publicUrl": "https://fleet.example",
         "databaseSecret": "database",
+        "settingsSecret": "bucket-keys",
         "settings": {"SIMPLETUNER_LOG_FORMAT": "json", "SIMPLETUNER_MAX_RETRIES": 3},
         "pullSecrets": [{"name": "regcred"}],
         "nodeSelector": {"disk": "fast"},
@@ -24,6 +25,9 @@ EVERYTHING = {
     "storage": {"className": "fast"},
     "worker": {
         "enabled": True,
+        "pullPolicy": "Always",
+        "pullSecrets": [{"name": "gpu-regcred"}],
+        "requests": {"cpu": "4"},
         "nodeSelector": {"gpu": "a100"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
     },
@@ -55,6 +59,9 @@ def test_what_is_chosen_is_there_and_what_is_not_is_not() -> None:
     assert ("StatefulSet", "simpletuner-fleet-worker") not in usual
     worker = chosen["StatefulSet", "simpletuner-fleet-worker"]["spec"]["template"]["spec"]
     assert worker["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert worker["containers"][0]["resources"]["requests"] == {"cpu": "4", "memory": "8Gi"}
+    assert worker["containers"][0]["imagePullPolicy"] == "Always"
+    assert worker["imagePullSecrets"] == [{"name": "gpu-regcred"}]
     assert worker["nodeSelector"] == {"gpu": "a100"}
     server = chosen["StatefulSet", "simpletuner-fleet"]["spec"]["template"]["spec"]
     variables = {one["name"]: one for one in server["containers"][0]["env"]}
@@ -64,6 +71,8 @@ def test_what_is_chosen_is_there_and_what_is_not_is_not() -> None:
         "name": "database",
         "key": "url",
     }
+    assert server["containers"][0]["envFrom"] == [{"secretRef": {"name": "bucket-keys"}}]
+    assert "envFrom" not in str(usual)
     assert (server["nodeSelector"], server["imagePullSecrets"]) == ({"disk": "fast"}, [{"name": "regcred"}])
     without = manifests({"pools": {"enabled": False}})
     assert not any(kind in ("Role", "RoleBinding") for kind, _ in without)
@@ -73,6 +82,20 @@ def test_what_is_chosen_is_there_and_what_is_not_is_not() -> None:
         ]
         is False
     )
+
+
+def test_nothing_can_be_reached_but_the_servers_one_port() -> None:
+    made = manifests(EVERYTHING)
+    for name, ingress in (
+        ("simpletuner-fleet", [{"ports": [{"port": "https", "protocol": "TCP"}]}]),
+        ("simpletuner-fleet-worker", None),
+    ):
+        policy, pods = made["NetworkPolicy", name]["spec"], made["StatefulSet", name]["spec"]["template"]
+        assert policy["podSelector"]["matchLabels"] == pods["metadata"]["labels"]
+        assert (policy["policyTypes"], policy.get("ingress")) == (["Ingress"], ingress)
+    assert ("NetworkPolicy", "simpletuner-fleet-worker") not in manifests()
+    off = manifests({**EVERYTHING, "networkPolicy": {"enabled": False}})
+    assert not any(kind == "NetworkPolicy" for kind, _ in off)
 
 
 def test_the_role_allows_what_the_provider_does_and_nothing_else() -> None:
@@ -87,6 +110,9 @@ def test_no_pod_has_more_rights_than_the_restricted_profile_and_every_variable_i
         pod = one["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["runAsUser"] == IMAGE_USER
+        assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch", (
+            "a large volume starts at once"
+        )
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in pod["containers"]:
             assert container["securityContext"]["allowPrivilegeEscalation"] is False

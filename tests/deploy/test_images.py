@@ -1,9 +1,12 @@
 """The container file and the Compose file: linted and read strictly. Nothing is built here: there is no builder."""
 
+import json
 import re
 import shlex
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,8 @@ SERVICE_KEYS = {
         "stop_grace_period",
     ),
     *("cap_drop", "security_opt", "profiles", "secrets", "shm_size", "deploy"),
+    "read_only",
+    "tmpfs",
 }
 
 
@@ -74,6 +79,30 @@ def test_both_images_run_as_nobody_in_particular_and_take_in_what_is_left_behind
         assert any("tini" in run for run in one(stage, "RUN"))
         assert len(one(stage, "HEALTHCHECK")) == 1
     assert "/health/live" in one("server", "HEALTHCHECK")[0]
+
+
+def test_the_health_check_asks_the_port_that_was_chosen() -> None:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    words = json.loads(one("server", "HEALTHCHECK")[0].partition("CMD ")[2])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        chosen = {"SIMPLETUNER_PORT": str(server.server_address[1])}
+        subprocess.run([sys.executable, *words[1:]], env=chosen, check=True, timeout=60)
+        server.shutdown()
+    assert asked == ["/health/live"]
+    assert subprocess.run(
+        [sys.executable, *words[1:]], env=chosen, check=False, capture_output=True
+    ).returncode
 
 
 def test_the_wheel_is_built_once_for_all_machines_and_nothing_is_made_for_one_alone() -> None:
@@ -133,6 +162,7 @@ def test_the_compose_file_refers_to_what_is_there_and_holds_no_secret() -> None:
                     variable
                 )
     assert services["database"]["healthcheck"]
+    assert (services["server"]["read_only"], services["server"]["tmpfs"]) == (True, ["/tmp"])
     assert services["server"]["depends_on"]["database"] == {"condition": "service_healthy"}
 
 

@@ -62,6 +62,14 @@ PLACING = (
         ("tests/core/placement/test_nodes.py",),
     ),
     Mutant(
+        "wishes-stay-on-the-first-node",
+        "only the first node's part is asked for a checkpoint, and waits for the others, which know nothing of it",
+        "agent/nodes/spanned.py",
+        "                part.ask(wish)",
+        "                pass",
+        ("tests/e2e/nodes/test_stopped_and_resumed.py",),
+    ),
+    Mutant(
         "lost-node-fails-the-job",
         "a job is charged for a node that died under it",
         "agent/nodes/verdict.py",

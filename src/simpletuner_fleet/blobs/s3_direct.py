@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx2
 
 from simpletuner_fleet.blobs.s3 import object_path
+from simpletuner_fleet.blobs.s3_refusals import said_with
 from simpletuner_fleet.blobs.s3_requests import BucketPlace, S3Requests
 from simpletuner_fleet.blobs.s3_signing import Signer
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
@@ -137,14 +138,14 @@ class DirectBucket:
         link = self._part_link(self._place, file, 1, len(content), sha256)
         answer = await _exchanged("PUT", link.url, link.headers, content)
         if answer.status_code != 200:
-            raise StoreUnavailable(f"The S3 storage does not take signed links (HTTP {answer.status_code}).")
+            said = said_with(answer.status_code, answer.content)
+            raise StoreUnavailable(f"The S3 storage does not take signed links ({said}).")
 
     async def _fetch_probe(self, content: bytes, sha256: str) -> None:
         answer = await _exchanged("GET", self.object_link(sha256, "probe", own=True), {}, b"")
         if answer.content != content:
-            raise StoreUnavailable(
-                f"The S3 storage does not give what a signed link asks for (HTTP {answer.status_code})."
-            )
+            said = said_with(answer.status_code, answer.content)
+            raise StoreUnavailable(f"The S3 storage does not give what a signed link asks for ({said}).")
 
     async def _delete(self, key: str) -> None:
         with suppress(FileNotFoundError):

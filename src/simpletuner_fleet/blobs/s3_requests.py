@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import httpx2
 from msgspec import Struct
 
+from simpletuner_fleet.blobs.s3_refusals import code_of, said_with
 from simpletuner_fleet.blobs.s3_signing import Query, Signer, encoded_path
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports.direct import StagedFile, StagedPart
@@ -132,7 +133,7 @@ class S3Requests:
             raise _unlike_s3("no XML") from error
         if _name(document) == "Error":
             # S3 begins to answer 200 before a long copy is done, and tells of its failure in the body.
-            _refused(answer.status_code, document)
+            _refused(answer.status_code, answer.content)
         return document
 
     async def _exchange(
@@ -159,7 +160,7 @@ class S3Requests:
         if answer.status_code == 404:
             raise FileNotFoundError(key or place.bucket)
         if answer.status_code >= 300:
-            _refused(answer.status_code, _document_or_none(answer.content))
+            _refused(answer.status_code, answer.content)
         return answer
 
 
@@ -191,24 +192,15 @@ def _part(element: Document) -> StagedPart:
     )
 
 
-def _refused(status: int, document: Document | None) -> NoReturn:
-    """S3's code is a word of its own list; what else it says may hold addresses and keys, and is not repeated."""
-    code = _text(document, "Code", "") if document is not None else ""
+def _refused(status: int, content: bytes) -> NoReturn:
+    code = code_of(content)
     if code in ("NoSuchUpload", "NoSuchKey"):
         raise FileNotFoundError(code)
-    word = code if code.isascii() and code.isalnum() and len(code) <= 64 else "no S3 error"
-    raise _unlike_s3(f"HTTP {status}, {word}")
+    raise _unlike_s3(said_with(status, content))
 
 
 def _unlike_s3(what: str) -> StoreUnavailable:
     return StoreUnavailable(f"The S3 storage did not answer as it should ({what}).", next_step=NEXT_STEP)
-
-
-def _document_or_none(content: bytes) -> Document | None:
-    try:
-        return ElementTree.fromstring(content)
-    except ElementTree.ParseError:
-        return None
 
 
 def _name(element: Document) -> str:

@@ -26,12 +26,12 @@ print("Epoch 1/1, Steps: 100%|##########| 1/1 [00:01<00:00,  1.00it/s, lr=0.1, s
 """
 
 
-def trainer_python(folder: Path) -> str:
+def trainer_python(folder: Path, train: str = TRAIN) -> str:
     """An environment in which stand-ins have the names of the trainer and its launcher."""
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for name, files in {
-        "simpletuner": {"__init__.py": "", "train.py": TRAIN},
+        "simpletuner": {"__init__.py": "", "train.py": train},
         "accelerate": {"__init__.py": "", "commands/__init__.py": "", "commands/launch.py": LAUNCH},
         "simpletuner-4.10.1.dist-info": {"METADATA": "Name: simpletuner\nVersion: 4.10.1\n"},
         "accelerate-1.0.dist-info": {"METADATA": "Name: accelerate\nVersion: 1.0\n"},

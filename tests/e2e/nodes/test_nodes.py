@@ -22,9 +22,10 @@ Parts = list[dict[str, Any]]
 class Pair:
     """The two nodes of one worker."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        world.environment["SIMPLETUNER_TRAINER_PYTHON"] = sys.executable
+    def __init__(self, world: World, *more: str, python: str = sys.executable) -> None:
+        """`more` are words for both nodes."""
+        self.world, self.more = world, more
+        world.environment["SIMPLETUNER_TRAINER_PYTHON"] = python
         self.secret = world.folder / "nodes.pem"
         self.secret.write_text(new_node_secret())
         self.secret.chmod(0o600)
@@ -34,6 +35,7 @@ class Pair:
             "pair",
             *("--nodes", "2", "--node-listen", f"127.0.0.1:{self.port}"),
             *("--node-secret-file", str(self.secret)),
+            *more,
             gpus=TWO_GPUS,
         )
 
@@ -41,7 +43,7 @@ class Pair:
         words = ("--node-of", f"127.0.0.1:{self.port}", "--node-secret-file", str(self.secret))
         inventory = {"SIMPLETUNER_GPU_INVENTORY": json.dumps(TWO_GPUS)}
         work = ("--work-dir", str(self.world.folder / "follower"))
-        return self.world.start("follower", "worker", *words, *work, **inventory)
+        return self.world.start("follower", "worker", *words, *work, *self.more, **inventory)
 
     def submit(self, folder: Path, **options: Any) -> str:
         folder.mkdir(exist_ok=True)

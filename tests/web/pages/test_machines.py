@@ -71,6 +71,10 @@ async def test_a_pool_is_made_with_a_sealed_key_and_tried(providing: Stage, page
     await dialog.get_by_label("Maximum per day, UTC (USD)").fill("40")
     await dialog.get_by_label("Trainers").fill("demo")
     await axe(page)
+    boxes = await dialog.locator("input[type=number], input[inputmode], select").evaluate_all(
+        "all => all.map(one => Math.round(one.getBoundingClientRect().height))"
+    )
+    assert len(set(boxes)) == 1, "a line below or above one field makes no other taller"
     await dialog.get_by_role("button", name="Create", exact=True).click()
     await expect(dialog.get_by_role("alert")).to_contain_text("has no setting vram")
     await dialog.get_by_label("The provider's settings").fill("gpus=2\ngpu_name=A100\nprice=2.5\nvram_gb=80")
@@ -95,6 +99,9 @@ async def test_a_name_that_is_taken_is_not_written_over_and_a_pool_is_changed_an
         "provider": "process",
         "trainers": ["demo"],
         "max_daily_micros": 40_000_000,
+        "min_machines": 2,
+        "max_machines": 3,
+        "kinds": ["A100*"],
         "settings": {"gpus": "1"},
     }
     await providing.running.http.put("/api/pools/demo", json=request)
@@ -115,6 +122,14 @@ async def test_a_name_that_is_taken_is_not_written_over_and_a_pool_is_changed_an
     await dialog.get_by_role("button", name="Save").click()
     facts = page.get_by_role("region", name="Money and limits")
     await expect(facts).to_contain_text("0 / 7")
+    for term, value in (
+        ("Minimum machines", "2"),
+        ("GPUs", "A100*"),
+        ("Regions", "any"),
+        ("The provider's settings", "gpus=1"),
+    ):
+        shown = facts.locator("dl > div").filter(has=page.get_by_text(term, exact=True))
+        await expect(shown.locator("dd")).to_have_text(value)
     saved = (await providing.running.get("/api/pools/demo"))["request"]
     assert (saved["max_daily_micros"], saved["settings"], saved["max_machines"]) == (None, {"gpus": "1"}, 7)
     await page.get_by_role("button", name="Delete").click()

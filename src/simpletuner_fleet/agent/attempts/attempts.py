@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -214,6 +214,7 @@ class Attempts:
         try:
             async with asyncio.timeout(wait_s):
                 if not running.paused:
+                    self._ask_other_nodes(turn, "checkpoint")
                     await self.senders.uploads.checkpoint_now(turn, running.wait())
         except TimeoutError:
             log.info("job %s: no checkpoint was made in time; it is stopped without one", turn[0])
@@ -223,6 +224,7 @@ class Attempts:
 
     async def ask_for_checkpoint(self, turn: Turn) -> bool:
         """Returns whether its trainer was asked; it trains on, and what it saves is stored as every checkpoint is."""
+        self._ask_other_nodes(turn, "checkpoint")
         try:
             return await self.senders.uploads.ask_for_checkpoint(turn)
         except Exception:  # anybody's plug-in
@@ -231,11 +233,17 @@ class Attempts:
 
     async def ask_to_validate(self, turn: Turn) -> bool:
         """Returns whether its trainer was asked; it trains on, and what it draws is stored as every sample is."""
+        self._ask_other_nodes(turn, "validation")
         try:
             return await self.senders.uploads.ask_to_validate(turn)
         except Exception:  # anybody's plug-in
             log.exception("job %s: a validation could not be asked for", turn[0])
             return False
+
+    def _ask_other_nodes(self, turn: Turn, wish: Literal["checkpoint", "validation"]) -> None:
+        spanned = self._nodes.attempt(turn) if self._nodes else None
+        if spanned:
+            spanned.ask_others(wish)
 
     def is_out_of_time(self, turn: Turn) -> bool:
         return turn in self._running and self._running[turn].out_of_time

@@ -202,6 +202,10 @@ class Preparation:
         except TrainerError:
             return CheckpointHabits()
 
+    def files_of(self, offer: JobSubmit) -> tuple[CheckpointHabits, Paths]:
+        """Returns what is to be known of the files of an attempt, and where they are."""
+        return self.habits(offer), self.paths(self._state.attempt(offer.attempt_id))
+
     def paths(self, attempt: AttemptDir) -> Paths:
         cache = self.caches.place_of(attempt.attempt_id)
         data = self._data.folder_of(attempt.attempt_id) if self._data else None

@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
 
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.nodes.line import LineLost, NodeLine, dial
 from simpletuner_fleet.agent.nodes.messages import (
+    AskRank,
     Beat,
     ContentEnd,
     ContentPiece,
@@ -109,7 +110,7 @@ class Follower:
         self.samples: list[GpuSample] = []
         self.leaving = asyncio.Event()
         self.ranks: NodeParts | None = None
-        self._forgetting: set[asyncio.Task[None]] = set()
+        self._doing: set[asyncio.Task[None]] = set()
 
     def tell(self, message: FromFollower) -> bool:
         if self._line is None:
@@ -212,15 +213,20 @@ class Follower:
                 ranks.go(message.turn)
             case StopRank(grace_s=grace_s):
                 ranks.stop(message.turn, grace_s)
+            case AskRank(wish=wish):
+                self._do(ranks.ask(message.turn, wish))
             case ForgetRank():
-                task = asyncio.create_task(ranks.forget(message.turn))
-                self._forgetting.add(task)
-                task.add_done_callback(self._forgetting.discard)
+                self._do(ranks.forget(message.turn))
             case LeaveNow(reason=reason):
                 log.info("leaving: %s", reason)
                 self.leaving.set()
             case _:
                 log.debug("the first node says %s", type(message).__name__)
+
+    def _do(self, what: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(what)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
 
     async def _mind(self) -> None:
         """Whoever has heard nothing for a whole lease is given up by the first node: nothing of it may go on."""

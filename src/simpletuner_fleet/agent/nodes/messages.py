@@ -116,6 +116,13 @@ class StopRank(_OfTurn, frozen=True, kw_only=True, tag="stop"):
     grace_s: float
 
 
+class AskRank(_OfTurn, frozen=True, kw_only=True, tag="ask"):
+    """Its trainer is asked for a checkpoint or a validation, as that of the first node is: both are made by all parts
+    together, and a part that was not asked would go on and leave the others waiting."""
+
+    wish: Literal["checkpoint", "validation"]
+
+
 class ForgetRank(_OfTurn, frozen=True, kw_only=True, tag="forget"):
     """What still runs of it is killed."""
 
@@ -144,6 +151,7 @@ ToFollower = (
     | PrepareRank
     | GoRank
     | StopRank
+    | AskRank
     | ForgetRank
     | LeaveNow
     | ContentPiece

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.guard.runner import RunningTrainer, TrainerExit
 from simpletuner_fleet.agent.nodes.members import NodeMember
 from simpletuner_fleet.agent.nodes.messages import (
+    AskRank,
     ForgetRank,
     GoRank,
     PrepareRank,
@@ -66,6 +68,9 @@ class FollowerPart:
         self.member.send(
             StopRank(job_id=self.offer.job_id, epoch=self.offer.epoch, grace_s=self.stop_grace_s)
         )
+
+    def ask(self, wish: Literal["checkpoint", "validation"]) -> None:
+        self.member.send(AskRank(job_id=self.offer.job_id, epoch=self.offer.epoch, wish=wish))
 
     def forget(self) -> None:
         self.member.send(ForgetRank(job_id=self.offer.job_id, epoch=self.offer.epoch))
@@ -196,6 +201,12 @@ class SpannedAttempt:
         for part in self.parts:
             if part.end is None:
                 part.stop(grace_s)
+
+    def ask_others(self, wish: Literal["checkpoint", "validation"]) -> None:
+        """Before the first node's own part: its file is written in a moment, theirs after a way through the network."""
+        for part in self.parts:
+            if part.end is None:
+                part.ask(wish)
 
     def stop(self, grace_s: float, outcome: Outcome) -> None:
         assert self._local is not None

@@ -132,7 +132,7 @@ def _damaged_rows(file: Path) -> list[str]:
 def direct_storage(
     url: str | None, who: str, workers_url: str | None, environment: Mapping[str, str]
 ) -> Iterator[CheckFinding]:
-    """Of a bucket: whether large files go straight there. It is asked for a list, and nothing is written."""
+    """Of a bucket: whether large files go straight there. It is tried the whole way, with a kilobyte that is removed."""
     if not url or not url.startswith("s3:"):
         return
     try:
@@ -146,7 +146,7 @@ def direct_storage(
         )
         return
     try:
-        asyncio.run(_list_staged(bucket))
+        asyncio.run(_prove(bucket))
     except (StoreUnavailable, FileNotFoundError) as error:
         reason = error.detail if isinstance(error, StoreUnavailable) else _("there is no such bucket")
         yield doubt(
@@ -155,13 +155,12 @@ def direct_storage(
             _("check SIMPLETUNER_STORAGE_URL, the credentials, and that this machine's clock is right"),
         )
     else:
-        yield good(_("bucket"), _("it answers signed calls: large files can go straight there"))
+        yield good(_("bucket"), _("it takes what is sent by signed links: large files go straight there"))
 
 
-async def _list_staged(bucket: DirectBlobs) -> None:
+async def _prove(bucket: DirectBlobs) -> None:
     try:
-        async for _file in bucket.staged("direct/probe/"):
-            break
+        await bucket.prove()
     finally:
         await bucket.close()
 

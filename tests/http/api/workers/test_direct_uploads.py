@@ -92,6 +92,35 @@ async def test_a_link_opens_exactly_what_it_was_made_for(
     assert await hand.put(await hand.ask(LARGE, part, 1), part) == 200
 
 
+async def test_a_hostile_worker_is_given_no_link_beyond_its_own_file(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    mine, theirs = await uploading(running), await uploading(running, "gpu-2")
+    hand = ByHand(mine, http)
+    digest, part = sha(LARGE), {"number": 1, "sha256": sha(pieces(LARGE)[1])}
+    good = {"epoch": mine.offer["epoch"], "size": len(LARGE), "part_bytes": PART, "part": part}
+
+    async def refused(name: str = digest, base: str = mine.base, **other: object) -> int:
+        answer = await mine.agent.http.post(
+            f"{base}/objects/{name}/direct", json={**good, **other}, headers=mine.headers
+        )
+        assert "X-Amz-Signature" not in answer.text, (name, other)
+        return answer.status_code
+
+    assert await refused(base=theirs.base, epoch=theirs.offer["epoch"]) in (403, 404, 409)
+    assert await refused(epoch=theirs.offer["epoch"]) == 409
+    for name in ("..%2f..%2fobjects", digest.upper(), digest + "0", f"..%2f{digest}", "%00" + digest[3:]):
+        assert await refused(name) in (404, 422), name
+    for number in (0, -1, 4, 10**9, 1.5, "1"):
+        assert await refused(part={**part, "number": number}) == 422, number
+    for size in (-1, 0, 2**63, "12"):
+        assert await refused(size=size) in (409, 413, 422), size
+    for wrong in ("", "..", sha(LARGE).upper(), f"{digest}&acl="):
+        assert await refused(part={**part, "sha256": wrong}) == 422, wrong
+    link = await hand.ask(LARGE, pieces(LARGE)[1], 1)
+    assert f"/direct/{mine.offer['job_id']}/{mine.offer['epoch']}/{digest}-" in link["url"]
+
+
 async def test_what_is_not_what_its_digest_says_never_counts_nor_touches_what_is_stored(
     running: Running, http: httpx2.AsyncClient
 ) -> None:
