@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.provisioning.idleness import idle_since
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
     MAX_DETAIL_CHARS,
@@ -43,17 +44,16 @@ class WorkerFacts(Struct, frozen=True, kw_only=True):
     """It has left, and is not expected back: it takes one job only, or its machine was to be taken away."""
 
 
-def facts_of(machine: Machine, worker: Worker, last: Sequence[Attempt], *, busy: bool) -> WorkerFacts:
-    """`last` is the newest attempt that was given to the worker, if there is one."""
+def facts_of(machine: Machine, worker: Worker, newest: Sequence[Attempt], *, busy: bool) -> WorkerFacts:
+    """`newest` are the last attempts that were given to the worker; while it is busy they do not matter."""
     joined_at = machine.joined_at or machine.created_at
-    ended_at = last[0].ended_at if last else None
     heard_last = worker.offline_since or worker.registered_at or joined_at
     connected = worker.connection is Connection.CONNECTED
     goes = worker.worker_type is WorkerType.EPHEMERAL or worker.interruption is not None
     return WorkerFacts(
         connected=connected,
         busy=busy,
-        idle_since=max(joined_at, ended_at or joined_at),
+        idle_since=idle_since(joined_at, newest),
         offline_since=None if connected else heard_last,
         leaves=goes and worker.connection is Connection.OFFLINE,
     )
