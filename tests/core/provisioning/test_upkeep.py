@@ -169,7 +169,9 @@ def test_when_the_budget_is_used_up_jobs_are_stopped_in_time_or_let_finish() -> 
     assert (stopped.state, stopped.why, stopped.stop_by) == (DRAINING, Why.BUDGET, NOW + 500.0)
     finishes = a_pool(over_budget="finish")
     last = after(a_machine(), working(), pool=finishes, budget_over=True)
-    assert (last.state, last.stop_by) == (DRAINING, None), "it takes no further job, or it would never be idle"
+    assert (last.state, last.stop_by) == (DRAINING, None), (
+        "it takes no further job, or it would never be idle"
+    )
     assert after(a_machine(), idle(NOW), pool=finishes, budget_over=True).state is DESTROYING
     overdue = a_machine(state=DRAINING, stop_by=NOW, why=Why.BUDGET)
     assert after(overdue, working()).state is DESTROYING

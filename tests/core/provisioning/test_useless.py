@@ -98,7 +98,9 @@ def test_only_a_training_begins_the_idle_time_anew() -> None:
     assert idle_from() == 0.0
     assert idle_from(trained) == 200.0
     assert idle_from(never_taken, trained) == 200.0, "an offer that was not taken"
-    assert idle_from(not_started, never_taken, trained) == 230.0, "a job that could not be started is left out"
+    assert idle_from(not_started, never_taken, trained) == 230.0, (
+        "a job that could not be started is left out"
+    )
     assert idle_from(beside_it, not_started, trained) == 240.0, "what was at the same time counts once"
     assert idle_from(not_started) == 30.0
     unsaid = given(joined + 600.0, joined + 630.0, outcome=Outcome.COMPLETED)

@@ -30,10 +30,7 @@ class Cloud:
         assert answer.status_code == 200, answer.text
 
     async def round(self, after_s: float = 0.0) -> None:
-        self.running.clock.at += after_s
-        provisioner = self.running.deps.provisioner
-        assert provisioner is not None
-        await provisioner.round_once(await self.running.fleet.read(lambda view: view.pools()))
+        await round_of(self.running, after_s)
 
     async def waiting_job(self, **request: Any) -> str:
         config = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 1}}
@@ -73,13 +70,27 @@ class Cloud:
         assert self.vendor.costing() == []
 
 
+async def round_of(running: Running, after_s: float = 0.0) -> None:
+    running.clock.at += after_s
+    provisioner = running.deps.provisioner
+    assert provisioner is not None
+    await provisioner.round_once(await running.fleet.read(lambda view: view.pools()))
+
+
+@asynccontextmanager
+async def with_provisioner(running: Running) -> AsyncIterator[None]:
+    """Whose rounds are made by the test."""
+    provisioner = running.deps.provisioner = Provisioner(running.fleet, Path("/nonexistent"), {}, {})
+    await running.fleet.act(lambda transaction: transaction.tx.put_setting(FLEET_ID, "f_1"))
+    running.clock.at += 1000.0
+    yield
+    await provisioner.stop()
+
+
 @asynccontextmanager
 async def cloud_of(vendor: VendorServer) -> AsyncIterator[Cloud]:
-    async with orchestrator(vault=SealedVault(lambda: b"k" * 32, lambda: b"k" * 32)) as made:
-        provisioner = made.deps.provisioner = Provisioner(made.fleet, Path("/nonexistent"), {}, {})
-        await made.fleet.act(lambda transaction: transaction.tx.put_setting(FLEET_ID, "f_1"))
+    vault = SealedVault(lambda: b"k" * 32, lambda: b"k" * 32)
+    async with orchestrator(vault=vault) as made, with_provisioner(made):
         stored = await made.http.put("/api/secrets/key", json={"value": KEY})
         assert stored.status_code == 200, stored.text
-        made.clock.at += 1000.0
         yield Cloud(made, vendor)
-        await provisioner.stop()

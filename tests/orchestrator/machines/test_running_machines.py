@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.queries.attention import of_machines
+from simpletuner_fleet.queries.attention import Need, of_machines
+from simpletuner_fleet.web.parts.attention import attention
 from tests.http.api_kit import Agent
 from tests.orchestrator.machines.cloud_kit import SETTLE_S, Cloud, cloud_of
 from tests.providers.vendors.runpod_server import RunPodServer
@@ -139,6 +140,9 @@ async def test_where_the_key_is_withdrawn_machines_count_as_costing_and_everybod
     assert (row["status"], row["cost_micros"] - before >= PRICE) == ("joined", True)
     assert "refuses the key" in pool["trouble"]
     assert await needs(cloud) == ["pools_unseen"]
+    told = attention(Need(kind="pools_unseen", count=1, named=(("cloud", "cloud"),)), None)
+    assert (told.grave, told.named) == (True, (("/machines/pools/cloud", "cloud"),))
+    assert told.text.startswith("1 pool's provider cannot be asked: its machines go on costing money")
     assert (await cloud.running.job(offer["job_id"]))["status"] == "running"
     assert (await cloud.explained(waiting))["code"] == "ALL_MATCHING_BUSY"
     await agent.report(offer, "completed")

@@ -292,7 +292,8 @@ class MachineDays:
 
     def _look(self) -> None:
         now = self.world.now
-        elapsed_s, self._looked_at = now - self._looked_at, now
+        # Where looks were left out nothing was there, and nobody was down.
+        elapsed_s, self._looked_at = min(now - self._looked_at, LOOKED_AT_EVERY_S), now
         if self.orchestrator.fleet is None:
             self.down_s += elapsed_s
         self.brought.note_use()
@@ -326,7 +327,5 @@ def _next_pause(round_: Coroutine[CallPause, None, None]) -> CallPause | None:
         return None
 
 
-def run_days(
-    seed: int, days: float = 2.0, *, whole_trace: bool = False, skips: bool = False
-) -> DaysResult:
+def run_days(seed: int, days: float = 2.0, *, whole_trace: bool = False, skips: bool = False) -> DaysResult:
     return MachineDays(seed, days, whole_trace=whole_trace, skips=skips).run()
