@@ -9,7 +9,6 @@ from simpletuner_fleet.core.provisioning.pool import PoolRequest
 from simpletuner_fleet.sim.provisioning.cloud import CallPause
 from simpletuner_fleet.sim.provisioning.run import DaysResult, MachineDays, run_days
 from simpletuner_fleet.sim.server.store import Changes, CrashPoint
-from simpletuner_fleet.sim.world import World
 
 SEEDS = range(12)
 DAYS = 0.5
@@ -103,27 +102,3 @@ def test_killed_at_every_step_it_brings_one_machine_and_ends_it(place: str) -> N
 def test_a_seed_of_machine_days_replays_exactly() -> None:
     first, again = run_days(3, 0.2, whole_trace=True), run_days(3, 0.2, whole_trace=True)
     assert first.trace == again.trace
-
-
-def test_pulses_are_left_out_while_nothing_happens_and_then_beat_at_their_own_times() -> None:
-    world, quiet, beats = World(1), True, list[float]()
-    world.is_quiet = lambda: quiet
-
-    def beat() -> None:
-        beats.append(world.now)
-        world.pulse(20.0, beat)
-
-    def wake() -> None:
-        nonlocal quiet
-        quiet = False
-
-    world.pulse(20.0, beat)
-    world.after(1005.0, wake)
-    world.run_until(1050.0)
-    assert beats == [1020.0, 1040.0]
-
-
-def test_a_seed_whose_quiet_times_are_left_out_is_held_to_the_same_promises() -> None:
-    """141: looks that were left out had been counted as time in which the first machine after them cost."""
-    result = run_days(141, 0.5, skips=True)
-    assert (result.violation, result.counts["machine joined"] > 0) == (None, True)

@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
-from math import ceil
 from random import Random
 from typing import Any, TypeVar
 
@@ -43,40 +42,10 @@ class World:
         self._lines: list[str] = []
         self._heap: list[tuple[float, int, Act]] = []
         self._planned = 0
-        self.is_quiet: Callable[[], bool] | None = None
-        """Says that nothing can happen until something that is not a pulse does; pulses are then left out."""
-        self._pulses: dict[int, float] = {}
-        self._left_out: list[tuple[float, float, Act]] = []
 
     def after(self, delay_s: float, act: Act) -> None:
         self._planned += 1
         heappush(self._heap, (self.now + delay_s, self._planned, act))
-
-    def pulse(self, every_s: float, act: Act) -> None:
-        """What is done again and again, and changes nothing while nothing happens."""
-        if self.is_quiet is not None:
-            self._pulses[self._planned + 1] = every_s
-        self.after(every_s, act)
-
-    def _leaves_out(self) -> bool:
-        """Whether what comes next is a pulse that finds nothing to do; whatever else comes lets them beat again."""
-        at, number, act = self._heap[0]
-        every_s = self._pulses.pop(number, None)
-        if every_s is not None and self.is_quiet is not None and self.is_quiet():
-            heappop(self._heap)
-            self._left_out.append((at, every_s, act))
-            return True
-        if self._left_out:
-            self._beat_again(at)
-        return False
-
-    def _beat_again(self, now: float) -> None:
-        """Each at its own times, as if it had gone on."""
-        for at, every_s, act in self._left_out:
-            self._planned += 1
-            self._pulses[self._planned] = every_s
-            heappush(self._heap, (at + ceil((now - at) / every_s) * every_s, self._planned, act))
-        self._left_out.clear()
 
     def step(self) -> bool:
         """Lets the next thing happen; False if nothing is left to happen."""
@@ -91,12 +60,9 @@ class World:
         """Lets everything happen that is due by then."""
         heap = self._heap
         while heap and heap[0][0] <= until:
-            if self._pulses and self._leaves_out():
-                continue
             self.now, _, act = heappop(heap)
             self.events += 1
             act()
-        self._beat_again(until)
         self.now = until
 
     @property

@@ -23,15 +23,9 @@ def main(argv: list[str] | None = None) -> int:
         "--seed", type=int, help="run this one seed alone, and print everything that happened"
     )
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument(
-        "--every-round",
-        action="store_true",
-        help="also those rounds in which nothing is there and nobody waits; it makes other worlds of the seeds",
-    )
     arguments = parser.parse_args(argv)
-    skips = not arguments.every_round
     if arguments.seed is not None:
-        result = run_days(arguments.seed, arguments.days, whole_trace=True, skips=skips)
+        result = run_days(arguments.seed, arguments.days, whole_trace=True)
         print("\n".join(result.trace))
         print(f"seed {result.seed}: {result.violation or 'every promise kept'}")
         return 1 if result.violation else 0
@@ -40,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     how_many = ceil(arguments.for_days / arguments.days) if arguments.for_days else arguments.seeds
     seeds = range(arguments.start, arguments.start + how_many)
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        for result in pool.map(partial(run_days, days=arguments.days, skips=skips), seeds, chunksize=4):
+        for result in pool.map(partial(run_days, days=arguments.days), seeds, chunksize=4):
             counts += result.counts
             before, days = days, days + result.days
             if days // TOLD_EVERY_DAYS > before // TOLD_EVERY_DAYS:

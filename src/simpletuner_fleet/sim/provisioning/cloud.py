@@ -71,9 +71,6 @@ class QuirkyCloud:
         self.spot = False
         """Whether what it has may be taken away at any time."""
         self._made = 0
-        self._coming = 0
-        """Requests on their way, of which a machine will be made."""
-        self._settled_at = 0.0
         self.base_price = chance.choice((0.5, 1.0, 2.0)) * MICROS
         for number in range(2):
             stranger = self._add(f"stf-someoneelse-{number}", MICROS, 1, {})
@@ -81,10 +78,6 @@ class QuirkyCloud:
 
     def of_ours(self) -> list[CloudMachine]:
         return [machine for machine in self._running.values() if machine.costs]
-
-    def is_empty(self) -> bool:
-        """Nothing of ours is there, none will be, and what was is in no list any more."""
-        return not self._coming and not self.of_ours() and self.world.now > self._settled_at
 
     def fails(self, kind: str, share: float) -> bool:
         fails = self.world.faulty and self.chance.random() < share * self.weather
@@ -121,10 +114,7 @@ class QuirkyCloud:
             raise ProviderUnsure("no answer")
         made: list[CloudMachine] = []
 
-        self._coming += 1
-
         def make() -> None:
-            self._coming -= 1
             offer = order.offer
             made.append(self._add(order.name, offer.hourly_micros, offer.gpus, order.environment))
             self.boots(made[0])
@@ -185,7 +175,6 @@ class QuirkyCloud:
             machine.ended_at = self.world.now
             self._running.pop(machine.id)
             machine.shown_until = self.world.now + self._lag_s()
-            self._settled_at = max(self._settled_at, machine.shown_until + self.settle_s)
             machine.power_off()
             self.watch()
 

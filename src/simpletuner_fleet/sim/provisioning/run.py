@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import StoreUnavailable
-from simpletuner_fleet.core.jobs.job import TERMINAL, JobState
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.jobs.submit_request import SubmitRequest
 from simpletuner_fleet.core.money.amounts import MICROS
 from simpletuner_fleet.core.policy import Policy
@@ -19,7 +19,6 @@ from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.orchestrator.machines import pools
 from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
 from simpletuner_fleet.orchestrator.machines.rounds import LooksOfRound, decide_once, look_at
-from simpletuner_fleet.ports.records import JobFilter
 from simpletuner_fleet.providers.contract import ProviderUnsure
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.people import ADMIN, People
@@ -39,7 +38,6 @@ CALLS_S = 180.0
 LOOKED_AT_EVERY_S = 20.0
 CALM_SHARE = 0.25
 SPOT_SHARE = 0.5
-UNENDED = JobFilter(states=tuple(sorted(set(JobState) - TERMINAL)))
 POLICY = Policy(
     heartbeat_interval_s=60.0,
     heartbeat_timeout_s=240.0,
@@ -62,17 +60,9 @@ class DaysResult(Struct, kw_only=True):
 
 class MachineDays:
     def __init__(
-        self,
-        seed: int,
-        days: float = 2.0,
-        *,
-        whole_trace: bool = False,
-        calm: bool | None = None,
-        skips: bool = False,
+        self, seed: int, days: float = 2.0, *, whole_trace: bool = False, calm: bool | None = None
     ) -> None:
-        """`skips`: times in which nothing is there, waits or is about to happen take no time to simulate."""
         self.world = world = World(seed)
-        world.is_quiet = self._is_quiet if skips else None
         if whole_trace:
             world.whole_trace = []
         self.days = days
@@ -219,15 +209,6 @@ class MachineDays:
         rows = view.machines_since(float("inf"))
         return f"{rows[0].id} is {rows[0].state}" if rows else None
 
-    def _is_quiet(self) -> bool:
-        orchestrator = self.orchestrator
-        if orchestrator.fleet is None or self._kills_at_call or orchestrator.store.crash_at is not None:
-            return False
-        if not self.cloud.is_empty():
-            return False
-        view = orchestrator.store.view
-        return not (view.machines_since(float("inf")) or view.workers() or view.jobs_matching(UNENDED))
-
     # The provisioner's rounds
 
     def _start(self, life: int) -> None:
@@ -272,7 +253,7 @@ class MachineDays:
         round_.close()
         if isinstance(pause, Exception) and not isinstance(pause, StoreUnavailable):
             self.world.note(f"round ended: {pause!r}")
-        self.world.pulse(self.round_s, lambda: self._round(life))
+        self.world.after(self.round_s, lambda: self._round(life))
 
     # The questions
 
@@ -292,8 +273,7 @@ class MachineDays:
 
     def _look(self) -> None:
         now = self.world.now
-        # Where looks were left out nothing was there, and nobody was down.
-        elapsed_s, self._looked_at = min(now - self._looked_at, LOOKED_AT_EVERY_S), now
+        elapsed_s, self._looked_at = now - self._looked_at, now
         if self.orchestrator.fleet is None:
             self.down_s += elapsed_s
         self.brought.note_use()
@@ -304,7 +284,7 @@ class MachineDays:
         daily = self.request.max_daily_micros
         if daily is not None and self._spent[day_begins(wall)] > daily:
             raise Violation("M4", f"{self._spent[day_begins(wall)]:.0f} today, {daily} allowed")
-        self.world.pulse(LOOKED_AT_EVERY_S, self._look)
+        self.world.after(LOOKED_AT_EVERY_S, self._look)
 
     def _check_bill(self, machine_id: str) -> None:
         """No machine costs for longer than it may be idle, or boot, and one round more; faults put it off by their time."""
@@ -327,5 +307,5 @@ def _next_pause(round_: Coroutine[CallPause, None, None]) -> CallPause | None:
         return None
 
 
-def run_days(seed: int, days: float = 2.0, *, whole_trace: bool = False, skips: bool = False) -> DaysResult:
-    return MachineDays(seed, days, whole_trace=whole_trace, skips=skips).run()
+def run_days(seed: int, days: float = 2.0, *, whole_trace: bool = False) -> DaysResult:
+    return MachineDays(seed, days, whole_trace=whole_trace).run()

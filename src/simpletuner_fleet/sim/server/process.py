@@ -277,7 +277,7 @@ class Process:
         due, pause_s = self.store.view.next_backoff_at(), self._sweep_s
         if due is not None and self.fleet is not None:
             pause_s = min(pause_s, max(0.01, due - self.fleet.clock.now()))
-        self.world.pulse(pause_s, lambda: self._sweep_again(life))
+        self.world.after(pause_s, lambda: self._sweep_again(life))
 
     def _sweep_again(self, life: int) -> None:
         if self.fleet is None or self.life != life:
@@ -296,7 +296,7 @@ class Process:
                 raise Violation("S13", f"the health check failed: {error!r}") from error
 
     def _plan_pings(self, life: int) -> None:
-        self.world.pulse(self.policy.ping_interval_s, lambda: self._ping_all(life))
+        self.world.after(self.policy.ping_interval_s, lambda: self._ping_all(life))
 
     def _ping_all(self, life: int) -> None:
         if self.life != life or self.fleet is None:
