@@ -41,6 +41,14 @@ MACHINES = (
         DAYS,
     ),
     Mutant(
+        "a-failed-start-is-use",
+        "a job that could not be started begins the idle time of its machine anew, again and again",
+        "core/provisioning/idleness.py",
+        "    return attempt.started_at is not None or attempt.outcome is Outcome.COMPLETED",
+        "    return attempt.ended_at is not None",
+        RULES,
+    ),
+    Mutant(
         "unknown-is-idle",
         "a machine whose worker is not heard counts as idle",
         "core/provisioning/upkeep.py",

@@ -13,6 +13,7 @@ from simpletuner_fleet.core.placement.matching import gpus_left_idle, in_service
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.provisioning.waiting import machine_text
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
 from simpletuner_fleet.engine.memory.standing import FleetStanding
@@ -25,6 +26,9 @@ DAY_S = 86_400.0
 MOST_FINISHING = 500
 SHOWN_OF_EACH = 5
 MACHINES_USELESS = "machines_useless"
+POOLS_UNSEEN = "pools_unseen"
+UNSEEN_S = 300.0
+"""A provider that does not answer for a moment is nobody's business."""
 """The kind of need that even a fleet without a worker may have: a machine that never joined costs, too."""
 
 
@@ -100,14 +104,28 @@ def worker_needs(roster: Roster) -> WorkerNeeds:
 
 
 def of_machines(view: View, now: float) -> list[Need]:
-    """Returns those that cost and do nothing, the dearest first."""
+    """Returns those that cost and do nothing, the dearest first, and pools whose machines nobody can look after."""
     machines = view.machines_since(float("inf"))
+    used = {machine.pool for machine in machines}
+    unseen = [pool.name for pool in view.pools() if pool.name in used and _is_unseen(pool, now)]
     idlers = useless_machines(view, machines, now)
     dearest = sorted(
         (one for one in machines if one.id in idlers), key=lambda one: (-one.hourly_micros, one.id)
     )
     named = tuple((one.id, f"{one.pool}: {machine_text(one)}") for one in dearest[:SHOWN_OF_EACH])
-    return [Need(kind=MACHINES_USELESS, count=len(dearest), named=named)] if dearest else []
+    needs = (
+        Need(
+            kind=POOLS_UNSEEN,
+            count=len(unseen),
+            named=tuple((name, name) for name in unseen[:SHOWN_OF_EACH]),
+        ),
+        Need(kind=MACHINES_USELESS, count=len(dearest), named=named),
+    )
+    return [need for need in needs if need.count]
+
+
+def _is_unseen(pool: MachinePool, now: float) -> bool:
+    return pool.unseen_since is not None and now - pool.unseen_since >= UNSEEN_S
 
 
 def of_jobs(view: View, reasons: WaitingReasons, owner: str | None, now: float) -> list[Need]:

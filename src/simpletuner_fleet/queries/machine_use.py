@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from simpletuner_fleet.core.provisioning.idleness import ATTEMPTS_LOOKED_AT
 from simpletuner_fleet.core.provisioning.machine import IN_USE, Machine
 from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, facts_of
 from simpletuner_fleet.core.provisioning.useless import Useless, useless
@@ -19,4 +20,5 @@ def _worker_of(view: View, machine: Machine) -> WorkerFacts | None:
     if worker is None:
         return None
     busy = bool(view.live_attempts_of_worker(worker.id))
-    return facts_of(machine, worker, view.attempts_of_worker(worker.id, 1), busy=busy)
+    newest = [] if busy else view.attempts_of_worker(worker.id, ATTEMPTS_LOOKED_AT)
+    return facts_of(machine, worker, newest, busy=busy)

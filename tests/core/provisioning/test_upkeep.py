@@ -168,7 +168,10 @@ def test_when_the_budget_is_used_up_jobs_are_stopped_in_time_or_let_finish() -> 
     stopped = after(a_machine(), working(), budget_over=True, lead_s=500.0)
     assert (stopped.state, stopped.why, stopped.stop_by) == (DRAINING, Why.BUDGET, NOW + 500.0)
     finishes = a_pool(over_budget="finish")
-    assert after(a_machine(), working(), pool=finishes, budget_over=True).state is JOINED
+    last = after(a_machine(), working(), pool=finishes, budget_over=True)
+    assert (last.state, last.stop_by) == (DRAINING, None), (
+        "it takes no further job, or it would never be idle"
+    )
     assert after(a_machine(), idle(NOW), pool=finishes, budget_over=True).state is DESTROYING
     overdue = a_machine(state=DRAINING, stop_by=NOW, why=Why.BUDGET)
     assert after(overdue, working()).state is DESTROYING
@@ -180,6 +183,30 @@ def test_a_price_above_the_ceiling_ends_a_machine_that_boots_and_drains_one_that
     assert after(booting, shown=[listed(booting, hourly_micros=2_500_000)], pool=pool).why == Why.PRICE
     works = after(a_machine(), working(), shown=[listed(a_machine(), hourly_micros=2_500_000)], pool=pool)
     assert (works.state, works.why) == (DRAINING, Why.PRICE)
+
+
+@pytest.mark.parametrize(("policy", "stop_by"), [("stop", NOW + 500.0), ("finish", None)])
+def test_where_prices_rise_above_the_limit_of_an_hour_the_least_useful_go(
+    policy: str, stop_by: float | None
+) -> None:
+    older, newer = a_machine("m_1", created_at=NOW - 2000.0), a_machine("m_2")
+    rests, boots = a_machine("m_3"), a_machine("m_4", state=BOOTING, asked_at=NOW - 10.0)
+    workers = {older.worker_id: working(), newer.worker_id: working(), rests.worker_id: idle(NOW)}
+    there = [older, newer, rests, boots]
+    look = a_look(*(listed(one, hourly_micros=3_000_000) for one in there))
+
+    def left(max_hourly_micros: int) -> list[Machine]:
+        pool = a_pool(max_hourly_micros=max_hourly_micros, over_budget=policy)
+        return tended(there, an_upkeep(pool, look, workers, lead_s=500.0))
+
+    assert [one.state for one in left(12_000_000)] == [JOINED, JOINED, JOINED, BOOTING]
+    assert [one.state for one in left(11_000_000)] == [JOINED, JOINED, JOINED, DESTROYING]
+    assert [one.state for one in left(8_000_000)] == [JOINED, JOINED, DESTROYING, DESTROYING]
+    one, other, *gone = left(5_000_000)
+    assert [one.state, other.state, other.stop_by] == [JOINED, DRAINING, stop_by]
+    assert {machine.why for machine in (other, *gone)} == {Why.BUDGET}
+    waits = tended([one, other], an_upkeep(a_pool(max_hourly_micros=5_000_000), look, workers))
+    assert waits[0].state is JOINED, "the other one goes already"
 
 
 def test_what_appears_after_it_was_gone_is_destroyed_again() -> None:

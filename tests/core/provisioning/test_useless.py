@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Outcome
 from simpletuner_fleet.core.provisioning.growth import Demand, grow
 from simpletuner_fleet.core.provisioning.machine import MachineState
 from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, facts_of
 from simpletuner_fleet.core.provisioning.useless import WhyUseless, useless
 from simpletuner_fleet.core.workers.worker import Connection, WorkerType
-from tests.core.builders import ENDS, NOW, a_worker
+from tests.core.builders import ENDS, NOW, a_worker, an_attempt
 from tests.core.provisioning.provisioning_kit import (
     a_fleet,
     a_look,
@@ -73,6 +74,44 @@ def test_a_worker_whose_machine_was_to_be_taken_away_is_not_waited_for(
     away = a_worker(connection=Connection.OFFLINE, offline_since=NOW - 5.0, **fields)
     assert facts_of(a_machine(), away, [], busy=False).leaves is leaves
     assert not facts_of(a_machine(), a_worker(**fields), [], busy=False).leaves
+
+
+def given(
+    accepted: float | None, ended: float, *, started: float | None = None, outcome: Outcome = Outcome.RELEASED
+) -> Attempt:
+    return an_attempt(
+        state=AttemptState.ENDED, accepted_at=accepted, started_at=started, ended_at=ended, outcome=outcome
+    )
+
+
+def idle_from(*newest: Attempt) -> float:
+    """By attempts of a worker whose machine joined at NOW - 900, told as seconds after that."""
+    return facts_of(a_machine(), a_worker(), newest, busy=False).idle_since - (NOW - 900.0)
+
+
+def test_only_a_training_begins_the_idle_time_anew() -> None:
+    joined = NOW - 900.0
+    trained = given(joined + 10.0, joined + 200.0, started=joined + 20.0, outcome=Outcome.FAILED)
+    never_taken = given(None, joined + 500.0)
+    not_started = given(joined + 600.0, joined + 630.0)
+    beside_it = given(joined + 610.0, joined + 640.0)
+    assert idle_from() == 0.0
+    assert idle_from(trained) == 200.0
+    assert idle_from(never_taken, trained) == 200.0, "an offer that was not taken"
+    assert idle_from(not_started, never_taken, trained) == 230.0, (
+        "a job that could not be started is left out"
+    )
+    assert idle_from(beside_it, not_started, trained) == 240.0, "what was at the same time counts once"
+    assert idle_from(not_started) == 30.0
+    unsaid = given(joined + 600.0, joined + 630.0, outcome=Outcome.COMPLETED)
+    assert idle_from(unsaid, trained) == 630.0, "it has run, whether that was told or not"
+
+
+def test_of_trainings_side_by_side_the_one_that_ended_last_counts() -> None:
+    joined = NOW - 900.0
+    long = given(joined, joined + 700.0, started=joined + 1.0, outcome=Outcome.COMPLETED)
+    short = given(joined + 50.0, joined + 100.0, started=joined + 51.0, outcome=Outcome.COMPLETED)
+    assert idle_from(short, long) == 700.0
 
 
 def chosen(interruptions: int, *offers: Any, **request: Any) -> list[str]:

@@ -1,22 +1,17 @@
 """A pool of a cloud, round by round on a clock that is turned, against the vendors' servers with their quirks."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
-from simpletuner_fleet.storage.ownership import FLEET_ID
-from simpletuner_fleet.store.sealing import SealedVault
-from tests.http.api_kit import Running, orchestrator
+from tests.orchestrator.machines.cloud_kit import SERVERS, SETTLE_S, Cloud, cloud_of
 from tests.providers.vendors.runpod_server import RunPodServer
 from tests.providers.vendors.vast_server import VastServer
-from tests.providers.vendors.vendor_server import KEY, VendorMachine, VendorServer
+from tests.providers.vendors.vendor_server import KEY, VendorServer
 
-SETTLE_S, BOOT_S = 120.0, 900.0
+BOOT_S = 900.0
 HIDDEN_S = 1e9
-SERVERS: dict[str, type[VendorServer]] = {"runpod": RunPodServer, "vast": VastServer}
 
 
 @pytest.fixture(params=sorted(SERVERS))
@@ -25,53 +20,10 @@ def vendor(request: pytest.FixtureRequest) -> Iterator[VendorServer]:
         yield server
 
 
-class Cloud:
-    def __init__(self, running: Running, vendor: VendorServer) -> None:
-        self.running = running
-        self.vendor = vendor
-
-    async def save_pool(self, **request: Any) -> None:
-        kind = next(kind for kind, type_ in SERVERS.items() if isinstance(self.vendor, type_))
-        settings = {"image": "worker:1", "api_url": self.vendor.url}
-        pool = {"provider": kind, "secret": "key", "settings": settings, "trainers": ["command"], **request}
-        answer = await self.running.http.put("/api/pools/cloud", json=pool)
-        assert answer.status_code == 200, answer.text
-
-    async def round(self, after_s: float = 0.0) -> None:
-        self.running.clock.at += after_s
-        provisioner = self.running.deps.provisioner
-        assert provisioner is not None
-        await provisioner.round_once(await self.running.fleet.read(lambda view: view.pools()))
-
-    async def waiting_job(self, **request: Any) -> str:
-        config = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 1}}
-        return str((await self.running.submit(config=config, **request))["job_id"])
-
-    async def row(self) -> dict[str, Any]:
-        """The newest machine, gone or not."""
-        return dict((await self.running.get("/api/machines", gone="true"))["machines"][0])
-
-    @property
-    def machine(self) -> VendorMachine:
-        return list(self.vendor.machines.values())[-1]
-
-    async def until_gone(self) -> None:
-        await self.round(1.0)
-        await self.round(SETTLE_S + 1.0)
-        assert (await self.row())["status"] == "gone"
-        assert self.vendor.costing() == []
-
-
 @pytest.fixture
 async def cloud(vendor: VendorServer) -> AsyncIterator[Cloud]:
-    async with orchestrator(vault=SealedVault(lambda: b"k" * 32, lambda: b"k" * 32)) as made:
-        provisioner = made.deps.provisioner = Provisioner(made.fleet, Path("/nonexistent"), {}, {})
-        await made.fleet.act(lambda transaction: transaction.tx.put_setting(FLEET_ID, "f_1"))
-        stored = await made.http.put("/api/secrets/key", json={"value": KEY})
-        assert stored.status_code == 200, stored.text
-        made.clock.at += 1000.0
-        yield Cloud(made, vendor)
-        await provisioner.stop()
+    async with cloud_of(vendor) as made:
+        yield made
 
 
 async def test_explain_names_the_vendor_the_machine_its_price_and_for_how_long_it_boots(cloud: Cloud) -> None:

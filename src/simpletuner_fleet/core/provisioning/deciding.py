@@ -99,6 +99,9 @@ def _unknown(
     return unknown
 
 
-def told_of(pool: MachinePool, no_machine: dict[str, NoMachine], trouble: str) -> MachinePool:
-    """Returns the pool with what people are told of it."""
-    return replace(pool, no_machine=no_machine, trouble=trouble)
+def told_of(
+    pool: MachinePool, no_machine: dict[str, NoMachine], trouble: str, unseen_at: float | None
+) -> MachinePool:
+    """Returns the pool with what people are told of it. `unseen_at` is now where its provider did not answer."""
+    unseen_since = None if unseen_at is None else pool.unseen_since or unseen_at
+    return replace(pool, no_machine=no_machine, trouble=trouble, unseen_since=unseen_since)

@@ -188,3 +188,8 @@ def at_price(machine: Machine, hourly_micros: int, now: float) -> Machine:
     if not machine.rates or machine.hourly_micros == hourly_micros:
         return machine
     return replace(machine, rates=(*machine.rates, (now, hourly_micros)))
+
+
+def told_price(machine: Machine) -> int | None:
+    """Returns what an hour of one of its GPUs costs, as its worker tells it; None where there is nothing to tell."""
+    return machine.hourly_micros // machine.gpus if machine.gpus and machine.hourly_micros else None

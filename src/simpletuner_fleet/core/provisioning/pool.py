@@ -95,6 +95,8 @@ class MachinePool(Struct, frozen=True, kw_only=True):
     """By line, for the jobs that would need one."""
     trouble: str = ""
     """What its provider said to the last look, where that failed."""
+    unseen_since: float | None = None
+    """Since when its provider's list cannot be had: what it has goes on costing, and cannot be ended."""
 
     @property
     def brings_machines(self) -> bool:

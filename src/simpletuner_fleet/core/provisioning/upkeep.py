@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.provisioning.idleness import idle_since
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
     MAX_DETAIL_CHARS,
@@ -43,17 +44,16 @@ class WorkerFacts(Struct, frozen=True, kw_only=True):
     """It has left, and is not expected back: it takes one job only, or its machine was to be taken away."""
 
 
-def facts_of(machine: Machine, worker: Worker, last: Sequence[Attempt], *, busy: bool) -> WorkerFacts:
-    """`last` is the newest attempt that was given to the worker, if there is one."""
+def facts_of(machine: Machine, worker: Worker, newest: Sequence[Attempt], *, busy: bool) -> WorkerFacts:
+    """`newest` are the last attempts that were given to the worker; while it is busy they do not matter."""
     joined_at = machine.joined_at or machine.created_at
-    ended_at = last[0].ended_at if last else None
     heard_last = worker.offline_since or worker.registered_at or joined_at
     connected = worker.connection is Connection.CONNECTED
     goes = worker.worker_type is WorkerType.EPHEMERAL or worker.interruption is not None
     return WorkerFacts(
         connected=connected,
         busy=busy,
-        idle_since=max(joined_at, ended_at or joined_at),
+        idle_since=idle_since(joined_at, newest),
         offline_since=None if connected else heard_last,
         leaves=goes and worker.connection is Connection.OFFLINE,
     )
@@ -90,7 +90,39 @@ def tended(machines: Sequence[Machine], upkeep: Upkeep, taken: frozenset[str] = 
         if judged.why == Why.IDLE and machine.why != Why.IDLE:
             spare -= 1
         after.append(judged)
-    return after
+    return _within_the_hourly_limit(after, upkeep)
+
+
+def _within_the_hourly_limit(machines: list[Machine], upkeep: Upkeep) -> list[Machine]:
+    """Prices of machines that are there may rise: what is then too much goes, the least useful first.
+
+    What is on its way out still costs, but will not: for its sake nobody else goes.
+    """
+    limit = upkeep.pool.request.max_hourly_micros
+    staying = [machine for machine in machines if machine.state in ON_ITS_WAY | {MachineState.JOINED}]
+    too_much = 0 if limit is None else sum(machine.hourly_micros for machine in staying) - limit
+    ended: dict[str, Machine] = {}
+    for machine in sorted(staying, key=lambda one: _usefulness(one, upkeep)):
+        if too_much <= 0:
+            break
+        if machine.hourly_micros:
+            ended[machine.id] = _over_budget(machine, upkeep)
+            too_much -= machine.hourly_micros
+    return [ended.get(machine.id, machine) for machine in machines]
+
+
+def _usefulness(machine: Machine, upkeep: Upkeep) -> tuple[int, float]:
+    """Smaller goes first: whoever has not joined, then whoever has no job; of equals the one that came last."""
+    worker = upkeep.workers.get(machine.worker_id)
+    at_rest = worker is not None and worker.connected and not worker.busy
+    rank = 0 if machine.state in ON_ITS_WAY else 1 if at_rest else 2
+    return rank, -machine.created_at
+
+
+def _over_budget(machine: Machine, upkeep: Upkeep) -> Machine:
+    if machine.state in ON_ITS_WAY:
+        return moved(machine, MachineInput.DESTROY, upkeep.now, Why.BUDGET)
+    return _drained(machine, upkeep, Why.BUDGET)
 
 
 def strays(look: ProviderLook, known: Iterable[Machine], beginning: str) -> list[ListedMachine]:
@@ -205,13 +237,13 @@ def _joined(machine: Machine, upkeep: Upkeep, may_go_idle: bool) -> Machine:
         why = Why.LEFT if worker.leaves or machine.ended_at is not None else Why.LOST
         return moved(machine, MachineInput.DESTROY, now, why)
     why_drained = _why_drained(machine, worker, upkeep, may_go_idle)
-    if why_drained is None:
-        return machine
-    stops = why_drained is Why.BUDGET and upkeep.pool.request.over_budget == "stop"
-    drained = replace(
-        moved(machine, MachineInput.DRAIN, now, why_drained), stop_by=now + upkeep.lead_s if stops else None
-    )
-    return _draining(drained, upkeep)
+    return machine if why_drained is None else _drained(machine, upkeep, why_drained)
+
+
+def _drained(machine: Machine, upkeep: Upkeep, why: Why) -> Machine:
+    stops = why is Why.BUDGET and upkeep.pool.request.over_budget == "stop"
+    stop_by = upkeep.now + upkeep.lead_s if stops else None
+    return _draining(replace(moved(machine, MachineInput.DRAIN, upkeep.now, why), stop_by=stop_by), upkeep)
 
 
 def _is_lost(machine: Machine, worker: WorkerFacts, upkeep: Upkeep) -> bool:
@@ -229,7 +261,7 @@ def _why_drained(machine: Machine, worker: WorkerFacts, upkeep: Upkeep, may_go_i
     idle = worker.connected and not worker.busy
     if upkeep.pool.deleted_at is not None:
         return Why.POOL_DELETED
-    if upkeep.budget_over and (idle or request.over_budget == "stop"):
+    if upkeep.budget_over:
         return Why.BUDGET
     if request.max_price_micros is not None and machine.hourly_micros > request.max_price_micros:
         return Why.PRICE

@@ -4,14 +4,17 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.provisioning.deciding import Stray, decide, told_of
 from simpletuner_fleet.core.provisioning.growth import Wanted
 from simpletuner_fleet.core.provisioning.machine import (
+    IN_USE,
     Machine,
     MachineState,
     Why,
+    told_price,
 )
 from simpletuner_fleet.core.provisioning.money import day_begins, month_begins
 from simpletuner_fleet.core.provisioning.offers import MachineOffer, ProviderLook
@@ -90,10 +93,12 @@ def _decide(transaction: Transaction, seen: LooksOfRound, began_at: float) -> Ma
     )
     for before, after in decision.changed:
         save_machine(transaction, before, after)
+    after_of = {after.id: after for _, after in decision.changed}
+    for machine in machines:
+        _tell_price(transaction, after_of.get(machine.id, machine))
     adopted = [_save_stray(transaction, stray) for stray in decision.strays]
     pool_of = {pool.name: pool for pool in pools}
     wanted = [_save_wanted(transaction, fleet_id, pool_of[one.pool], one) for one in decision.wanted]
-    after_of = {after.id: after for _, after in decision.changed}
     left = [
         after_of.get(one.id, one)
         for one in machines
@@ -105,6 +110,16 @@ def _decide(transaction: Transaction, seen: LooksOfRound, began_at: float) -> Ma
         one for one in (*left, *adopted) if one.state is MachineState.DESTROYING and one.provider_id
     ]
     return MachineCalls(ask=tuple(wanted), destroy=tuple(destroying))
+
+
+def _tell_price(transaction: Transaction, machine: Machine) -> None:
+    """Jobs that come to a machine pay what its provider asks now, whatever it was to cost when its worker was started."""
+    worker = transaction.tx.worker(machine.worker_id) if machine.state in IN_USE else None
+    if worker is None or worker.registered_at is None:
+        return
+    price = told_price(machine)
+    if price is not None and worker.reported_price_micros != price:
+        transaction.save_worker(replace(worker, reported_price_micros=price))
 
 
 def stop_lead_s(policy: Policy, looks: Mapping[str, ProviderLook]) -> float:
@@ -168,7 +183,8 @@ def _tell_pool(
     if pool.deleted_at is not None and not any(one.is_live and one.pool == pool.name for one in machines):
         transaction.tx.delete_pool(pool.name)
         return
-    after = told_of(pool, no_machine, seen.troubles.get(pool.name, ""))
+    unseen_at = None if pool.name in seen.looks else transaction.now
+    after = told_of(pool, no_machine, seen.troubles.get(pool.name, ""), unseen_at)
     if after != pool:
         transaction.tx.put_pool(after)
         transaction.publish("pool", id=pool.name)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from simpletuner_fleet.core.placement.ordering import place_of
 from simpletuner_fleet.core.placement.place import NoRoom, place
 from simpletuner_fleet.core.provisioning.growth import Demand, FleetNow
+from simpletuner_fleet.core.provisioning.idleness import ATTEMPTS_LOOKED_AT
 from simpletuner_fleet.core.provisioning.machine import IN_USE, Machine, MachineState
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, facts_of
@@ -24,8 +25,9 @@ def worker_facts(transaction: Transaction, machines: Sequence[Machine]) -> dict[
             continue
         worker = tx.worker(machine.worker_id)
         if worker is not None:
-            last, busy = tx.attempts_of_worker(worker.id, 1), bool(transaction.live_attempts(worker.id))
-            facts[worker.id] = facts_of(machine, worker, last, busy=busy)
+            busy = bool(transaction.live_attempts(worker.id))
+            newest = [] if busy else tx.attempts_of_worker(worker.id, ATTEMPTS_LOOKED_AT)
+            facts[worker.id] = facts_of(machine, worker, newest, busy=busy)
     return facts
 
 

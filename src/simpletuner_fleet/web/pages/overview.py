@@ -15,7 +15,7 @@ from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
 from simpletuner_fleet.queries import free_now, last_day, overview
-from simpletuner_fleet.queries.attention import MACHINES_USELESS
+from simpletuner_fleet.queries.attention import MACHINES_USELESS, POOLS_UNSEEN
 from simpletuner_fleet.queries.free_now import FreeNow, GpuKind
 from simpletuner_fleet.queries.last_day import LastDay, WorkerLane
 from simpletuner_fleet.queries.overview import QueueSummary
@@ -90,7 +90,7 @@ async def home(call: Call[None]) -> Reply:
             whole=whole,
             may_all=may_all,
             first_run=not state.free.workers
-            and not any(need.kind == MACHINES_USELESS for need in state.needs)
+            and not any(need.kind in (MACHINES_USELESS, POOLS_UNSEEN) for need in state.needs)
             and not (state.mine.running or state.mine.waiting or state.mine.ended),
             demo=demo_job("demo", "local" if _runs_here(deps) else "auto", 0),
             demo_starts_now=_runs_here(deps),

@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.languages import _, ngettext
-from simpletuner_fleet.queries.attention import MACHINES_USELESS, Need
+from simpletuner_fleet.queries.attention import MACHINES_USELESS, POOLS_UNSEEN, Need
 
 
 class Attention(Struct, frozen=True, kw_only=True):
@@ -17,7 +17,8 @@ class Attention(Struct, frozen=True, kw_only=True):
 
 def attention(need: Need, owner: str | None) -> Attention:
     """`owner` is whose jobs it is about, None for everybody's."""
-    about = {"endpoints_failing": _untold, MACHINES_USELESS: _useless}.get(need.kind, _of_the_fleet)(need)
+    known = {"endpoints_failing": _untold, MACHINES_USELESS: _useless, POOLS_UNSEEN: _unseen}
+    about = known.get(need.kind, _of_the_fleet)(need)
     text = _("%(sentence)s (at least)", sentence=about.text) if need.at_least else about.text
     mine = "&mine=true" if owner is not None and about.href.startswith("/jobs?") else ""
     return replace(about, text=text, href=about.href + mine)
@@ -37,6 +38,15 @@ def _useless(need: Need) -> Attention:
         "%(n)s machine costs money and does nothing", "%(n)s machines cost money and do nothing", need.count
     )
     return _about(need, text, "/machines", "/machines/", grave=True)
+
+
+def _unseen(need: Need) -> Attention:
+    text = ngettext(
+        "%(n)s pool's provider cannot be asked: its machines go on costing money and cannot be ended",
+        "the providers of %(n)s pools cannot be asked: their machines go on costing money and cannot be ended",
+        need.count,
+    )
+    return _about(need, text, "/machines", "/machines/pools/", grave=True)
 
 
 def _of_the_fleet(need: Need) -> Attention:
