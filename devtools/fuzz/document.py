@@ -22,6 +22,10 @@ KIND_BY_SEGMENT = {
     "objects": "sha256",
     "secrets": "secret",
     "files": "file",
+    "Users": "scim_user",
+    "Groups": "scim_group",
+    "ResourceTypes": "scim_type",
+    "Schemas": "scim_type",
 }
 KIND_BY_NAME = {
     "job_id": "job",
