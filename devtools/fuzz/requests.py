@@ -110,7 +110,7 @@ class Requests:
         self._streams = [one for one in operations if one.path in STREAM_PATHS or one.path.endswith("/logs")]
         self._people = [one for one in operations if not one.worker]
         self._scim = [one for one in operations if one.path.startswith(BASE)]
-        self._scim += [one for one in self._scim if one.method != "GET"] * 2
+        self._scim += [one for one in self._scim if one.method in ("POST", "PUT", "PATCH")] * 2
         self._scim_values = ScimValues(near.known, chance)
 
     def next(self) -> Sent:

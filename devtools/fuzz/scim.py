@@ -5,21 +5,46 @@ from typing import Any
 from devtools.fuzz.cast import TEAM
 from devtools.fuzz.chance import Chance
 from devtools.fuzz.document import Known, Operation
-from simpletuner_fleet.core.people.scim.resources import GROUP_SCHEMA, USER_SCHEMA, ScimSource
+from simpletuner_fleet.core.people.scim.resources import (
+    GROUP_SCHEMA,
+    MAX_EMAILS,
+    MAX_TEXT_CHARS,
+    USER_SCHEMA,
+    ScimKind,
+    ScimSource,
+    ScimUser,
+)
 from simpletuner_fleet.core.people.sign_in.providers import Provider, RoleRules, TeamGroups
+from simpletuner_fleet.orchestrator.scim.entries import user_in
 from simpletuner_fleet.orchestrator.sign_in.ways import SignInSettings
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.sim.checks.checkers import Problem
 
 BASE = "/scim/v2/"
+EVERYTHING = 10**9
 GROUPS = ("ml-admins", "ml", "staff", "leads")
 USER_PARTS = ("userName", "externalId", "displayName", "active", "name", "emails", "name.givenName", "groups")
 GROUP_PARTS = ("displayName", "externalId", "members")
 FILTERED = ("id", "userName", "externalId", "displayName", "members", "members.value", "meta.created")
-OPS = ("add", "replace", "remove", "Add", "REPLACE", "move", "")
+OPS = (*("add", "replace", "Add") * 3, *("remove", "REPLACE") * 2, "move")
 BROKEN_PATHS = (
     *('emails[type eq "work"', 'emails[type ne "work"]', 'emails[not (type eq "a")]', "members[]", "[", "]["),
     *('members[value eq "\\"]', 'emails[type eq "' + 'a" and type eq "' * 60 + '"]', "urn:", "a" * 2000, "."),
 )
-TEXT_VALUES = ("ada", "eve", "Ada@corp", "O'Hara, X", "s-1", "s-2", "s-3", "ml", "\u732b", "\u0130", "a" * 255, "a" * 256)
+TEXT_VALUES = (
+    "ada",
+    "eve",
+    "Ada@corp",
+    "O'Hara, X",
+    "s-1",
+    "s-2",
+    "s-3",
+    "ml",
+    "\u732b",
+    "\u0130",
+    "a" * 255,
+    "a" * 256,
+)
 
 
 def scim_settings() -> SignInSettings:
@@ -104,3 +129,26 @@ class ScimValues:
 
     def _person(self) -> str:
         return str(self._chance.one_of(self._known[self._chance.choice(("scim_user", "scim_user", "user"))]))
+
+
+def told_problems(view: View) -> list[Problem]:
+    """Whoever SCIM tells of is a user here, groups have only such members, and nothing is larger than it may be."""
+    problems: list[Problem] = []
+    known = set()
+    for entry in view.scim_page(ScimKind.USER, 0, EVERYTHING):
+        user = user_in(entry)
+        known.add(user.id)
+        if view.user(user.id) is None or len(user.emails) > MAX_EMAILS:
+            problems.append(("scim", f"the user {user} has no account here, or too many addresses"))
+        if any(len(text) > MAX_TEXT_CHARS or not text.isprintable() for text in _texts(user)):
+            problems.append(("scim", f"the user {user} has a text that nobody may send"))
+    for entry in view.scim_page(ScimKind.GROUP, 0, EVERYTHING):
+        strangers = set(view.scim_members(entry.id)) - known
+        if strangers:
+            problems.append(("scim", f"the group {entry.name} has members of whom nobody told: {strangers}"))
+    return problems
+
+
+def _texts(user: ScimUser) -> list[str]:
+    names = [user.user_name, user.external_id, user.display_name, user.given_name, user.family_name]
+    return names + [text for email in user.emails for text in (email.value, email.type)]

@@ -194,9 +194,14 @@ def test_an_address_that_is_added_leaves_the_others_and_one_that_is_replaced_doe
     home = {"value": "a@home", "type": "home"}
     at_home = Email(value="a@home", type="home")
     assert addresses_after({"op": "add", "path": "emails", "value": [home]}) == (AT_WORK, at_home)
-    assert addresses_after({"op": "add", "value": {"emails": [home, home]}}) == (AT_WORK, at_home), "once, not twice"
+    assert addresses_after({"op": "add", "value": {"emails": [home, home]}}) == (AT_WORK, at_home), (
+        "once, not twice"
+    )
     assert addresses_after({"op": "replace", "path": "emails", "value": [home]}) == (at_home,)
-    assert addresses_after({"op": "add", "path": 'emails[type eq "home"]', "value": home}) == (AT_WORK, at_home)
+    assert addresses_after({"op": "add", "path": 'emails[type eq "home"]', "value": home}) == (
+        AT_WORK,
+        at_home,
+    )
     assert addresses_after({"op": "remove", "path": 'emails[type eq "work"].primary'}) == (
         Email(value="a@work", type="work"),
     )
