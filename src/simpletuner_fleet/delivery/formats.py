@@ -70,7 +70,7 @@ def _unmarked(text: str) -> str:
 
 
 def _teams(wording: Wording) -> dict[str, Any]:
-    """An adaptive card, as the Workflows app takes it. A TextRun is shown as it is; a TextBlock would be read as Markdown."""
+    """An adaptive card, as the Workflows app takes it. A TextRun is shown as it is, where a TextBlock is Markdown."""
     title = {"type": "TextRun", "text": wording.title, "weight": "Bolder"}
     runs = [title, *({"type": "TextRun", "text": line} for line in wording.lines)]
     blocks = [{"type": "RichTextBlock", "inlines": [run]} for run in runs]

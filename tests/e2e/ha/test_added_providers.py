@@ -1,4 +1,4 @@
-"""A provider that is added, changed and taken away at one server is so at the other, at once and after a change of leader."""
+"""A provider that is added, changed and taken away at one server is so at the other, also after a change of leader."""
 
 from typing import Any
 
