@@ -5,7 +5,7 @@ from typing import Any
 from simpletuner_fleet.core.people.scim.filters import OF_GROUPS
 from simpletuner_fleet.core.people.scim.resources import ScimGroup, ScimKind, shown_group
 from simpletuner_fleet.http.api.scim.answers import GROUPS
-from simpletuner_fleet.http.api.scim.resources import Resources, Summaries
+from simpletuner_fleet.http.api.scim.resources import ScimRoutes, Summaries
 from simpletuner_fleet.orchestrator.scim import groups
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
 from simpletuner_fleet.ports import View
@@ -22,7 +22,7 @@ def _name_of(view: View, user_id: str) -> str:
     return entry.name if entry else user_id
 
 
-ROUTES = Resources(
+ROUTES = ScimRoutes(
     kind=ScimKind.GROUP,
     at=GROUPS,
     filters=OF_GROUPS,

@@ -35,7 +35,7 @@ class Summaries(Struct, frozen=True, kw_only=True):
     goes: str
 
 
-class Resources(Struct, frozen=True, kw_only=True):
+class ScimRoutes(Struct, frozen=True, kw_only=True):
     """One kind of them: where it is, and what is its own."""
 
     kind: ScimKind

@@ -5,7 +5,7 @@ from typing import Any
 from simpletuner_fleet.core.people.scim.filters import OF_USERS
 from simpletuner_fleet.core.people.scim.resources import ScimKind, ScimUser, shown_user
 from simpletuner_fleet.http.api.scim.answers import USERS
-from simpletuner_fleet.http.api.scim.resources import Resources, Summaries
+from simpletuner_fleet.http.api.scim.resources import ScimRoutes, Summaries
 from simpletuner_fleet.orchestrator.scim import users
 from simpletuner_fleet.orchestrator.scim.entries import group_in
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
@@ -17,7 +17,7 @@ def _shown(view: View, user: ScimUser, _unwanted: frozenset[str], meta: dict[str
     return shown_user(user, [group_in(entry) for entry in entries if entry], meta)
 
 
-ROUTES = Resources(
+ROUTES = ScimRoutes(
     kind=ScimKind.USER,
     at=USERS,
     filters=OF_USERS,
