@@ -32,8 +32,8 @@ def test_what_providers_send_by_scim_is_sent_almost_and_much_of_it_is_carried_ou
     tally, defects = run_seed((13, 400), only="scim")
     assert [str(one) for one in defects] == []
     assert tally.inputs["scim"] == 400
-    told = {f"{row.method} {row.path}" for row in ROUTES if row.scim}
-    assert told <= set(tally.by_operation), told - set(tally.by_operation)
+    operations = {f"{row.method} {row.path}" for row in ROUTES if row.scim}
+    assert operations <= set(tally.by_operation), operations - set(tally.by_operation)
 
 
 def test_the_same_seed_sends_the_same() -> None:
