@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from itertools import islice
 
 from devtools.fuzz.judge import Defect, Tally
+from devtools.fuzz.requests import KINDS
 from devtools.fuzz.run import houses, run_seed
 
 SHOWN = 20
@@ -19,13 +20,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--inputs", type=int, default=20_000, help="how many inputs are sent (20000)")
     parser.add_argument("--seed", type=int, default=1, help="the first seed; each house has the next one (1)")
     parser.add_argument("--processes", type=int, default=1, help="how many houses are open at once (1)")
+    parser.add_argument("--only", choices=KINDS, default="", help="send this kind of input alone (all kinds)")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no house after so many (no limit)")
     chosen = parser.parse_args(arguments)
     began = time.monotonic()
     total, defects = Tally(), list[Defect]()
     work = iter(houses(chosen.seed, chosen.inputs))
     with ProcessPoolExecutor(chosen.processes, multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(run_seed, one) for one in islice(work, chosen.processes)}
+        running = {pool.submit(run_seed, one, chosen.only) for one in islice(work, chosen.processes)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for tally, more in (one.result() for one in done):
@@ -35,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
                     print(f"\r{defect}", file=sys.stderr)
             print(f"\r{sum(total.inputs.values())} inputs, {len(defects)} defects", end="", file=sys.stderr)
             if time.monotonic() - began < chosen.minutes * 60:
-                running |= {pool.submit(run_seed, one) for one in islice(work, len(done))}
+                running |= {pool.submit(run_seed, one, chosen.only) for one in islice(work, len(done))}
     print(file=sys.stderr)
     print(report(total, defects, time.monotonic() - began))
     return 1 if defects else 0

@@ -6,8 +6,10 @@ from devtools.fuzz.chance import Chance
 from devtools.fuzz.house import MODEL, PASSWORD, Headers, House, HouseWorker, Refused
 from devtools.fuzz.job_states import MAKERS, make_job
 from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.people.scim.resources import GROUP_SCHEMA, USER_SCHEMA
 
 PEOPLE = ("admin", "member", "viewer", "token")
+TEAM = "lab"
 TOKEN_MAY = (
     "jobs.read",
     "jobs.cancel",
@@ -44,10 +46,14 @@ class Cast:
             "incarnation": ["i-1"],
             "password": [PASSWORD],
             "name": ["ann", "c", "gpu"],
+            "scim_user": [],
+            "scim_group": [],
+            "scim_type": ["User", "Group", USER_SCHEMA, GROUP_SCHEMA],
         }
         self.callers = {"admin": house.admin, "nobody": {}, "liar": {"authorization": "Bearer st_no"}}
         await self.mend()
         await house.good("PUT", "/api/secrets/hf", {"value": "hf_canary"})
+        await house.good("POST", "/api/teams", {"name": TEAM})
         await house.config("c", self.callers["member"])
         house.known["dataset"].append(await house.dataset("pets", self.callers["member"]))
         return self

@@ -22,6 +22,10 @@ KIND_BY_SEGMENT = {
     "objects": "sha256",
     "secrets": "secret",
     "files": "file",
+    "Users": "scim_user",
+    "Groups": "scim_group",
+    "ResourceTypes": "scim_type",
+    "Schemas": "scim_type",
 }
 KIND_BY_NAME = {
     "job_id": "job",
@@ -172,7 +176,7 @@ class NearSchema:
     def path_part(self, path: str, name: str) -> str:
         """A value for `{name}`: mostly something that exists and is of the right kind."""
         before = path.partition("{" + name + "}")[0].rstrip("/").rpartition("/")[2]
-        kind = KIND_BY_NAME.get(name) or KIND_BY_SEGMENT.get(before)
+        kind = KIND_BY_SEGMENT.get(before) or KIND_BY_NAME.get(name)
         if path.startswith("/api/data/{id}"):
             kind = "dataset"
         chance = self.chance

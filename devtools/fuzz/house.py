@@ -29,6 +29,7 @@ from simpletuner_fleet.http.server.serving import HttpServer
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.orchestrator.people import api_tokens
 from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
+from simpletuner_fleet.orchestrator.sign_in.ways import SignIn, SignInSettings
 from simpletuner_fleet.orchestrator.workers import attendance
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.sealing import SealedVault
@@ -154,7 +155,12 @@ class HouseWorker:
 
 class House:
     def __init__(
-        self, folder: Path, seed: int, policy: Policy = HOUSES_POLICY, store: Store | None = None
+        self,
+        folder: Path,
+        seed: int,
+        policy: Policy = HOUSES_POLICY,
+        store: Store | None = None,
+        sign_in: SignInSettings | None = None,
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
@@ -174,6 +180,7 @@ class House:
             credentials=remembered_credentials(self.fleet, hub),
             passwords=Passwords(Cost(memory_kib=64)),
             login_door=LoginDoor(self.clock.now),
+            sign_in=SignIn(sign_in, self.clock.now),
         )
         self.edge: Edge = build_api(
             self.deps, EdgeSettings(limits=NO_LIMITS), pages=web_routes.ROUTES, problem_page=problem_page
@@ -197,6 +204,7 @@ class House:
         await self.edge.end_streams()
         await self.deps.background_tasks.finish(1.0)
         await self._provisioner.stop()
+        await self.deps.sign_in.close()
         await self.store.close()
         self.blobs.close()
         shutil.rmtree(self.folder)

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from devtools.fuzz.house import House
 from devtools.fuzz.line import LineAnswer
 from devtools.fuzz.requests import Sent
+from devtools.fuzz.scim import EVERYTHING, told_problems
 from simpletuner_fleet.http.access.limits import address_key
 from simpletuner_fleet.http.edge import scim_problems
 from simpletuner_fleet.orchestrator.sweep import sweep_once
@@ -28,7 +29,6 @@ STATUS_LINE = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 ON_PURPOSE = ("store_unavailable", "storage_unavailable")
 """Codes of a 5xx that we say on purpose: try again later."""
 OWN_FORMATS = (b"application/problem+json", b"text/html", b"application/scim+json")
-EVERYTHING = 10**9
 SHOWN_BYTES = 1500
 LOOKS = 5
 ALWAYS_THERE = ("/health/ready", "/metrics", "/openapi.json", "/api/queue", "/api/jobs", "/api/admin/workers")
@@ -143,7 +143,7 @@ async def house_problems(house: House) -> list[Problem]:
     def look(view: View) -> list[Problem]:
         ids = [job.id for job in view.jobs_page(JobFilter(), None, EVERYTHING)]
         problems = store_problems(view, ids) + audit_problems(view.audit_range(0, EVERYTHING))
-        return problems + gpu_problems(view.live_attempts())
+        return problems + gpu_problems(view.live_attempts()) + told_problems(view)
 
     await house.settle()
     problems = await house.store.read(look) + await _index_problems(house)

@@ -11,6 +11,7 @@ from devtools.fuzz.cast import PEOPLE
 from devtools.fuzz.chance import Chance
 from devtools.fuzz.document import NearSchema, Operation
 from devtools.fuzz.house import Headers, request_bytes
+from devtools.fuzz.scim import BASE, ScimValues
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER
 
@@ -64,6 +65,7 @@ HEADER_VALUES = (
     *("simpletuner_session=x", "Bearer", "Basic YTpi", '"etag"', "W/", "Thu, 99 Foo 2026 99:99:99 GMT"),
 )
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND")
+KINDS = ("api", "scim", "worker", "log", "upload", "stream", "page", "bytes")
 STREAM_PATHS = ("/api/events", "/api/workers/stream")
 RARE = "/logs/search"
 """Each of these is a process of its own."""
@@ -94,7 +96,10 @@ class Requests:
         pages: list[Route],
         callers: dict[str, Headers],
         chance: Chance,
+        only: str = "",
     ) -> None:
+        """`only` is the one kind that is sent; empty: all."""
+        self._only = only
         self._near, self._chance, self._callers = near, chance, callers
         self._pages = pages
         raw = [one for one in operations if one.raw_body]
@@ -104,19 +109,24 @@ class Requests:
         self._workers = [one for one in operations if one.worker and one not in raw]
         self._streams = [one for one in operations if one.path in STREAM_PATHS or one.path.endswith("/logs")]
         self._people = [one for one in operations if not one.worker]
+        self._scim = [one for one in operations if one.path.startswith(BASE)]
+        self._scim += [one for one in self._scim if one.method in ("POST", "PUT", "PATCH")] * 2
+        self._scim_values = ScimValues(near.known, chance)
 
     def next(self) -> Sent:
         self._near.sane = self._chance.happens(2.5)
         kinds: dict[str, tuple[float, Callable[[str], Sent]]] = {
-            "api": (36, lambda kind: self._of_operation(kind, self._chance.choice(self._people))),
-            "worker": (20, lambda kind: self._of_operation(kind, self._chance.choice(self._workers))),
-            "log": (12, lambda kind: self._of_operation(kind, self._chance.choice(self._logs))),
-            "upload": (12, lambda kind: self._of_operation(kind, self._chance.choice(self._uploads))),
+            "api": (34, lambda kind: self._of_operation(kind, self._chance.choice(self._people))),
+            "scim": (8, lambda kind: self._of_operation(kind, self._chance.choice(self._scim))),
+            "worker": (18, lambda kind: self._of_operation(kind, self._chance.choice(self._workers))),
+            "log": (10, lambda kind: self._of_operation(kind, self._chance.choice(self._logs))),
+            "upload": (10, lambda kind: self._of_operation(kind, self._chance.choice(self._uploads))),
             "stream": (6, lambda kind: self._of_operation(kind, self._chance.choice(self._streams))),
             "page": (4, self._page),
             "bytes": (10, self._bytes),
         }
-        kind = self._chance.choices(list(kinds), [weight for weight, _ in kinds.values()])[0]
+        drawn = self._chance.choices(list(kinds), [weight for weight, _ in kinds.values()])[0]
+        kind = self._only or drawn
         made = kinds[kind][1](kind)
         return self.next() if RARE in made.name and not self._chance.happens(30) else made
 
@@ -142,6 +152,8 @@ class Requests:
                     query[name] = len(body)
                 if name == "offset" and chance.happens(2):
                     query[name] = 0
+        if kind == "scim" and operation.method == "GET":
+            query = self._scim_values.query()
         return Sent(
             kind, operation.name, method, request_bytes(method, path + self._query(query), body, headers)
         )
@@ -154,6 +166,8 @@ class Requests:
             )
         if operation.body is None:
             return b"" if not chance.happens(30) else chance.encoded(chance.garbage())
+        if operation in self._scim:
+            return chance.encoded(self._scim_values.body(operation))
         return chance.encoded(self._near.value(operation.body))
 
     def _query(self, query: dict[str, Any]) -> str:
@@ -176,7 +190,7 @@ class Requests:
                 ["own attempt"] * 3 + ["other attempt"] if operation.upload else []
             )
         else:
-            named = ["admin", "admin", *PEOPLE]
+            named = ["admin"] if operation in self._scim else ["admin", "admin", *PEOPLE]
         return callers.get(chance.choice(named), {})
 
     def _headers(self, kind: str) -> Headers:

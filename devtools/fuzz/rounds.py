@@ -26,6 +26,8 @@ from devtools.fuzz.judge import (
 )
 from devtools.fuzz.line import AnswerReader, Line, LineAnswer, Unanswered
 from devtools.fuzz.requests import Requests, Sent
+from devtools.fuzz.scim import scim_settings
+from simpletuner_fleet.http.edge.scim_problems import CONTENT_TYPE as SCIM_TYPE
 from simpletuner_fleet.http.server.connection import BUSY, HttpConnection
 from simpletuner_fleet.web import routes as web_routes
 
@@ -46,6 +48,8 @@ class Round(Struct):
     tally: Tally
     log: LogWatch
     defects: list[Defect]
+    only: str = ""
+    """The one kind of input that is sent; empty: all."""
     number: int = 0
 
     async def run(self) -> None:
@@ -55,7 +59,7 @@ class Round(Struct):
             document = json.loads((await house.ask("GET", "/openapi.json")).body)
             near = NearSchema(document, house.known, chance)
             pages = [row for row in web_routes.ROUTES if not row.path.startswith("/assets/")]
-            requests = Requests(near, operations_of(document), pages, cast.callers, chance)
+            requests = Requests(near, operations_of(document), pages, cast.callers, chance, self.only)
             door = await asyncio.get_running_loop().create_server(
                 lambda: HttpConnection(house.server), "127.0.0.1", 0
             )
@@ -111,7 +115,9 @@ class Round(Struct):
 
     def _learn(self, house: House, answer: LineAnswer) -> None:
         """Remembers ids of what was made, so that later inputs meet it."""
-        if answer.status in (200, 201) and b'_id":"' in answer.body[:300]:
+        if answer.headers.get("content-type") == SCIM_TYPE:
+            self._learn_scim(house, answer)
+        elif answer.status in (200, 201) and b'_id":"' in answer.body[:300]:
             for kind, key in (
                 ("job", b'"job_id":"'),
                 ("worker", b'"worker_id":"'),
@@ -120,6 +126,11 @@ class Round(Struct):
                 rest = answer.body.partition(key)[2]
                 if rest:
                     house.known[kind] = [*house.known[kind][-40:], rest.partition(b'"')[0].decode()]
+
+    def _learn_scim(self, house: House, answer: LineAnswer) -> None:
+        for kind, at in (("scim_user", b"/scim/v2/Users/"), ("scim_group", b"/scim/v2/Groups/")):
+            for rest in answer.body.split(at)[1:9]:
+                house.known[kind] = [*house.known[kind][-40:], rest.partition(b'"')[0].decode()]
 
     async def _look_at_all(self, house: House) -> None:
         problems = await house_problems(house)
@@ -135,7 +146,7 @@ class Round(Struct):
 @asynccontextmanager
 async def a_house(seed: int) -> AsyncIterator[House]:
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=FAST_FOLDER) as folder:
-        house = await House(Path(folder) / "house", seed).open()
+        house = await House(Path(folder) / "house", seed, sign_in=scim_settings()).open()
         try:
             yield house
         finally:

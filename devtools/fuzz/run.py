@@ -19,18 +19,22 @@ SWITCH_INTERVAL_S = 0.0001
 """As the server has it."""
 
 
-def run_seed(work: tuple[int, int]) -> tuple[Tally, list[Defect]]:
-    """One house and its share of the agent's side. What it finds depends on the seed alone."""
+def run_seed(work: tuple[int, int], only: str = "") -> tuple[Tally, list[Defect]]:
+    """One house and its share of the agent's side. What it finds depends on the seed alone.
+
+    With `only` the house gets nothing but this kind of input, and the agent nothing.
+    """
     seed, inputs = work
-    calls = inputs * AGENT_CALLS // PER_HOUSE
-    events = inputs * AGENT_EVENTS * EVENTS_EVERY // PER_HOUSE if seed % EVENTS_EVERY == 0 else 0
+    calls = 0 if only else inputs * AGENT_CALLS // PER_HOUSE
+    has_events = not only and seed % EVENTS_EVERY == 0
+    events = inputs * AGENT_EVENTS * EVENTS_EVERY // PER_HOUSE if has_events else 0
     tally, log, defects = Tally(), LogWatch(), list[Defect]()
     logging.getLogger().setLevel(logging.WARNING)
     log.attach()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as as_the_server:
-            as_the_server.run(Round(seed, inputs - calls - events, tally, log, defects).run())
+            as_the_server.run(Round(seed, inputs - calls - events, tally, log, defects, only).run())
         with asyncio.Runner() as as_the_agent:
             defects += as_the_agent.run(fuzz_calls(seed, calls, tally))
             if events:

@@ -18,7 +18,8 @@ from tests.delivery.receivers import Certificates, Hook, hook, listening
         *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1"),
         *("224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fd00::1", "ff02::1", "::ffff:10.0.0.1"),
         *("64:ff9b::a00:1", "64:ff9b::7f00:1", "2002:0a00:0001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2"),
-        *("192.0.2.1", "198.18.0.1", "240.0.0.1"),
+        *("192.0.2.1", "198.18.0.1", "240.0.0.1", "192.0.0.192", "192.88.99.1", "100.100.100.200"),
+        *("fec0::1", "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::a00:1", "5f00::1", "3fff::1"),
     ],
 )
 def test_addresses_that_are_not_for_everybody_are_not_public(address: str) -> None:
@@ -48,7 +49,7 @@ async def test_a_name_that_means_another_machine_a_moment_later_gains_nothing(ce
 
     async def rebinding(host: str, port: int) -> list[str]:
         asked.append(host)
-        return ["192.88.99.1"] if len(asked) == 1 else ["127.0.0.1"]
+        return ["192.31.196.1"] if len(asked) == 1 else ["127.0.0.1"]
 
     reach = OutwardReach((), certs.ca, rebinding)
     async with hook(certs.context) as inside:

@@ -19,13 +19,21 @@ PROBLEM = {"type": "urn:simpletuner:problem:not_found", "status": 404, "code": "
 AS_PROBLEM = {"content-type": "application/problem+json"}
 
 
-@pytest.mark.parametrize(("seed", "inputs"), [(10, 1400), (11, 1400)])
+@pytest.mark.parametrize(("seed", "inputs"), [(10, 1100), (11, 1000)])
 def test_nothing_that_is_sent_breaks_anything(seed: int, inputs: int) -> None:
     """Seed 10 speaks to an agent with a trainer, too."""
     tally, defects = run_seed((seed, inputs))
     assert [str(one) for one in defects] == []
     assert sum(tally.inputs.values()) == inputs
     assert tally.statuses["200"] > inputs / 20, "most of what is sent is refused at the door"
+
+
+def test_what_providers_send_by_scim_is_sent_almost_and_much_of_it_is_carried_out() -> None:
+    tally, defects = run_seed((13, 400), only="scim")
+    assert [str(one) for one in defects] == []
+    assert tally.inputs["scim"] == 400
+    operations = {f"{row.method} {row.path}" for row in ROUTES if row.scim}
+    assert operations <= set(tally.by_operation), operations - set(tally.by_operation)
 
 
 def test_the_same_seed_sends_the_same() -> None:

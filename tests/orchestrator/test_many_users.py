@@ -32,7 +32,7 @@ async def test_users_by_scim_are_added_to_what_is_known_and_the_quotas_follow_th
         await house.good("POST", "/api/quotas", quota)
         before = house.fleet.organisation
         made = [
-            (await users.create(house.fleet, DOOR, {"userName": f"u{n}", "externalId": f"s{n}"}, BY)).user
+            (await users.create(house.fleet, DOOR, {"userName": f"u{n}", "externalId": f"s{n}"}, BY)).resource
             for n in range(5)
         ]
         book = house.fleet.book

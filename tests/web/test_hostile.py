@@ -70,9 +70,24 @@ async def hostile_fleet(stage: Stage) -> tuple[str, str]:
     for path, body in {
         "/api/admin/users": {"name": SHORT, "role": "member"},
         "/api/admin/tokens": {"name": SHORT, "permissions": ["jobs.read"]},
+        "/api/teams": {"name": SHORT},
+        "/api/approvals/rules": {"name": SHORT, "trainer": "command", "count": 1},
+        "/api/prices": {"gpu": SHORT, "price_micros": 1},
+        "/api/admin/sign-in/providers": {
+            "id": "corp",
+            "title": SHORT,
+            "issuer": "https://corp.example",
+            "client_id": SHORT,
+            "roles": {"member": [SHORT]},
+            "teams": {SHORT: {"lead": [SHORT]}},
+            "enabled": True,
+        },
     }.items():
         answer = await stage.running.http.post(path, json=body)
-        assert answer.status_code < 500, answer.text
+        assert answer.status_code == 201, answer.text
+    held = await stage.crew.submit("member", **asked)
+    assert held["status"] == "blocked"
+    await stage.running.post(f"/api/approvals/{held['job_id']}/reject", {"note": ALL})
     async with stage.running.as_user(None) as stranger:
         registration = {"name": ALL, "trainers": [], "attempts": []}
         await stranger.post("/api/workers/register", json=registration, headers={"X-Worker-Token": SHORT})

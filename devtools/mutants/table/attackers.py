@@ -344,4 +344,29 @@ ATTACKERS = (
         "            pass\n        elif",
         ("tests/http/api/admin/test_roles.py",),
     ),
+    # What providers and strangers send
+    Mutant(
+        "addresses-by-a-path-have-no-end",
+        "a PATCH by SCIM adds addresses to a user without end",
+        "core/people/scim/patching.py",
+        "    if len(kept) > MAX_EMAILS:\n",
+        "    if len(kept) > MAX_EMAILS * 100:\n",
+        ("tests/core/people/test_scim_rules.py",),
+    ),
+    Mutant(
+        "site-local-addresses-are-called",
+        "addresses of IPv6 beside those given to anybody are taken for public",
+        "delivery/reach.py",
+        "    if isinstance(inner, ipaddress.IPv6Address) and inner not in GLOBAL_UNICAST:\n        return False\n",
+        "",
+        ("tests/delivery/test_reach.py",),
+    ),
+    Mutant(
+        "a-name-is-a-link-in-a-chat",
+        "a job's name in Markdown leads the readers of a channel elsewhere",
+        "delivery/formats.py",
+        '    return MARKDOWN.sub(r"\\\\\\g<0>", text)\n',
+        "    return text\n",
+        ("tests/delivery/test_formats.py",),
+    ),
 )

@@ -1,6 +1,7 @@
 """The bodies that webhooks and chats take."""
 
 import base64
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from simpletuner_fleet.delivery.wording import Wording, link_to
 
 JSON = {"content-type": "application/json"}
 DISCORD_CHARS, SLACK_CHARS, NTFY_CHARS = 2_000, 3_000, 4_000
+MARKDOWN = re.compile(r"[\\*_~`|>#\[\]()<-]")
 TEST_EVENT = "test"
 AUDIT_EVENT = "audit.entries"
 
@@ -38,7 +40,7 @@ def chat_document(channel: Channel, wording: Wording) -> tuple[bytes, dict[str, 
         case Channel.SLACK:
             return msgspec.json.encode({"text": _slack(wording)}), JSON
         case Channel.DISCORD:
-            content = _cut(f"**{wording.title}**\n{wording.text}", DISCORD_CHARS)
+            content = _cut(_discord(wording), DISCORD_CHARS)
             return msgspec.json.encode({"content": content, "allowed_mentions": {"parse": []}}), JSON
         case Channel.TEAMS:
             return msgspec.json.encode(_teams(wording)), JSON
@@ -57,10 +59,21 @@ def _slack(wording: Wording) -> str:
     return f"{text}\n<{wording.link}>" if wording.link else text
 
 
+def _discord(wording: Wording) -> str:
+    """Discord shows [words](address) as a link: a job's name must not be one that leads elsewhere."""
+    lines = [f"**{_unmarked(wording.title)}**", *map(_unmarked, wording.lines)]
+    return "\n".join([*lines, wording.link] if wording.link else lines)
+
+
+def _unmarked(text: str) -> str:
+    return MARKDOWN.sub(r"\\\g<0>", text)
+
+
 def _teams(wording: Wording) -> dict[str, Any]:
-    """An adaptive card, as the Workflows app takes it."""
-    blocks = [{"type": "TextBlock", "text": wording.title, "weight": "Bolder", "wrap": True}]
-    blocks += [{"type": "TextBlock", "text": line, "wrap": True} for line in wording.lines]
+    """An adaptive card, as the Workflows app takes it. A TextRun is shown as it is, where a TextBlock is Markdown."""
+    title = {"type": "TextRun", "text": wording.title, "weight": "Bolder"}
+    runs = [title, *({"type": "TextRun", "text": line} for line in wording.lines)]
+    blocks = [{"type": "RichTextBlock", "inlines": [run]} for run in runs]
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",

@@ -19,6 +19,12 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All that is given to anybody. Beside it stand site-local addresses and several that translate to one of IPv4."""
+NOT_FOR_EVERYBODY = tuple(
+    map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"))
+)
+"""What some versions of Python take for public: a cloud's own services, relays, tunnels, and what is for documents."""
 RESOLVERS = 4
 """Names are looked up in threads of their own: a name server that hangs holds up nobody else's work."""
 READ_LIMIT_BYTES = 64 * 1024
@@ -101,9 +107,9 @@ class OutwardReach:
 def is_public(address: Address) -> bool:
     """Addresses that stand for another one, as IPv6 has several, are judged by that one."""
     inner = _unwrapped(address)
-    if isinstance(inner, ipaddress.IPv6Address) and (inner.sixtofour or inner.teredo):
+    if isinstance(inner, ipaddress.IPv6Address) and inner not in GLOBAL_UNICAST:
         return False
-    return inner.is_global and not inner.is_multicast
+    return inner.is_global and not inner.is_multicast and not any(inner in one for one in NOT_FOR_EVERYBODY)
 
 
 def _unwrapped(address: Address) -> Address:

@@ -49,6 +49,15 @@ def test_a_curve_is_printed_as_csv_table_and_json(ask: Run, fleet: FakeServer) -
     assert ask("jobs", "metrics", "j_1", "-o", "name").out == "loss\nlr\n"
 
 
+def test_a_name_that_a_trainer_chose_is_no_formula_in_a_spreadsheet(ask: Run, fleet: FakeServer) -> None:
+    lure, below = "=HYPERLINK(A1)", {**POINT, "last": -0.5}
+    answer = {"keys": [lure], "series": {lure: [below]}}
+    fleet.on("GET", "/api/jobs/j_1/metrics", answer)
+    line = ask("jobs", "metrics", "j_1", "-o", "csv").out.splitlines()[1]
+    assert line.startswith(f"'{lure},")
+    assert ",-0.5" in line
+
+
 def test_only_metrics_can_be_had_as_csv(ask: Run, fleet: FakeServer) -> None:
     assert ask("jobs", "list", "-o", "csv").code != 0
 

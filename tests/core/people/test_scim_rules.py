@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import ScimRefused
 from simpletuner_fleet.core.people.scim.filters import OF_GROUPS, OF_USERS, FilterTerm, read_filter
 from simpletuner_fleet.core.people.scim.patching import patched_group, patched_user, read_operations
 from simpletuner_fleet.core.people.scim.resources import (
+    MAX_EMAILS,
     MAX_MEMBERS_AT_ONCE,
     Email,
     ScimGroup,
@@ -22,6 +24,7 @@ from simpletuner_fleet.core.people.scim.resources import (
 )
 
 ADA = ScimUser(id="u_1", user_name="ada@example.org", external_id="x1", given_name="Ada", changed_at=1.0)
+AT_WORK = Email(value="a@work", type="work", primary=True)
 ML = ScimGroup(id="g_1", display_name="ml", changed_at=1.0)
 
 
@@ -181,3 +184,41 @@ def test_a_user_is_read_and_shown_without_what_nobody_said() -> None:
     assert "externalId" not in shown
     assert set(only_asked(shown, {"username"}, set())) == {"schemas", "id", "meta", "userName"}
     assert "emails" not in only_asked(shown, set(), {"emails"})
+
+
+def addresses_after(*operations: dict[str, Any]) -> tuple[Email, ...]:
+    return patched(*operations, user=replace(ADA, emails=(AT_WORK,))).emails
+
+
+def test_an_address_that_is_added_leaves_the_others_and_one_that_is_replaced_does_not() -> None:
+    home = {"value": "a@home", "type": "home"}
+    at_home = Email(value="a@home", type="home")
+    assert addresses_after({"op": "add", "path": "emails", "value": [home]}) == (AT_WORK, at_home)
+    assert addresses_after({"op": "add", "value": {"emails": [home, home]}}) == (AT_WORK, at_home), (
+        "once, not twice"
+    )
+    assert addresses_after({"op": "replace", "path": "emails", "value": [home]}) == (at_home,)
+    assert addresses_after({"op": "add", "path": 'emails[type eq "home"]', "value": home}) == (
+        AT_WORK,
+        at_home,
+    )
+    assert addresses_after({"op": "remove", "path": 'emails[type eq "work"].primary'}) == (
+        Email(value="a@work", type="work"),
+    )
+    assert addresses_after({"op": "remove", "path": 'emails[type eq "work"]'}) == ()
+
+
+def test_addresses_are_as_many_and_as_long_by_a_path_as_in_a_whole_user() -> None:
+    many = [
+        {"op": "add", "path": f'emails[type eq "t{at}"].value', "value": "a@b"} for at in range(MAX_EMAILS)
+    ]
+    listed = [{"value": f"{at}@b", "type": f"t{at}"} for at in range(MAX_EMAILS)]
+    long = f'emails[type eq "{"t" * 300}"].value'
+    for operations in (
+        many,
+        [{"op": "add", "path": "emails", "value": listed}],
+        [{"op": "add", "path": long, "value": "a@b"}],
+        [{"op": "add", "path": 'emails[type eq "\x07"].value', "value": "a@b"}],
+    ):
+        with pytest.raises(ScimRefused):
+            addresses_after(*operations)

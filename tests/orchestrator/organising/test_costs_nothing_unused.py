@@ -14,6 +14,7 @@ import pytest
 
 from devtools.fuzz.house import Headers, House
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.store.sqlite import SqliteStore
 
 NAMED = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE) ([a-z_]+)")
 OF_ONE_LIFE = {
@@ -89,7 +90,7 @@ async def use_everything(house: House) -> None:
 async def test_the_life_of_a_job_costs_so_many_statements_whether_others_use_teams_and_quotas_or_not(
     tmp_path: Path, counted: Counted
 ) -> None:
-    house = await House(tmp_path / "house", 1, Policy()).open()
+    house = await House(tmp_path / "house", 1, Policy(), SqliteStore(tmp_path / "fleet.db")).open()
     try:
         await house.user("ann", "member")
         await house.worker("gpu0")

@@ -21,6 +21,7 @@ from simpletuner_fleet.store import open_store
 SLOTS = 7
 """Not a multiple of what the weights add up to: otherwise everybody would be level at every moment."""
 WEIGHTS = {"five": 5, "three": 3, "two": 2}
+HALF_LIFE_S = 7200
 JOBS_OF_EACH = 80
 Opener = Callable[[], Store]
 
@@ -74,7 +75,10 @@ async def test_three_teams_get_what_is_theirs_and_a_restart_changes_nobodys_turn
         whole = sum(used.values())
         parts = {team: seconds / whole for team, seconds in used.items()}
         assert parts == pytest.approx({"five": 0.5, "three": 0.3, "two": 0.2}, abs=0.02)
+        longer = relative(in_order(house.index.roster))
+        await house.good("POST", "/api/queue/concurrency", {"fair_share_half_life_s": HALF_LIFE_S})
         before = in_order(house.index.roster)
+        assert relative(before) != pytest.approx(longer, rel=1e-3), "another half-life weighs the past anew"
     finally:
         await house.close()
 

@@ -11,6 +11,7 @@ from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.client.files.file_api import segment
+from simpletuner_fleet.core.cells import harmless_cell
 from simpletuner_fleet.languages import _
 
 LIST = (
@@ -57,4 +58,10 @@ def _csv(rows: list[dict[str, Any]]) -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(FIELDS)
     for row in rows:
-        table.writerow("" if row.get(name) is None else clean(row[name]) for name in FIELDS)
+        table.writerow("" if row.get(name) is None else _cell(row[name]) for name in FIELDS)
+
+
+def _cell(value: Any) -> str:
+    """The trainer has chosen the names; numbers stay as they are, with their sign."""
+    text = clean(value)
+    return harmless_cell(text) if isinstance(value, str) else text

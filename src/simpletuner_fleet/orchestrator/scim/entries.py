@@ -17,6 +17,15 @@ from simpletuner_fleet.ports import ScimEntry, View
 NO_GROUPS: frozenset[str] = frozenset()
 
 
+ScimResource = ScimUser | ScimGroup
+
+
+class Saved(Struct, frozen=True):
+    resource: ScimResource
+    touched: list[str]
+    """Hashes of credentials that ended, or that may do something else from now on."""
+
+
 class Page(Struct, frozen=True):
     total: int
     entries: list[ScimEntry]
@@ -28,6 +37,10 @@ def user_in(entry: ScimEntry) -> ScimUser:
 
 def group_in(entry: ScimEntry) -> ScimGroup:
     return msgspec.json.decode(entry.document, type=ScimGroup)
+
+
+def resource_in(entry: ScimEntry) -> ScimResource:
+    return user_in(entry) if entry.kind is ScimKind.USER else group_in(entry)
 
 
 def existing(view: View, kind: ScimKind, entry_id: str) -> ScimEntry:
@@ -45,7 +58,7 @@ def put_group(transaction: Transaction, group: ScimGroup) -> None:
     _put(transaction, ScimKind.GROUP, group.display_name, group)
 
 
-def _put(transaction: Transaction, kind: ScimKind, name: str, resource: ScimUser | ScimGroup) -> None:
+def _put(transaction: Transaction, kind: ScimKind, name: str, resource: ScimResource) -> None:
     document = msgspec.json.encode(resource).decode()
     transaction.tx.put_scim_entry(
         ScimEntry(kind=kind, id=resource.id, name=name, external_id=resource.external_id, document=document)

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Conflict, ScimRefused
@@ -12,21 +11,22 @@ from simpletuner_fleet.core.people.scim.patching import patched_group, read_oper
 from simpletuner_fleet.core.people.scim.resources import ScimGroup, ScimKind, group_from
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.scim.entries import existing, follow, group_in, put_group, scim_event
+from simpletuner_fleet.orchestrator.scim.entries import (
+    Saved,
+    existing,
+    follow,
+    group_in,
+    put_group,
+    scim_event,
+)
 from simpletuner_fleet.orchestrator.sign_in.following import Doorway
 
 MAX_GROUPS = 5_000
 MAX_MEMBERS = 20_000
 
 
-class GroupSaved(Struct, frozen=True):
-    group: ScimGroup
-    touched: list[str]
-    """Hashes of credentials that ended, or that may do something else from now on."""
-
-
-async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> GroupSaved:
-    def step(transaction: Transaction) -> GroupSaved:
+async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> Saved:
+    def step(transaction: Transaction) -> Saved:
         if transaction.tx.scim_count(ScimKind.GROUP) >= MAX_GROUPS:
             raise Conflict(f"There are {MAX_GROUPS} groups already, and no more are kept.")
         group, members = group_from(document, group_id=transaction.ids.new("g"), now=transaction.now)
@@ -37,8 +37,8 @@ async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor
 
 async def replaced(
     fleet: Fleet, door: Doorway, group_id: str, document: Mapping[str, Any], actor: Actor
-) -> GroupSaved:
-    def step(transaction: Transaction) -> GroupSaved:
+) -> Saved:
+    def step(transaction: Transaction) -> Saved:
         before = group_in(existing(transaction.tx, ScimKind.GROUP, group_id))
         group, members = group_from(document, group_id=group_id, now=transaction.now)
         known = set(transaction.tx.scim_members(group_id))
@@ -51,10 +51,10 @@ async def replaced(
 
 async def patched(
     fleet: Fleet, door: Doorway, group_id: str, document: Mapping[str, Any], actor: Actor
-) -> GroupSaved:
+) -> Saved:
     operations = read_operations(document)
 
-    def step(transaction: Transaction) -> GroupSaved:
+    def step(transaction: Transaction) -> Saved:
         before = group_in(existing(transaction.tx, ScimKind.GROUP, group_id))
         group, changes = patched_group(before, operations, transaction.now)
         gone = changes.removed
@@ -87,7 +87,7 @@ def _save(
     wanted: Iterable[str],
     unwanted: Collection[str],
     actor: Actor,
-) -> GroupSaved:
+) -> Saved:
     tx = transaction.tx
     known = set(tx.scim_members(group.id)) if before else set()
     added = [one for one in wanted if one not in known]
@@ -99,7 +99,7 @@ def _save(
         raise Conflict(f"A group has at most {MAX_MEMBERS} members.")
     renamed = before is not None and before.display_name != group.display_name
     if before is not None and not (added or removed or _differs(group, before)):
-        return GroupSaved(before, [])
+        return Saved(before, [])
     group = replace(group, changed_at=transaction.now)
     put_group(transaction, group)
     tx.add_scim_members(group.id, added)
@@ -108,7 +108,7 @@ def _save(
     transaction.record(scim_event(EventType.SCIM_GROUP_SET, ScimKind.GROUP, group.id, actor, **about))
     names = {group.display_name, before.display_name if before else ""}
     affected = {*known, *added} if renamed else {*added, *removed}
-    return GroupSaved(group, _follow(transaction, door, names, sorted(affected), actor))
+    return Saved(group, _follow(transaction, door, names, sorted(affected), actor))
 
 
 def _differs(group: ScimGroup, before: ScimGroup) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Conflict, NameTaken
@@ -21,23 +20,24 @@ from simpletuner_fleet.core.people.sign_in.admitting import free_name
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.people.accounts import add_user, existing_user
-from simpletuner_fleet.orchestrator.scim.entries import existing, follow, put_user, scim_event, user_in
+from simpletuner_fleet.orchestrator.scim.entries import (
+    Saved,
+    existing,
+    follow,
+    put_user,
+    scim_event,
+    user_in,
+)
 from simpletuner_fleet.orchestrator.sign_in.following import Doorway, role_by
 from simpletuner_fleet.ports import ScimEntry
 
 MAX_USERS = 100_000
 
 
-class UserSaved(Struct, frozen=True):
-    user: ScimUser
-    touched: list[str]
-    """Hashes of credentials that ended, or that may do something else from now on."""
-
-
-async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> UserSaved:
+async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> Saved:
     """Somebody who has logged in before is the same user; one whom the provider had deleted comes back."""
 
-    def step(transaction: Transaction) -> UserSaved:
+    def step(transaction: Transaction) -> Saved:
         tx = transaction.tx
         asked = user_from(document, user_id="", active=True, now=transaction.now)
         if tx.scim_count(ScimKind.USER) >= MAX_USERS:
@@ -55,8 +55,8 @@ async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor
 
 async def replaced(
     fleet: Fleet, door: Doorway, user_id: str, document: Mapping[str, Any], actor: Actor
-) -> UserSaved:
-    def step(transaction: Transaction) -> UserSaved:
+) -> Saved:
+    def step(transaction: Transaction) -> Saved:
         before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
         after = user_from(document, user_id=before.id, active=before.active, now=transaction.now)
         return _change(transaction, door, before, replace(after, created_at=before.created_at), actor)
@@ -66,10 +66,10 @@ async def replaced(
 
 async def patched(
     fleet: Fleet, door: Doorway, user_id: str, document: Mapping[str, Any], actor: Actor
-) -> UserSaved:
+) -> Saved:
     operations = read_operations(document)
 
-    def step(transaction: Transaction) -> UserSaved:
+    def step(transaction: Transaction) -> Saved:
         before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
         after = patched_user(before, operations, transaction.now)
         return _change(transaction, door, before, after, actor)
@@ -110,9 +110,9 @@ def _made(transaction: Transaction, door: Doorway, asked: ScimUser, subject: str
 
 def _change(
     transaction: Transaction, door: Doorway, before: ScimUser, after: ScimUser, actor: Actor
-) -> UserSaved:
+) -> Saved:
     if replace(after, changed_at=before.changed_at) == before:
-        return UserSaved(before, [])
+        return Saved(before, [])
     source = _source(door).subject
     subject = subject_by(after, source)
     if subject != subject_by(before, source):
@@ -122,11 +122,11 @@ def _change(
     return _save(transaction, door, after, actor)
 
 
-def _save(transaction: Transaction, door: Doorway, user: ScimUser, actor: Actor) -> UserSaved:
+def _save(transaction: Transaction, door: Doorway, user: ScimUser, actor: Actor) -> Saved:
     put_user(transaction, user)
     about = {"name": user.user_name, "external_id": user.external_id, "active": user.active}
     transaction.record(scim_event(EventType.SCIM_USER_SET, ScimKind.USER, user.id, actor, **about))
-    return UserSaved(user, follow(transaction, door, [user.id], actor))
+    return Saved(user, follow(transaction, door, [user.id], actor))
 
 
 def _source(door: Doorway) -> ScimSource:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import ScimRefused
 from simpletuner_fleet.core.people.scim.filters import attribute_name, unquoted
 from simpletuner_fleet.core.people.scim.resources import (
+    MAX_EMAILS,
     Email,
     ScimGroup,
     ScimUser,
@@ -116,10 +117,11 @@ def _user_after(user: ScimUser, operation: Operation) -> ScimUser:
     if path == "name":
         return _named(user, value)
     if path == "emails":
-        return replace(user, emails=emails_of(value))
+        kept = user.emails if operation.op is Op.ADD else ()
+        return replace(user, emails=_at_most(dict.fromkeys((*kept, *emails_of(value)))))
     match = IN_PATH.fullmatch(operation.path)
     if match and match[1].lower() == "emails" and match[2].lower() == "type":
-        return _mailed(user, unquoted(match[3]), (match[4] or "value").lower(), value)
+        return _mailed(user, text_of(unquoted(match[3]), "emails.type"), (match[4] or "").lower(), value)
     if "[" in path and match is None:
         raise ScimRefused(f"This path cannot be read: {operation.path[:100]}", kind="invalidPath")
     return user
@@ -135,16 +137,25 @@ def _named(user: ScimUser, value: Any) -> ScimUser:
 
 
 def _mailed(user: ScimUser, kind: str, part: str, value: Any) -> ScimUser:
-    """One address among several, by its type."""
+    """One address among several, by its type; without a part, all of it."""
     others = tuple(one for one in user.emails if one.type != kind)
-    if value is None:
-        return replace(user, emails=others)
     email = next((one for one in user.emails if one.type == kind), Email(value="", type=kind))
-    if part == "value":
+    if part == "primary":
+        email = replace(email, primary=value is not None and truth_of(value, "emails.primary"))
+    elif value is None:
+        return replace(user, emails=others)
+    elif isinstance(value, dict) and not part:
+        email = replace(emails_of([value])[0], type=kind)
+    elif part in ("", "value"):
         email = replace(email, value=text_of(value, "emails.value"))
-    elif part == "primary":
-        email = replace(email, primary=truth_of(value, "emails.primary"))
-    return replace(user, emails=(*others, email))
+    return replace(user, emails=_at_most((*others, email)))
+
+
+def _at_most(emails: Iterable[Email]) -> tuple[Email, ...]:
+    kept = tuple(emails)
+    if len(kept) > MAX_EMAILS:
+        raise ScimRefused(f"A user has at most {MAX_EMAILS} addresses.")
+    return kept
 
 
 def patched_group(
