@@ -159,9 +159,10 @@ def test_a_noun_alone_shows_its_verbs(run: Run) -> None:
 
 
 def test_every_command_has_help_and_a_function_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = build_parser()
     for words, run_path in leaves():
         with pytest.raises(SystemExit) as done:
-            build_parser().parse_args([*words, "--help"])
+            parser.parse_args([*words, "--help"])
         assert done.value.code == 0
         assert callable(_command(run_path)), words
     assert capsys.readouterr().err == ""
@@ -280,6 +281,18 @@ def test_a_reader_that_goes_away_is_no_drama(server: FakeServer, home: Path) -> 
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("ID\t")
     assert done.stderr == ""
+
+
+def test_a_caller_that_closed_its_output_is_no_drama(server: FakeServer, home: Path) -> None:
+    server.on("GET", "/api/jobs", {"jobs": [], "next": None})
+    words = [*COMMAND, "jobs", "list", "--url", server.url]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words],
+        env={**os.environ, "SIMPLETUNER_API_TOKEN": "st_x"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_narrow_encoding_prints_numbers_instead_of_failing(server: FakeServer, home: Path) -> None:

@@ -137,10 +137,10 @@ def _tables(
             continue
         tables.append((str(file), _own_table(file, document, group)))
         for other in document.keys() - {group}:
-            for unknown in _unknown_in(document[other], other):
-                notes.append(
-                    _("note: %(file)s: %(why)s", file=file, why=_misspelt(other, unknown)),
-                )
+            notes.extend(
+                _("note: %(file)s: %(why)s", file=file, why=_misspelt(other, unknown))
+                for unknown in _unknown_in(document[other], other)
+            )
     return tables
 
 
