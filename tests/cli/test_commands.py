@@ -115,6 +115,16 @@ def test_a_job_is_found_by_a_unique_beginning(ask: Run, fleet: FakeServer) -> No
     assert ask("jobs", "get", "j_zzz").code == ExitCode.NOT_FOUND
 
 
+@pytest.mark.parametrize("nothing", ["", "j_"])
+def test_an_empty_id_is_no_jobs_beginning_even_where_there_is_only_one(
+    ask: Run, fleet: FakeServer, nothing: str
+) -> None:
+    fleet.on("GET", "/api/jobs", {"jobs": [JOB], "next": None})
+    result = ask("jobs", "cancel", nothing)
+    assert result.code == ExitCode.NOT_FOUND
+    assert f"there is no job '{nothing}'" in result.err
+
+
 @pytest.mark.parametrize("called", ["w_abc123", "gpu-worker-1"])
 def test_a_worker_is_called_by_id_or_name(ask: Run, fleet: FakeServer, called: str) -> None:
     fleet.on("POST", "/api/admin/workers/w_abc123/drain", {**WORKER, "status": "draining"})

@@ -1,5 +1,6 @@
 """The command's manners: help, guesses, interruptions, pipes, start-up."""
 
+import argparse
 import fcntl
 import os
 import pty
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import termios
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,16 +46,38 @@ def test_the_workers_help_shows_the_documented_options_verbatim(
     assert SEED_OPTIONS in shown
 
 
+@pytest.mark.parametrize("columns", [80, 60])
+def test_no_commands_help_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    too_wide = [
+        (parser.prog, line)
+        for parser in every_parser(build_parser())
+        for line in parser.format_help().splitlines()
+        if len(line) > columns
+    ]
+    assert too_wide == []
+
+
+def every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from every_parser(below)
+
+
 @pytest.mark.parametrize(
-    "words", [["--help"], ["server", "--help"], ["worker", "--help"], ["jobs", "submit", "--help"]]
+    ("words", "said"),
+    [
+        (["jobs", "get"], "ID deve ser informado"),
+        (["jobs", "list", "--status"], "falta um valor"),
+    ],
 )
-def test_help_is_no_wider_than_the_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+def test_what_the_parser_says_is_in_the_readers_language(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    with pytest.raises(SystemExit):
-        build_parser().parse_args(words)
-    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 60
+    monkeypatch.setenv("SIMPLETUNER_LANG", "pt-BR")
+    assert said in run(*words).err
 
 
 def test_a_choice_that_is_none_is_told_with_its_option_and_all_there_are(run: Run) -> None:
@@ -135,9 +159,10 @@ def test_a_noun_alone_shows_its_verbs(run: Run) -> None:
 
 
 def test_every_command_has_help_and_a_function_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = build_parser()
     for words, run_path in leaves():
         with pytest.raises(SystemExit) as done:
-            build_parser().parse_args([*words, "--help"])
+            parser.parse_args([*words, "--help"])
         assert done.value.code == 0
         assert callable(_command(run_path)), words
     assert capsys.readouterr().err == ""
@@ -256,6 +281,18 @@ def test_a_reader_that_goes_away_is_no_drama(server: FakeServer, home: Path) -> 
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("ID\t")
     assert done.stderr == ""
+
+
+def test_a_caller_that_closed_its_output_is_no_drama(server: FakeServer, home: Path) -> None:
+    server.on("GET", "/api/jobs", {"jobs": [], "next": None})
+    words = [*COMMAND, "jobs", "list", "--url", server.url]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words],
+        env={**os.environ, "SIMPLETUNER_API_TOKEN": "st_x"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_narrow_encoding_prints_numbers_instead_of_failing(server: FakeServer, home: Path) -> None:

@@ -186,11 +186,13 @@ def test_a_file_that_cannot_be_used_is_a_usage_error(text: str, home: Path) -> N
         ("port = 1\n", "'port' stands outside of any table: put it under [server]"),
         ("[sever]\nport = 1\n", "there is no table 'sever'; did you mean [server]?"),
         ("[server]\nprot = 1\n", "[server] has no setting 'prot'; did you mean 'port'?"),
+        ("[server\n", "it is not TOML: Expected ']' at the end of a table declaration (at line 1, column 8)"),
+        ("\xff\xfe", "it is not text"),
     ],
 )
 def test_what_a_file_says_in_vain_is_told_with_what_was_meant(text: str, said: str, home: Path) -> None:
     file = home / "bad.toml"
-    file.write_text(text)
+    file.write_bytes(text.encode("latin-1"))
     with pytest.raises(CliError) as refused:
         resolve_settings.resolve("server", parsed("server", "--config", str(file)), {})
     assert refused.value.trouble.why == said
@@ -200,6 +202,33 @@ def test_a_misspelt_variable_is_told_and_the_trainers_own_are_not() -> None:
     variables = {"SIMPLETUNER_PUBLC_URL": "x", "SIMPLETUNER_SKIP_TORCH": "1", "SIMPLETUNER_LOG_LEVEL": "x"}
     _, notes = resolve_settings.resolve("server", parsed("server"), variables)
     assert notes == ["note: SIMPLETUNER_PUBLC_URL is not a setting; did you mean SIMPLETUNER_PUBLIC_URL?"]
+
+
+def test_a_guessed_name_is_told_and_what_a_worker_tells_its_trainer_is_not() -> None:
+    variables = {"SIMPLETUNER_TOKEN": "x", "SIMPLETUNER_JOB_ID": "j_1", "SIMPLETUNER_LANG": "klingon"}
+    _, notes = resolve_settings.resolve("client", argparse.Namespace(), variables)
+    assert notes == [
+        "note: SIMPLETUNER_TOKEN is not a setting; did you mean SIMPLETUNER_API_TOKEN?",
+        "note: SIMPLETUNER_LANG is 'klingon'; expected one of en, pt-BR, hi, zh, ja",
+    ]
+
+
+def test_a_misspelt_setting_of_another_program_is_told_and_keeps_nobody_from_starting(home: Path) -> None:
+    file = home / "shared.toml"
+    file.write_text("[server]\nport = 9001\n[worker]\nmax-job = 2\n")
+    settings, notes = resolve_settings.resolve("server", parsed("server", "--config", str(file)), {})
+    assert settings["port"].value == 9001
+    assert notes == [f"note: {file}: [worker] has no setting 'max_job'; did you mean 'max_jobs'?"]
+
+
+def test_a_wrong_value_in_a_file_is_told_with_its_key_and_the_help_that_has_it(home: Path) -> None:
+    file = home / "bad.toml"
+    file.write_text("[worker]\nmax-jobs = 'two'\n")
+    with pytest.raises(CliError) as refused:
+        resolve_settings.resolve("worker", parsed("worker", "--config", str(file)), {})
+    trouble = refused.value.trouble
+    assert trouble.what == f"max_jobs has an invalid value (file {file})"
+    assert trouble.next == ("simpletuner worker --help",)
 
 
 def test_the_defaults_are_the_documented_ones() -> None:

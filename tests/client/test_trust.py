@@ -274,6 +274,13 @@ def test_a_ca_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         context_for("https://127.0.0.1:1", Choices(ca_cert=str(tmp_path / "missing.pem")), warnings.append)
 
 
+def test_a_ca_file_without_a_certificate_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(b"\x00\x01 no certificate")
+    with pytest.raises(TrustError) as refused:
+        context_for("https://127.0.0.1:1", Choices(ca_cert=str(tmp_path / "ca.pem")), warnings.append)
+    assert refused.value.why == "the file holds no PEM certificate"
+
+
 def test_plain_http_beyond_this_machine_is_asked_for_by_name_and_warns_and_on_loopback_does_not() -> None:
     with pytest.raises(TrustError, match="does not use TLS") as refused:
         context_for("http://10.0.0.5:8001", Choices(), warnings.append)

@@ -1,7 +1,10 @@
 """How a word from a flag, a variable or a file becomes a value."""
 
+from collections.abc import Callable
+
 import pytest
 
+from simpletuner_fleet.orchestrator.workers.inventory import MAX_JOBS_PER_WORKER
 from simpletuner_fleet.settings import values
 
 
@@ -50,3 +53,16 @@ def test_a_label_may_be_a_comparison_of_versions() -> None:
     assert seen == {"trainer": ">=4.3", "pool": "a*", "cuda": "<13", "note": "a>=b"}
     with pytest.raises(ValueError, match="expected KEY=VALUE"):
         values.label_patterns(["trainer>new"])
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [(values.jobs_at_once, "1025"), (values.jobs_at_once, "9" * 20), (values.count, "9" * 20)],
+)
+def test_a_number_that_nothing_could_hold_is_refused(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ValueError, match="expected at most"):
+        parse(text)
+
+
+def test_as_many_jobs_may_be_set_as_the_orchestrator_takes() -> None:
+    assert values.jobs_at_once(str(MAX_JOBS_PER_WORKER)) == values.MOST_JOBS

@@ -70,8 +70,8 @@ async def check_worker(
 
 async def _check_way(settings: WorkerSettings, client: OrchestratorClient, findings: Findings) -> None:
     tls = settings.tls.kind(client.url)
-    (findings.good if tls in ("pinned", "verified") else findings.doubt)("TLS", _tls_sentence(tls))
     await client.ask()
+    (findings.good if tls in ("pinned", "verified") else findings.doubt)("TLS", _tls_sentence(tls))
     findings.good("server", _("%(url)s accepts the token", url=client.url))
     skew_s = await client.clock_skew_s()
     if skew_s is None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.worker_errors import TokenFileError
 
 
 class TokenSource:
@@ -14,9 +15,7 @@ class TokenSource:
         self._stamp = self._file_stamp()
         self._token = given or self._read_file()
         if not self._token:
-            raise InvalidToken(
-                "No worker token was given.", next_step="Set --worker-token or --worker-token-file."
-            )
+            raise TokenFileError(self._why_nothing())
         wrong = tokens.complaint(self._token, tokens.WORKER)
         if wrong:
             raise InvalidToken(f"Invalid token: {wrong}.")
@@ -46,6 +45,13 @@ class TokenSource:
             return self._file.read_text("ascii", "replace").strip()
         except OSError:
             return ""
+
+    def _why_nothing(self) -> str:
+        try:
+            self._file.read_bytes()
+        except OSError as error:
+            return f"The token file {self._file} cannot be read: {error.strerror}."
+        return f"The token file {self._file} is empty."
 
     def _file_stamp(self) -> tuple[int, int] | None:
         try:

@@ -26,6 +26,7 @@ WORKERS_VERBS = ("list", "get", "create", "drain", "resume", "rotate-token", "se
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
+    _have_somewhere_to_write()
     _write_any_character()
     speak()
     try:
@@ -80,6 +81,13 @@ def _about_extra(args: argparse.Namespace, extra: list[str]) -> CliError:
             f"simpletuner {' '.join(['workers', *extra])}",
         )
     return cast(CliError, args.parser.unknown_arguments(extra))
+
+
+def _have_somewhere_to_write() -> None:
+    """Python has no stream where its caller closed it (`>&-`)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _write_any_character() -> None:

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simpletuner_fleet.client.errors import ClientError, usage
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, known
 from simpletuner_fleet.settings import GROUPS, Setting, values
 
 SYSTEM_FILE = Path("/etc/simpletuner/config.toml")
 PREFIX, ALIKE = "SIMPLETUNER_", 0.93
+GUESSED = {"SIMPLETUNER_TOKEN": "SIMPLETUNER_API_TOKEN"}
+"""Names that people try, and that resemble too little."""
+IN_A_JOB = frozenset({"SIMPLETUNER_JOB_ID"})
+"""What a worker tells its trainer, where it resembles a setting."""
 HIDDEN_TOKEN = "_SIMPLETUNER_WORKER_TOKEN_FLAG"
 """Carries `--worker-token` over the re-exec that takes it off the command line."""
 
@@ -51,9 +55,10 @@ def resolve(
     group: str, args: object, environ: Mapping[str, str] = os.environ
 ) -> tuple[dict[str, Resolved], list[str]]:
     """Returns every setting of the group with its value and source, and notes for the user."""
-    files = _tables(group, getattr(args, "config_file", None), environ)
     notes = _misspelt_variables(environ)
-    resolved = {row.name: _resolve_one(row, args, environ, files, notes) for row in GROUPS[group]}
+    files = _tables(group, getattr(args, "config_file", None), environ, notes)
+    finder = _Finder(group, args, environ, files, notes)
+    resolved = {row.name: finder.find(row) for row in GROUPS[group]}
     return resolved, notes
 
 
@@ -66,73 +71,80 @@ def apply(group: str, args: Namespace, environ: Mapping[str, str] = os.environ) 
     return notes
 
 
-def _resolve_one(
-    row: Setting,
-    args: object,
-    environ: Mapping[str, str],
-    files: list[tuple[str, dict[str, Any]]],
-    notes: list[str],
-) -> Resolved:
-    for raw, source in _candidates(row, args, environ, files):
-        return Resolved(_parsed(row, raw, source, notes), source)
-    default = values.path(row.default) if row.parse is values.path and row.default else row.default
-    return Resolved(default, Source(Rank.DEFAULT, _("default")))
+class _Finder(NamedTuple):
+    group: str
+    args: object
+    environ: Mapping[str, str]
+    files: list[tuple[str, dict[str, Any]]]
+    notes: list[str]
 
+    def find(self, row: Setting) -> Resolved:
+        for raw, source in self._candidates(row):
+            return Resolved(self._parsed(row, raw, source), source)
+        default = values.path(row.default) if row.parse is values.path and row.default else row.default
+        return Resolved(default, Source(Rank.DEFAULT, _("default")))
 
-def _candidates(
-    row: Setting,
-    args: object,
-    environ: Mapping[str, str],
-    files: list[tuple[str, dict[str, Any]]],
-) -> Iterable[tuple[Any, Source]]:
-    """Yields what was given for the setting, strongest first."""
-    flag = getattr(args, row.name, None)
-    if flag is not None:
-        yield flag, Source(Rank.FLAG, _("flag %(name)s", name=row.flags[-1] if row.flags else row.name))
-    if row.name == "worker_token" and HIDDEN_TOKEN in environ:
-        yield environ[HIDDEN_TOKEN], Source(Rank.FLAG, _("flag %(name)s", name="--worker-token"))
-    if row.env and row.env in environ and (environ[row.env] != "" or row.parse is values.boolean):
-        yield environ[row.env], Source(Rank.ENVIRONMENT, _("environment %(name)s", name=row.env))
-    for where, table in files:
-        if row.name in table:
-            yield table[row.name], Source(Rank.FILE, _("file %(path)s", path=where))
+    def _candidates(self, row: Setting) -> Iterable[tuple[Any, Source]]:
+        """Yields what was given for the setting, strongest first."""
+        environ = self.environ
+        flag = getattr(self.args, row.name, None)
+        if flag is not None:
+            yield flag, Source(Rank.FLAG, _("flag %(name)s", name=row.flags[-1] if row.flags else row.name))
+        if row.name == "worker_token" and HIDDEN_TOKEN in environ:
+            yield environ[HIDDEN_TOKEN], Source(Rank.FLAG, _("flag %(name)s", name="--worker-token"))
+        if row.env and row.env in environ and (environ[row.env] != "" or row.parse is values.boolean):
+            yield environ[row.env], Source(Rank.ENVIRONMENT, _("environment %(name)s", name=row.env))
+        for where, table in self.files:
+            if row.name in table:
+                yield table[row.name], Source(Rank.FILE, _("file %(path)s", path=where))
 
-
-def _parsed(row: Setting, raw: Any, source: Source, notes: list[str]) -> Any:
-    if isinstance(raw, bool):
-        raw = "true" if raw else "false"
-    if isinstance(raw, dict):
-        raw = [f"{key}={value}" for key, value in raw.items()]
-    raw = [str(item) for item in raw] if isinstance(raw, list) else str(raw)
-    if row.action == "append" and isinstance(raw, str):
-        raw = [raw]
-    if row.name in TOKENS and isinstance(raw, str) and raw != raw.strip():
-        notes.append(f"note: whitespace around the token was taken off ({source.where})")
-    try:
-        return row.parse(raw)
-    except ValueError as error:
-        quoted = "" if row.secret else f", got '{raw if isinstance(raw, str) else ','.join(raw)}'"
-        raise usage(
-            _("%(where)s has an invalid value", where=source.where),
-            f"{error}{quoted}",
-            "simpletuner --help",
-        ) from None
+    def _parsed(self, row: Setting, raw: Any, source: Source) -> Any:
+        if isinstance(raw, bool):
+            raw = "true" if raw else "false"
+        if isinstance(raw, dict):
+            raw = [f"{key}={value}" for key, value in raw.items()]
+        raw = [str(item) for item in raw] if isinstance(raw, list) else str(raw)
+        if row.action == "append" and isinstance(raw, str):
+            raw = [raw]
+        if row.name in TOKENS and isinstance(raw, str) and raw != raw.strip():
+            self.notes.append(
+                _("note: whitespace around the token was taken off (%(where)s)", where=source.where)
+            )
+        try:
+            return row.parse(raw)
+        except ValueError as error:
+            quoted = "" if row.secret else f", got '{raw if isinstance(raw, str) else ','.join(raw)}'"
+            raise usage(
+                _("%(name)s has an invalid value (%(where)s)", name=row.name, where=source.where)
+                if source.rank == Rank.FILE
+                else _("%(where)s has an invalid value", where=source.where),
+                f"{error}{quoted}",
+                _("correct it, or leave it out")
+                if self.group == "client"
+                else f"simpletuner {self.group} --help",
+            ) from None
 
 
 def _tables(
-    group: str, config_file: str | None, environ: Mapping[str, str]
+    group: str, config_file: str | None, environ: Mapping[str, str], notes: list[str]
 ) -> list[tuple[str, dict[str, Any]]]:
     usual = [config_home(environ) / "config.toml", SYSTEM_FILE]
     candidates = [Path(config_file).expanduser()] if config_file else usual
     tables = []
     for file in candidates:
-        table = _read_table(file, group, required=config_file is not None)
-        if table is not None:
-            tables.append((str(file), table))
+        document = _read_document(file, required=config_file is not None)
+        if document is None:
+            continue
+        tables.append((str(file), _own_table(file, document, group)))
+        for other in document.keys() - {group}:
+            notes.extend(
+                _("note: %(file)s: %(why)s", file=file, why=_misspelt(other, unknown))
+                for unknown in _unknown_in(document[other], other)
+            )
     return tables
 
 
-def _read_table(file: Path, group: str, *, required: bool) -> dict[str, Any] | None:
+def _read_document(file: Path, *, required: bool) -> dict[str, Any] | None:
     try:
         with file.open("rb") as stream:
             document = tomllib.load(stream)
@@ -142,19 +154,29 @@ def _read_table(file: Path, group: str, *, required: bool) -> dict[str, Any] | N
         return None
     except OSError as error:
         raise _unreadable(file, error.strerror or str(error)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _unreadable(file, str(error)) from None
+    except UnicodeDecodeError:
+        raise _unreadable(file, _("it is not text")) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _unreadable(file, _("it is not TOML: %(error)s", error=error)) from None
     for key in document:
         if key not in GROUPS:
             raise _unreadable(file, _outside(key))
+    return document
+
+
+def _own_table(file: Path, document: dict[str, Any], group: str) -> dict[str, Any]:
     table = document.get(group, {})
     if not isinstance(table, dict):
         raise _unreadable(file, _("[%(group)s] is not a table", group=group))
-    table = {key.replace("-", "_"): value for key, value in table.items()}
-    unknown = sorted(set(table) - {row.name for row in GROUPS[group]})
-    if unknown:
-        raise _unreadable(file, _misspelt(group, unknown[0]))
-    return table
+    for unknown in _unknown_in(table, group):
+        raise _unreadable(file, _misspelt(group, unknown))
+    return {key.replace("-", "_"): value for key, value in table.items()}
+
+
+def _unknown_in(table: object, group: str) -> list[str]:
+    if not isinstance(table, dict):
+        return []
+    return sorted({key.replace("-", "_") for key in table} - {row.name for row in GROUPS[group]})
 
 
 def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
@@ -162,9 +184,21 @@ def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     ours = {row.env for rows in GROUPS.values() for row in rows if row.env}
     notes = []
     for name in sorted(environ):
-        near = difflib.get_close_matches(name, ours, n=1, cutoff=ALIKE) if name.startswith(PREFIX) else []
-        if near and name not in ours:
-            notes.append(f"note: {name} is not a setting; did you mean {near[0]}?")
+        if name.startswith(PREFIX) and name not in ours | IN_A_JOB:
+            near = GUESSED.get(name) or next(iter(difflib.get_close_matches(name, ours, 1, ALIKE)), None)
+            if near:
+                notes.append(
+                    _("note: %(name)s is not a setting; did you mean %(near)s?", name=name, near=near)
+                )
+    language = environ.get("SIMPLETUNER_LANG")
+    if language and not known(language):
+        notes.append(
+            _(
+                "note: SIMPLETUNER_LANG is '%(word)s'; expected one of %(allowed)s",
+                word=language,
+                allowed=", ".join(values.LANGUAGES),
+            )
+        )
     return notes
 
 

@@ -13,6 +13,10 @@ FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT = 1, 2, 3, 4, 5
 UNREACHABLE, TIMEOUT, JOB_FAILED, CANNOT_PLACE, TLS, NO_ACCELERATOR, INTERRUPTED = 6, 7, 8, 9, 10, 11, 130
 
 
+NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE")
+"""How OpenSSL calls an answer in plain text."""
+
+
 class Trouble(NamedTuple):
     """What happened, why, what to do now, a stable code, and the exit status that goes with it."""
 
@@ -206,7 +210,7 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
             case ssl.SSLCertVerificationError():
                 return trouble("E_TLS_VERIFY", url, detail=getattr(cause, "verify_message", "") or str(cause))
             case ssl.SSLError():
-                return trouble("E_TLS_HANDSHAKE", url, detail=getattr(cause, "reason", None) or str(cause))
+                return trouble("E_TLS_HANDSHAKE", url, detail=_handshake(cause))
             case socket.gaierror():
                 return trouble("E_DNS", url)
             case ConnectionRefusedError():
@@ -216,6 +220,13 @@ def of_connection_error(error: BaseException, url: str, *, answered_before: bool
             case OSError() if cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
                 return trouble("E_UNREACHABLE", url, detail=cause.strerror)
     return _if_hung_up(error, url, answered_before) or _by_words(error, url)
+
+
+def _handshake(error: ssl.SSLError) -> str:
+    reason = getattr(error, "reason", None) or str(error)
+    if reason in NOT_TLS:
+        return _("what answers there does not speak TLS")
+    return str(reason)
 
 
 def _if_hung_up(error: BaseException, url: str, answered_before: bool) -> Trouble | None:

@@ -123,10 +123,11 @@ def _unverified() -> ssl.SSLContext:
 def _private(ca_file: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
+        no_pem = isinstance(error, ssl.SSLError)
         raise TrustError(
             _("cannot read the CA certificate %(ca_file)s", ca_file=ca_file),
-            error.strerror or str(error),
+            _("the file holds no PEM certificate") if no_pem else error.strerror or str(error),
             _("give the path of a PEM file, for example tls/ca.pem in the server's data folder"),
             "E_TLS_CA_FILE",
         ) from None

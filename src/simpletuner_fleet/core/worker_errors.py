@@ -16,6 +16,16 @@ class StateDirInUse(StateDirError):
     next_step = "Stop that worker, or give this one a different --name or --work-dir."
 
 
+class TokenFileError(FleetError):
+    """The file that should hold the worker's token holds none."""
+
+    code = "token_file"
+    next_step = (
+        "Name the file with --worker-token-file, or give the token as SIMPLETUNER_WORKER_TOKEN. "
+        "A lost token is replaced with: simpletuner workers rotate-token NAME."
+    )
+
+
 class InventoryError(FleetError):
     """SIMPLETUNER_GPU_INVENTORY is not valid."""
 

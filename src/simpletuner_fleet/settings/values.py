@@ -12,8 +12,10 @@ from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-MOST_LOG_MIB = 2000
-"""What the orchestrator takes of one log."""
+MOST_WHOLE = 2**53 - 1
+"""What JSON carries everywhere."""
+MOST_LOG_MIB, MOST_JOBS = 2000, 1024
+"""What the orchestrator takes of one log, and of one worker at a time."""
 COMPARISON = re.compile(r"([^<>=]+)((?:>=|<=|==|>|<)\s*\d[\d.]*)", re.ASCII)
 LANGUAGES = ("en", "pt-BR", "hi", "zh", "ja")
 
@@ -54,9 +56,12 @@ def host_and_port(raw: str) -> tuple[str, int]:
 
 def whole(raw: str) -> int:
     try:
-        return int(raw.strip())
+        number = int(raw.strip())
     except ValueError:
         raise ValueError(_("expected a whole number")) from None
+    if abs(number) > MOST_WHOLE:
+        raise ValueError(_("expected at most %(most)s", most=MOST_WHOLE))
+    return number
 
 
 def count(raw: str) -> int:
@@ -74,7 +79,12 @@ def positive_count(raw: str) -> int:
 
 
 def jobs_at_once(raw: str) -> int | str:
-    return "auto" if raw.strip().lower() == "auto" else positive_count(raw)
+    if raw.strip().lower() == "auto":
+        return "auto"
+    number = positive_count(raw)
+    if number > MOST_JOBS:
+        raise ValueError(_("expected at most %(most)s", most=MOST_JOBS))
+    return number
 
 
 def megabits(raw: str) -> float:

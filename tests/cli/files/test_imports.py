@@ -203,6 +203,28 @@ def test_a_loose_comma_is_forgiven_and_said_and_a_string_is_left_as_it_is(tmp_pa
     assert len(loaded.notes) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("config.json", '{"learning_rate": 1e400}', "the number 1e400 is too large"),
+        ("config.json", '{"seed": ' + "9" * 30 + "}", f"the number {'9' * 30} is too large"),
+        ("config.json", '{"seed": ' + "9" * 9000 + "}", f"the number {'9' * 40}… is too large"),
+        ("config.json", '{"learning_rate": NaN}', "NaN is not a JSON number"),
+        ("config.json", "[" * 100_000, "it is nested too deeply"),
+        ("config.json", " \n", "it is empty"),
+        ("config.toml", "learning_rate = inf\n", "Infinity is not a JSON number"),
+        ("job.yaml", "seed: 1\n", "it is YAML, and configs are JSON, TOML or config.env"),
+    ],
+)
+def test_a_file_that_no_server_could_keep_is_refused_with_what_is_wrong(
+    tmp_path: Path, name: str, text: str, why: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(CliError) as refused:
+        bundles.load(str(tmp_path / name))
+    assert refused.value.trouble.why == why
+
+
 def test_a_picture_in_the_folder_stays_behind_and_is_said(tmp_path: Path) -> None:
     write(tmp_path, {"config.json": {"seed": 1}, "notes.txt": "x"})
     (tmp_path / "cat.png").write_bytes(b"\x89PNG\xff\xfe")

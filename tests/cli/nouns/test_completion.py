@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from simpletuner_fleet.cli.commands import build_parser
+from simpletuner_fleet.cli.nouns.completion import LISTS, _children
 from tests.cli.conftest import FakeServer
 
 PATIENCE_S = 60.0
@@ -146,3 +148,22 @@ def test_help_fits_the_terminal(columns: int) -> None:
     assert "usage: simpletuner jobs submit" in lines[0]
     longest = max(map(len, lines))
     assert columns * 0.7 < longest <= columns
+
+
+MADE_BY_THE_USER = {"create", "add", "add-rule", "import", "push", "pull", "export", "validate"}
+THINGS = {"id", "job", "jobs", "worker", "user", "role", "team", "provider", "dataset", "name"}
+
+
+def test_wherever_a_command_takes_something_that_exists_its_name_is_completed() -> None:
+    unknown = [
+        (noun, verb, action.dest)
+        for noun, below in _children(build_parser())
+        for verb, command in _children(below)
+        for action in command._actions
+        if not action.option_strings
+        and action.dest in THINGS
+        and noun != "service"
+        and verb not in MADE_BY_THE_USER
+        and (noun, action.dest) not in LISTS
+    ]
+    assert unknown == []

@@ -95,7 +95,7 @@ def test_field_errors_come_with_their_paths(ask: Run, server: FakeServer) -> Non
     )
     result = ask("jobs", "submit", "c", "--priority", "5000")
     assert result.code == ExitCode.USAGE
-    assert "priority must be between -1000 and 1000.; at $.priority" in result.err
+    assert "priority must be between -1000 and 1000; at $.priority" in result.err
 
 
 def test_a_missing_permission_is_named_with_the_way_to_get_it(ask: Run, server: FakeServer) -> None:

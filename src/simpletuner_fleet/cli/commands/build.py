@@ -74,7 +74,12 @@ def build_parser() -> Parser:
         f"'{name} COMMAND --help' tells more.",
     )
     add_help(root)
-    root.add_argument("--version", action="version", version=f"simpletuner-fleet {__version__}")
+    root.add_argument(
+        "--version",
+        action="version",
+        version=f"simpletuner-fleet {__version__}",
+        help="Show the version and exit",
+    )
     root.set_defaults(run="", parser=root)
     commands = _children(root, "command", "COMMAND", name)
     talk = talk_options()

@@ -1,6 +1,7 @@
 """The trainer's own files, read: `config.json` and wrappers of it, `config.toml`, `config.env`."""
 
 import json
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -12,6 +13,8 @@ from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES
 from simpletuner_fleet.languages import _
 
 ENV_FILE = "config.env"
+YAML = (".yaml", ".yml")
+LONGEST_WHOLE, LONGEST_SHOWN = 64, 40
 _LOOSE_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(\s*[}\]])')
 
 
@@ -39,15 +42,44 @@ def read_main(main: Path, notes: list[str]) -> tuple[dict[str, Any], dict[str, s
 def json_of(file: Path, notes: list[str]) -> Any:
     """Reads it as it is, or without the commas that a person left before a closing bracket."""
     text = text_of(file)
+    if not text.strip():
+        raise unusable(file, _("it is empty"), _("fix the file"))
     try:
-        return json.loads(text)
+        return _parsed(text, file)
     except ValueError as error:
         try:
-            document = json.loads(_LOOSE_COMMA.sub(lambda match: match[1] or match[2], text))
+            document = _parsed(_LOOSE_COMMA.sub(lambda match: match[1] or match[2], text), file)
         except ValueError:
-            raise unusable(file, _("it is not JSON: %(error)s", error=error), _("fix the file")) from None
+            why = _("it is not JSON: %(error)s", error=error)
+            if file.suffix.lower() in YAML:
+                why = _("it is YAML, and configs are JSON, TOML or config.env")
+            raise unusable(file, why, _("fix the file")) from None
     notes.append(_("%(file)s is valid JSON only without the trailing commas", file=file))
     return document
+
+
+def _parsed(text: str, file: Path) -> Any:
+    """JSON knows neither NaN nor numbers without end, which Python's reader takes."""
+
+    def refuse(word: str) -> Any:
+        raise unusable(file, _("%(word)s is not a JSON number", word=word), _("fix the file"))
+
+    def finite(word: str) -> float:
+        number = float(word)
+        return number if math.isfinite(number) else refuse_large(word)
+
+    def whole(word: str) -> int:
+        number = int(word) if len(word) <= LONGEST_WHOLE else 2**64
+        return number if -(2**63) <= number < 2**64 else refuse_large(word)
+
+    def refuse_large(word: str) -> Any:
+        short = word if len(word) <= LONGEST_SHOWN else f"{word[:LONGEST_SHOWN]}…"
+        raise unusable(file, _("the number %(word)s is too large", word=short), _("fix the file"))
+
+    try:
+        return json.loads(text, parse_constant=refuse, parse_float=finite, parse_int=whole)
+    except RecursionError:
+        raise unusable(file, _("it is nested too deeply"), _("fix the file")) from None
 
 
 def text_of(file: Path) -> str:
@@ -70,8 +102,8 @@ def unusable(file: Path, why: str, next_step: str) -> CliError:
 def _toml(file: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(text_of(file))
-        return dict(json.loads(json.dumps(document, default=str)))
-    except ValueError as error:
+        return dict(_parsed(json.dumps(document, default=str), file))
+    except (ValueError, RecursionError) as error:
         raise unusable(file, _("it is not TOML: %(error)s", error=error), _("fix the file")) from None
 
 

@@ -8,11 +8,21 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from simpletuner_fleet.cli.frame.errors import CliError, usage
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import N_, _
 
 HELP_COLUMN = 27
 SHORT_LIST = 5
 """As many words are all told; of more commands the nearest one."""
+
+
+SAID_BY_ARGPARSE = {
+    r"the following arguments are required: (?P<names>.+)": N_("%(names)s must be given"),
+    r"one of the arguments (?P<names>.+) is required": N_("one of %(names)s must be given"),
+    r"not allowed with argument (?P<names>.+)": N_("it cannot be used together with %(names)s"),
+    r"expected one argument": N_("it needs a value"),
+    r"expected at least one argument": N_("it needs at least one value"),
+    r"ignored explicit argument (?P<word>.+)": N_("it takes no value, and %(word)s was given"),
+}
 
 
 class Help(argparse.HelpFormatter):
@@ -34,13 +44,34 @@ class Help(argparse.HelpFormatter):
         """Shows arguments by name; the options have their own list below."""
         arguments = [action for action in actions if not action.option_strings]
         words = [self._format_args(action, str(action.metavar or action.dest)) for action in arguments]
-        super().add_usage(usage or " ".join(["%(prog)s", "[OPTIONS]", *words]), actions, groups, prefix)
+        text = usage or " ".join(["%(prog)s", "[OPTIONS]", *words])
+        super().add_usage(self._folded(text % {"prog": self._prog}), actions, groups, prefix)
+
+    def _folded(self, text: str) -> str:
+        """argparse folds only what it has written itself; alternatives may be split after a bar or a comma."""
+        indent = " " * len("usage: ")
+        lines, line = [], ""
+        for piece in re.findall(r"\s*[^\s,|]+[,|]?", text):
+            if line and len(indent + line + piece) > self._width:
+                lines.append(line)
+                line = piece.strip()
+            else:
+                line += piece
+        return f"\n{indent}".join([*lines, line]).replace("%", "%%")
 
 
 class WideHelp(Help):
     """Keeps the documented lines of `worker` whole where there is no terminal: the longest has 82 characters."""
 
     least_width = 86
+
+
+def _in_words(message: str) -> str:
+    """What argparse says of itself, in the reader's language."""
+    for pattern, sentence in SAID_BY_ARGPARSE.items():
+        if said := re.fullmatch(pattern, message, re.DOTALL):
+            return _(sentence, **said.groupdict())
+    return message
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,6 +81,7 @@ class Parser(argparse.ArgumentParser):
         kwargs.setdefault("formatter_class", Help)
         super().__init__(allow_abbrev=False, add_help=False, **kwargs)
         self._optionals.title = "OPTIONS"
+        self._positionals.title = "ARGUMENTS"
 
     def error(self, message: str) -> NoReturn:
         raise self.complaint(message)
@@ -65,11 +97,11 @@ class Parser(argparse.ArgumentParser):
         if named:
             return usage(
                 _("%(prog)s: %(name)s has a value that cannot be used", prog=self.prog, name=name),
-                message,
+                _in_words(message),
                 f"{self.prog} --help",
             )
         return usage(
-            f"{self.prog}: {message}",
+            f"{self.prog}: {_in_words(message)}",
             _("the command cannot be parsed"),
             f"{self.prog} --help",
         )

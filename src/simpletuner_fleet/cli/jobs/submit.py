@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import sys
 from typing import Any
@@ -207,6 +208,11 @@ def _labels(words: list[str]) -> dict[str, str]:
 def _value(text: str) -> Any:
     """Reads JSON where it is JSON (3, true, [1,2]); else the text itself is the value."""
     try:
-        return json.loads(text)
-    except ValueError:
+        return json.loads(text, parse_constant=str, parse_float=_finite)
+    except (ValueError, RecursionError):
         return text
+
+
+def _finite(word: str) -> float | str:
+    number = float(word)
+    return number if math.isfinite(number) else word

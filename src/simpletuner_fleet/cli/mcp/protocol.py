@@ -1,6 +1,7 @@
 """JSON-RPC as the Model Context Protocol has it, of both kinds: requests that each say their version (2026-07-28), and
 older ones after a handshake. Messages in, messages out; no pipes here."""
 
+import difflib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -148,7 +149,10 @@ def _call(params: Message, tools: ToolBox) -> Message:
     try:
         return tools.call(name, arguments)
     except KeyError:
-        raise RpcError(INVALID_PARAMS, "there is no such tool") from None
+        names = [str(tool["name"]) for tool in tools.described()]
+        near = difflib.get_close_matches(name, names, n=1)
+        guess = f"; did you mean {near[0]}?" if near else ""
+        raise RpcError(INVALID_PARAMS, f"there is no such tool{guess}") from None
 
 
 def _no_such_method(method: str) -> RpcError:

@@ -20,6 +20,21 @@ LISTS = {
     ("configs", "name"): NAMES.format("configs"),
     ("data", "dataset"): IDS_AND_NAMES.format("data"),
     ("secrets", "name"): NAMES.format("secrets"),
+    ("pools", "name"): NAMES.format("pools"),
+    ("machines", "id"): NAMES.format("machines"),
+    ("notifications", "id"): NAMES.format("notifications"),
+    ("webhooks", "id"): NAMES.format("webhooks"),
+    ("tokens", "id"): NAMES.format("tokens"),
+    ("users", "user"): IDS_AND_NAMES.format("users"),
+    ("users", "role"): NAMES.format("roles"),
+    ("roles", "role"): NAMES.format("roles"),
+    ("sign-in", "provider"): NAMES.format("sign-in"),
+    ("teams", "team"): IDS_AND_NAMES.format("teams"),
+    ("teams", "user"): IDS_AND_NAMES.format("users"),
+    ("quotas", "id"): NAMES.format("quotas"),
+    ("prices", "id"): NAMES.format("prices"),
+    ("prices", "worker"): IDS_AND_NAMES.format("workers"),
+    ("approvals", "job"): NAMES.format("approvals"),
 }
 """By noun and argument, the command that lists what could stand there."""
 

@@ -121,6 +121,8 @@ class _Server:
         self._tls: tls.TlsFiles | None = None
         self._store_trouble: str | None = None
         self._first_key: accounts.IssuedKey | None = None
+        self._noted = False
+        """Whether `server.json` is ours: one that did not get so far leaves that of the server which runs here."""
 
     async def run(self) -> None:
         try:
@@ -129,16 +131,18 @@ class _Server:
             else:
                 await self._run_alone()
         finally:
-            (self._data_dir / "server.json").unlink(missing_ok=True)
+            if self._noted:
+                (self._data_dir / "server.json").unlink(missing_ok=True)
         if self._store_trouble:
             raise StoreLost(self._store_trouble)
 
     async def _run_alone(self) -> None:
         """From the opening of the store on the data folder is ours alone: no other orchestrator is let in."""
-        self._tls = self._certificate()
-        blobs = self._open_blobs()
+        KeyFile(self._key_file).read()
         store = open_store(self._database_url)
         try:
+            self._tls = self._certificate()
+            blobs = self._open_blobs()
             reign = Reign(self._plan(blobs), store)
             await reign.begin()
             watching = asyncio.create_task(self._watch(store))
@@ -306,6 +310,7 @@ class _Server:
         self._announce(listening, admin_token_from)
         # Who waits for this file then also finds what was printed.
         write_private(self._data_dir / "server.json", json.dumps(document))
+        self._noted = True
         if self._args.open:
             # Starting a browser may take seconds, and the fleet does not wait.
             asyncio.get_running_loop().run_in_executor(

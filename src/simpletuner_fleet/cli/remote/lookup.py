@@ -1,5 +1,6 @@
 """Finds what a person means: workers by id or name, jobs by id or a unique beginning of it."""
 
+import difflib
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
@@ -21,9 +22,10 @@ def worker(api: Api, name_or_id: str) -> dict[str, Any]:
         for candidate in rows:
             if candidate.get(key) == name_or_id:
                 return candidate
+    near = difflib.get_close_matches(name_or_id, [str(one.get("name")) for one in rows], n=1)
     raise fail(
         _("there is no worker '%(called)s'", called=name_or_id),
-        _("no worker has this id or name"),
+        _("did you mean '%(near)s'?", near=near[0]) if near else _("no worker has this id or name"),
         "simpletuner workers list",
         "not_found",
         ExitCode.NOT_FOUND,
@@ -42,8 +44,7 @@ def job(api: Api, id_or_beginning: str) -> dict[str, Any]:
     except CliError as error:
         if error.trouble.exit != ExitCode.NOT_FOUND:
             raise
-    begins = id_or_beginning if id_or_beginning.startswith("j_") else f"j_{id_or_beginning}"
-    matches = [row for row in pages(api, {}, PAGE * MAX_PAGES) if row["id"].startswith(begins)]
+    matches = _jobs_that_begin(api, id_or_beginning)
     if len(matches) == 1:
         return _as_job(api.get(f"/api/jobs/{segment(matches[0]['id'])}", lookup=True))
     some = ", ".join(row["id"] for row in matches[:5])
@@ -63,6 +64,14 @@ def job(api: Api, id_or_beginning: str) -> dict[str, Any]:
         "ambiguous" if matches else "not_found",
         ExitCode.USAGE if matches else ExitCode.NOT_FOUND,
     )
+
+
+def _jobs_that_begin(api: Api, beginning: str) -> list[dict[str, Any]]:
+    """Nothing is the beginning of every id: an empty variable of a script must not reach somebody's job."""
+    told = beginning.removeprefix("j_")
+    if not told:
+        return []
+    return [row for row in pages(api, {}, PAGE * MAX_PAGES) if row["id"].startswith(f"j_{told}")]
 
 
 def job_id(api: Api, id_or_beginning: str) -> str:

@@ -45,9 +45,10 @@ def problem_of(status: int, body: bytes, where: ConnectionSettings) -> CliError:
         return _not_let_in(code, detail, where)
     next_step = problem_next(current(), problem) or _usual_next(status, problem)
     what = WHAT_OF_STATUS.get(status, REFUSED)
+    fields = _field_errors(problem)
     return fail(
         _(what),
-        "; ".join([detail, *_field_errors(problem)]),
+        "; ".join([detail.removesuffix("."), *fields]) if fields else detail,
         next_step,
         code,
         EXIT_OF_CODE.get(code) or EXIT_OF_STATUS.get(status, ExitCode.FAILED),
