@@ -78,8 +78,8 @@ def reasons_of(
     `known` explains where the same look has asked before.
     """
     explainer = known or Explainer(view, standing)
-    known = view.waiting_groups(where, MOST_GROUPS + 1)
-    first_ones = [(group, view.job(group.first)) for group in known[:MOST_GROUPS]]
+    waiting = view.waiting_groups(where, MOST_GROUPS + 1)
+    first_ones = [(group, view.job(group.first)) for group in waiting[:MOST_GROUPS]]
     return WaitingReasons(
         groups=[
             ReasonGroup(
@@ -88,5 +88,5 @@ def reasons_of(
             for group, first in first_ones
             if first
         ],
-        more=len(known) > MOST_GROUPS,
+        more=len(waiting) > MOST_GROUPS,
     )

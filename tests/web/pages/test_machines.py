@@ -183,7 +183,8 @@ async def test_the_train_page_says_which_pools_may_bring_a_machine_and_that_none
     await visit(page, "/train")
     said = page.locator("#from-pools")
     await expect(said).to_contain_text("No pool brings machines")
-    await fleet.act(lambda transaction: [transaction.tx.put_pool(pool) for pool in (on, off)])
+    await fleet.act(lambda transaction: transaction.tx.put_pool(on))
+    await fleet.act(lambda transaction: transaction.tx.put_pool(off))
     await visit(page, "/train")
     await expect(said).to_have_text(
         "When no worker can take the job, Worker and Auto may start a machine from: cloud."

@@ -86,7 +86,8 @@ class JobsView(FindingView):
     def job_titles(self, job_ids: Collection[str], seen_by: Onlooker | None = None) -> dict[str, str]:
         condition, onlooker = seen_condition(seen_by)
         seen = f" AND {condition}" if condition else ""
-        wanted, titles = list(dict.fromkeys(job_ids)), {}
+        wanted = list(dict.fromkeys(job_ids))
+        titles: dict[str, str] = {}
         for at in range(0, len(wanted), MOST_NAMED_AT_ONCE):
             ids = {f"id_{number}": id for number, id in enumerate(wanted[at : at + MOST_NAMED_AT_ONCE])}
             listed = ", ".join(f":{name}" for name in ids)
