@@ -222,6 +222,7 @@ def everything(view: View) -> list[object]:
         [view.attempts_of_job(f"j_{number}") for number in range(1, 7)],
         [view.attempts_of_worker(f"w_{number}", 2) for number in range(1, 7)],
         view.attempts_since(0.0, 100),
+        view.job_titles([f"j_{number}" for number in range(1, 7)]),
         [view.live_attempts_of_worker(f"w_{number}") for number in range(1, 7)],
         view.live_attempts(),
         view.attempt_by_epoch("j_1", 1),

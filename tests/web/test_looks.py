@@ -3,7 +3,7 @@
 import pytest
 
 from simpletuner_fleet.web.frame.navigation import PLACES
-from tests.web.browser import NARROWEST, Language, visit
+from tests.web.browser import NARROWEST, PHONE, Language, visit
 from tests.web.console import Console, Pages
 from tests.web.page_table import page_paths
 
@@ -70,3 +70,18 @@ async def test_on_a_phone_every_place_is_in_the_bar_or_behind_more_and_none_is_c
         assert hidden <= 1, await place.inner_text()
     heights = [await one.evaluate(MIDDLE) for one in await page.locator(".head .tools > :visible").all()]
     assert max(heights) - min(heights) < 10, heights
+
+
+async def test_nothing_is_squeezed_or_beyond_the_edge_of_a_phone(fleet: Console, page_as: Pages) -> None:
+    page = await page_as(fleet, "admin", language="ja", size=PHONE)
+    await visit(page, "/login/terminal")
+    await page.locator("summary").last.click()
+    for button in await page.locator("[data-theme-choice]").all():
+        box = await button.bounding_box()
+        assert box
+        assert 0 <= box["x"] <= PHONE[0] - box["width"]
+    await visit(page, "/machines")
+    for cell in await page.locator("td[data-label=段階]").all():
+        box = await cell.bounding_box()
+        assert box
+        assert box["height"] < PHONE[1] / 5

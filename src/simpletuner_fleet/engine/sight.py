@@ -4,7 +4,7 @@ The rule is `core.people.visibility.may_see`; this is where it is put between wh
 seen is not there: no list counts it, and a look for it finds nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -80,6 +80,9 @@ class SightView:
     def job_counts(self, *, owner: str | None = None) -> dict[str, int]:
         return self.whole.job_counts(self._onlooker, owner)
 
+    def job_titles(self, job_ids: Collection[str]) -> dict[str, str]:
+        return self.whole.job_titles(job_ids, self._onlooker)
+
     def dependents_of(self, job_id: str) -> list[Job]:
         return [one for one in self.whole.dependents_of(job_id) if may_see(self._onlooker, one.belongs)]
 
@@ -111,7 +114,9 @@ class SightView:
         return [one for one in self.whole.attempts_of_worker(worker_id, limit) if self.job(one.job_id)]
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
-        return [one for one in self.whole.attempts_since(at, limit) if self.job(one.job_id)]
+        attempts = self.whole.attempts_since(at, limit)
+        seen = self.job_titles([one.job_id for one in attempts])
+        return [one for one in attempts if one.job_id in seen]
 
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
         used = self.whole.attempts_used(since, until)

@@ -7,6 +7,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.orchestrator.configs import bundle_of
@@ -40,6 +41,9 @@ class TrainChoices(Struct, frozen=True, kw_only=True):
     labels: list[str]
     """The labels of the workers there are, as key=value."""
     datasets: list[Dataset]
+
+    pools: list[str]
+    """Those that bring machines now; none while a restored server keeps its hands off them."""
 
 
 class SavedConfig(Struct, frozen=True, kw_only=True):
@@ -79,6 +83,9 @@ async def surroundings(fleet: Fleet, *, datasets: bool) -> TrainChoices:
             trainers=sorted({trainer for worker in workers for trainer in worker.trainers}),
             labels=sorted(labels)[:MOST_LABELS],
             datasets=view.datasets() if datasets else [],
+            pools=[]
+            if view.setting(HANDS_OFF)
+            else [pool.name for pool in view.pools() if pool.brings_machines],
         )
 
     return await fleet.read(look)

@@ -70,11 +70,16 @@ class WaitingReasons(Struct, frozen=True, kw_only=True):
         return dict(counted)
 
 
-def reasons_of(view: View, where: JobFilter, now: float, standing: FleetStanding) -> WaitingReasons:
-    """Returns each group of waiting jobs that fit, with its reason and number."""
-    explainer = Explainer(view, standing)
-    known = view.waiting_groups(where, MOST_GROUPS + 1)
-    first_ones = [(group, view.job(group.first)) for group in known[:MOST_GROUPS]]
+def reasons_of(
+    view: View, where: JobFilter, now: float, standing: FleetStanding, *, known: Explainer | None = None
+) -> WaitingReasons:
+    """Returns each group of waiting jobs that fit, with its reason and number.
+
+    `known` explains where the same look has asked before.
+    """
+    explainer = known or Explainer(view, standing)
+    waiting = view.waiting_groups(where, MOST_GROUPS + 1)
+    first_ones = [(group, view.job(group.first)) for group in waiting[:MOST_GROUPS]]
     return WaitingReasons(
         groups=[
             ReasonGroup(
@@ -83,5 +88,5 @@ def reasons_of(view: View, where: JobFilter, now: float, standing: FleetStanding
             for group, first in first_ones
             if first
         ],
-        more=len(known) > MOST_GROUPS,
+        more=len(waiting) > MOST_GROUPS,
     )

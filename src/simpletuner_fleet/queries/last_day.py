@@ -1,7 +1,7 @@
 """What each worker did in the last day, and what everybody used in the last week."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -48,7 +48,7 @@ class LastDay(Struct, frozen=True, kw_only=True):
 
 
 async def lanes_of(fleet: Fleet) -> LastDay:
-    """Returns every worker's last day. It reads as many jobs as there were attempts: not for every look."""
+    """Returns every worker's last day, by name. It reads all attempts of a day: not for every look."""
     now, standing = fleet.clock.now(), fleet.standing()
 
     def read(view: View) -> LastDay:
@@ -71,13 +71,13 @@ async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
 def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) -> LastDay:
     since = now - DAY_S
     bars: dict[str, list[AttemptBar]] = {}
-    titles: dict[str, str] = {}
     attempts = view.attempts_since(since, MOST_BARS)
+    titles = view.job_titles([attempt.job_id for attempt in attempts])
     ended = [attempt.ended_at for attempt in attempts if attempt.ended_at is not None]
     for attempt in reversed(attempts):
         begun = attempt.accepted_at or attempt.started_at
         if begun is not None:
-            bars.setdefault(attempt.worker_id, []).append(_bar(view, attempt, begun, since, now, titles))
+            bars.setdefault(attempt.worker_id, []).append(_bar(attempt, begun, since, now, titles))
     away = _away(view, since)
     lanes = [
         WorkerLane(
@@ -93,15 +93,10 @@ def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) ->
     return LastDay(lanes=lanes, not_before=min(ended, default=now) if len(attempts) == MOST_BARS else None)
 
 
-def _bar(
-    view: View, attempt: Attempt, begun: float, since: float, now: float, titles: dict[str, str]
-) -> AttemptBar:
-    if attempt.job_id not in titles:
-        job = view.job(attempt.job_id)
-        titles[attempt.job_id] = (job.name or job.config_name) if job else attempt.job_id
+def _bar(attempt: Attempt, begun: float, since: float, now: float, titles: Mapping[str, str]) -> AttemptBar:
     return AttemptBar(
         job_id=attempt.job_id,
-        title=titles[attempt.job_id],
+        title=titles.get(attempt.job_id, attempt.job_id),
         start=max(begun, since),
         end=attempt.ended_at or now,
         outcome=str(attempt.outcome or ""),

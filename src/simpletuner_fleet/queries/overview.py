@@ -52,8 +52,9 @@ async def look(
     now, policy, standing = fleet.clock.now(), fleet.policy, fleet.standing()
 
     def read(view: View) -> Overview:
-        roster = Explainer(view, standing).roster
-        own = reasons_of(view, JobFilter(owner=owner), now, standing)
+        explainer = Explainer(view, standing)
+        roster = explainer.roster
+        own = reasons_of(view, JobFilter(owner=owner), now, standing, known=explainer)
         return Overview(
             free=free_now(roster, standing),
             needs=[
@@ -62,15 +63,17 @@ async def look(
                 *attention.of_jobs(view, own, owner, now),
                 *attention.of_notifications(view, owner, now),
             ],
-            line=_line(view, own if owner is None else None, now, standing) if line else None,
-            mine=_mine(view, owner, now, standing),
+            line=_line(view, own if owner is None else None, now, standing, explainer) if line else None,
+            mine=_mine(view, owner, now, standing, explainer),
         )
 
     return await fleet.read(read)
 
 
-def _line(view: View, known: WaitingReasons | None, now: float, standing: FleetStanding) -> QueueSummary:
-    reasons = known or reasons_of(view, JobFilter(), now, standing)
+def _line(
+    view: View, known: WaitingReasons | None, now: float, standing: FleetStanding, explainer: Explainer
+) -> QueueSummary:
+    reasons = known or reasons_of(view, JobFilter(), now, standing, known=explainer)
     counts = view.job_counts()
     oldest = view.jobs_sorted(JobFilter(states=WAITS), NEWEST_FIRST.turned, None, 1)
     return QueueSummary(
@@ -78,13 +81,15 @@ def _line(view: View, known: WaitingReasons | None, now: float, standing: FleetS
         by_reason=reasons.counts(),
         at_least=reasons.more,
         oldest_at=oldest[0].created_at if oldest else None,
-        first=tuple(with_reasons(view, view.queue_page(None, NEXT_IN_LINE), now, standing, 0)),
+        first=tuple(
+            with_reasons(view, view.queue_page(None, NEXT_IN_LINE), now, standing, 0, known=explainer)
+        ),
     )
 
 
-def _mine(view: View, owner: str | None, now: float, standing: FleetStanding) -> Mine:
+def _mine(view: View, owner: str | None, now: float, standing: FleetStanding, explainer: Explainer) -> Mine:
     def some(states: tuple[JobState, ...], limit: int) -> list[SeenJob]:
         jobs = view.jobs_page(JobFilter(states=states, owner=owner), None, limit)
-        return with_reasons(view, jobs, now, standing)
+        return with_reasons(view, jobs, now, standing, known=explainer)
 
     return Mine(running=some(AT_WORK, 8), waiting=some(WAITS, 8), ended=some(ENDED, 6))

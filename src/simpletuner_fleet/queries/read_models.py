@@ -174,10 +174,20 @@ def _one_job(view: View, job_id: str, now: float, standing: FleetStanding) -> Se
 
 
 def with_reasons(
-    view: View, jobs: list[Job], now: float, standing: FleetStanding, ahead: int | None = None
+    view: View,
+    jobs: list[Job],
+    now: float,
+    standing: FleetStanding,
+    ahead: int | None = None,
+    *,
+    known: Explainer | None = None,
 ) -> list[SeenJob]:
-    """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another."""
-    explainer = Explainer(view, standing) if any(job.state in WAITING for job in jobs) else None
+    """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another.
+
+    `known` explains where the same look has asked before.
+    """
+    any_waits = any(job.state in WAITING for job in jobs)
+    explainer = (known or Explainer(view, standing)) if any_waits else None
     attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
     return [
         SeenJob(

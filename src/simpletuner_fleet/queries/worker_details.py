@@ -1,7 +1,8 @@
 """Read models of workers: the list that administrators keep open, one of them closely, and one that is just joining."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,11 +12,14 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.placement.matching import Occupancy, gpus_left_idle
+from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import roster_of
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.ports import AuditFilter, View
+from simpletuner_fleet.queries.free_now import machines_of
 from simpletuner_fleet.queries.read_models import SeenJob, gpu_holders_near, with_reasons
 
 LAST_ATTEMPTS = 20
@@ -44,6 +48,17 @@ class WorkerList(Struct, frozen=True, kw_only=True):
     more: bool
     folded: list[ListedWorker]
     """Those of the fitting workers that nobody needs to look at."""
+
+
+class StandingWorker(NamedTuple):
+    worker: Worker
+    status: str
+
+
+class KnownWorkers(Struct, frozen=True, kw_only=True):
+    by_name: list[StandingWorker]
+    counts: dict[str, int]
+    """Their number by status."""
 
 
 class PastAttempt(Struct, frozen=True, kw_only=True):
@@ -79,39 +94,64 @@ async def machines(
     folds: Callable[[Worker, str], bool],
     page: int,
     size: int,
+    *,
+    with_jobs: bool = True,
 ) -> WorkerList:
-    """Lists a page of workers; `fits` and `folds` get the worker and its status."""
+    """Lists a page of workers, and what they run; `fits` and `folds` get the worker and its status."""
     standing = fleet.standing()
 
     def look(view: View) -> WorkerList:
         roster = standing.roster or roster_of(unrestricted(view))
-        known = [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
-        statuses = {worker.id: str(worker.status(roster.has_attempts(worker.id))) for worker in known}
-        fitting = [worker for worker in known if fits(worker, statuses[worker.id])]
-        fitting.sort(key=lambda worker: (worker.name.casefold(), worker.id))
-        open_ones = [worker for worker in fitting if not folds(worker, statuses[worker.id])]
-        folded = [worker for worker in fitting if folds(worker, statuses[worker.id])][:size]
-        rows = open_ones[page * size : (page + 1) * size]
+        known = known_workers(roster, standing)
+        open_ones: list[StandingWorker] = []
+        folded: list[StandingWorker] = []
+        for one in known.by_name:
+            if fits(one.worker, one.status):
+                (folded if folds(one.worker, one.status) else open_ones).append(one)
+        rows, folded = open_ones[page * size : (page + 1) * size], folded[:size]
+        busy = [one.worker.id for one in (*rows, *folded) if roster.has_attempts(one.worker.id)]
+        held = _held(view, busy) if with_jobs else {}
 
-        def seen(worker: Worker) -> ListedWorker:
-            attempts = view.live_attempts_of_worker(worker.id) if roster.has_attempts(worker.id) else []
+        def seen(one: StandingWorker) -> ListedWorker:
             return ListedWorker(
-                worker=with_newest_heartbeat(fleet, worker),
-                status=statuses[worker.id],
-                held=tuple(
-                    HeldJob(job_id=one.job_id, title=_title(view.job(one.job_id))) for one in attempts
-                ),
+                worker=with_newest_heartbeat(fleet, one.worker),
+                status=one.status,
+                held=held.get(one.worker.id, ()),
             )
 
         return WorkerList(
-            counts=dict(Counter(statuses.values())),
-            shown=[seen(worker) for worker in rows],
+            counts=known.counts,
+            shown=[seen(one) for one in rows],
             fitting=len(open_ones),
             more=len(open_ones) > (page + 1) * size,
-            folded=[seen(worker) for worker in folded],
+            folded=[seen(one) for one in folded],
         )
 
     return await fleet.read(look)
+
+
+def known_workers(roster: Roster, standing: FleetStanding) -> KnownWorkers:
+    """Looks at all of them once as long as nothing of them changes."""
+    figures = standing.figures if standing.roster is not None else {}
+    if "known_workers" not in figures:
+        by_name = [
+            StandingWorker(worker, str(worker.status(roster.has_attempts(worker.id))))
+            for worker in sorted(machines_of(roster), key=lambda one: (one.name.casefold(), one.id))
+        ]
+        counts = dict(Counter(one.status for one in by_name))
+        figures["known_workers"] = KnownWorkers(by_name=by_name, counts=counts)
+    known: KnownWorkers = figures["known_workers"]
+    return known
+
+
+def _held(view: View, worker_ids: Sequence[str]) -> dict[str, tuple[HeldJob, ...]]:
+    """Returns by worker what it runs; a job that may not be seen has no name."""
+    attempts = {worker_id: view.live_attempts_of_worker(worker_id) for worker_id in worker_ids}
+    titles = view.job_titles([one.job_id for some in attempts.values() for one in some])
+    return {
+        worker_id: tuple(HeldJob(job_id=one.job_id, title=titles.get(one.job_id, "")) for one in some)
+        for worker_id, some in attempts.items()
+    }
 
 
 async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:

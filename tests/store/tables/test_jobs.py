@@ -284,3 +284,19 @@ async def test_an_onlooker_gets_what_they_may_see_and_counts_of_it(store: Store)
     first = (await store.read(lambda view: view.queue_page(None, 1, tom)))[0]
     assert ids(await store.read(lambda view: view.queue_page((first.rank, first.seq), 9, tom))) == ["j_3"]
     assert ids(await store.read(lambda view: view.jobs_page(JobFilter(team="tm_art"), None, 9))) == ["j_4"]
+
+
+async def test_many_jobs_are_named_at_once_and_those_that_may_not_be_seen_are_not(store: Store) -> None:
+    await add(
+        store,
+        job(1, state=JobState.QUEUED, name="cats", owner="u_ann"),
+        job(2, state=JobState.QUEUED, name=None, owner="u_ann"),
+        job(3, state=JobState.QUEUED, name="mine", owner="u_ann", visibility=Visibility.PRIVATE),
+    )
+    asked = ["j_1", "j_1", "j_2", "j_3", *(f"j_none{number}" for number in range(1_200))]
+    whole, seen, nothing = await store.read(
+        lambda view: (view.job_titles(asked), view.job_titles(asked, Onlooker()), view.job_titles([]))
+    )
+    assert whole == {"j_1": "cats", "j_2": job(2).config_name, "j_3": "mine"}
+    assert set(seen) == {"j_1", "j_2"}
+    assert nothing == {}

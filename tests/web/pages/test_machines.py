@@ -5,9 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from playwright.async_api import expect
 
 from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
+from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
+from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.store.sealing import SealedVault
@@ -182,3 +185,25 @@ async def test_a_viewer_looks_and_changes_nothing(providing: Stage, page_as: Pag
         await visit(page, path)
         for name in ("Create pool", "Test", "Change", "Delete", "End", "Destroy now", "Store a key"):
             await expect(page.get_by_role("button", name=name)).to_have_count(0)
+
+
+async def test_the_train_page_says_which_pools_may_bring_a_machine_and_that_none_does(
+    providing: Stage, page_as: Pages
+) -> None:
+    fleet = providing.running.fleet
+    request = PoolRequest(provider="nobody", max_machines=2, settings={"gpus": "1"})
+    on = MachinePool(name="cloud", request=request, created_at=1.0, created_by="u_1")
+    off = replace(on, name="resting", request=replace(request, enabled=False))
+    page = await page_as(providing, "admin")
+    await visit(page, "/train")
+    said = page.locator("#from-pools")
+    await expect(said).to_contain_text("No pool brings machines")
+    await fleet.act(lambda transaction: transaction.tx.put_pool(on))
+    await fleet.act(lambda transaction: transaction.tx.put_pool(off))
+    await visit(page, "/train")
+    await expect(said).to_have_text(
+        "When no worker can take the job, Worker and Auto may start a machine from: cloud."
+    )
+    await fleet.act(lambda transaction: transaction.tx.put_setting(HANDS_OFF, "1.0"))
+    await visit(page, "/train")
+    await expect(said).to_contain_text("No pool brings machines")

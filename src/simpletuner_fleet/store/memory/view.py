@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
 from simpletuner_fleet.core.audit import AuditEntry
@@ -91,6 +91,10 @@ class MemoryView(
     def next_backoff_at(self) -> float | None:
         backoffs = self._tables.backoffs
         return backoffs[0][0] if backoffs else None
+
+    def job_titles(self, job_ids: Collection[str], seen_by: Onlooker | None = None) -> dict[str, str]:
+        jobs = filter(None, map(self._tables.jobs.get, job_ids))
+        return {job.id: job.name or job.config_name for job in jobs if _seen(job, seen_by)}
 
     def dependents_of(self, job_id: str) -> list[Job]:
         jobs = (self._tables.jobs[waiting] for waiting in self._tables.dependents.get(job_id, ()))

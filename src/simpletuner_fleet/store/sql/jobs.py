@@ -1,5 +1,6 @@
 """Jobs, their queue and their attempts, over any SQL database."""
 
+from collections.abc import Collection
 from itertools import chain
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
@@ -17,6 +18,8 @@ from simpletuner_fleet.store.sql.job_finding import FindingView, job_conditions,
 from simpletuner_fleet.store.sql.tallies import JOBS
 
 NOTHING: Params = {}
+MOST_NAMED_AT_ONCE = 500
+"""In one statement."""
 
 
 class JobsView(FindingView):
@@ -79,6 +82,17 @@ class JobsView(FindingView):
         conditions = [one for one in (condition, "owner = :owner" if owner is not None else "") if one]
         where = {**params, "owner": owner} if owner is not None else params
         return dict(self._db.rows(sql.JOBS_MATCHING.format(conditions=" AND ".join(conditions)), where))
+
+    def job_titles(self, job_ids: Collection[str], seen_by: Onlooker | None = None) -> dict[str, str]:
+        condition, onlooker = seen_condition(seen_by)
+        seen = f" AND {condition}" if condition else ""
+        wanted = list(dict.fromkeys(job_ids))
+        titles: dict[str, str] = {}
+        for at in range(0, len(wanted), MOST_NAMED_AT_ONCE):
+            ids = {f"id_{number}": id for number, id in enumerate(wanted[at : at + MOST_NAMED_AT_ONCE])}
+            listed = ", ".join(f":{name}" for name in ids)
+            titles |= dict(self._db.rows(sql.JOB_TITLES.format(ids=listed, seen=seen), {**ids, **onlooker}))
+        return titles
 
     def live_jobs(self) -> list[Job]:
         """Returns every job that is not over: for the start only."""

@@ -68,10 +68,11 @@ JOB = f"{_JOB} WHERE id = :id"
 JOB_BUNDLE = "SELECT bundle FROM job_bundles WHERE job_id = :id"
 JOBS_SORTED = f"{_JOB} WHERE {{conditions}} ORDER BY {{order}} LIMIT :limit"
 JOBS_MATCHING = "SELECT state, count(*) FROM jobs WHERE {conditions} GROUP BY state"
+JOB_TITLES = "SELECT id, coalesce(nullif(name, ''), config_name) FROM jobs WHERE id IN ({ids}){seen}"
 WAITING_GROUP = "(class_id || ' ' || hold || ' ' || refused_by)"
 WAITING_GROUPS = (
     f"SELECT {WAITING_GROUP}, count(*), min(id), min(created_at) FROM jobs"
-    f" WHERE state IN ('queued', 'blocked') AND state <> '' AND {{conditions}} GROUP BY {WAITING_GROUP}"
+    f" WHERE state IN ('queued', 'blocked') AND state <> '' AND {{conditions}} GROUP BY class_id, hold, refused_by"
     " ORDER BY count(*) DESC, min(id) LIMIT :limit"
 )
 QUEUE_START = f"{_JOB} WHERE state = 'queued'{{seen}} ORDER BY rank, seq LIMIT :limit"

@@ -1,10 +1,13 @@
-"""How values look: plain text on the server, made local by the browser, which knows the reader's customs."""
+"""How values look: plain text on the server, made local by the browser, which knows the reader's customs.
+
+A page has hundreds of these. What is put into a tag is escaped here by hand, since `Markup.format` takes five times as long.
+"""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from simpletuner_fleet.core.money.amounts import amount_text, typed_amount
 from simpletuner_fleet.http.edge.routes import rfc3339
@@ -23,25 +26,24 @@ def time_tag(at: float | str | None, style: str = "relative", missing: str = MIS
     """`style`: relative, clock (time of day), date (day and time), moment (with seconds), elapsed (counting up from it)."""
     stamp = rfc3339(at) if isinstance(at, int | float) else at
     if not stamp:
-        return Markup("<span class='muted'>{}</span>").format(missing)
-    return Markup('<time datetime="{0}" data-time="{1}">{2}</time>').format(
-        stamp, style, stamp[:16].replace("T", " ")
-    )
+        return _absent(missing)
+    shown = stamp[:16].replace("T", " ")
+    return Markup(f'<time datetime="{escape(stamp)}" data-time="{escape(style)}">{escape(shown)}</time>')
 
 
 def number_tag(value: float | None, digits: int | None = None, missing: str = MISSING) -> Markup:
     """Shows a count or a figure; step numbers and ids are written as they are."""
     if value is None:
-        return Markup("<span class='muted'>{}</span>").format(missing)
+        return _absent(missing)
     text = f"{value:.{digits}f}" if digits is not None else str(value)
-    tag = Markup('<data value="{0}" data-number="{1}">{2}</data>')
-    return tag.format(value, "" if digits is None else digits, text)
+    shown_digits = "" if digits is None else digits
+    return Markup(f'<data value="{escape(value)}" data-number="{shown_digits}">{escape(text)}</data>')
 
 
 def size_tag(size: float | None, missing: str = MISSING) -> Markup:
     if size is None:
-        return Markup("<span class='muted'>{}</span>").format(missing)
-    return Markup('<data value="{0}" data-number="bytes">{1}</data>').format(int(size), bytes_text(size))
+        return _absent(missing)
+    return Markup(f'<data value="{int(size)}" data-number="bytes">{bytes_text(size)}</data>')
 
 
 def bytes_text(size: float) -> str:
@@ -58,10 +60,12 @@ def local_amount(micros: int, currency: str, *, exact: bool = False) -> str:
 
 def duration_tag(seconds: float | None, missing: str = MISSING) -> Markup:
     if seconds is None:
-        return Markup("<span class='muted'>{}</span>").format(missing)
-    return Markup('<data value="{0}" data-number="duration">{1}</data>').format(
-        round(seconds, 1), duration_text(seconds)
-    )
+        return _absent(missing)
+    return Markup(f'<data value="{round(seconds, 1)}" data-number="duration">{duration_text(seconds)}</data>')
+
+
+def _absent(missing: str) -> Markup:
+    return Markup(f"<span class='muted'>{escape(missing)}</span>")
 
 
 def duration_text(seconds: float) -> str:
@@ -75,12 +79,12 @@ def duration_text(seconds: float) -> str:
     return f"{whole // DAY_S} d {whole % DAY_S // HOUR_S} h"
 
 
+@lru_cache(maxsize=256)
 def icon(name: str, label: str = "") -> Markup:
     """Without a label it is ornament, and silent."""
-    heard = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
-    return Markup('<svg class="icon" {0} focusable="false"><use href="{1}#{2}"/></svg>').format(
-        heard, ASSETS.url("vendor/icons.svg"), name
-    )
+    heard = f'role="img" aria-label="{escape(label)}"' if label else 'aria-hidden="true"'
+    drawing = escape(f"{ASSETS.url('vendor/icons.svg')}#{name}")
+    return Markup(f'<svg class="icon" {heard} focusable="false"><use href="{drawing}"/></svg>')
 
 
 class Look(NamedTuple):
@@ -111,10 +115,9 @@ UNKNOWN = Look("?", "")
 def badge(status: str, kind: str = "job") -> Markup:
     """Shows a mark and a word, never colour alone."""
     look = (WORKER_LOOKS if kind == "worker" else JOB_LOOKS).get(status, UNKNOWN)
-    tag = Markup(
-        '<span class="badge {0}" data-status="{1}"><span class="mark" aria-hidden="true">{2}</span>{3}</span>'
-    )
-    return tag.format(look.style, status, look.mark, status_name(current(), kind, status))
+    mark = f'<span class="mark" aria-hidden="true">{look.mark}</span>'
+    name = escape(status_name(current(), kind, status))
+    return Markup(f'<span class="badge {look.style}" data-status="{escape(status)}">{mark}{name}</span>')
 
 
 GLOBALS: dict[str, Callable[..., Any]] = {"badge": badge, "icon": icon}

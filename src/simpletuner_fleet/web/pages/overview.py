@@ -14,18 +14,19 @@ from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
+from simpletuner_fleet.ports import StoredManifest
 from simpletuner_fleet.queries import free_now, last_day, overview
 from simpletuner_fleet.queries.attention import MACHINES_USELESS, POOLS_UNSEEN
 from simpletuner_fleet.queries.free_now import FreeNow, GpuKind
 from simpletuner_fleet.queries.last_day import LastDay, WorkerLane
 from simpletuner_fleet.queries.overview import QueueSummary
 from simpletuner_fleet.queries.worker_details import machines
-from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.storage.metrics import curves
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.parts.attention import attention
 from simpletuner_fleet.web.parts.cache import TimedCache
 from simpletuner_fleet.web.parts.charts import sparkline
+from simpletuner_fleet.web.parts.charts.lanes import lane_drawing
 from simpletuner_fleet.web.parts.charts.timeline import TimeWindow, window_of
 from simpletuner_fleet.web.parts.jobs.demo import demo_job
 from simpletuner_fleet.web.parts.jobs.rows import JobRow, job_row, pace_text, risk_text
@@ -64,6 +65,14 @@ class RunningJobCard(Struct, frozen=True, kw_only=True):
     risk: str
 
 
+class KeptDay(Struct, frozen=True, kw_only=True):
+    day: LastDay
+    liveliest: list[WorkerLane]
+
+
+NO_DAY = KeptDay(day=LastDay(lanes=[]), liveliest=[])
+
+
 class Finished(Struct, frozen=True, kw_only=True):
     row: JobRow
     samples: list[Sample]
@@ -76,12 +85,12 @@ async def home(call: Call[None]) -> Reply:
     whole = call.query.view == "fleet" or (call.query.view == "" and may_all)
     owner = None if whole and may_all else call.principal.id
     state = await overview.look(deps.fleet, owner, machines=may_all, line=whole, hired=sees_machines)
-    day = (
-        await _days_kept.get(deps.fleet, call.principal.id, partial(last_day.lanes_of, deps.fleet))
-        if may_all
-        else LastDay(lanes=[])
+    kept = (
+        await _days_kept.get(deps.fleet, call.principal.id, partial(_made_day, deps.fleet))
+        if may_all and whole
+        else NO_DAY
     )
-    lanes, window = day.lanes, window_of(call.query.hours, call.query.back)
+    now, day, window = deps.fleet.clock.now(), kept.day, window_of(call.query.hours, call.query.back)
     with spoken(call):
         return page(
             call,
@@ -98,16 +107,18 @@ async def home(call: Call[None]) -> Reply:
             sentence=start_sentence(state.free),
             running=[await _running(deps, job_row(one)) for one in state.mine.running],
             waiting=[job_row(one) for one in state.mine.waiting],
-            ended=[await _finished(deps, job_row(one)) for one in state.mine.ended],
+            ended=await _finished(deps.fleet, [job_row(one) for one in state.mine.ended]),
             reasons=_reasons(state.line) if state.line else [],
             next_jobs=[job_row(one) for one in state.line.first] if state.line else [],
             outcome_name=outcome_name,
-            lanes=lanes[:MOST_LANES] if call.query.all else _liveliest(lanes),
-            lanes_hidden=0 if call.query.all else max(0, len(lanes) - LANES_SHOWN),
+            lanes=day.lanes[:MOST_LANES] if call.query.all else kept.liveliest,
+            lanes_hidden=0 if call.query.all else len(day.lanes) - len(kept.liveliest),
             day=day,
             window=window,
-            since=window.since(deps.fleet.clock.now()),
-            until=window.until(deps.fleet.clock.now()),
+            at=now,
+            since=window.since(now),
+            until=window.until(now),
+            lane_drawing=lane_drawing,
             steps=_steps(window, all_lanes=call.query.all),
             usage=await _usage(deps.fleet, call.principal.id) if may_all else [],
             not_shown=NOT_SHOWN,
@@ -125,7 +136,9 @@ async def fleet_page(call: Call[None]) -> Reply:
     fleet = deps_of(call).fleet
     query = call.query
     free = await free_now.look(fleet)
-    listing = await machines(fleet, lambda *_: True, lambda *_: False, query.page - 1, MACHINES_SHOWN)
+    listing = await machines(
+        fleet, lambda *_: True, lambda *_: False, query.page - 1, MACHINES_SHOWN, with_jobs=False
+    )
     with spoken(call):
         return page(
             call,
@@ -166,8 +179,12 @@ async def _running(deps: Deps, row: JobRow) -> RunningJobCard:
     return RunningJobCard(row=row, spark=spark, pace=pace_text(row.steps.rate), risk=risk_text(row.steps))
 
 
-async def _finished(deps: Deps, row: JobRow) -> Finished:
-    manifests = await artifacts.manifests_of(deps.fleet, row.id)
+async def _finished(fleet: Fleet, rows: list[JobRow]) -> list[Finished]:
+    stored = await fleet.read(lambda view: [view.manifests_of_job(row.id) for row in rows])
+    return [_finished_card(row, manifests) for row, manifests in zip(rows, stored, strict=True)]
+
+
+def _finished_card(row: JobRow, manifests: list[StoredManifest]) -> Finished:
     results = [one for one in manifests if one.kind == "artifact" and one.name != SAMPLES]
     final = results[-1] if results else None
     return Finished(
@@ -189,9 +206,14 @@ def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
     return sorted(lanes, key=lambda lane: (-len(lane.bars), lane.name))[:LANES_SHOWN]
 
 
+async def _made_day(fleet: Fleet) -> KeptDay:
+    day = await last_day.lanes_of(fleet)
+    return KeptDay(day=day, liveliest=_liveliest(day.lanes))
+
+
 _usage_kept: TimedCache[list[tuple[str, float]]] = TimedCache(USAGE_KEPT_S)
 _sparks: TimedCache[str] = TimedCache(SPARK_KEPT_S)
-_days_kept: TimedCache[LastDay] = TimedCache(LANES_KEPT_S)
+_days_kept: TimedCache[KeptDay] = TimedCache(LANES_KEPT_S)
 
 
 def _steps(window: TimeWindow, *, all_lanes: bool) -> list[tuple[str, str, str, str | None]]:

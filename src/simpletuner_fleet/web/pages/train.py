@@ -139,6 +139,7 @@ async def train(call: Call[None]) -> Reply:
             resume_from=call.query.resume_from,
             form=form_of(draft.job, priorities_for(call)),
             around=around,
+            pools=around.pools if deps.provisioner else [],
             currency=deps.fleet.organisation.prices.currency,
             trainers=sorted({*FIELDS, *around.trainers, draft.bundle.trainer}),
             fields=FIELDS,

@@ -10,6 +10,7 @@ from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.languages.numbers import in_language
 from simpletuner_fleet.queries.read_models import SeenJob
 
 WAITS = frozenset({JobState.QUEUED, JobState.BLOCKED})
@@ -116,8 +117,8 @@ def pace_text(rate: float | None) -> str:
     if not rate or rate <= 0:
         return ""
     if rate >= 1:
-        return _("%(rate)s steps/s", rate=f"{rate:.3g}")
-    return _("%(rate)s s/step", rate=f"{1 / rate:.3g}")
+        return _("%(rate)s steps/s", rate=in_language(current().lang, f"{rate:.3g}"))
+    return _("%(rate)s s/step", rate=in_language(current().lang, f"{1 / rate:.3g}"))
 
 
 def risk_text(steps: Steps) -> str:
