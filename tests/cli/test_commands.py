@@ -408,50 +408,6 @@ def test_logs_are_made_harmless_unless_raw(
     assert capfdbinary.readouterr().out == b"\x1b[31mloss\x1b[0m 1\r\n\x07end\n"
 
 
-def test_audit_is_listed_and_verified(ask: Run, server: FakeServer) -> None:
-    entry = {
-        "id": 7,
-        "at": "2026-11-15T00:00:00Z",
-        "event_type": "worker.token_rotated",
-        "actor": "admin",
-        "ip": "10.0.0.7",
-        "target_type": "worker",
-        "target_id": "w_1",
-        "details": {"a": "b"},
-        "hash": "00",
-    }
-    server.on("GET", "/api/audit", {"entries": [entry], "total": 9})
-    result = ask("audit", "list", "--event-type", "worker.token_rotated", "--since", "2h", "--limit", "1")
-    assert "worker.token_rotated\tadmin\t10.0.0.7\tw_1\ta=b" in result.out
-    query = server.seen[-1].query
-    assert query["event_type"] == ["worker.token_rotated"]
-    assert query["since"][0].endswith("Z")
-    assert ask("audit", "list", "--since", "yesterday-ish").code == ExitCode.USAGE
-    server.on("GET", "/api/audit/verify", {"valid": True, "checked": 9, "problems": []})
-    assert ask("audit", "verify").out == "valid: 9 entries checked\n"
-    server.on(
-        "GET",
-        "/api/audit/verify",
-        {"valid": False, "checked": 9, "problems": [{"seq": 3, "what": "it was altered"}]},
-    )
-    broken = ask("audit", "verify")
-    assert broken.code == ExitCode.FAILED
-    assert "entry 3: it was altered" in broken.out
-
-
-def test_tokens_are_made_listed_and_revoked(ask: Run, server: FakeServer) -> None:
-    made = {"id": "t_1", "name": "ci", "token": "st_new", "permissions": ["queue.submit"]}
-    server.on("POST", "/api/admin/tokens", Answer(201, made))
-    server.on("GET", "/api/admin/tokens", {"tokens": [made]})
-    server.on("DELETE", "/api/admin/tokens/t_1", Answer(204, b""))
-    result = ask("tokens", "create", "ci", "--permission", "queue.submit", "--expires", "90d")
-    assert "TOKEN\tst_new" in result.out
-    assert server.seen[-1].body == {"name": "ci", "permissions": ["queue.submit"], "expires_in_s": 7776000.0}
-    assert ask("tokens", "list", "-o", "name").out == "t_1\n"
-    assert ask("tokens", "revoke", "ci").code == 0
-    assert ask("tokens", "revoke", "nobody").code == ExitCode.NOT_FOUND
-
-
 def test_status_shows_one_screen(ask: Run, server: FakeServer) -> None:
     busy = {**WORKER, "id": "w_2", "status": "busy", "gpu_count": 1}
     queued = {
@@ -481,65 +437,6 @@ def test_status_shows_one_screen(ask: Run, server: FakeServer) -> None:
     server.on("GET", "/api/admin/workers", problem(403, "forbidden", "…", permission="admin.workers"))
     assert "lacks admin.workers" in ask("status").out
     assert ask("status", "--json").json["waiting"] == {"all matching workers are busy": 3}
-
-
-def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, tmp_path: Path) -> None:
-    bundle = {
-        "trainer": "command",
-        "settings": {"command": ["python", "train.py"]},
-        "dataloader": [{"id": "a"}],
-        "files": {"train.py": "print(1)\n"},
-        "env": {"A": "b"},
-        "resources": {"gpus": 2},
-        "datasets": {"cats": "sha256:" + "a" * 64},
-        "watchdog": {"nan": "ignore"},
-    }
-    server.on("GET", "/api/configs/mine", {"name": "mine", "version": 3, **bundle})
-    target = tmp_path / "out"
-    assert ask("configs", "export", "mine", str(target)).code == 0
-    assert ask("configs", "export", "mine", str(target)).code == ExitCode.CONFLICT
-    assert ask("configs", "export", "mine", str(target), "--force").code == 0
-    server.on("PUT", "/api/configs/again", {"name": "again", "version": 1})
-    assert ask("configs", "import", str(target), "--name", "again").code == 0
-    assert server.asked("PUT", "/api/configs/again")[0].body == bundle
-    assert ask("configs", "validate", str(target), "--json").json == {
-        "valid": True,
-        "trainer": "command",
-        "gpus": 2,
-        "checked_against": None,
-        "findings": [],
-    }
-    server.on("GET", "/api/configs", {"configs": [{"name": "mine", "version": 3}]})
-    assert ask("configs", "list", "-o", "name").out == "mine\n"
-    server.on("DELETE", "/api/configs/mine", Answer(204, b""))
-    assert ask("configs", "delete", "mine").code == 0
-    assert ask("configs", "get", "mine").json["version"] == 3
-
-
-def test_a_config_that_would_escape_its_folder_is_not_written(
-    ask: Run, server: FakeServer, tmp_path: Path
-) -> None:
-    server.on("GET", "/api/configs/evil", {"settings": {}, "files": {"../evil": "x"}})
-    assert ask("configs", "export", "evil", str(tmp_path / "out")).code == ExitCode.FAILED
-    assert not (tmp_path / "evil").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("{", "not JSON"),
-        ("[]", "not a JSON object"),
-        ('{"settings": {}, "typo": 1}', "no field 'typo'"),
-        ('{"num_processes": "many"}', "num_processes must be a whole number"),
-        ('{"trainer": "command", "settings": {}}', "settings.command"),
-    ],
-)
-def test_a_bad_config_is_told_before_anything_is_sent(run: Run, tmp_path: Path, text: str, why: str) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(text)
-    result = run("configs", "validate", str(file))
-    assert result.code == ExitCode.USAGE
-    assert why in result.err
 
 
 def test_curl_prints_the_call_without_making_it_and_without_the_token(ask: Run, fleet: FakeServer) -> None:

@@ -106,7 +106,7 @@ class World:
             "LANG": "C.UTF-8",
             "NO_COLOR": "1",
             # The trainers of these stories are known by their pid and write to a journal of the test's own;
-            # walls have tests of their own, in tests/attacks/test_job_isolation.py.
+            # walls have tests of their own, in tests/attacks/jobs/test_job_isolation.py.
             "SIMPLETUNER_ISOLATION": "none",
             # A story of a full disk says so itself; the others do not depend on the machine that tells them.
             "SIMPLETUNER_MIN_FREE_GB": "0",

@@ -116,7 +116,7 @@ ATTACKERS = (
         "agent/guard/orphans.py",
         "    end_group(attempt_dir)\n    sweep(",
         "    sweep(",
-        ("tests/attacks/test_job_groups.py",),
+        ("tests/attacks/jobs/test_job_groups.py",),
     ),
     Mutant(
         "kept-links-are-followed",
@@ -132,7 +132,7 @@ ATTACKERS = (
         "agent/attempts/preparation.py",
         '{key} {offer.owner}"',
         '{key}"',
-        ("tests/attacks/test_job_leftovers.py",),
+        ("tests/attacks/jobs/test_job_leftovers.py",),
     ),
     Mutant(
         "a-broken-sender-has-sent-all",
@@ -148,7 +148,7 @@ ATTACKERS = (
         "agent/guard/shim_wall.py",
         "    leave_keyrings()\n",
         "",
-        ("tests/attacks/test_job_isolation.py",),
+        ("tests/attacks/jobs/test_job_isolation.py",),
     ),
     Mutant(
         "a-job-names-its-results-anew",
@@ -156,7 +156,7 @@ ATTACKERS = (
         "trainers/config_files.py",
         "paths.kept_config if paths.kept_config and is_kept else paths.config_file",
         "paths.config_file",
-        ("tests/attacks/test_job_leftovers.py",),
+        ("tests/attacks/jobs/test_job_leftovers.py",),
     ),
     Mutant(
         "a-checkpoint-stays-its-first-users",
@@ -172,7 +172,7 @@ ATTACKERS = (
         "agent/guard/shim_wall.py",
         '        os.setresuid(wall["uid"], wall["uid"], wall["uid"])\n',
         "",
-        ("tests/attacks/test_job_isolation.py",),
+        ("tests/attacks/jobs/test_job_isolation.py",),
     ),
     Mutant(
         "hidden-folders-are-shown",
@@ -180,7 +180,7 @@ ATTACKERS = (
         "agent/guard/shim_wall.py",
         '            mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")\n        elif',
         "            pass\n        elif",
-        ("tests/attacks/test_job_isolation.py",),
+        ("tests/attacks/jobs/test_job_isolation.py",),
     ),
     Mutant(
         "landlock-writes-what-may-be-read",
@@ -188,7 +188,7 @@ ATTACKERS = (
         "agent/guard/shim_wall.py",
         'every if access == "rw" else READ_RIGHTS & every',
         "every",
-        ("tests/attacks/test_job_isolation.py",),
+        ("tests/attacks/jobs/test_job_isolation.py",),
     ),
     Mutant(
         "a-zygote-keeps-every-line",
@@ -260,7 +260,7 @@ ATTACKERS = (
         "core/jobs/fencing.py",
         "    if claim.by_attempt and not own.live:\n",
         "    if claim.by_attempt and own.outcome is None and not own.live:\n",
-        ("tests/attacks/test_job.py",),
+        ("tests/attacks/jobs/test_job.py",),
     ),
     Mutant(
         "an-ended-job-is-changed",
@@ -268,7 +268,7 @@ ATTACKERS = (
         "core/training/checkpoint.py",
         "    if any((one.kind, one.name) == (manifest.kind, manifest.name) for one in known):\n",
         "    if any((one.kind, one.name) == (manifest.kind, manifest.name) for one in ()):\n",
-        ("tests/attacks/test_job.py",),
+        ("tests/attacks/jobs/test_job.py",),
     ),
     Mutant(
         "anybody-changes-anything",

@@ -219,7 +219,7 @@ TRAFFIC = (
             except UNREADABLE as error:
                 self._set_aside(values, error)""",
         "            readable.append(self._row(values))",
-        ("tests/store/test_damaged_rows.py",),
+        ("tests/store/damage/test_damaged_rows.py",),
     ),
     # Programs and agents
     Mutant(

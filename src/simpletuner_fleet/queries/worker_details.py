@@ -12,7 +12,7 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.placement.matching import Occupancy, gpus_left_idle
-from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import roster_of

@@ -5,97 +5,27 @@ import functools
 import os
 import random
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simpletuner_fleet.agent.ship.hashing import HashCache
-from simpletuner_fleet.agent.ship.sample_watch import SampleWatch
 from simpletuner_fleet.agent.ship.uploader import Uploader
-from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
-from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, FoundCheckpoint
 from simpletuner_fleet.trainers.contract import Paths
 from simpletuner_fleet.trainers.job_trees import remove_tree
 from tests.agent.object_server import ObjectServer
+from tests.agent.ship.uploader_kit import (
+    MEGABYTE,
+    checkpoint,
+    connected,
+    offer,
+    paths_sent,
+    until,
+    uploader,
+)
 from tests.trainers.test_job_trees import dig
-
-MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> Paths:
-    for name in ("config", "output"):
-        (tmp_path / name).mkdir()
-    return Paths(attempt_dir=tmp_path, config_dir=tmp_path / "config", output_dir=tmp_path / "output")
-
-
-def offer() -> JobSubmit:
-    return JobSubmit(
-        job_id="j_1",
-        attempt=1,
-        attempt_id="a_1",
-        epoch=3,
-        config_name="c",
-        config={},
-        trainer="command",
-        upload_endpoint="",
-    )
-
-
-def checkpoint(paths: Paths, step: int, complete: bool = True, **files: bytes) -> Path:
-    folder = paths.output_dir / f"checkpoint-{step}"
-    folder.mkdir()
-    for name, content in (files or {"model": f"weights of {step}".encode()}).items():
-        (folder / name).write_bytes(content)
-    if complete:
-        (folder / ".guard").write_bytes(b"complete\n")
-    return folder
-
-
-@asynccontextmanager
-async def connected(server: ObjectServer) -> AsyncIterator[OrchestratorClient]:
-    client = OrchestratorClient(server.url, lambda: "token", None)
-    client.answer_timeout_s = 5.0
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-def picture(paths: Paths, name: str, content: bytes, at: float = 1_700_000_000.0) -> Path:
-    path = paths.output_dir / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    os.utime(path, (at, at))
-    return path
-
-
-def uploader(paths: Paths, client: OrchestratorClient, patience_s: float = 60.0) -> Uploader:
-    return Uploader(
-        offer(),
-        paths,
-        CheckpointHabits(),
-        client,
-        Bandwidth(),
-        look_every_s=0.02,
-        backoff=Backoff(0.01, 0.05),
-        patience_s=patience_s,
-        samples=SampleWatch(look_every_s=0.02, sent_every_s=0.02),
-    )
-
-
-async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
-    for _ in range(int(within_s / 0.01)):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"not within {within_s} s")
 
 
 async def test_a_checkpoint_is_sent_when_its_guard_is_there_and_not_before(paths: Paths) -> None:
@@ -395,89 +325,6 @@ def test_a_file_is_hashed_again_only_when_it_changed(tmp_path: Path) -> None:
     assert hashes.entry(tmp_path, file, interrupted=lambda: True) == first
     file.write_bytes(b"other")
     assert hashes.entry(tmp_path, file).sha256 != first.sha256
-
-
-def paths_sent(manifest: dict[str, Any]) -> list[str]:
-    return [file["path"] for file in manifest["files"]]
-
-
-async def test_pictures_are_sent_as_they_come_and_only_the_new_ones_travel(paths: Paths) -> None:
-    async with ObjectServer() as server, connected(server) as client:
-        sending = uploader(paths, client)
-        task = asyncio.create_task(sending.run())
-        picture(paths, "validation_images/step_10.png", b"a" * 1000)
-        await until(lambda: server.names == ["samples"])
-        picture(paths, "validation_images/step_20.png", b"b" * 10)
-        picture(paths, "model.bin", b"weights")
-        await until(lambda: len(server.names) == 2)
-        assert paths_sent(server.manifests[1]) == [
-            "validation_images/step_10.png",
-            "validation_images/step_20.png",
-        ]
-        assert server.bytes_in == 1010
-        await asyncio.sleep(0.2)
-        assert server.names == ["samples", "samples"], "nothing new, nothing said"
-        sending.trainer_ended(with_artifacts=True)
-        await asyncio.wait_for(task, 10)
-        assert server.names == ["samples", "samples", "output"]
-
-
-async def test_the_last_pictures_of_an_attempt_that_goes_on_elsewhere_are_sent_after_its_checkpoint(
-    paths: Paths,
-) -> None:
-    async with ObjectServer() as server, connected(server) as client:
-        picture(paths, "samples/step_10.png", b"late")
-        checkpoint(paths, 10)
-        sending = uploader(paths, client)
-        sending.trainer_ended(with_artifacts=False)
-        await asyncio.wait_for(sending.run(), 20)
-        assert server.names == ["checkpoint-10", "samples"]
-
-
-async def test_pictures_stand_back_for_a_checkpoint_that_comes_while_they_are_sent(paths: Paths) -> None:
-    async with ObjectServer() as server, connected(server) as client:
-        for number in range(5):
-            picture(paths, f"samples/step_{number}.png", bytes([number]) * 100)
-        sending = uploader(paths, client)
-        requests = [0]
-
-        def save_a_checkpoint_now() -> None:
-            requests[0] += 1
-            if requests[0] == 3:
-                checkpoint(paths, 50)
-
-        server.line = save_a_checkpoint_now
-        task = asyncio.create_task(sending.run())
-        await until(lambda: len(server.names) == 2)
-        assert server.names == ["checkpoint-50", "samples"]
-        assert len(paths_sent(server.manifests[1])) == 5
-        sending.stop()
-        await asyncio.wait_for(task, 10)
-
-
-async def test_a_picture_that_the_orchestrator_has_lost_meanwhile_is_sent_again(paths: Paths) -> None:
-    async with ObjectServer() as server, connected(server) as client:
-        server.refusals = [("manifests", 409, "objects_missing")]
-        picture(paths, "samples/step_1.png", b"a")
-        sending = uploader(paths, client)
-        task = asyncio.create_task(sending.run())
-        await until(lambda: server.names == ["samples"])
-        sending.stop()
-        await asyncio.wait_for(task, 10)
-
-
-async def test_pictures_that_are_refused_for_good_cost_no_checkpoint(paths: Paths) -> None:
-    async with ObjectServer() as server, connected(server) as client:
-        server.refusals = [("manifests", 413, "quota_exceeded")]
-        picture(paths, "samples/step_1.png", b"a")
-        sending = uploader(paths, client)
-        task = asyncio.create_task(sending.run())
-        await until(lambda: not server.refusals)
-        checkpoint(paths, 5)
-        await until(lambda: server.names == ["checkpoint-5"])
-        sending.trainer_ended(with_artifacts=True)
-        await asyncio.wait_for(task, 10)
-        assert server.names == ["checkpoint-5", "output"]
 
 
 async def test_files_beyond_what_an_artifact_may_have_are_not_left_out_silently(

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.attacks.test_job_isolation import what_is_missing
+from tests.attacks.jobs.test_job_isolation import what_is_missing
 from tests.e2e.kit import World
 
 TRAINER = """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.test_job_isolation import what_is_missing
+from tests.attacks.jobs.test_job_isolation import what_is_missing
 from tests.e2e.kit import World
 from tests.e2e.processes import wait_until
 

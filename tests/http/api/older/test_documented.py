@@ -16,7 +16,7 @@ from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
 from simpletuner_fleet.ports import Vault
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.http.api.older import documented
-from tests.http.api.older.documented import Documented
+from tests.http.api.older.documented_row import Documented
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
 
 SECTIONS = [

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 FOLDERS = ("src", "tests", "devtools", "gpu", "bench")
 COPY = "client/table"
 """Drawn from the server's own classes (`./dev client`): the same things, under the same names."""

@@ -1,7 +1,7 @@
 """A folder of many files and a file of gigabytes through the browser: nothing grows with them, and a server that went away
 meanwhile costs nothing but the part that was on its way.
 
-Left out unless asked for: `./dev test -m long tests/web/test_large_upload.py -s`. `SIMPLETUNER_TEST_UPLOAD_FILES` and
+Left out unless asked for: `./dev test -m long tests/web/costs/test_large_upload.py -s`. `SIMPLETUNER_TEST_UPLOAD_FILES` and
 `SIMPLETUNER_TEST_UPLOAD_GB` change the sizes.
 """
 

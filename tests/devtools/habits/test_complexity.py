@@ -6,7 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 RULES = "C901,PLR0912,PLR0915"
 TOO_LARGE = {
     ("C901", "call"),

@@ -22,7 +22,7 @@ from simpletuner_fleet.trainers.job_files import open_job_file, read_job_file
 from simpletuner_fleet.trainers.job_trees import remove_tree
 from simpletuner_fleet.trainers.registry import Registry
 from simpletuner_fleet.trainers.simpletuner.trainer import SimpleTunerTrainer
-from tests.attacks.test_job_isolation import what_is_missing
+from tests.attacks.jobs.test_job_isolation import what_is_missing
 from tests.e2e.kit import World
 
 TRAPS = """
