@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.attacks.test_job_isolation import what_is_missing
+from tests.attacks.jobs.test_job_isolation import what_is_missing
 from tests.e2e.jobs.test_shown_pictures import trainer_python
 from tests.e2e.kit import World
 from tests.e2e.nodes.stub_parts import TRAIN
