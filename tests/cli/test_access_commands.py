@@ -23,6 +23,16 @@ def test_audit_is_listed_and_verified(ask: Run, server: FakeServer) -> None:
     assert query["event_type"] == ["worker.token_rotated"]
     assert query["since"][0].endswith("Z")
     assert ask("audit", "list", "--since", "yesterday-ish").code == ExitCode.USAGE
+    assert ask("audit", "list", "--security").code == ExitCode.OK
+    assert server.seen[-1].query["event_type"] == ["security"]
+    assert ask("audit", "list", "--security", "--event-type", "job.failed").code == ExitCode.USAGE
+    server.on("GET", "/api/audit/stats", {"total": 9, "by_type": {"job.failed": 2, "job.submitted": 7}})
+    assert [line.split() for line in ask("audit", "stats").out.splitlines()[1:]] == [
+        ["job.submitted", "7"],
+        ["job.failed", "2"],
+    ]
+    server.on("GET", "/api/audit/types", {"types": ["job.failed", "job.submitted"]})
+    assert ask("audit", "types").out == "job.failed\njob.submitted\n"
     server.on("GET", "/api/audit/verify", {"valid": True, "checked": 9, "problems": []})
     assert ask("audit", "verify").out == "valid: 9 entries checked\n"
     server.on(

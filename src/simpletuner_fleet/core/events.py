@@ -129,6 +129,35 @@ class EventType(StrEnum):
     AUDIT_CONTRADICTED = "server.audit_contradicted"
 
 
+SECURITY_EVENTS = frozenset(
+    {
+        EventType.WORKER_CREATED,
+        EventType.WORKER_REGISTRATION_FAILED,
+        EventType.WORKER_TOKEN_ROTATED,
+        EventType.WORKER_DELETED,
+        EventType.APPROVAL_LINK_USED,
+        EventType.SECRET_SAVED,
+        EventType.SECRET_DELETED,
+        EventType.TOKEN_CREATED,
+        EventType.TOKEN_REVOKED,
+        EventType.SERVER_RESTORED,
+        EventType.ADMIN_TOKEN_SET,
+        EventType.AUDIT_CUT,
+        EventType.AUDIT_CONTRADICTED,
+        EventType.TEAM_MEMBER_SET,
+        EventType.NOTIFICATION_KEY_ROTATED,
+        *(
+            kind
+            for kind in EventType
+            if kind.split(".")[0] in ("user", "scim", "sign_in", "role", "approval_rule")
+        ),
+    }
+)
+"""Who can get in, who may do more than before, and what was tried: what somebody looks at after an incident."""
+SECURITY = "security"
+"""Stands for all of them where a type of event is asked for."""
+
+
 class Actor(Struct, frozen=True):
     """The one who did it: an API token (`t_…`), a user (`u_…`), a worker (`w_…`), or the orchestrator itself."""
 

@@ -112,6 +112,8 @@ class WaitingGroup(Struct, frozen=True, kw_only=True):
 
 class AuditFilter(Struct, frozen=True, kw_only=True):
     event_type: str | None = None
+    event_types: frozenset[str] = frozenset()
+    """Any of these; empty for all."""
     actor_id: str | None = None
     target_type: str | None = None
     target_id: str | None = None
@@ -123,6 +125,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
         return (
             bool(entry.event_type)
             and (self.event_type is None or entry.event_type == self.event_type)
+            and (not self.event_types or entry.event_type in self.event_types)
             and (self.actor_id is None or entry.actor_id == self.actor_id)
             and (self.target_type is None or entry.target_type == self.target_type)
             and (self.target_id is None or entry.target_id == self.target_id)

@@ -5,6 +5,11 @@ from simpletuner_fleet.settings import values
 
 LIST = (
     argument("--event-type", metavar="VALUE", help="For example worker.token_rotated"),
+    argument(
+        "--security",
+        action="store_true",
+        help="Only what tells who can get in, who may do more, and who was refused",
+    ),
     argument("--actor-id", metavar="VALUE", help="Who did it"),
     argument("--target-type", metavar="VALUE", help="worker, job, config, token or user"),
     argument("--target-id", metavar="VALUE", help="To what"),
@@ -24,6 +29,8 @@ AUDIT = Noun(
     "nouns.audit",
     (
         Verb("list", "List audit entries, newest first", LIST),
+        Verb("stats", "Count the entries of each type"),
+        Verb("types", "Name every type of entry that there is"),
         Verb("verify", "Check that no entry was changed or removed"),
     ),
 )

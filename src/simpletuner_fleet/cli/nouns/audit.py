@@ -8,6 +8,7 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import parse
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote.api import connected
+from simpletuner_fleet.core.events import SECURITY
 from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.settings import values
 
@@ -20,12 +21,19 @@ LIST = (
     Column("TARGET", lambda entry: entry.get("target_id")),
     field("details", shrinks=True, goes=3),
 )
+STATS = (field("event_type", "EVENT"), field("entries", right=True))
 
 
 def list_(args: argparse.Namespace) -> int:
     out = Output(args)
+    if args.security and args.event_type:
+        raise usage(
+            _("%(flag)s cannot be used this way", flag="--security"),
+            _("it stands for several types, and --event-type for one"),
+            "--security",
+        )
     query = {
-        "event_type": args.event_type,
+        "event_type": SECURITY if args.security else args.event_type,
         "actor_id": args.actor_id,
         "target_type": args.target_type,
         "target_id": args.target_id,
@@ -42,6 +50,29 @@ def list_(args: argparse.Namespace) -> int:
             out.hint(
                 _("%(left)s more:  --offset %(offset)s", left=left, offset=args.offset + len(page["entries"]))
             )
+    return ExitCode.OK
+
+
+def stats(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        result = api.get("/api/audit/stats")
+        if out.for_programs:
+            out.item(result, ())
+        else:
+            by_count = sorted(result["by_type"].items(), key=lambda item: (-item[1], item[0]))
+            out.items("audit", [{"event_type": kind, "entries": count} for kind, count in by_count], STATS)
+    return ExitCode.OK
+
+
+def types(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        result = api.get("/api/audit/types")
+        if out.for_programs:
+            out.item(result, ())
+        else:
+            print("\n".join(clean(kind) for kind in result["types"]))
     return ExitCode.OK
 
 

@@ -32,6 +32,8 @@ class AuditView(TallyView):
             return sum(self.audit_stats().values())
         if where == AuditFilter(event_type=where.event_type):
             return self.audit_stats().get(str(where.event_type), 0)
+        if where == AuditFilter(event_types=where.event_types):
+            return sum(count for kind, count in self.audit_stats().items() if kind in where.event_types)
         conditions, params = _conditions(where)
         row = self._db.row(sql.AUDIT_COUNT_WHERE.format(conditions=conditions), params)
         return 0 if row is None else int(row[0])
@@ -70,7 +72,13 @@ class AuditTx:
 
 def _conditions(where: AuditFilter) -> tuple[str, dict[str, Any]]:
     """Of a filter: from `since` on, and before `until`."""
-    given = {name: value for name, value in asdict(where).items() if value is not None}
+    given = {
+        name: value for name, value in asdict(where).items() if value is not None and name != "event_types"
+    }
     comparison = {"since": "at >= :since", "until": "at < :until"}
     conditions = [comparison.get(name, f"{name} = :{name}") for name in given]
+    if where.event_types:
+        types = {f"type_{number}": kind for number, kind in enumerate(sorted(where.event_types))}
+        conditions.append(f"event_type IN ({', '.join(f':{name}' for name in types)})")
+        given |= types
     return " AND ".join(["event_type <> ''", *conditions]), given

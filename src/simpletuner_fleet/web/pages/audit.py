@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.events import SECURITY, SECURITY_EVENTS, EventType
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.http.views.times import read_time
@@ -80,6 +80,7 @@ async def audit(call: Call[None]) -> Reply:
             total=result.total,
             refused=refused_groups(result.refusals, result.names)[:GROUPS_SHOWN],
             kinds=event_choices(),
+            security=SECURITY,
             people=sorted(set(result.names.values()), key=str.casefold)[:PAGE_SIZE],
             before=_turned(query, -1) if query.page > 1 else None,
             after=_turned(query, 1) if result.total > query.page * PAGE_SIZE else None,
@@ -91,8 +92,10 @@ async def audit(call: Call[None]) -> Reply:
 
 def _look(view: View, query: AuditPageQuery, since: float | None, until: float | None, now: float) -> Seen:
     names = all_names(view)
+    security = query.event == SECURITY
     where = AuditFilter(
-        event_type=query.event or None,
+        event_type=query.event if query.event and not security else None,
+        event_types=SECURITY_EVENTS if security else frozenset(),
         actor_id=id_of(query.actor, names),
         target_id=id_of(query.target, names),
         since=since,
@@ -123,7 +126,7 @@ def _export(where: AuditFilter, query: AuditPageQuery, form: str) -> str:
     return with_query(
         "/api/audit/export",
         format=form,
-        event_type=where.event_type,
+        event_type=query.event or None,
         actor_id=where.actor_id,
         target_id=where.target_id,
         since=query.since,

@@ -112,6 +112,12 @@ async def test_the_audit_log_is_filtered_and_paged() -> None:
         assert await total(target_id=first["worker_id"]) == 1
         assert await total(actor_id="t_admin", target_type="worker") == 2
         assert await total(actor_id="t_none") == 0
+        saved = await running.http.put("/api/configs/c", json={"trainer": "demo"})
+        assert saved.status_code < 300, saved.text
+        security = await running.get("/api/audit", event_type="security")
+        assert {entry["event_type"] for entry in security["entries"]} >= {"worker.created"}
+        assert security["total"] == len(security["entries"]) < await total()
+        assert await total(event_type="security", since=running.clock.at - 50) == 1
         page = await running.get("/api/audit", event_type="worker.created", limit=1, offset=1)
         assert page["entries"][0]["target_id"] == first["worker_id"]
         assert page["total"] == 2

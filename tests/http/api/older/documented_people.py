@@ -117,7 +117,7 @@ AUDIT = [
     asked("types", "GET /api/audit/types", names=("types",)),
     asked("verification", "GET /api/audit/verify", names=("valid",)),
     asked("per user", "GET /api/audit/user/{user}", names=("entries",)),
-    asked("security", "GET /api/audit/security", status=OTHERWISE, says="event_type"),
+    asked("security", "GET /api/audit/security", names=("entries", "total")),
     asked("filters", "GET /api/audit?event_type=rate_limited", status=422, says="/api/audit/types"),
     asked("SIEM", "POST /api/audit/export-config", {}, status=OTHERWISE, says="/api/notifications"),
 ]

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.audit import AuditEntry, Problem
 from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.cells import harmless_cell
-from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.events import SECURITY, SECURITY_EVENTS, EventType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.older.event_names import event_named
@@ -31,6 +31,7 @@ COLUMNS = ("id", "at", "event_type", "actor", "actor_id", "ip", "target_type", "
 
 class AuditWhere(Struct, kw_only=True):
     event_type: str | None = None
+    """One type, or `security` for all that tell who can get in and who may do more than before."""
     actor_id: str | None = None
     target_type: str | None = None
     target_id: str | None = None
@@ -81,8 +82,10 @@ async def list_entries(call: Call[None]) -> AuditPage:
 
 
 def wanted(query: AuditWhere) -> AuditFilter:
+    security = query.event_type == SECURITY
     return AuditFilter(
-        event_type=event_named(query.event_type) if query.event_type else None,
+        event_type=event_named(query.event_type) if query.event_type and not security else None,
+        event_types=SECURITY_EVENTS if security else frozenset(),
         actor_id=query.actor_id,
         target_type=query.target_type,
         target_id=query.target_id,

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.errors import AskedOtherwise, NotFound
+from simpletuner_fleet.core.events import SECURITY
 from simpletuner_fleet.http.api.admin.audit import AuditQuery
 from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording
 
@@ -43,10 +44,6 @@ PROVIDERS = (
 )
 WITH_A_PROVIDER = "A browser begins at /login/with/PROVIDER; a terminal with 'simpletuner login'."
 BY_DIRECTORY = "POST /api/login with name and password asks the directories, too."
-BY_TYPE = (
-    "Ask for each type by itself: GET /api/audit?event_type=user.login_failed, worker.registration_failed, "
-    "token.created, user.role_changed; GET /api/audit/types names them all."
-)
 SIEM = (
     "Audit entries are sent as notifications are: POST /api/notifications with the channel 'webhook' or 'syslog', the event "
     "'audit' and the scope 'all'."
@@ -155,6 +152,13 @@ def audit_of_user(asked: WordedRequest) -> WordedRequest:
     )
 
 
+def security_audit(asked: WordedRequest) -> WordedRequest:
+    query: AuditOfQuery = asked.query
+    return replace(
+        asked, query=AuditQuery(event_type=SECURITY, limit=_most(query.limit), offset=query.offset)
+    )
+
+
 def _most(limit: int) -> int:
     return min(max(1, limit), 1000)
 
@@ -204,6 +208,6 @@ ROWS = [
     *_pointing(WITH_A_PROVIDER, "GET /api/cloud/external-auth/oidc/{provider}/start"),
     *_pointing(BY_DIRECTORY, "POST /api/cloud/external-auth/ldap/login"),
     _at("GET", "/api/audit/user/{id}", "GET /api/audit", worded=audit_of_user, query=AuditOfQuery),
-    *_pointing(BY_TYPE, "GET /api/audit/security"),
+    _at("GET", "/api/audit/security", "GET /api/audit", worded=security_audit, query=AuditOfQuery),
     *_pointing(SIEM, "GET /api/audit/export-config", "POST /api/audit/export-config"),
 ]
