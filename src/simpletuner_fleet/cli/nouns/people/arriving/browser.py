@@ -25,13 +25,9 @@ def token_by_browser(where: ConnectionSettings, out: Output) -> tuple[str, str]:
         asked = api.post("/api/login/terminals", {"name": platform.node()[:64], "loopback": mine})
         page = str(asked["page"])
         if page.startswith(("http://", "https://")) and webbrowser.open(page):
+            out.say(_("Go on in the browser. If none has opened: %(page)s", page=page))
             out.say(
-                _(
-                    "Go on in the browser. If it has not opened: %(page)s\n"
-                    "Browser on another machine? Press Ctrl+C and run: simpletuner login %(url)s --device",
-                    page=page,
-                    url=where.url,
-                )
+                _("With a browser on another machine: simpletuner login %(url)s --device", url=where.url)
             )
             return _answered(listener, api, asked, verifier)
     return token_by_device(where, out)

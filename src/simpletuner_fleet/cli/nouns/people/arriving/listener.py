@@ -77,6 +77,9 @@ class _Server(ThreadingTCPServer):
         self.listener = listener
         super().__init__(address, _Handler)
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that goes away in between concerns nobody here."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = ANSWERED_WITHIN_S
