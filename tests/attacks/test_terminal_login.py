@@ -78,7 +78,10 @@ async def test_a_code_of_one_person_is_not_taken_by_another() -> None:
         hers, his = await Terminal(client).ask(), await Terminal(client).ask()
         code = await hers.allowed_by(ada)
         assert problem(await his.exchange(code)) == (404, "not_found"), "bob has seen ada's code"
-        it.provider.person, it.provider.people["s-bob"] = "s-bob", {"preferred_username": "bob", "groups": ["ml"]}
+        it.provider.person, it.provider.people["s-bob"] = (
+            "s-bob",
+            {"preferred_username": "bob", "groups": ["ml"]},
+        )
         await it.log_in(bob)
         again = await Terminal(client).ask()
         code = await again.allowed_by(ada)
@@ -88,7 +91,7 @@ async def test_a_code_of_one_person_is_not_taken_by_another() -> None:
         left = await Terminal(client).ask()
         code = await left.allowed_by(ada)
         [user] = [one for one in (await it.running.get("/api/admin/users"))["users"] if one["name"] == "ada"]
-        await it.running.patch(f"/api/admin/users/{user['id']}", {"disabled": True})
+        await it.running.http.patch(f"/api/admin/users/{user['id']}", json={"disabled": True})
         assert problem(await left.exchange(code)) == (403, "forbidden")
 
 

@@ -31,7 +31,13 @@ async def the_browser_leads_back(it: Scene, page: Page, folder: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "DISPLAY": ":9", "BROWSER": str(script)}
     ours, theirs = os.openpty()
     command = await asyncio.create_subprocess_exec(
-        SIMPLETUNER, "login", it.running.listening.url, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        SIMPLETUNER,
+        "login",
+        it.running.listening.url,
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
     )
     os.close(theirs)
     try:

@@ -27,8 +27,6 @@ LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 CODE_LETTERS = 8
 NAME_CHARS = 64
 DONE = "/login/terminal?done="
-LOST = "This log-in was refused, was used already, or took too long."
-AGAIN = "Run 'simpletuner login' again."
 
 
 class WaitingTerminal(Struct, kw_only=True):
@@ -114,11 +112,11 @@ class Terminals:
             (one for one in self._waiting.values() if hmac.compare_digest(one.one_time_hash, hashed)), None
         )
         if terminal is None or terminal.loopback is None:
-            raise NotFound(LOST, next_step=AGAIN)
+            raise _lost()
         del self._waiting[terminal.code]
         proven = loopbacks.proves(verifier, terminal.loopback.challenge)
         if not proven or self._now() >= terminal.redeem_until:
-            raise NotFound(LOST, next_step=AGAIN)
+            raise _lost()
         return terminal
 
     def claimed(self, secret: str) -> WaitingTerminal:
@@ -128,7 +126,7 @@ class Terminals:
         for terminal in self._waiting.values():
             if hmac.compare_digest(terminal.secret_hash, hashed) and not terminal.is_refused:
                 return terminal
-        raise NotFound(LOST, next_step=AGAIN)
+        raise _lost()
 
     def _forget_old(self) -> None:
         now = self._now()
@@ -143,3 +141,10 @@ def _one_time() -> str:
 def _short_code() -> str:
     letters = "".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS))
     return f"{letters[:4]}-{letters[4:]}"
+
+
+def _lost() -> NotFound:
+    return NotFound(
+        "This log-in was refused, was used already, or took too long.",
+        next_step="Run 'simpletuner login' again.",
+    )

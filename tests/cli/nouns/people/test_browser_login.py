@@ -27,7 +27,9 @@ class Consent:
         self.says = "code=ok_1"
         self.came: list[httpx2.Response] = []
         self.browser = threading.Thread()
-        server.on("GET", "/api/whoami", lambda seen: {"id": "t_1", "name": "login on here", "permissions": []})
+        server.on(
+            "GET", "/api/whoami", lambda seen: {"id": "t_1", "name": "login on here", "permissions": []}
+        )
         server.on("POST", "/api/login/terminals", self._ask)
         server.on("POST", "/api/login/terminals/exchange", self._exchange)
 

@@ -226,8 +226,6 @@ def test_there_is_one_way_in_at_a_time(run: Run, known: FakeServer) -> None:
     assert not known.seen
 
 
-def test_a_token_is_asked_for_at_a_terminal(
-    run: Run, known: FakeServer, desk: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_asked_for_at_a_terminal(run: Run, known: FakeServer, desk: pytest.MonkeyPatch) -> None:
     desk.setattr("getpass.getpass", lambda prompt: "st_good")
     assert run("login", known.url, "--token-file", "-").code == 0

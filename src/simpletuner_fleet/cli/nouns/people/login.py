@@ -78,9 +78,7 @@ def whoami(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _token_and_person(
-    args: argparse.Namespace, target: ConnectionSettings, out: Output
-) -> tuple[str, str]:
+def _token_and_person(args: argparse.Namespace, target: ConnectionSettings, out: Output) -> tuple[str, str]:
     """The person is '' where a token was handed in: it says itself whose it is."""
     if sum((args.web, args.device, bool(args.token_file))) > 1:
         raise usage(

@@ -91,9 +91,7 @@ async def answer(call: Call[AnswerBody]) -> AnsweredView:
         raise NotAUser
     require_fresh_login(call)
     deps.sign_in_rate.spend(caller.id)
-    return AnsweredView(
-        next=deps.sign_in.terminals.answer(call.body.code, caller.id, allow=call.body.allow)
-    )
+    return AnsweredView(next=deps.sign_in.terminals.answer(call.body.code, caller.id, allow=call.body.allow))
 
 
 async def claim(call: Call[ClaimBody]) -> ClaimView:

@@ -26,9 +26,7 @@ def token_by_browser(where: ConnectionSettings, out: Output) -> tuple[str, str]:
         page = str(asked["page"])
         if page.startswith(("http://", "https://")) and webbrowser.open(page):
             out.say(_("Go on in the browser. If none has opened: %(page)s", page=page))
-            out.say(
-                _("With a browser on another machine: simpletuner login %(url)s --device", url=where.url)
-            )
+            out.say(_("With a browser on another machine: simpletuner login %(url)s --device", url=where.url))
             return _answered(listener, api, asked, verifier)
     return token_by_device(where, out)
 
