@@ -18,7 +18,7 @@ LOGIN = (
     argument(
         "--token-file",
         metavar="FILE",
-        help="Log in with the token in this file; '-': ask for it, or read standard input (default where that is no terminal)",
+        help="Log in with the token in this file; '-': ask for it (default where standard input is no terminal: read that)",
     ),
     switch("--web", help="Log in with a browser also where standard input is no terminal"),
     switch(

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import httpx2
@@ -147,10 +147,5 @@ def test_what_is_not_the_answer_is_refused(
 
 def test_it_listens_on_this_machine_alone(listener: Listener) -> None:
     assert listener._server.socket.getsockname()[0] == "127.0.0.1"
-    others: list[Callable[[], object]] = [
-        lambda: socket.create_connection(("127.0.0.2", listener.port), 1),
-        lambda: socket.create_connection(("::1", listener.port), 1),
-    ]
-    for elsewhere in others:
-        with pytest.raises(OSError):
-            elsewhere()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", listener.port), 1)

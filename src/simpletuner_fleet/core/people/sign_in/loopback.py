@@ -1,4 +1,4 @@
-"""A browser leads its person back to the terminal on the same machine: where to, with what, and what proves that the terminal asked.
+"""A browser leads back to the terminal on its own machine: where to, with what, and what proves that the terminal asked.
 
 The terminal names a port alone, and the address is made here (RFC 8252): no request can lead a code elsewhere. The code
 is worth nothing without the verifier, which never leaves the terminal until then (RFC 7636, S256).
