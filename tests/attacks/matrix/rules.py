@@ -255,6 +255,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/login/terminals",
         "POST /api/login/ci/{issuer}",
         "POST /api/login/terminals/claim",
+        "POST /api/login/terminals/exchange",
         "POST /api/login/providers/{provider}/logout",
         "GET /api/approvals/link",
         "POST /api/approvals/link",

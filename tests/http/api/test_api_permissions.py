@@ -17,6 +17,7 @@ OPEN = {
     *("/api/approvals/link", "/api/workers/join"),
     *("/api/login/providers", "/api/login/providers/{provider}/logout"),
     *("/api/login/terminals", "/api/login/terminals/claim", "/api/login/ci/{issuer}"),
+    "/api/login/terminals/exchange",
 }
 NEEDS_EVERYTHING = (
     "POST /api/admin/users/link",

@@ -1,13 +1,19 @@
 """The log-in with a provider as a person walks through it in a browser: in, with other groups, with new keys, out."""
 
+import asyncio
+import os
 from pathlib import Path
 
 from playwright.async_api import Browser, Page, expect
 
+from simpletuner_fleet.client import credentials
 from simpletuner_fleet.core.people.sign_in.providers import TeamGroups
+from tests.e2e.processes import SIMPLETUNER
 from tests.http.sign_in_kit import Scene, added_scene, scene
 from tests.openid_provider import CLIENT, SECRET
 from tests.web.browser import WIDE
+
+WITHIN_S = 30.0
 
 
 async def walk_in(it: Scene, page: Page) -> None:
@@ -15,6 +21,45 @@ async def walk_in(it: Scene, page: Page) -> None:
     await page.get_by_role("link", name="Log in with Corp").click()
     await page.locator("#yes").click()
     await expect(page).to_have_url(f"{it.running.listening.url}/me")
+
+
+async def the_browser_leads_back(it: Scene, page: Page, folder: Path) -> None:
+    """The real command at a real terminal; the browser that it opens is this page."""
+    opened, script = folder / "opened", folder / "browser"
+    script.write_text(f'#!/bin/sh\nprintf %s "$1" > "{opened}.new" && mv "{opened}.new" "{opened}"\n')
+    script.chmod(0o700)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "DISPLAY": ":9", "BROWSER": str(script)}
+    ours, theirs = os.openpty()
+    command = await asyncio.create_subprocess_exec(
+        SIMPLETUNER,
+        "login",
+        it.running.listening.url,
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not opened.exists():
+                assert command.returncode is None, os.read(ours, 4096)
+                await asyncio.sleep(0.02)
+            await page.goto(opened.read_text())
+            await expect(page.get_by_text("act as ada")).to_be_visible()
+            await page.screenshot(path=str(folder / "browser.png"))
+            await page.get_by_role("button", name="Allow").click()
+            await expect(page.get_by_text("The terminal is logged in.")).to_be_visible()
+            assert await command.wait() == 0, os.read(ours, 4096)
+    finally:
+        if command.returncode is None:
+            command.kill()
+            await command.wait()
+        os.close(ours)
+    await expect(page).to_have_url(f"{it.running.listening.url}/login/terminal?done=yes")
+    [kept] = credentials.read(folder / ".config/simpletuner/credentials.toml").servers.values()
+    async with it.running.as_user(kept.token) as program:
+        assert (await program.get("/api/whoami")).json()["permissions"] == ["*"], "she is an administrator"
 
 
 async def test_a_person_walks_in_with_changing_groups_and_keys_and_out_again(
@@ -44,6 +89,7 @@ async def test_a_person_walks_in_with_changing_groups_and_keys_and_out_again(
             await expect(page.get_by_text("The terminal is logged in.")).to_be_visible()
             given = await terminal.post("/api/login/terminals/claim", json={"secret": asked["secret"]})
             assert given.json()["name"] == "ada"
+        await the_browser_leads_back(it, page, tmp_path)
         await page.goto(f"{it.running.listening.url}/me")
         await page.get_by_role("button", name="Log out here").click()
         await expect(page).to_have_url(f"{it.running.listening.url}/login")

@@ -145,7 +145,7 @@ async def _a_terminal_is_let_in(walk: Walk, page: Page, folder: Path) -> None:
             SIMPLETUNER, *words, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
 
-    terminal = await simpletuner("login", walk.url, "--web")
+    terminal = await simpletuner("login", walk.url, "--device")
     assert terminal.stderr
     said = (await asyncio.wait_for(terminal.stderr.readline(), WITHIN_S)).decode()
     asked = re.fullmatch(r"Open (\S+) and compare the code: (\S+)\s*", said)

@@ -15,8 +15,15 @@ DOCTOR = argument(
 )
 LOGIN = (
     argument("server", nargs="?", metavar="URL", help="The server (default: --url)"),
-    argument("--token-file", metavar="FILE", help="Read the token from this file (default: standard input)"),
-    switch("--web", help="Log in with a browser instead: it shows the code that this terminal shows"),
+    argument(
+        "--token-file",
+        metavar="FILE",
+        help="Log in with the token in this file; '-': ask for it (default where standard input is no terminal: read that)",
+    ),
+    switch("--web", help="Log in with a browser also where standard input is no terminal"),
+    switch(
+        "--device", help="Show a code to compare in a browser on any machine (default where none opens here)"
+    ),
 )
 LOGOUT = argument("server", nargs="?", metavar="URL", help="The server (default: the current one)")
 DEMO = (
@@ -83,7 +90,12 @@ OTHERS = (
     Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
     USAGE,
     Command("doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,)),
-    Command("login", "nouns.people.login:login", "Remember a server and a token for it", LOGIN),
+    Command(
+        "login",
+        "nouns.people.login:login",
+        "Log in to a server, with a browser or a token, and remember it",
+        LOGIN,
+    ),
     Command("logout", "nouns.people.login:logout", "Forget a server's token", (LOGOUT,)),
     Command("whoami", "nouns.people.login:whoami", "Show whom the token belongs to"),
     Command("demo", "programs.demo:demo", "Server, worker and a model that really trains, in one go", DEMO),

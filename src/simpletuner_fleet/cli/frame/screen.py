@@ -2,6 +2,7 @@
 
 import os
 import sys
+import webbrowser
 
 
 def can_open() -> bool:
@@ -10,3 +11,14 @@ def can_open() -> bool:
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )
     return sys.stderr.isatty() and has_display
+
+
+def has_browser() -> bool:
+    """Tells whether a browser opens on this very machine, which one beyond SSH does not, whatever display it has."""
+    if not can_open() or os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY"):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True

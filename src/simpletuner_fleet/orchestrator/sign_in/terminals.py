@@ -1,4 +1,7 @@
-"""Terminals that wait for a person to let them in: each shows a short code, which the person compares in a browser.
+"""Terminals that wait for a person to let them in.
+
+One without a browser shows a short code, which the person compares in a browser anywhere, and asks for its answer. One
+with a browser beside it is told by way of that browser, with a code that works once and for this terminal alone.
 
 Only memory knows of them. After a restart, or with another leader, a terminal asks again.
 """
@@ -12,6 +15,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import NotFound, TooManyRequests
 from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.sign_in import loopback as loopbacks
+from simpletuner_fleet.core.people.sign_in.loopback import Loopback
 
 LIFE_S = 600.0
 POLL_S = 2.0
@@ -21,12 +26,15 @@ LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """No vowels, so that no code is a word, and nothing that looks like a digit."""
 CODE_LETTERS = 8
 NAME_CHARS = 64
+DONE = "/login/terminal?done="
 
 
 class WaitingTerminal(Struct, kw_only=True):
     code: str
-    """What terminal and browser both show."""
+    """What terminal and browser both show; for one that the browser leads back to, what its page is found by."""
     secret_hash: str
+    """Of what it asks for its answer with; '' where the browser brings the answer."""
+    loopback: Loopback | None = None
     name: str
     """What the terminal calls itself."""
     ip: str
@@ -38,6 +46,9 @@ class WaitingTerminal(Struct, kw_only=True):
     is_refused: bool = False
     token: str = ""
     """What it was given; the answer may be asked for again."""
+    one_time_hash: str = ""
+    """Of the code that the browser carries back."""
+    redeem_until: float = 0.0
 
 
 class Terminals:
@@ -47,18 +58,21 @@ class Terminals:
         self.giving = asyncio.Lock()
         """Held while a token is made: of two questions at once one makes it."""
 
-    def ask(self, name: str, ip: str, address: str) -> tuple[WaitingTerminal, str]:
-        """Returns what waits now, and the secret with which the terminal asks for its answer."""
+    def ask(
+        self, name: str, ip: str, address: str, loopback: Loopback | None = None
+    ) -> tuple[WaitingTerminal, str]:
+        """Returns what waits now, and the secret with which the terminal asks for its answer: '' with a `loopback`."""
         self._forget_old()
         mine = [one for one in self._waiting.values() if one.address == address]
         if len(mine) >= MOST_PER_ADDRESS or len(self._waiting) >= MOST_WAITING:
             raise TooManyRequests(min(one.expires_at for one in self._waiting.values()) - self._now())
-        secret = tokens.make(tokens.ONE_TIME, secrets.token_bytes(tokens.SECRET_BYTES))
-        letters = "".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS))
+        # Nobody types or compares the code of one with a browser beside it, so it is one that nobody can guess.
+        secret, code = ("", _one_time()) if loopback else (_one_time(), _short_code())
         plain = "".join(char for char in name if char.isprintable()).strip()[:NAME_CHARS]
         terminal = WaitingTerminal(
-            code=f"{letters[:4]}-{letters[4:]}",
-            secret_hash=tokens.hashed(secret),
+            code=code,
+            secret_hash=tokens.hashed(secret) if secret else "",
+            loopback=loopback,
             name=plain or "a terminal",
             ip=ip,
             address=address,
@@ -68,20 +82,41 @@ class Terminals:
         return terminal, secret
 
     def look(self, code: str) -> WaitingTerminal:
-        """Returns the terminal that shows this code and was not answered yet."""
+        """Returns the terminal that shows this code, or whose browser brought it, and that was not answered yet."""
         self._forget_old()
         letters = "".join(char for char in code.upper() if char.isalnum())
-        terminal = self._waiting.get(f"{letters[:4]}-{letters[4:]}")
+        terminal = self._waiting.get(code) or self._waiting.get(f"{letters[:4]}-{letters[4:]}")
         if terminal is None or terminal.granted_to or terminal.is_refused:
             raise NotFound(
                 "No terminal is waiting with this code.",
-                next_step="Compare the code with the terminal's, or run 'simpletuner login --web' again.",
+                next_step="Compare the code with the terminal's, or run 'simpletuner login' again.",
             )
         return terminal
 
-    def answer(self, code: str, user_id: str, *, allow: bool) -> WaitingTerminal:
+    def answer(self, code: str, user_id: str, *, allow: bool) -> str:
+        """Returns where the browser goes on: to a page of ours, or back to the terminal on its own machine."""
         terminal = self.look(code)
         terminal.granted_to, terminal.is_refused = (user_id, False) if allow else ("", True)
+        if terminal.loopback is None:
+            return f"{DONE}{'yes' if allow else 'no'}"
+        one_time = _one_time() if allow else ""
+        terminal.one_time_hash = tokens.hashed(one_time) if allow else ""
+        terminal.redeem_until = self._now() + loopbacks.CODE_LIFE_S
+        return loopbacks.led_back(terminal.loopback, one_time)
+
+    def exchanged(self, one_time: str, verifier: str) -> WaitingTerminal:
+        """Returns the terminal that this code was made for, and uses the code up, also where the verifier is wrong."""
+        self._forget_old()
+        hashed = tokens.hashed(one_time)
+        terminal = next(
+            (one for one in self._waiting.values() if hmac.compare_digest(one.one_time_hash, hashed)), None
+        )
+        if terminal is None or terminal.loopback is None:
+            raise _lost()
+        del self._waiting[terminal.code]
+        proven = loopbacks.proves(verifier, terminal.loopback.challenge)
+        if not proven or self._now() >= terminal.redeem_until:
+            raise _lost()
         return terminal
 
     def claimed(self, secret: str) -> WaitingTerminal:
@@ -91,11 +126,25 @@ class Terminals:
         for terminal in self._waiting.values():
             if hmac.compare_digest(terminal.secret_hash, hashed) and not terminal.is_refused:
                 return terminal
-        raise NotFound(
-            "This log-in was refused or took too long.", next_step="Run 'simpletuner login --web' again."
-        )
+        raise _lost()
 
     def _forget_old(self) -> None:
         now = self._now()
         while self._waiting and next(iter(self._waiting.values())).expires_at <= now:
             del self._waiting[next(iter(self._waiting))]
+
+
+def _one_time() -> str:
+    return tokens.make(tokens.ONE_TIME, secrets.token_bytes(tokens.SECRET_BYTES))
+
+
+def _short_code() -> str:
+    letters = "".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS))
+    return f"{letters[:4]}-{letters[4:]}"
+
+
+def _lost() -> NotFound:
+    return NotFound(
+        "This log-in was refused, was used already, or took too long.",
+        next_step="Run 'simpletuner login' again.",
+    )

@@ -8,10 +8,14 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.errors import LinkUsed, NotFound
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.sign_in import providers as sign_in
+from simpletuner_fleet.http.api.sign_in.terminals import TOKEN_LIFE_S
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator.people import logins
 from simpletuner_fleet.orchestrator.people.logins import StartKey
 from simpletuner_fleet.web.frame.page import page
+
+DAYS = int(TOKEN_LIFE_S // 86_400)
+"""How long a terminal is let in for."""
 
 
 class StartPageQuery(Struct, kw_only=True):
@@ -23,8 +27,8 @@ class LoginQuery(Struct, kw_only=True):
 
 
 class TerminalQuery(Struct, kw_only=True):
-    code: Annotated[str, Meta(max_length=32)] = ""
-    done: Annotated[str, Meta(max_length=3)] = ""
+    code: Annotated[str, Meta(max_length=64)] = ""
+    done: Annotated[str, Meta(max_length=6)] = ""
 
 
 class ReturnQuery(Struct, kw_only=True):
@@ -101,13 +105,13 @@ async def help_page(call: Call[None]) -> Reply:
 
 
 async def terminal(call: Call[None]) -> Reply:
-    """Where a person lets a terminal in that shows the same code. Looking answers nothing."""
+    """Where a person lets a terminal in. Looking answers nothing."""
     query, waiting = call.query, None
     if query.code:
         deps_of(call).sign_in_rate.spend(call.principal.id)
         with suppress(NotFound):
             waiting = deps_of(call).sign_in.terminals.look(query.code)
-    return page(call, "access/terminal.html", terminal=waiting, code=query.code, done=query.done)
+    return page(call, "access/terminal.html", terminal=waiting, code=query.code, done=query.done, days=DAYS)
 
 
 def own_path(path: str) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import platform
 import stat
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.client import credentials
 from simpletuner_fleet.client.connection import is_local, local_server
 from simpletuner_fleet.client.credentials import Login, SavedLogins
-from tests.cli.conftest import FakeServer, Run, problem
+from tests.cli.conftest import FakeServer, Run, Seen, problem
 from tests.client.test_trust import make, tls_server
 
 ME = {"id": "t_1", "name": "ana", "permissions": ["queue.submit"]}
@@ -149,8 +150,25 @@ def test_a_server_json_that_cannot_be_read_is_as_none(home: Path) -> None:
         assert local_server(home / "data").url is None
 
 
-def test_a_browser_lets_a_terminal_in(run: Run, known: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simpletuner_fleet.cli.nouns.people.web_login.LEAST_POLL_S", 0.01)
+class AtTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A terminal on a machine with a screen."""
+    monkeypatch.setattr("sys.stdin", AtTerminal())
+    monkeypatch.setattr("simpletuner_fleet.cli.frame.screen.can_open", lambda: True)
+    monkeypatch.setenv("BROWSER", "true")
+    for name in ("SSH_CONNECTION", "SSH_TTY"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def device(known: FakeServer, monkeypatch: pytest.MonkeyPatch, *answers: object) -> list[object]:
+    """Returns what the terminal says of itself as it asks."""
+    monkeypatch.setattr("simpletuner_fleet.cli.nouns.people.arriving.device.LEAST_POLL_S", 0.01)
     asked = {
         "code": "BCDF-GHJK",
         "secret": "ok_x",
@@ -158,9 +176,22 @@ def test_a_browser_lets_a_terminal_in(run: Run, known: FakeServer, monkeypatch: 
         "expires_in_s": 60.0,
         "poll_s": 0.01,
     }
-    answers = iter([{"token": None}, {"token": "st_good", "name": "Ana Lima"}])
-    known.on("POST", "/api/login/terminals", lambda seen: asked)
-    known.on("POST", "/api/login/terminals/claim", lambda seen: next(answers))
+    bodies: list[object] = []
+    left = iter(answers or [{"token": "st_good", "name": "Ana Lima"}])
+
+    def ask(seen: Seen) -> object:
+        bodies.append(seen.body)
+        return asked
+
+    known.on("POST", "/api/login/terminals", ask)
+    known.on("POST", "/api/login/terminals/claim", lambda seen: next(left))
+    return bodies
+
+
+def test_a_browser_on_any_machine_lets_a_terminal_in(
+    run: Run, known: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device(known, monkeypatch, {"token": None}, {"token": "st_good", "name": "Ana Lima"})
     result = run("login", known.url, "--web")
     assert result.code == 0, result.err
     assert "BCDF-GHJK" in result.err
@@ -168,4 +199,33 @@ def test_a_browser_lets_a_terminal_in(run: Run, known: FakeServer, monkeypatch: 
         "the person, not the token that they were given"
     )
     known.on("POST", "/api/login/terminals/claim", lambda seen: problem(404, "not_found", "It was refused."))
-    assert run("login", known.url, "--web").code == ExitCode.NOT_FOUND
+    assert run("login", known.url, "--device").code == ExitCode.NOT_FOUND
+
+
+def test_at_a_terminal_the_code_is_shown_where_no_browser_opens(
+    run: Run, known: FakeServer, desk: pytest.MonkeyPatch
+) -> None:
+    def shown(*more: str) -> bool:
+        bodies = device(known, desk)
+        result = run("login", known.url, *more)
+        assert (result.code, "BCDF-GHJK" in result.err) == (0, True), result.err
+        return bodies == [{"name": platform.node()[:64]}]
+
+    assert shown("--device"), "as it was asked for"
+    with desk.context() as patch:
+        patch.setenv("SSH_CONNECTION", "192.0.2.1 5 192.0.2.2 22")
+        assert shown(), "somebody who is not at this machine"
+    with desk.context() as patch:
+        patch.setattr("simpletuner_fleet.cli.frame.screen.can_open", lambda: False)
+        assert shown(), "no display"
+
+
+def test_there_is_one_way_in_at_a_time(run: Run, known: FakeServer) -> None:
+    assert run("login", known.url, "--web", "--device").code == ExitCode.USAGE
+    assert run("login", known.url, "--device", "--token-file", "x").code == ExitCode.USAGE
+    assert not known.seen
+
+
+def test_a_token_is_asked_for_at_a_terminal(run: Run, known: FakeServer, desk: pytest.MonkeyPatch) -> None:
+    desk.setattr("getpass.getpass", lambda prompt: "st_good")
+    assert run("login", known.url, "--token-file", "-").code == 0

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Output, field
-from simpletuner_fleet.cli.nouns.people.web_login import token_by_browser
+from simpletuner_fleet.cli.frame.screen import has_browser
+from simpletuner_fleet.cli.nouns.people.arriving.browser import token_by_browser
+from simpletuner_fleet.cli.nouns.people.arriving.device import token_by_device
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.client import connection, credentials
+from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.credentials import Login, SavedLogins
 from simpletuner_fleet.core.people.tokens import API, WORKER
 from simpletuner_fleet.languages import _
@@ -31,7 +34,7 @@ def login(args: argparse.Namespace) -> int:
                 "simpletuner login https://HOST:8001",
             ) from None
     target = connection.find(args)
-    token, person = token_by_browser(target, out) if args.web else (_token(args, target.url), "")
+    token, person = _token_and_person(args, target, out)
     where = target._replace(token=token, token_from="login")
     with Api(where, quiet=out.quiet) as api:
         who = api.get("/api/whoami")
@@ -75,6 +78,21 @@ def whoami(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _token_and_person(args: argparse.Namespace, target: ConnectionSettings, out: Output) -> tuple[str, str]:
+    """The person is '' where a token was handed in: it says itself whose it is."""
+    if sum((args.web, args.device, bool(args.token_file))) > 1:
+        raise usage(
+            _("there is one way to log in at a time"),
+            _("--web, --device and --token-file exclude each other"),
+            f"simpletuner login {target.url}",
+        )
+    at_terminal = sys.stdin.isatty() and not args.token_file
+    if args.web or args.device or at_terminal:
+        by = token_by_browser if has_browser() and not args.device else token_by_device
+        return by(target, out)
+    return _token(args, target.url), ""
+
+
 def _token(args: argparse.Namespace, url: str) -> str:
     if args.token_file and args.token_file != "-":
         try:
@@ -83,7 +101,7 @@ def _token(args: argparse.Namespace, url: str) -> str:
             raise usage(
                 _("cannot read %(token_file)s", token_file=args.token_file), str(error), _("verify the path")
             ) from None
-    elif sys.stdin.isatty() and not args.token_file:
+    elif sys.stdin.isatty():
         try:
             text = getpass.getpass(_("API token for %(url)s: ", url=url))
         except EOFError:

@@ -1,21 +1,21 @@
-"""`simpletuner login --web`: a terminal asks, a person allows it in a browser, and it is given a token of theirs."""
+"""`simpletuner login`: a terminal asks, a person allows it in a browser, and it is given a token of theirs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.people.permissions import EVERYTHING
+from simpletuner_fleet.core.people.sign_in.loopback import Loopback
 from simpletuner_fleet.http.access.limits import address_key
 from simpletuner_fleet.http.api.admin.logins import NotAUser
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Route
-from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.people import accounts, api_tokens
 from simpletuner_fleet.orchestrator.people.api_tokens import CreateToken
-from simpletuner_fleet.orchestrator.sign_in.terminals import LIFE_S, POLL_S
+from simpletuner_fleet.orchestrator.sign_in.terminals import LIFE_S, POLL_S, WaitingTerminal
 
 TAGS = ("account",)
 MAX_BODY_BYTES = 4 * KIB
@@ -27,13 +27,15 @@ Short = Annotated[str, Meta(max_length=256)]
 class AskBody(Struct, kw_only=True, forbid_unknown_fields=True):
     name: Short = ""
     """What the terminal's machine is called."""
+    loopback: Loopback | None = None
+    """Given by a terminal whose browser runs on the same machine and can lead back to it."""
 
 
 class AskedView(Struct, kw_only=True):
     code: str
     """What the person compares."""
     secret: str
-    """With this the terminal asks for its token."""
+    """With this the terminal asks for its token; empty where the browser brings it a code instead."""
     page: str
     """Where the person goes."""
     expires_in_s: float
@@ -51,6 +53,23 @@ class ClaimView(Struct, kw_only=True):
     """Who let it in."""
 
 
+class ExchangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    code: Short
+    """What the browser brought."""
+    verifier: Short
+
+
+class GivenView(Struct, kw_only=True):
+    token: str
+    name: str
+    """Who let it in."""
+
+
+class AnsweredView(Struct, kw_only=True):
+    next: str
+    """Where the browser goes on."""
+
+
 class AnswerBody(Struct, kw_only=True, forbid_unknown_fields=True):
     code: Short
     allow: bool
@@ -59,20 +78,20 @@ class AnswerBody(Struct, kw_only=True, forbid_unknown_fields=True):
 async def ask(call: Call[AskBody]) -> AskedView:
     deps = deps_of(call)
     deps.sign_in_rate.spend(address_key(call.ip))
-    terminal, secret = deps.sign_in.terminals.ask(call.body.name, call.ip, address_key(call.ip))
+    body = call.body
+    terminal, secret = deps.sign_in.terminals.ask(body.name, call.ip, address_key(call.ip), body.loopback)
     page = f"{deps.base_url(call).rstrip('/')}/login/terminal?code={terminal.code}"
     return AskedView(code=terminal.code, secret=secret, page=page, expires_in_s=LIFE_S, poll_s=POLL_S)
 
 
-async def answer(call: Call[AnswerBody]) -> Done:
+async def answer(call: Call[AnswerBody]) -> AnsweredView:
     """For people alone: a token must not make further tokens of its user."""
     deps, caller = deps_of(call), call.principal
     if caller.kind != "user":
         raise NotAUser
     require_fresh_login(call)
     deps.sign_in_rate.spend(caller.id)
-    terminal = deps.sign_in.terminals.answer(call.body.code, caller.id, allow=call.body.allow)
-    return Done(id=terminal.code)
+    return AnsweredView(next=deps.sign_in.terminals.answer(call.body.code, caller.id, allow=call.body.allow))
 
 
 async def claim(call: Call[ClaimBody]) -> ClaimView:
@@ -81,6 +100,19 @@ async def claim(call: Call[ClaimBody]) -> ClaimView:
     terminal = deps.sign_in.terminals.claimed(call.body.secret)
     if not terminal.granted_to:
         return ClaimView(token=None, name=None)
+    given = await _given(call, terminal)
+    return ClaimView(token=given.token, name=given.name)
+
+
+async def exchange(call: Call[ExchangeBody]) -> GivenView:
+    deps = deps_of(call)
+    deps.sign_in_rate.spend(f"claim {address_key(call.ip)}")
+    return await _given(call, deps.sign_in.terminals.exchanged(call.body.code, call.body.verifier))
+
+
+async def _given(call: Call[Any], terminal: WaitingTerminal) -> GivenView:
+    """A token of whoever let the terminal in, made once."""
+    deps = deps_of(call)
     user = await deps.fleet.read(lambda view: accounts.existing_user(view, terminal.granted_to))
     if user.disabled_at is not None:
         raise Forbidden(EVERYTHING)
@@ -92,7 +124,7 @@ async def claim(call: Call[ClaimBody]) -> ClaimView:
             )
             actor = Actor(user.id, user.name, call.ip)
             _, terminal.token = await api_tokens.create_token(deps.fleet, wanted, actor, user.id)
-    return ClaimView(token=terminal.token, name=user.name)
+    return GivenView(token=terminal.token, name=user.name)
 
 
 ROUTES = [
@@ -113,7 +145,7 @@ ROUTES = [
         answer,
         ANY_USER,
         AnswerBody,
-        Done,
+        AnsweredView,
         "Let a terminal in, or refuse it",
         max_body_bytes=MAX_BODY_BYTES,
         tags=TAGS,
@@ -126,6 +158,17 @@ ROUTES = [
         ClaimBody,
         ClaimView,
         "A terminal asks whether it was let in; the answer may be asked for again",
+        max_body_bytes=MAX_BODY_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        f"{TERMINALS}/exchange",
+        exchange,
+        PUBLIC,
+        ExchangeBody,
+        GivenView,
+        "A terminal exchanges the code that the browser brought, once",
         max_body_bytes=MAX_BODY_BYTES,
         tags=TAGS,
     ),

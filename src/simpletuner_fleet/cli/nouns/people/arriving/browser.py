@@ -1,0 +1,64 @@
+"""`login` beside a browser: a person signs in there and says yes, and the browser leads back to this terminal."""
+
+import platform
+import secrets
+import webbrowser
+from concurrent.futures import TimeoutError as NoAnswer
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.cli.nouns.people.arriving.device import nobody_came, token_by_device
+from simpletuner_fleet.cli.nouns.people.arriving.listener import Listener
+from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.core.people.sign_in import loopback
+from simpletuner_fleet.languages import _
+
+
+def token_by_browser(where: ConnectionSettings, out: Output) -> tuple[str, str]:
+    """Returns the token and its person's name. A browser that does not open leaves the code that people compare."""
+    verifier, state = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    with Listener(state) as listener, Api(where._replace(token=None), quiet=out.quiet) as api:
+        mine = {"port": listener.port, "challenge": loopback.challenge_of(verifier), "state": state}
+        asked = api.post("/api/login/terminals", {"name": platform.node()[:64], "loopback": mine})
+        page = str(asked["page"])
+        if page.startswith(("http://", "https://")) and webbrowser.open(page):
+            out.say(_("Go on in the browser. If none has opened: %(page)s", page=page))
+            out.say(_("With a browser on another machine: simpletuner login %(url)s --device", url=where.url))
+            return _answered(listener, api, asked, verifier)
+    return token_by_device(where, out)
+
+
+def _answered(listener: Listener, api: Api, asked: dict[str, Any], verifier: str) -> tuple[str, str]:
+    try:
+        answer = listener.wait(float(asked["expires_in_s"]))
+    except NoAnswer:
+        raise nobody_came() from None
+    done = "no"
+    try:
+        if answer.code:
+            done = "failed"
+            given = api.post("/api/login/terminals/exchange", {"code": answer.code, "verifier": verifier})
+            token, name, done = str(given["token"]), str(given["name"]), "yes"
+            return token, name
+    finally:
+        listener.send_on(_page(str(asked["page"]), done))
+    raise _refused()
+
+
+def _page(asked: str, done: str) -> str:
+    """The page on which the person said yes or no tells what came of it."""
+    parts = urlsplit(asked)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, f"done={done}", ""))
+
+
+def _refused() -> CliError:
+    return fail(
+        _("this terminal was not let in"),
+        _("the person in the browser refused it"),
+        "simpletuner login",
+        "sign_in_refused",
+        ExitCode.AUTH,
+    )
