@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
-from simpletuner_fleet.cli.nouns.people.arriving.listener import Listener
+from simpletuner_fleet.cli.nouns.people.arriving.listener import LoopbackListener
 from simpletuner_fleet.core.people.sign_in import loopback
 from tests.cli.conftest import FakeServer, Run, Seen, problem
 
@@ -109,16 +109,16 @@ def test_a_browser_that_does_not_open_leaves_the_code_to_compare(
     monkeypatch.setattr("webbrowser.open", lambda page: False)
     monkeypatch.setattr("simpletuner_fleet.cli.nouns.people.arriving.device.LEAST_POLL_S", 0.01)
     page = f"{consent.server.url}/login/terminal?code=BCDF-GHJK"
-    told = {"code": "BCDF-GHJK", "secret": "ok_x", "page": page, "expires_in_s": 9.0, "poll_s": 0.01}
-    consent.server.on("POST", "/api/login/terminals", lambda seen: told)
+    waiting = {"code": "BCDF-GHJK", "secret": "ok_x", "page": page, "expires_in_s": 9.0, "poll_s": 0.01}
+    consent.server.on("POST", "/api/login/terminals", lambda seen: waiting)
     consent.server.on("POST", "/api/login/terminals/claim", lambda seen: {"token": "st_good", "name": "Ana"})
     result = run("login", consent.server.url, "--web")
     assert (result.code, "BCDF-GHJK" in result.err) == (0, True), result.err
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
-    with Listener(STATE) as listener:
+def listener() -> Iterator[LoopbackListener]:
+    with LoopbackListener(STATE) as listener:
         yield listener
 
 
@@ -135,7 +135,7 @@ def listener() -> Iterator[Listener]:
     ],
 )
 def test_what_is_not_the_answer_is_refused(
-    listener: Listener, method: str, target: str, host: str | None
+    listener: LoopbackListener, method: str, target: str, host: str | None
 ) -> None:
     headers = {"Host": host} if host else {}
     answer = httpx2.request(method, f"http://127.0.0.1:{listener.port}{target}", headers=headers)
@@ -145,7 +145,7 @@ def test_what_is_not_the_answer_is_refused(
         listener.wait(0)
 
 
-def test_it_listens_on_this_machine_alone(listener: Listener) -> None:
+def test_it_listens_on_this_machine_alone(listener: LoopbackListener) -> None:
     assert listener._server.socket.getsockname()[0] == "127.0.0.1"
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", listener.port), 1)

@@ -53,7 +53,7 @@ class ClaimView(Struct, kw_only=True):
     """Who let it in."""
 
 
-class ExchangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
+class CodeBody(Struct, kw_only=True, forbid_unknown_fields=True):
     code: Short
     """What the browser brought."""
     verifier: Short
@@ -104,7 +104,7 @@ async def claim(call: Call[ClaimBody]) -> ClaimView:
     return ClaimView(token=given.token, name=given.name)
 
 
-async def exchange(call: Call[ExchangeBody]) -> GivenView:
+async def exchange(call: Call[CodeBody]) -> GivenView:
     deps = deps_of(call)
     deps.sign_in_rate.spend(f"claim {address_key(call.ip)}")
     return await _given(call, deps.sign_in.terminals.exchanged(call.body.code, call.body.verifier))
@@ -166,7 +166,7 @@ ROUTES = [
         f"{TERMINALS}/exchange",
         exchange,
         PUBLIC,
-        ExchangeBody,
+        CodeBody,
         GivenView,
         "A terminal exchanges the code that the browser brought, once",
         max_body_bytes=MAX_BODY_BYTES,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.nouns.people.arriving.device import nobody_came, token_by_device
-from simpletuner_fleet.cli.nouns.people.arriving.listener import Listener
+from simpletuner_fleet.cli.nouns.people.arriving.listener import LoopbackListener
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.core.people.sign_in import loopback
@@ -20,7 +20,7 @@ from simpletuner_fleet.languages import _
 def token_by_browser(where: ConnectionSettings, out: Output) -> tuple[str, str]:
     """Returns the token and its person's name. A browser that does not open leaves the code that people compare."""
     verifier, state = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-    with Listener(state) as listener, Api(where._replace(token=None), quiet=out.quiet) as api:
+    with LoopbackListener(state) as listener, Api(where._replace(token=None), quiet=out.quiet) as api:
         mine = {"port": listener.port, "challenge": loopback.challenge_of(verifier), "state": state}
         asked = api.post("/api/login/terminals", {"name": platform.node()[:64], "loopback": mine})
         page = str(asked["page"])
@@ -31,7 +31,7 @@ def token_by_browser(where: ConnectionSettings, out: Output) -> tuple[str, str]:
     return token_by_device(where, out)
 
 
-def _answered(listener: Listener, api: Api, asked: dict[str, Any], verifier: str) -> tuple[str, str]:
+def _answered(listener: LoopbackListener, api: Api, asked: dict[str, Any], verifier: str) -> tuple[str, str]:
     try:
         answer = listener.wait(float(asked["expires_in_s"]))
     except NoAnswer:

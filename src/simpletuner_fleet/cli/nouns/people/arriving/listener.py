@@ -15,7 +15,7 @@ ANSWERED_WITHIN_S = 20.0
 """How long the browser is kept waiting for what came of its answer."""
 
 
-class Listener:
+class LoopbackListener:
     """Takes the first answer that fits the state; whatever else is asked gets 404 and changes nothing."""
 
     def __init__(self, state: str) -> None:
@@ -61,7 +61,7 @@ class Listener:
     def next_page(self) -> str:
         return self._next_page.result(ANSWERED_WITHIN_S)
 
-    def told(self) -> None:
+    def browser_left(self) -> None:
         self._told.set()
 
     def _close(self) -> None:
@@ -73,7 +73,7 @@ class _Server(ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], listener: Listener) -> None:
+    def __init__(self, address: tuple[str, int], listener: LoopbackListener) -> None:
         self.listener = listener
         super().__init__(address, _Handler)
 
@@ -93,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._say(HTTPStatus.SEE_OTHER, listener.next_page())
         finally:
-            listener.told()
+            listener.browser_left()
 
     def version_string(self) -> str:
         return "simpletuner"
