@@ -1,4 +1,4 @@
-"""When people are told that a quota of hours, money or storage is nearly used, or reached: once for each, and each period."""
+"""When people are told that a quota of hours, money or storage is nearly used, or reached: once for each, in a period."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum

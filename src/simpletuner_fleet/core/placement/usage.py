@@ -240,9 +240,7 @@ class UseLedger:
         """Returns when jobs were submitted since then, the oldest first."""
         return _since(self._submitted[account], at)
 
-    def _see_start(
-        self, accounts: tuple[str, ...], before: Attempt | None, after: Attempt | None
-    ) -> None:
+    def _see_start(self, accounts: tuple[str, ...], before: Attempt | None, after: Attempt | None) -> None:
         """A job counts once, from its first offer: what is tried again has started already."""
         if before is None and after is not None and after.number == 1:
             self._note_start(accounts, after.offered_at)

@@ -1,4 +1,4 @@
-"""Looks at quotas of hours, money and storage now and then, and writes into the log which are nearly used or reached, once."""
+"""Looks at quotas of hours, money and storage now and then, and notes in the log which are nearly used or reached, once."""
 
 from typing import Any
 
