@@ -122,8 +122,8 @@ class AppriseSender:
     def _loaded(self, service: Service) -> tuple[Any, CarriedRequests]:
         """Returns the plug-in's class, and what it has in place of `requests`."""
         with self._loading:
-            names = vars(importlib.import_module(f"apprise.plugins.{service.module}"))
             logging.getLogger("apprise").disabled = True  # it writes down addresses and what was answered
+            names = vars(importlib.import_module(f"apprise.plugins.{service.module}"))
             requests = names.get("requests")
             if requests is None or service.plugin not in names:
                 raise Invalid(

@@ -72,18 +72,18 @@ class JobUploads:
         if job is None:
             return
         allowed = self._fleet.policy.user_storage_bytes
-        if allowed is not None and (in_use := view.stored_bytes_of(job.owner)) + more_bytes > allowed:
+        if allowed is not None and (stored_bytes := view.stored_bytes_of(job.owner)) + more_bytes > allowed:
             raise QuotaExceeded(
-                f"One user's jobs can store at most {allowed} bytes; {in_use} are in use.",
+                f"One user's jobs can store at most {allowed} bytes; {stored_bytes} are in use.",
                 next_step="Delete files of old jobs, or ask for a higher SIMPLETUNER_USER_STORAGE_GB.",
                 quota_bytes=allowed,
             )
         book = self._fleet.book
         full = storage_refused(view, book, job, more_bytes) if book else None
         if full is not None:
-            quota = full.quota
+            quota, taken = full.quota, full.used
             raise QuotaExceeded(
-                f"The quota {quota.id} allows {quota.ceiling:.0f} stored bytes; {full.used} are taken.",
+                f"The quota {quota.id} allows {quota.ceiling:.0f} stored bytes; {taken} are taken.",
                 next_step="Delete what old jobs stored, or ask an administrator for a higher quota.",
                 quota_bytes=int(quota.ceiling),
             )

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from devtools.fuzz.house import Headers, House, HouseWorker, Refused
+from devtools.fuzz.house import CPU_JOB, Headers, House, HouseWorker, Refused
+from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.memory.index import FleetIndex
+from simpletuner_fleet.engine.memory.counting import book_of
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
 HOUR_S = 3600.0
@@ -34,8 +34,7 @@ class Lab(Struct):
         return str((await self.house.good("GET", f"/api/jobs/{job_id}"))["status"])
 
     async def submitted(self, by: Headers) -> Any:
-        config = {"trainer": "command", "settings": {"command": ["true"]}}
-        body = {"config": config, "target": "worker", "worker_labels": {"only": "gpu"}}
+        body = {"config": CPU_JOB, "target": "worker", "worker_labels": {"only": "gpu"}}
         answer = await self.house.ask("POST", "/api/queue/submit", body, by)
         return json.loads(answer.body)
 
@@ -76,12 +75,10 @@ async def test_jobs_beyond_those_of_an_hour_wait_are_told_until_when_and_go_on_b
     await lab.worker.accept(offer)
     await lab.worker.report(offer, "completed", exit_code=0)
     assert await lab.status(third) == "queued", "an end frees nothing of what has started"
-    counted = Fleet(house.store, FleetIndex(), clock, house.fleet.ids, house.deps.hub, Policy(), None)
-    await counted.act(lambda transaction: None)
-    assert counted.book
-    assert counted.book.standing(counted.book.quotas[0], "all", clock.at).used == 3, (
-        "a new leader counts the same"
-    )
+    organisation, fresh = house.fleet.organisation, UseLedger()
+    book = await house.store.read(lambda view: book_of(view, organisation, fresh, clock.at))
+    assert book
+    assert book.standing(book.quotas[0], "all", clock.at).used == 3, "a new leader counts the same"
 
     clock.at += HOUR_S - 1
     await sweep_once(house.fleet)
@@ -113,7 +110,7 @@ async def test_storage_at_its_ceiling_warns_refuses_or_asks_for_an_approval_in_e
     first = await house.submit(lab.ann, "gpu")
     await lab.stores(first, content())
     for scope, action in product(SUBJECTS, ("warn", "refuse", "approve")):
-        [used] = [await house.store.read(lambda view: view.stored_bytes_of_jobs())]
+        used = await house.store.read(lambda view: view.stored_bytes_of_jobs())
         quota = await lab.quota("stored_bytes", scope, action, used)
         said = (scope, action)
         mine = {
