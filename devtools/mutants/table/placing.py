@@ -286,6 +286,22 @@ PLACING = (
         ("tests/core/people/test_quotas.py",),
     ),
     Mutant(
+        "a-job-tried-again-starts-anew",
+        "a job that was lost waits for jobs an hour once more, though it has been counted",
+        "core/people/quotas.py",
+        "if _of_starts(quota) and job.attempts:",
+        "if _of_starts(quota) and job.attempts > 99:",
+        ("tests/core/people/test_quota_table.py",),
+    ),
+    Mutant(
+        "what-the-clock-frees-is-forgotten",
+        "jobs that the clock lets go on wait for another event where the act that saw it failed",
+        "engine/fleet.py",
+        "            index.unplaced = True  # and stays so",
+        "            transaction.consider_every_class()  # and stays so",
+        ("tests/http/api/admin/test_quota_actions.py",),
+    ),
+    Mutant(
         "approves-their-own",
         "somebody approves a job of their own",
         "core/people/approvals.py",

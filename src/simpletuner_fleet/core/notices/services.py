@@ -90,7 +90,7 @@ def check_options(service: Service, options: Iterable[str]) -> None:
     """Some options of Apprise name a file or a page to fetch, or loosen what is checked of the other side."""
     strange = next((option for option in options if option not in service.options), None)
     if strange is not None:
-        possible = ", ".join(sorted(service.options)) or "–"
+        possible = ", ".join(sorted(service.options)) or "-"
         raise Invalid(
             f"An address of {service.name} cannot have the option '{strange[:40]}'.",
             path="$.address",
