@@ -69,7 +69,7 @@ def test_every_cell_of_what_jobs_use_does_what_its_action_says(scope: QuotaScope
         assert told, said
         if scope not in (QuotaScope.EACH, QuotaScope.ALL):
             assert not book.keeps_waiting(not_concerned), said
-            assert not book.passed_by(not_concerned, QuotaAction), said
+            assert not book.passed_by(not_concerned, list(QuotaAction)), said
             assert not book.nearly_reached(not_concerned), said
 
 
@@ -85,7 +85,8 @@ def test_storage_has_every_scope_and_every_action_but_waiting(scope: QuotaScope)
 
 
 def test_fewer_than_one_job_an_hour_is_refused_where_jobs_would_wait_for_ever() -> None:
-    assert checked_quota(a_quota("jobs_per_hour", "all", 0, action="refuse"))
+    none = a_quota("jobs_per_hour", "all", 0, action="refuse")
+    assert checked_quota(none) == none
     with pytest.raises(Invalid, match="no job that waits would ever start"):
         checked_quota(a_quota("jobs_per_hour", "all", 0.5))
 

@@ -5,7 +5,6 @@ None of those is here, and of the options of an address only these are.
 """
 
 from collections.abc import Iterable
-from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
@@ -80,9 +79,9 @@ def service_of(address: str) -> Service:
             next_step="Write its address as Apprise does, for example tgram://BOT_TOKEN/CHAT_ID.",
         )
     _, asked, query = rest.partition("?")
-    check_options(service, (key for key, _ in parse_qsl(query, keep_blank_values=True)))
     if "?" in query or ";" in query or (asked and not query):
         raise Invalid("The options of the address cannot be read.", path="$.address")
+    check_options(service, (part.partition("=")[0] for part in query.split("&")) if query else ())
     return service
 
 

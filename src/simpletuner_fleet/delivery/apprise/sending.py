@@ -127,7 +127,8 @@ class AppriseSender:
             requests = names.get("requests")
             if requests is None or service.plugin not in names:
                 raise Invalid(
-                    f"The Apprise of this server cannot tell {service.name}: it is of a release not tried."
+                    f"The Apprise of this server cannot tell {service.name}: it is of a release not tried.",
+                    path="$.address",
                 )
             if not isinstance(requests, CarriedRequests):
                 requests = names["requests"] = CarriedRequests(requests)
