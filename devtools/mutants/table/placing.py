@@ -105,7 +105,7 @@ PLACING = (
         "placement-lost-with-the-commit",
         "a job whose placement failed to commit is not placed again",
         "engine/fleet.py",
-        "        if index.unplaced or freed_by_time:\n            transaction.consider_every_class()\n",
+        "        if index.unplaced:\n            transaction.consider_every_class()\n",
         "",
         FOUND_OR_SIM,
     ),
