@@ -63,6 +63,22 @@ ATTACKERS = (
     ),
     # Attackers
     Mutant(
+        "apprise-calls-by-itself",
+        "a service through Apprise is called past the rules about whom the server may call",
+        "delivery/apprise/sending.py",
+        'requests = names["requests"] = CarriedRequests(requests)',
+        "requests = CarriedRequests(requests)",
+        ("tests/delivery/test_apprise.py",),
+    ),
+    Mutant(
+        "apprise-reads-a-template",
+        "an address of Apprise names a file of the server, which is read and sent",
+        "core/notices/services.py",
+        "if option not in service.options",
+        'if option in ("verify", "redirect")',
+        ("tests/delivery/test_apprise.py",),
+    ),
+    Mutant(
         "a-provider-undoes-an-administrator",
         "whom an administrator has disabled comes back with the next log-in by a provider",
         "core/people/sign_in/admitting.py",

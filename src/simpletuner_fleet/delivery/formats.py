@@ -61,11 +61,11 @@ def _slack(wording: Wording) -> str:
 
 def _discord(wording: Wording) -> str:
     """Discord shows [words](address) as a link: a job's name must not be one that leads elsewhere."""
-    lines = [f"**{_unmarked(wording.title)}**", *map(_unmarked, wording.lines)]
+    lines = [f"**{unmarked(wording.title)}**", *map(unmarked, wording.lines)]
     return "\n".join([*lines, wording.link] if wording.link else lines)
 
 
-def _unmarked(text: str) -> str:
+def unmarked(text: str) -> str:
     return MARKDOWN.sub(r"\\\g<0>", text)
 
 

@@ -29,6 +29,11 @@ async def post(
             status, fields = await _exchange(reach, url, body, headers)
     except TimeoutError:
         raise DeliveryFailed(f"No answer within {timeout_s:g} s.") from None
+    return judged(status, fields, now)
+
+
+def judged(status: int, fields: Mapping[str, str], now: float) -> str:
+    """Returns what was answered, in a few words. Raises DeliveryFailed for anything but a 2xx."""
     if 200 <= status < 300:
         return f"HTTP {status}"
     if 300 <= status < 400:

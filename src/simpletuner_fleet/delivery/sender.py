@@ -10,6 +10,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.notices.endpoint import Channel
 from simpletuner_fleet.core.notices.kinds import Notice
 from simpletuner_fleet.delivery import formats
+from simpletuner_fleet.delivery.apprise.sending import AppriseSender
 from simpletuner_fleet.delivery.http_post import post
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
 from simpletuner_fleet.delivery.reach import OutwardReach
@@ -20,6 +21,9 @@ from simpletuner_fleet.delivery.wording import NO_LINKS, Wording, trial_wording,
 from simpletuner_fleet.languages import translator
 
 AGENT = "SimpleTuner-Fleet"
+NO_APPRISE = (
+    "This server has no Apprise: its owner installs it with pip install 'simpletuner-fleet[apprise]'."
+)
 
 
 class Destination(Struct, frozen=True, kw_only=True):
@@ -42,10 +46,18 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 class MessageSender:
-    def __init__(self, reach: OutwardReach, relay: Relay | None, base_url: str, hostname: str) -> None:
-        """`relay` is None where the server has no mail server."""
+    def __init__(
+        self,
+        reach: OutwardReach,
+        relay: Relay | None,
+        base_url: str,
+        hostname: str,
+        apprise: AppriseSender | None = None,
+    ) -> None:
+        """`relay` is None where the server has no mail server, `apprise` where that extra is not installed."""
         self._reach = reach
         self._relay = relay
+        self.apprise = apprise
         self._base_url = base_url.rstrip("/")
         self._hostname = hostname
 
@@ -55,6 +67,8 @@ class MessageSender:
 
     def close(self) -> None:
         self._reach.close()
+        if self.apprise:
+            self.apprise.close()
 
     async def send(self, to: Destination, message: Message) -> str:
         """Returns what came of it in a few words. Raises DeliveryFailed."""
@@ -63,6 +77,10 @@ class MessageSender:
                 return await send_lines(self._reach, to.address, self._hostname, message.entries)
             case Channel.EMAIL:
                 return await self._mail(to, message)
+            case Channel.APPRISE:
+                if self.apprise is None:
+                    raise DeliveryFailed(NO_APPRISE)
+                return await self.apprise.send(self._reach, to.address, self._wording(to, message.notices))
             case Channel.WEBHOOK:
                 return await self._post(to, message, self._document(message), formats.JSON)
             case _:

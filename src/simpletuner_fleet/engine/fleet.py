@@ -139,9 +139,9 @@ class Fleet:
         """For whoever tells how quotas stand; it changes while it is looked at."""
         return self._index.roster.book
 
-    def new_day_begun(self) -> bool:
-        """Tells whether quotas of the day wait to begin anew."""
-        return self._index.new_day_begun(self.clock.now())
+    def clock_frees_something(self) -> bool:
+        """Tells whether quotas of the day wait to begin anew, or of those of the hour something is free again."""
+        return self._index.clock_frees_something(self.clock.now())
 
     def neighbours(self, worker_id: str) -> list[str]:
         """Returns the other workers that report one of this worker's GPUs: mostly none, so nobody has to walk them all."""
@@ -213,8 +213,9 @@ class Fleet:
         index = self._index
         index.roster.freed.clear()
         transaction = Transaction(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
-        freed_by_time = index.begin_step(tx, transaction.now)
-        if index.unplaced or freed_by_time:
+        if index.begin_step(tx, transaction.now):
+            index.unplaced = True  # and stays so where this step fails: the clock says it once
+        if index.unplaced:
             transaction.consider_every_class()
         try:
             value = step(transaction)

@@ -29,7 +29,14 @@ NOBODYS = frozenset(
         "sessions_of_issuer",
         *("user", "user_by_name", "user_by_subject", "users", "setting", "settings_with_prefix"),
         *("audit_page", "audit_count", "audit_stats", "audit_range", "audit_hashes", "audit_head"),
-        *("stored_bytes_of", "stored_bytes_of_team", "unused_objects", "object_has_owner", "endings"),
+        *(
+            "stored_bytes_of",
+            "stored_bytes_of_team",
+            "stored_bytes_by_owner",
+            "unused_objects",
+            "object_has_owner",
+            "endings",
+        ),
         # An endpoint is shown to its owner alone (orchestrator/notices), and so is a saved view (orchestrator/steering).
         *("scim_entry", "scim_entry_by_name", "scim_entries_by_external_id", "scim_page", "scim_count"),
         *("scim_members", "scim_groups_of"),

@@ -48,6 +48,7 @@ from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.artifacts import adopt_checkpoint
 from simpletuner_fleet.storage.datasets import check_datasets
+from simpletuner_fleet.storage.uploads.stored_quotas import approvals_for_storage, storage_nearly_used
 
 LAST_EVENTS = 20
 """The end of a job is among so many events at the end of its history."""
@@ -235,6 +236,7 @@ def admitted(
     """
     book = transaction.index.roster.book
     passed = book.passed_by(job, (QuotaAction.REFUSE, QuotaAction.APPROVE)) if book else []
+    passed += approvals_for_storage(transaction.tx, book, job) if book else []
     for standing in passed:
         if book and standing.quota.action is QuotaAction.REFUSE and not for_approval:
             raise _refused(quota_params(book, standing))
@@ -418,7 +420,8 @@ def _answer(
     waits = job.state in (JobState.QUEUED, JobState.BLOCKED) and not would_start_now
     index = transaction.index
     book = index.roster.book
-    warnings = [quota_params(book, one) for one in book.nearly_reached(job)] if book else []
+    near = [*book.nearly_reached(job), *storage_nearly_used(transaction.tx, book, job)] if book else []
+    warnings = [quota_params(book, one) for one in near] if book else []
     explanation = (
         why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
         if waits

@@ -212,6 +212,10 @@ class View(MachinesRead, ScimRead, Protocol):
         """The same of all jobs of a team."""
         ...
 
+    def stored_bytes_by_owner(self) -> dict[str, int]:
+        """The same of everybody whose jobs have uploaded something. Walks all of it."""
+        ...
+
     def stored_bytes_of_jobs(self) -> int:
         """Of all that jobs have uploaded; the same content counts once. Walks all of it."""
         ...

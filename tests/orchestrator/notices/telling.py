@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.delivery.apprise.sending import AppriseSender
 from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
@@ -28,10 +29,12 @@ class Telling(Struct):
     running: Running
     ca: str
     relay: Relay | None = None
+    has_apprise: bool = True
 
     async def start(self) -> Deliverer:
         """As whoever leads does."""
-        sender = MessageSender(OutwardReach(LOOPBACK, self.ca), self.relay, PUBLIC, "host")
+        apprise = AppriseSender() if self.has_apprise else None
+        sender = MessageSender(OutwardReach(LOOPBACK, self.ca), self.relay, PUBLIC, "host", apprise)
         deliverer = self.running.deps.deliverer = Deliverer(self.running.fleet, sender)
         deliverer.start()
         return deliverer

@@ -131,6 +131,8 @@ async def test_each_job_has_its_own_uploads_and_the_content_any_owner(store: Sto
     await store.write(step)
     assert await store.read(lambda view: view.objects_of_job("j_1")) == {SHAS[0]: 2**40, SHAS[1]: 7}
     assert await store.read(lambda view: view.stored_bytes_of_jobs()) == 2**40 + 7
+    owner = job(1).owner
+    assert await store.read(lambda view: view.stored_bytes_by_owner()) == {owner: 2 * 2**40 + 7}
     await store.write(lambda tx: tx.disown_objects([("j_1", SHAS[0]), ("j_1", SHAS[1])]))
     assert await store.read(lambda view: view.objects_of_job("j_1")) == {}
     assert await store.read(lambda view: view.object_has_owner(SHAS[0])) is True

@@ -7,6 +7,7 @@ from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.mail_addresses import MAIL
 from simpletuner_fleet.core.notices.endpoint import FOR_PROGRAMS, Channel, NoticeRules
 from simpletuner_fleet.core.notices.kinds import AUDIT, KINDS, possible_events
+from simpletuner_fleet.core.notices.services import service_of
 
 MAX_NAME_CHARS = 64
 MAX_ADDRESS_CHARS = 2_000
@@ -14,9 +15,11 @@ MAX_OF_ONE_OWNER = 20
 HOST = r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])"
 URL = re.compile(rf"https?://{HOST}(?::[0-9]{{1,5}})?(?:[/?][!-~]*)?", re.ASCII)
 SYSLOG = re.compile(rf"(?:tls|tcp)://{HOST}(?::[0-9]{{1,5}})?/?", re.ASCII)
+SERVICE = re.compile(r"[a-z]+://[!-~]+", re.ASCII)
 SHAPES = {
     Channel.EMAIL: (MAIL, "an e-mail address, such as anna@example.org"),
     Channel.SYSLOG: (SYSLOG, "tls://HOST:6514 or tcp://HOST:601"),
+    Channel.APPRISE: (SERVICE, "one of Apprise, such as tgram://BOT_TOKEN/CHAT_ID"),
 }
 A_URL = (URL, "a URL, such as https://example.org/hook")
 KEPT_OF_PATH_CHARS = 4
@@ -37,7 +40,9 @@ def check_address(channel: Channel, address: str) -> str:
     shape, example = SHAPES.get(channel, A_URL)
     if len(address) > MAX_ADDRESS_CHARS or not shape.fullmatch(address):
         raise Invalid(f"The address must be {example}.", path="$.address")
-    if channel is not Channel.EMAIL and not 0 < place_of(address)[2] < 65_536:
+    if channel is Channel.APPRISE:
+        service_of(address)
+    elif channel is not Channel.EMAIL and not 0 < place_of(address)[2] < 65_536:
         raise Invalid("The port of the address must be between 1 and 65535.", path="$.address")
     return address
 
@@ -55,6 +60,9 @@ def shown_address(channel: Channel, address: str) -> str:
     """A chat's URL is as good as a password: of what follows its host only the end is shown."""
     if channel in (Channel.EMAIL, Channel.SYSLOG):
         return address
+    if channel is Channel.APPRISE:  # all that follows the scheme may be secret, the host as well
+        scheme, _, secret = address.partition("://")
+        return f"{scheme}://…{secret[-KEPT_OF_PATH_CHARS:] if len(secret) > 5 * KEPT_OF_PATH_CHARS else ''}"
     match = WHERE.fullmatch(address)
     rest = match[4] if match else ""
     if len(rest) <= 1:

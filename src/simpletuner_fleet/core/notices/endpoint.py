@@ -14,6 +14,8 @@ class Channel(StrEnum):
     TEAMS = "teams"
     NTFY = "ntfy"
     SYSLOG = "syslog"
+    APPRISE = "apprise"
+    """Any of the services in `notices.services`, by its Apprise address; an extra of the server."""
 
 
 FOR_PROGRAMS = frozenset({Channel.WEBHOOK, Channel.SYSLOG})

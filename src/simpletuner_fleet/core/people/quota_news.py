@@ -1,4 +1,4 @@
-"""When people are told that a quota of hours or money is nearly used, or reached: once for each of both, and each period."""
+"""When people are told that a quota of hours, money or storage is nearly used, or reached: once for each, in a period."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -7,8 +7,9 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.people.quotas import OF_MONEY, QuotaKind, QuotaStanding
 
-WATCHED = (*OF_MONEY, QuotaKind.GPU_HOURS_DAY, QuotaKind.GPU_HOURS_MONTH)
-"""What runs and comes back by the minute is no news."""
+COUNTED_BY_TIME = (*OF_MONEY, QuotaKind.GPU_HOURS_DAY, QuotaKind.GPU_HOURS_MONTH)
+WATCHED = (*COUNTED_BY_TIME, QuotaKind.STORED_BYTES)
+"""What runs and comes back by the minute is no news. What is stored has no period: it is news again once there was room."""
 
 
 class QuotaLevel(IntEnum):

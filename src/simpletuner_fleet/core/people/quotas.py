@@ -1,9 +1,9 @@
 """Quotas: how much of the fleet a person, a team or everybody may use, and what happens at the ceiling."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from math import isfinite
+from math import floor, isfinite
 from typing import Any
 
 from msgspec import Struct
@@ -62,8 +62,8 @@ KIND_NAMES = {
     QuotaKind.STORED_BYTES: N_("stored bytes"),
 }
 ACTIONS: dict[QuotaKind, frozenset[QuotaAction]] = {
-    QuotaKind.JOBS_PER_HOUR: frozenset(QuotaAction) - {QuotaAction.WAIT},
-    QuotaKind.STORED_BYTES: frozenset({QuotaAction.REFUSE}),
+    # What is stored frees itself by no job's end and no clock: who waited for it would wait for ever.
+    QuotaKind.STORED_BYTES: frozenset(QuotaAction) - {QuotaAction.WAIT},
 }
 """What can be done at the ceiling of a kind; everything where a kind is not named."""
 OF_MONEY = (QuotaKind.MONEY_DAY, QuotaKind.MONEY_MONTH)
@@ -84,6 +84,11 @@ class Quota(Struct, frozen=True, kw_only=True):
     """From this share of the ceiling on, whoever submits is told."""
     created_at: float = 0.0
 
+    @property
+    def is_of_one_account(self) -> bool:
+        """It is counted once; one of each person, or of each with a role, as often as there are people."""
+        return self.scope not in (QuotaScope.ROLE, QuotaScope.EACH)
+
 
 class QuotaStanding(Struct, frozen=True, kw_only=True):
     """How one quota stands for one account."""
@@ -92,7 +97,7 @@ class QuotaStanding(Struct, frozen=True, kw_only=True):
     account: str
     used: int | float
     frees_at: float | None = None
-    """When some of it comes back by itself; None: when a job ends."""
+    """When some of it comes back by itself; None: when a job ends, or something stored is deleted."""
     at_least: bool = False
     """Of money: some of what was used has no known price, and is not in it."""
     forecast: Forecast | None = None
@@ -115,12 +120,15 @@ def checked_quota(quota: Quota) -> Quota:
             "A quota of a person, a team or a role names which; one of each or of all names none.",
             path="$.subject",
         )
-    if quota.kind is QuotaKind.STORED_BYTES and quota.scope is QuotaScope.ALL:
-        raise Invalid("Stored bytes have a quota of a person, a team or a role, or of each.", path="$.scope")
     possible = ACTIONS.get(quota.kind, frozenset(QuotaAction))
     if quota.action not in possible:
         raise Invalid(
             f"At the ceiling of {quota.kind} there can be {', '.join(sorted(possible))}.", path="$.action"
+        )
+    if quota.kind is QuotaKind.JOBS_PER_HOUR and quota.action is QuotaAction.WAIT and quota.ceiling < 1:
+        raise Invalid(
+            "With fewer than one job an hour no job that waits would ever start: set 1 or more, or refuse them.",
+            path="$.ceiling",
         )
     return replace(quota, ceiling=int(quota.ceiling)) if quota.kind in OF_MONEY else quota
 
@@ -148,6 +156,8 @@ class QuotaBook:
         self._named: dict[tuple[QuotaScope, str], list[Quota]] = {}
         for quota in self.quotas:
             self._named.setdefault((quota.scope, quota.subject), []).append(quota)
+        self.counts_starts = any(map(_of_starts, self.quotas))
+        self.counts_storage = any(quota.kind is QuotaKind.STORED_BYTES for quota in self.quotas)
 
     def concerning(self, owner: str, team_id: str) -> Iterable[tuple[Quota, str]]:
         """Returns each quota that such a job is counted in, with the account it is counted by."""
@@ -167,7 +177,7 @@ class QuotaBook:
         for quota, account in self.concerning(job.owner, job.team):
             if quota.action is QuotaAction.WAIT:
                 standing = self.standing(quota, account, self.now)
-                if standing.used + _needs(quota.kind, job) > quota.ceiling:
+                if standing.used + _needs(quota, job) > quota.ceiling:
                     return standing
         return None
 
@@ -177,7 +187,7 @@ class QuotaBook:
         for quota, account in self.concerning(job.owner, job.team):
             if quota.action in actions and quota.kind is not QuotaKind.STORED_BYTES:
                 standing = self.standing(quota, account, self.now, with_waiting=True)
-                if standing.used + _needs(quota.kind, job) > quota.ceiling:
+                if standing.used + _needs(quota, job) > quota.ceiling:
                     passed.append(standing)
         return passed
 
@@ -188,7 +198,15 @@ class QuotaBook:
             for quota, account in self.concerning(job.owner, job.team)
             if quota.kind is not QuotaKind.STORED_BYTES
         ]
-        return [one for one in standings if one.used >= one.quota.warn_at * one.quota.ceiling]
+        return [one for one in standings if is_nearly_reached(one)]
+
+    def frees_a_start(self, now: float) -> bool:
+        """Tells whether a start has become an hour old that is still counted: somebody who waits may go on."""
+        oldest = self.usage.oldest_start() if self.counts_starts else None
+        return oldest is not None and oldest <= now - HOUR_S
+
+    def forget_old_starts(self, now: float) -> None:
+        self.usage.started_since(EVERYBODY, now - HOUR_S)
 
     def standing(
         self, quota: Quota, account: str, now: float, *, with_waiting: bool = False
@@ -208,8 +226,9 @@ class QuotaBook:
             case QuotaKind.GPU_HOURS_MONTH:
                 used, frees_at = usage.gpu_hours(usage.month, account, now), usage.month.ends
             case QuotaKind.JOBS_PER_HOUR:
-                moments = usage.submitted_since(account, now - HOUR_S)
-                used, frees_at = len(moments), moments[0] + HOUR_S if moments else None
+                since = usage.started_since if _of_starts(quota) else usage.submitted_since
+                moments = since(account, now - HOUR_S)
+                used, frees_at = len(moments), _room_at(moments, quota.ceiling)
         return QuotaStanding(quota=quota, account=account, used=used, frees_at=frees_at)
 
     def _standing_of_money(self, quota: Quota, account: str, now: float) -> QuotaStanding:
@@ -242,11 +261,33 @@ class QuotaBook:
         return sorted(one for one in people if self.roles.get(one.removeprefix(person(""))) == quota.subject)
 
 
-def _needs(kind: QuotaKind, job: Job) -> float:
+def is_nearly_reached(standing: QuotaStanding) -> bool:
+    return standing.used >= standing.quota.warn_at * standing.quota.ceiling
+
+
+def stored_standing(quota: Quota, account: str, stored_bytes: int) -> QuotaStanding:
+    """The same for what is stored, which whoever asks has counted in the storage's rows."""
+    return QuotaStanding(quota=quota, account=account, used=stored_bytes)
+
+
+def _of_starts(quota: Quota) -> bool:
+    """Jobs that wait are counted as they start; those that are let in or not, as they are submitted."""
+    return quota.kind is QuotaKind.JOBS_PER_HOUR and quota.action is QuotaAction.WAIT
+
+
+def _room_at(moments: Sequence[float], ceiling: float) -> float | None:
+    """Returns when one more fits, or one fewer counts where there is room already."""
+    over = max(0, len(moments) - floor(ceiling))
+    return moments[over] + HOUR_S if over < len(moments) else None
+
+
+def _needs(quota: Quota, job: Job) -> float:
     """Returns what one more such job takes of it. Hours and money are not known before: any that are left suffice."""
-    match kind:
+    match quota.kind:
         case QuotaKind.GPUS:
             return job.requires.gpus
+        case QuotaKind.JOBS_PER_HOUR if _of_starts(quota) and job.attempts:
+            return 0
         case QuotaKind.RUNNING_JOBS | QuotaKind.JOBS_PER_HOUR:
             return 1
         case QuotaKind.MONEY_DAY | QuotaKind.MONEY_MONTH:

@@ -120,6 +120,8 @@ class UseLedger:
         self.going: dict[str, Going] = {}
         """By the attempt's id."""
         self._submitted: dict[str, deque[float]] = defaultdict(deque)
+        self._started: dict[str, deque[float]] = defaultdict(deque)
+        """When jobs were first offered to a worker, by account."""
 
     def advance(self, now: float) -> bool:
         """Begins a new day or month where one has begun; returns whether it has."""
@@ -145,6 +147,7 @@ class UseLedger:
             return
         owner, team_id = (job.owner, job.team) if job else ("", "")
         accounts = counted_for(owner, team_id)
+        self._see_start(accounts, before, after)
         for attempt, sign in ((before, -1), (after, 1)):
             if attempt is None:
                 continue
@@ -235,10 +238,35 @@ class UseLedger:
 
     def submitted_since(self, account: str, at: float) -> deque[float]:
         """Returns when jobs were submitted since then, the oldest first."""
-        moments = self._submitted[account]
-        while moments and moments[0] <= at:
-            moments.popleft()
-        return moments
+        return _since(self._submitted[account], at)
+
+    def _see_start(self, accounts: tuple[str, ...], before: Attempt | None, after: Attempt | None) -> None:
+        """A job counts once, from its first offer: what is tried again has started already."""
+        if before is None and after is not None and after.number == 1:
+            self._note_start(accounts, after.offered_at)
+        elif after is None and before is not None and before.number == 1:
+            for account in accounts:
+                if self._started[account] and self._started[account][-1] == before.offered_at:
+                    self._started[account].pop()
+
+    def _note_start(self, accounts: tuple[str, ...], at: float) -> None:
+        for account in accounts:
+            self.started_since(account, at - HOUR_S).append(at)
+
+    def take_starts(self, starts: Iterable[tuple[float, Job]]) -> None:
+        """Counts those of the last hour anew, in the order in which they came."""
+        self._started.clear()
+        for at, job in starts:
+            self._note_start(counted_for(job.owner, job.team), at)
+
+    def started_since(self, account: str, at: float) -> deque[float]:
+        """Returns when jobs first began since then, the oldest first."""
+        return _since(self._started[account], at)
+
+    def oldest_start(self) -> float | None:
+        """Of those of the last hour that nobody has found older than that yet."""
+        moments = self._started[EVERYBODY]
+        return moments[0] if moments else None
 
     def gpu_hours(self, window: Window, account: str, now: float) -> float:
         going = self._timed[account] * now - window.starts[account]
@@ -254,6 +282,12 @@ class UseLedger:
 
     def knows_every_price(self, window: Window, account: str) -> bool:
         return not window.unpriced[account] and not self.unpriced[account]
+
+
+def _since(moments: deque[float], at: float) -> deque[float]:
+    while moments and moments[0] <= at:
+        moments.popleft()
+    return moments
 
 
 def _as_before(before: Attempt, after: Attempt) -> bool:

@@ -1,5 +1,8 @@
 """What was used before anybody counted: looked up once, where a quota or a share needs it."""
 
+from operator import itemgetter
+
+from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind
 from simpletuner_fleet.core.placement.shares import HALF_LIVES_KEPT, Shares
 from simpletuner_fleet.core.placement.usage import HOUR_S, UseLedger
@@ -25,8 +28,15 @@ def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float
     if _any_of(quotas, QuotaKind.JOBS_PER_HOUR):
         recent = view.jobs_page(JobFilter(created_since=now - HOUR_S), None, MOST_JOBS_AN_HOUR)
         usage.take_submissions(reversed(recent))
+        usage.take_starts(_starts_since(view, now - HOUR_S))
     currency = organisation.prices.currency
     return QuotaBook(quotas, organisation.roles, organisation.names, usage, currency)
+
+
+def _starts_since(view: View, at: float) -> list[tuple[float, Job]]:
+    first = (one for one in view.attempts_since(at, MOST_JOBS_AN_HOUR) if one.number == 1)
+    begun = [(one.offered_at, view.job(one.job_id)) for one in first if one.offered_at > at]
+    return sorted(((moment, job) for moment, job in begun if job), key=itemgetter(0))
 
 
 def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:

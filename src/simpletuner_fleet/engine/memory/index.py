@@ -112,10 +112,13 @@ class FleetIndex:
         if roster.book is None:
             return False
         roster.book.now = now
-        return new_day
+        frees_a_start = roster.book.frees_a_start(now)
+        roster.book.forget_old_starts(now)
+        return new_day or frees_a_start
 
-    def new_day_begun(self, now: float) -> bool:
-        return self.roster.book is not None and now >= self.usage.day.ends
+    def clock_frees_something(self, now: float) -> bool:
+        book = self.roster.book
+        return book is not None and (now >= self.usage.day.ends or book.frees_a_start(now))
 
 
 def read_limits(view: View) -> Limits:

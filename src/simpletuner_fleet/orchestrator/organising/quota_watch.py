@@ -1,15 +1,23 @@
-"""Looks at quotas of hours and money now and then, and writes into the log which are nearly used or reached, once."""
+"""Looks at quotas of hours, money and storage now and then, and notes in the log which are nearly used or reached, once."""
 
 from typing import Any
 
 import msgspec
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.people.quota_news import WATCHED, KnownLevel, QuotaLevel, level_of, quota_news
+from simpletuner_fleet.core.people.quota_news import (
+    COUNTED_BY_TIME,
+    WATCHED,
+    KnownLevel,
+    QuotaLevel,
+    level_of,
+    quota_news,
+)
 from simpletuner_fleet.core.people.quotas import QuotaBook, QuotaStanding, quota_params
 from simpletuner_fleet.core.placement.usage import person, team
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.storage.uploads.stored_quotas import stored_by_owner
 
 KNOWN = "quotas.told"
 """The setting that says of which quotas people were told already."""
@@ -23,10 +31,15 @@ async def watch_quotas(fleet: Fleet) -> None:
         return
     fleet.quotas_looked_at = now
     if any(quota.kind in WATCHED for quota in fleet.organisation.quotas):
-        await fleet.act(_look)
+        book = fleet.book
+        stored = (
+            await fleet.read(lambda view: stored_by_owner(view, book)) if book and book.counts_storage else []
+        )
+        await fleet.act(lambda transaction: _look(transaction, stored))
 
 
-def _look(transaction: Transaction) -> None:
+def _look(transaction: Transaction, of_storage: list[QuotaStanding]) -> None:
+    """What is stored was counted before, beside the writer: it takes a walk through all of it."""
     book = transaction.index.roster.book
     if book is None:
         return
@@ -35,9 +48,11 @@ def _look(transaction: Transaction) -> None:
     standings = [
         book.standing(quota, account, transaction.now)
         for quota in book.quotas
-        if quota.kind in WATCHED
+        if quota.kind in COUNTED_BY_TIME
         for account in book.accounts_of(quota)
     ]
+    kept = {quota.id: quota for quota in book.quotas}
+    standings += [one for one in of_storage if kept.get(one.quota.id) == one.quota]
     news, after = quota_news(standings, known)
     for standing in news:
         transaction.record(_event(book, standing))

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
 from simpletuner_fleet.core.jobs.fencing import Claim, Turn
-from simpletuner_fleet.core.people.quotas import QuotaKind, QuotaScope
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import newest_attempt
+from simpletuner_fleet.storage.uploads.stored_quotas import storage_refused
 
 JOB_PARTS = "uploads"
 
@@ -64,33 +64,29 @@ class JobUploads:
     @property
     def _is_counted(self) -> bool:
         """Whether what others have stored counts, which takes a walk through it."""
-        quotas = self._fleet.organisation.quotas
-        return self._fleet.policy.user_storage_bytes is not None or any(
-            quota.kind is QuotaKind.STORED_BYTES for quota in quotas
-        )
+        book = self._fleet.book
+        return self._fleet.policy.user_storage_bytes is not None or (book is not None and book.counts_storage)
 
     def _check_owners(self, view: View, more_bytes: int) -> None:
         job = view.job(self._claim.job_id)
         if job is None:
             return
-        stored_bytes, allowed = view.stored_bytes_of(job.owner), self._fleet.policy.user_storage_bytes
-        if allowed is not None and stored_bytes + more_bytes > allowed:
+        allowed = self._fleet.policy.user_storage_bytes
+        if allowed is not None and (stored_bytes := view.stored_bytes_of(job.owner)) + more_bytes > allowed:
             raise QuotaExceeded(
                 f"One user's jobs can store at most {allowed} bytes; {stored_bytes} are in use.",
                 next_step="Delete files of old jobs, or ask for a higher SIMPLETUNER_USER_STORAGE_GB.",
                 quota_bytes=allowed,
             )
         book = self._fleet.book
-        for quota, _ in book.concerning(job.owner, job.team) if book else ():
-            if quota.kind is not QuotaKind.STORED_BYTES:
-                continue
-            taken = view.stored_bytes_of_team(job.team) if quota.scope is QuotaScope.TEAM else stored_bytes
-            if taken + more_bytes > quota.ceiling:
-                raise QuotaExceeded(
-                    f"The quota {quota.id} allows {quota.ceiling:.0f} stored bytes; {taken} are taken.",
-                    next_step="Delete what old jobs stored, or ask an administrator for a higher quota.",
-                    quota_bytes=int(quota.ceiling),
-                )
+        full = storage_refused(view, book, job, more_bytes) if book else None
+        if full is not None:
+            quota, taken = full.quota, full.used
+            raise QuotaExceeded(
+                f"The quota {quota.id} allows {quota.ceiling:.0f} stored bytes; {taken} are taken.",
+                next_step="Delete what old jobs stored, or ask an administrator for a higher quota.",
+                quota_bytes=int(quota.ceiling),
+            )
 
     def _check_quota(self, stored: Mapping[str, int], more_bytes: int) -> None:
         allowed = self._fleet.policy.job_storage_bytes

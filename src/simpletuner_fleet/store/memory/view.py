@@ -307,6 +307,11 @@ class MemoryView(
     def stored_bytes_of_team(self, team: str) -> int:
         return self._stored_bytes(lambda job: job.team == team)
 
+    def stored_bytes_by_owner(self) -> dict[str, int]:
+        jobs = (self._tables.jobs.get(job_id) for job_id in self._tables.objects)
+        owners = {job.owner for job in jobs if job and self.objects_of_job(job.id)}
+        return {owner: self.stored_bytes_of(owner) for owner in owners}
+
     def _stored_bytes(self, counts: Callable[[Job], bool]) -> int:
         jobs = (self._tables.jobs.get(job_id) for job_id in self._tables.objects)
         owned = (job.id for job in jobs if job and counts(job))

@@ -220,6 +220,10 @@ STORED_BYTES_OF = (
     " WHERE jobs.owner = :owner"
 )
 STORED_BYTES_OF_TEAM = STORED_BYTES_OF.replace("jobs.owner = :owner", "jobs.team = :team")
+STORED_BYTES_BY_OWNER = (
+    "SELECT jobs.owner, sum(job_objects.size) FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id"
+    " GROUP BY jobs.owner"
+)
 STORED_BYTES_OF_JOBS = (
     "SELECT coalesce(sum(size), 0) FROM (SELECT DISTINCT sha256, size FROM job_objects) AS content"
 )

@@ -34,6 +34,9 @@ class UploadsView:
         row = self._db.row(sql.STORED_BYTES_OF_TEAM, {"team": team})
         return int(row[0]) if row else 0
 
+    def stored_bytes_by_owner(self) -> dict[str, int]:
+        return {row[0]: int(row[1]) for row in self._db.rows(sql.STORED_BYTES_BY_OWNER, {})}
+
     def stored_bytes_of_jobs(self) -> int:
         row = self._db.row(sql.STORED_BYTES_OF_JOBS, {})
         return int(row[0]) if row else 0

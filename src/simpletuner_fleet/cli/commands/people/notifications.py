@@ -17,11 +17,13 @@ RULES = (
 CHANNEL = argument(
     "--channel",
     required=True,
-    choices=("email", "slack", "discord", "teams", "ntfy", "webhook", "syslog"),
+    choices=("email", "slack", "discord", "teams", "ntfy", "apprise", "webhook", "syslog"),
     help="How to be told",
 )
 ADDRESS = argument(
-    "--address", metavar="ADDRESS", help="URL or e-mail address; without it, it is read from standard input"
+    "--address",
+    metavar="ADDRESS",
+    help="URL, e-mail address or Apprise URL; without it, it is read from standard input",
 )
 NAME = argument("--name", metavar="NAME", help="How it is called (default: its channel)")
 SINCE = argument("--since", metavar="TIME", help="From this moment on, for example 2026-01-31T12:00:00Z")

@@ -11,7 +11,9 @@ ACTIONS = ("warn", "wait", "refuse", "approve")
 """By their words, for the core's own types would make every command load more."""
 QUOTA = argument("id", metavar="ID")
 CEILING = argument("ceiling", metavar="N", help="Of money an amount, for example 500.00")
-ACTION = argument("--action", choices=ACTIONS, help="What happens at the ceiling (default: wait)")
+ACTION = argument(
+    "--action", choices=ACTIONS, help="What happens at the ceiling (default: wait, which stored_bytes cannot)"
+)
 WARN_AT = argument("--warn-at", type=float, metavar="SHARE", help="Say so from this share on (default: 0.8)")
 CREATE = (
     argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),

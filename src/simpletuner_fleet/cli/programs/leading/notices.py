@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from simpletuner_fleet.cli.frame.errors import usage
 from simpletuner_fleet.core.mail_addresses import MAIL
+from simpletuner_fleet.delivery.apprise.sending import AppriseSender, is_installed
 from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
@@ -30,7 +31,8 @@ def reach_of(args: argparse.Namespace) -> OutwardReach:
 
 
 def sender_of(args: argparse.Namespace, reach: OutwardReach) -> MessageSender:
-    return MessageSender(reach, relay_of(args), args.public_url or "", socket.gethostname())
+    apprise = AppriseSender() if is_installed() else None
+    return MessageSender(reach, relay_of(args), args.public_url or "", socket.gethostname(), apprise)
 
 
 def relay_of(args: argparse.Namespace) -> Relay | None:

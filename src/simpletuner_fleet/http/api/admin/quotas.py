@@ -1,20 +1,19 @@
 """Quotas: set by administrators, and seen with what is used of them by whomever they concern."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Name
-from simpletuner_fleet.core.people.quotas import OF_MONEY, Quota, QuotaBook, QuotaKind, QuotaStanding, whose
-from simpletuner_fleet.core.placement.usage import UseLedger, person, team
+from simpletuner_fleet.core.people.quotas import OF_MONEY, Quota, QuotaBook, whose
+from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import quotas
 from simpletuner_fleet.orchestrator.organising.quotas import NewQuota, QuotaChange
-from simpletuner_fleet.ports import View
+from simpletuner_fleet.storage.uploads.stored_quotas import stored_standings
 
 TAGS = ("quotas",)
 PERMISSION = "admin.limits"
@@ -88,33 +87,25 @@ async def standings(call: Call[Any]) -> list[StandingView]:
     fleet, onlooker = deps_of(call).fleet, onlooker_of(call)
     organisation, book = fleet.organisation, fleet.book or QuotaBook((), {}, {}, UseLedger())
     owner, now = call.principal.owns_as, fleet.clock.now()
-    stored = await fleet.read(lambda view: _stored(view, organisation.quotas, owner, onlooker.teams))
-    seen: dict[tuple[str, str], QuotaStanding] = {}
-    for team_id in ("", *sorted(onlooker.teams)):
-        for quota, account in book.concerning(owner, team_id):
-            seen[quota.id, account] = book.standing(quota, account, now)
+    counted = {
+        (quota.id, account): (quota, account)
+        for team_id in ("", *sorted(onlooker.teams))
+        for quota, account in book.concerning(owner, team_id)
+    }
+    seen = {key: book.standing(quota, account, now) for key, (quota, account) in counted.items()}
+    if book.counts_storage:
+        stored = await fleet.read(lambda view: stored_standings(view, counted.values()))
+        seen |= {(one.quota.id, one.account): one for one in stored}
     return [
         StandingView(
             **_fields(one.quota, organisation),
-            used=stored.get(account, 0.0) if one.quota.kind is QuotaKind.STORED_BYTES else one.used,
-            left=max(0.0, one.quota.ceiling - stored.get(account, 0.0))
-            if one.quota.kind is QuotaKind.STORED_BYTES
-            else one.left,
+            used=one.used,
+            left=one.left,
             frees_at=rfc3339(one.frees_at),
             at_least=one.at_least,
         )
-        for (_, account), one in seen.items()
+        for one in seen.values()
     ]
-
-
-def _stored(view: View, known: Iterable[Quota], owner: str, teams: Iterable[str]) -> dict[str, float]:
-    """Walks what is stored, so only where a quota of it says how much that may be."""
-    if all(quota.kind is not QuotaKind.STORED_BYTES for quota in known):
-        return {}
-    return {
-        person(owner): view.stored_bytes_of(owner),
-        **{team(one): view.stored_bytes_of_team(one) for one in teams},
-    }
 
 
 def _view(call: Call[Any], quota: Quota) -> QuotaView:

@@ -72,8 +72,23 @@ async def add_endpoint(call: Call[EndpointBody]) -> MadeView:
         raise Conflict(
             "This server has no mail server.", next_step="Its owner sets one with --smtp-url and --smtp-from."
         )
+    await _check_service(call, body.channel, body.address)
     asked = NewEndpoint(name=body.name, channel=body.channel, address=body.address, rules=rules_of(body))
     return await _made(call, await endpoints.add(deps.fleet, asked, telling_of(call)))
+
+
+async def _check_service(call: Call[Any], channel: Channel, address: str) -> None:
+    """What only Apprise itself can say of an address; without it there is nobody to say it, nor to tell."""
+    if channel is not Channel.APPRISE:
+        return
+    check_address(channel, address)
+    deliverer = deps_of(call).deliverer
+    if deliverer is None or deliverer.sender.apprise is None:
+        raise Conflict(
+            "This server has no Apprise, through which such a service is told.",
+            next_step="Its owner installs it: pip install 'simpletuner-fleet[apprise]'.",
+        )
+    await deliverer.sender.apprise.check(address)
 
 
 async def show_endpoint(call: Call[None]) -> EndpointView:
@@ -88,6 +103,7 @@ async def change_endpoint(call: Call[EndpointChange]) -> EndpointView:
     known = await endpoints.endpoint_of(fleet, call.path["id"], who)
     if body.address is not UNSET:
         check_address(known.channel, body.address)
+        await _check_service(call, known.channel, body.address)
     changed = await endpoints.change(
         fleet,
         known.id,

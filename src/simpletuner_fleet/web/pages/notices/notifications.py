@@ -21,6 +21,7 @@ CHANNELS = {
     Channel.DISCORD: ("Discord", "https://discord.com/api/webhooks/…"),
     Channel.TEAMS: ("Microsoft Teams", "https://….logic.azure.com/workflows/…"),
     Channel.NTFY: ("ntfy", "https://ntfy.sh/…"),
+    Channel.APPRISE: (N_("Another service, through Apprise"), "tgram://BOT_TOKEN/CHAT_ID"),
     Channel.WEBHOOK: (N_("Webhook"), "https://example.org/hook"),
     Channel.SYSLOG: ("syslog", "tls://siem.example.org:6514"),
 }
@@ -43,8 +44,10 @@ class ChannelChoice(Struct, frozen=True, kw_only=True):
 
 async def notifications(call: Call[None]) -> Reply:
     deps, who = deps_of(call), telling_of(call)
-    has_mail = bool(deps.deliverer and deps.deliverer.sender.has_mail)
+    sender = deps.deliverer.sender if deps.deliverer else None
+    has_mail, has_apprise = bool(sender and sender.has_mail), bool(sender and sender.apprise)
     may_log = all(map(call.principal.can, NEEDED[AUDIT]))
+    possible = {Channel.EMAIL: has_mail, Channel.SYSLOG: may_log, Channel.APPRISE: has_apprise}
     common: dict[str, Any] = {
         "channels": [
             ChannelChoice(
@@ -55,7 +58,7 @@ async def notifications(call: Call[None]) -> Reply:
                 takes_log=channel in FOR_LOGS,
             )
             for channel, (title, example) in CHANNELS.items()
-            if (channel is not Channel.EMAIL or has_mail) and (channel is not Channel.SYSLOG or may_log)
+            if possible.get(channel, True)
         ],
         "events": [
             (name, title)
@@ -67,6 +70,7 @@ async def notifications(call: Call[None]) -> Reply:
         "may_all": all(map(call.principal.can, (OF_EVERYBODY, SEES_ALL))),
         "may_log": may_log,
         "has_mail": has_mail,
+        "has_apprise": has_apprise,
         "tongues": LANGUAGES,
         "audit": AUDIT,
     }

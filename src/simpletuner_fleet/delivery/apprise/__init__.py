@@ -1,0 +1,1 @@
+"""Further services, told through Apprise: it writes the requests, and this server sends them."""

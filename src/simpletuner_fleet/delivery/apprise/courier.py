@@ -1,0 +1,89 @@
+"""What a plug-in of Apprise has in place of `requests`: it writes a request, and this server's own reach sends it.
+
+Apprise opens no connection itself. So a name is resolved once and looked at, certificates are checked, redirects are
+answers like others, proxies of the environment do not count, and what takes too long ends: whatever an address asks for.
+"""
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError, Future
+from types import ModuleType
+from typing import Any
+
+from simpletuner_fleet.delivery.apprise.exchange import Answer, exchange
+from simpletuner_fleet.delivery.outcome import DeliveryFailed
+from simpletuner_fleet.delivery.reach import OutwardReach
+
+
+class Courier:
+    """Carries the requests of one message. A plug-in's thread asks it, and the event loop sends."""
+
+    def __init__(self, reach: OutwardReach, loop: asyncio.AbstractEventLoop) -> None:
+        self._reach = reach
+        self._loop = loop
+        self._under_way: Future[Answer] | None = None
+        self._closed = False
+        self.failure: DeliveryFailed | None = None
+        self.last: Answer | None = None
+
+    def carry(self, method: str, url: str, headers: dict[str, str], body: bytes) -> Answer:
+        """Raises DeliveryFailed."""
+        if self._closed:
+            raise DeliveryFailed("It took too long.")
+        asked = exchange(self._reach, method, url, headers.items(), body)
+        self._under_way = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        try:
+            self.last = self._under_way.result()
+        except CancelledError:
+            raise DeliveryFailed("It took too long.") from None
+        except DeliveryFailed as error:
+            self.failure = error
+            raise
+        return self.last
+
+    def close(self) -> None:
+        """Nothing more is sent for this message, though its thread may still be at work."""
+        self._closed = True
+        if self._under_way is not None:
+            self._under_way.cancel()
+
+
+class CarriedRequests:
+    """As much of the module `requests` as the listed plug-ins use; of the rest there is nothing to be called."""
+
+    def __init__(self, requests: ModuleType) -> None:
+        self._requests: Any = requests
+        self._couriers = threading.local()
+        self.RequestException = self._requests.RequestException
+        self.codes = self._requests.codes
+
+    def carry_for_this_thread(self, courier: Courier | None) -> None:
+        self._couriers.one = courier
+
+    def get(self, url: str, **asked: Any) -> Any:
+        return self._carried("GET", url, asked)
+
+    def post(self, url: str, **asked: Any) -> Any:
+        return self._carried("POST", url, asked)
+
+    def _carried(self, method: str, url: str, asked: dict[str, Any]) -> Any:
+        courier: Courier | None = getattr(self._couriers, "one", None)
+        if courier is None:
+            raise self.RequestException("nobody carries requests in this thread")
+        written = {name: asked.get(name) for name in ("data", "json", "params", "headers", "auth")}
+        prepared = self._requests.Request(method, url, **written).prepare()
+        body = prepared.body or b""
+        try:
+            answer = courier.carry(
+                method,
+                prepared.url,
+                dict(prepared.headers),
+                body.encode() if isinstance(body, str) else body,
+            )
+        except DeliveryFailed:
+            raise self.RequestException("not sent") from None
+        response = self._requests.Response()
+        response.status_code, response.url = answer.status, prepared.url
+        response.headers.update(answer.fields)
+        response._content, response.encoding = answer.content, "utf-8"
+        return response

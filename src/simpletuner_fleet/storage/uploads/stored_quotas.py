@@ -1,0 +1,76 @@
+"""How quotas of stored bytes stand: counted in the rows of what is stored, and only where there is such a quota."""
+
+from collections.abc import Iterable
+
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.people.quotas import (
+    Quota,
+    QuotaAction,
+    QuotaBook,
+    QuotaKind,
+    QuotaStanding,
+    is_nearly_reached,
+    stored_standing,
+)
+from simpletuner_fleet.core.placement.usage import EVERYBODY, person, team
+from simpletuner_fleet.ports import View
+
+
+def stored_standings(view: View, counted: Iterable[tuple[Quota, str]]) -> list[QuotaStanding]:
+    """Of these quotas, with the account each is counted by, those of stored bytes; walks the rows once an account."""
+    known: dict[str, int] = {}
+    standings = []
+    for quota, account in counted:
+        if quota.kind is QuotaKind.STORED_BYTES:
+            if account not in known:
+                known[account] = _stored_bytes(view, account)
+            standings.append(stored_standing(quota, account, known[account]))
+    return standings
+
+
+def stored_by_owner(view: View, book: QuotaBook) -> list[QuotaStanding]:
+    """Returns how every quota of stored bytes stands for everybody who has stored something."""
+    owners = view.stored_bytes_by_owner()
+    standings = []
+    for quota in book.quotas:
+        if quota.kind is not QuotaKind.STORED_BYTES:
+            continue
+        if quota.is_of_one_account:
+            standings += stored_standings(view, [(quota, book.accounts_of(quota)[0])])
+            continue
+        concerned = (one for one in owners if not quota.subject or book.roles.get(one) == quota.subject)
+        standings += [stored_standing(quota, person(one), owners[one]) for one in sorted(concerned)]
+    return standings
+
+
+def approvals_for_storage(view: View, book: QuotaBook, job: Job) -> list[QuotaStanding]:
+    """Returns the quotas of stored bytes that are used up and let a further job in only with an approval."""
+    return [
+        one
+        for one in _concerning(view, book, job)
+        if one.quota.action is QuotaAction.APPROVE and one.used >= one.quota.ceiling
+    ]
+
+
+def storage_nearly_used(view: View, book: QuotaBook, job: Job) -> list[QuotaStanding]:
+    return [one for one in _concerning(view, book, job) if is_nearly_reached(one)]
+
+
+def storage_refused(view: View, book: QuotaBook, job: Job, more_bytes: int) -> QuotaStanding | None:
+    """Returns the quota into which so much more does not fit. One that only warns, or asks before, stops no upload."""
+    for one in _concerning(view, book, job):
+        if one.quota.action is QuotaAction.REFUSE and one.used + more_bytes > one.quota.ceiling:
+            return one
+    return None
+
+
+def _concerning(view: View, book: QuotaBook, job: Job) -> list[QuotaStanding]:
+    return stored_standings(view, book.concerning(job.owner, job.team)) if book.counts_storage else []
+
+
+def _stored_bytes(view: View, account: str) -> int:
+    if account == EVERYBODY:
+        return view.stored_bytes_of_jobs()
+    if account.startswith(team("")):
+        return view.stored_bytes_of_team(account.removeprefix(team("")))
+    return view.stored_bytes_of(account.removeprefix(person("")))

@@ -1,0 +1,185 @@
+"""Services told through Apprise: what it writes goes out by our own reach alone, to whom that allows."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.notices.checking import check_address, shown_address
+from simpletuner_fleet.core.notices.endpoint import Channel
+from simpletuner_fleet.core.notices.services import SERVICES
+from simpletuner_fleet.delivery.apprise.sending import AppriseSender
+from simpletuner_fleet.delivery.outcome import DeliveryFailed
+from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.wording import Wording
+from tests.delivery.receivers import Certificates, Hook, hook, listening
+
+TOKEN = "AbCdEfGh.123456"
+SECRET = "k" * 32
+WORDING = Wording(
+    title="Job cats failed", lines=("out of memory",), link="https://fleet.example.org/jobs/1", bad=True
+)
+ADDRESSES = {
+    "tgram": (f"tgram://123456789:{SECRET}/12315544/?silent=yes", "api.telegram.org"),
+    "pover": (f"pover://{'u' * 30}@{'a' * 30}?priority=high", "api.pushover.net"),
+    "pbul": (f"pbul://{SECRET}", "api.pushbullet.com"),
+    "pagerduty": (f"pagerduty://{SECRET}@{'a' * 32}?region=eu", "events.eu.pagerduty.com"),
+    "mmosts": (f"mmosts://chat.example.org/{'a' * 26}?channel=town", "chat.example.org"),
+    "rockets": (
+        f"rockets://{'a' * 20}/{'b' * 24}@chat.example.org/%23general?mode=webhook",
+        "chat.example.org",
+    ),
+    "gotifys": (f"gotifys://push.example.org/{TOKEN}", "push.example.org"),
+    "zulip": (f"zulip://bot@org/{SECRET}/general", "org.zulipchat.com"),
+    "gchat": (f"gchat://space/key/{SECRET}", "chat.googleapis.com"),
+    "twilio": (f"twilio://AC{'a' * 32}:{'b' * 32}@15551233456/15555555555", "api.twilio.com"),
+    "line": (f"line://{'a' * 50}/U{SECRET}", "api.line.me"),
+    "feishu": (f"feishu://{SECRET}", "open.feishu.cn"),
+    "wecombot": (f"wecombot://{'a' * 36}", "qyapi.weixin.qq.com"),
+}
+REFUSED = [
+    *(
+        "json://example.org/hook",
+        "file:///etc/passwd",
+        "syslog://",
+        "windows://",
+        "dbus://",
+        "mailto://a:b@c.org",
+    ),
+    *(f"gotify://push.example.org/{TOKEN}", "matrixs://u:p@example.org", "https://example.org/hook", "tgram"),
+    f"tgram://123456789:{SECRET}/1?template=/etc/passwd",
+    f"tgram://123456789:{SECRET}/1?silent=yes&Template=/etc/passwd",
+    f"tgram://123456789:{SECRET}/1?silent=yes?template=/etc/passwd",
+    f"tgram://123456789:{SECRET}/1?silent=yes;template=/etc/passwd",
+    f"tgram://123456789:{SECRET}/1?silent=yes&%74emplate=/etc/passwd",
+    *(
+        f"gotifys://push.example.org/{TOKEN}?{one}"
+        for one in ("verify=no", "redirect=yes", "retry=9", "+X-A=b", "-a=b")
+    ),
+    *(f"gotifys://push.example.org/{TOKEN}?{one}" for one in ("rto=900", "store=yes", "")),
+]
+
+
+@pytest.fixture
+def apprise() -> Iterator[AppriseSender]:
+    made = AppriseSender()
+    yield made
+    made.close()
+
+
+def address_of(receiver: Hook) -> str:
+    return receiver.url.replace("https://", "gotifys://").replace("/hook", f"/{TOKEN}")
+
+
+async def refusal(
+    apprise: AppriseSender, reach: OutwardReach, address: str, timeout_s: float = 5.0
+) -> DeliveryFailed:
+    with pytest.raises(DeliveryFailed) as failed:
+        await apprise.send(reach, address, WORDING, timeout_s)
+    return failed.value
+
+
+@pytest.mark.parametrize("address", REFUSED)
+def test_what_runs_writes_or_fetches_something_else_is_no_address(address: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_address(Channel.APPRISE, address)
+    assert SECRET not in str(refused.value)
+    assert TOKEN not in str(refused.value)
+
+
+def test_of_an_address_only_its_service_and_its_end_are_shown() -> None:
+    for address, _ in ADDRESSES.values():
+        shown = shown_address(Channel.APPRISE, check_address(Channel.APPRISE, address))
+        assert len(shown.partition("://")[2]) <= 5, shown
+    assert shown_address(Channel.APPRISE, "feishu://short-token") == "feishu://…"
+
+
+async def test_every_listed_service_is_called_by_our_own_reach_and_refused_in_a_private_network(
+    apprise: AppriseSender, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name that leads into the server's own network gains nothing: nobody is connected to."""
+    asked: list[tuple[str, int]] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append((host, port))
+        return ["10.0.0.1"]
+
+    reach = OutwardReach(resolve=resolve)
+    assert set(ADDRESSES) == set(SERVICES)
+    with caplog.at_level(logging.DEBUG):
+        for scheme, (address, host) in ADDRESSES.items():
+            asked.clear()
+            await apprise.check(address)
+            failed = await refusal(apprise, reach, address)
+            assert "private network" in failed.detail, scheme
+            assert set(asked) == {(host, 443)}, scheme
+    reach.close()
+    assert SECRET not in caplog.text
+    assert TOKEN not in caplog.text
+
+
+async def test_a_message_arrives_over_tls(
+    apprise: AppriseSender, reach: OutwardReach, certs: Certificates
+) -> None:
+    async with hook(certs.context) as receiver:
+        assert await apprise.send(reach, address_of(receiver), WORDING) == "HTTP 200"
+        [got] = receiver.got
+        assert (got.path, got.headers["x-gotify-key"]) == ("/message", TOKEN)
+        assert got.document["title"] == "Job cats failed"
+        assert got.document["message"] == "out of memory\nhttps://fleet.example.org/jobs/1"
+
+
+async def test_what_is_answered_is_judged_as_of_a_webhook_and_no_redirect_is_followed(
+    apprise: AppriseSender, reach: OutwardReach, strict: OutwardReach, certs: Certificates
+) -> None:
+    async with hook(certs.context) as elsewhere, hook(certs.context) as receiver:
+        receiver.statuses, receiver.headers = [307, 500, 410], {"location": elsewhere.url}
+        address = address_of(receiver)
+        assert "redirects" in (await refusal(apprise, reach, address)).detail
+        failed = await refusal(apprise, reach, address)
+        assert (failed.detail, failed.hopeless) == ("HTTP 500", False)
+        assert (await refusal(apprise, reach, address)).hopeless
+        receiver.statuses, receiver.headers = [429], {"retry-after": "120"}
+        assert (await refusal(apprise, reach, address)).wait_s == 120
+        assert elsewhere.got == []
+        assert "private network" in (await refusal(apprise, strict, address)).detail
+        receiver.frozen = True
+        assert "within 0.2 s" in (await refusal(apprise, reach, address, 0.2)).detail
+    async with hook() as plain:
+        address = address_of(plain).replace("http://127.0.0.1", "gotifys://127.0.0.1")
+        await refusal(apprise, reach, address, 0.2)
+        assert plain.got == [], "nothing is said without TLS"
+
+
+async def test_an_endless_answer_is_not_listened_to(
+    apprise: AppriseSender, reach: OutwardReach, certs: Certificates
+) -> None:
+    async def endless(reader: object, writer: object) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")  # type: ignore[attr-defined]
+        while True:
+            writer.write(b"x" * 4096)  # type: ignore[attr-defined]
+            await writer.drain()  # type: ignore[attr-defined]
+
+    async with listening(endless, certs.context) as port:
+        failed = await refusal(apprise, reach, f"gotifys://localhost:{port}/{TOKEN}")
+        assert failed.detail == "Its answer is too long."
+
+
+async def test_a_jobs_name_is_no_link_and_calls_nobody(
+    apprise: AppriseSender, reach: OutwardReach, certs: Certificates
+) -> None:
+    named = Wording(title="Job [log in](https://evil.example) @all failed", link="https://fleet.example.org")
+    async with hook(certs.context) as receiver:
+        address = receiver.url.replace("https://", "mmosts://").replace("/hook", f"/{'a' * 26}")
+        await apprise.send(reach, address, named)
+        text = receiver.got[0].document["text"]
+        assert r"\[log in\]\(https://evil.example\)" in text
+        assert "@all" not in text
+        assert "https://fleet.example.org" in text
+
+
+async def test_an_address_that_apprise_cannot_read_is_refused_with_an_example(apprise: AppriseSender) -> None:
+    with pytest.raises(Invalid, match="tgram://BOT_TOKEN/CHAT_ID") as refused:
+        await apprise.check("tgram://thisisnotatoken")
+    assert "thisisnotatoken" not in str(refused.value)
