@@ -42,10 +42,10 @@ def measure(options: Options, results: Results) -> None:
 
 def all_below(pid: int) -> dict[int, str]:
     """Returns every process that comes of this one, with its command line."""
-    found = children(pid)
-    for child in list(found):
-        found |= all_below(child)
-    return found
+    processes = children(pid)
+    for child in list(processes):
+        processes |= all_below(child)
+    return processes
 
 
 def _kind(pid: int, agent: int, command: str) -> str:

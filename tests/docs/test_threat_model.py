@@ -12,6 +12,7 @@ ATTACKS = {
         "tests/attacks/**/test_*.py",
         "tests/fuzz/test_fuzzer.py",
         "tests/http/api/test_api_permissions.py",
+        "tests/agent/guard/test_shim_starts.py",
         "tests/agent/isolation/test_named_paths.py",
         "tests/e2e/jobs/test_ungranted_paths.py",
         "tests/web/frame/test_trusted_types.py",

@@ -186,8 +186,8 @@ FENCING = (
         "no-job-without-a-zygote",
         "no job starts any more once the process that forks guardians has died",
         "agent/guard/shim_starts.py",
-        "                    self._end_zygote()\n        return _spawn",
-        "                    raise OSError(str(error)) from error\n        return _spawn",
+        "                    self._end_zygote()\n        # On a line",
+        "                    raise OSError(str(error)) from error\n        # On a line",
         ("tests/agent/guard/test_shim_starts.py",),
     ),
     Mutant(

@@ -62,10 +62,10 @@ PLACING = (
         ("tests/core/placement/test_nodes.py",),
     ),
     Mutant(
-        "wishes-stay-on-the-first-node",
+        "requests-stay-on-the-first-node",
         "only the first node's part is asked for a checkpoint, and waits for the others, which know nothing of it",
         "agent/nodes/spanned.py",
-        "                part.ask(wish)",
+        "                part.ask(request)",
         "                pass",
         ("tests/e2e/nodes/test_stopped_and_resumed.py",),
     ),

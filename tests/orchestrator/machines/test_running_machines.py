@@ -140,9 +140,9 @@ async def test_where_the_key_is_withdrawn_machines_count_as_costing_and_everybod
     assert (row["status"], row["cost_micros"] - before >= PRICE) == ("joined", True)
     assert "refuses the key" in pool["trouble"]
     assert await needs(cloud) == ["pools_unseen"]
-    told = attention(Need(kind="pools_unseen", count=1, named=(("cloud", "cloud"),)), None)
-    assert (told.grave, told.named) == (True, (("/machines/pools/cloud", "cloud"),))
-    assert told.text.startswith("1 pool's provider cannot be asked: its machines go on costing money")
+    line = attention(Need(kind="pools_unseen", count=1, named=(("cloud", "cloud"),)), None)
+    assert (line.grave, line.named) == (True, (("/machines/pools/cloud", "cloud"),))
+    assert line.text.startswith("1 pool's provider cannot be asked: its machines go on costing money")
     assert (await cloud.running.job(offer["job_id"]))["status"] == "running"
     assert (await cloud.explained(waiting))["code"] == "ALL_MATCHING_BUSY"
     await agent.report(offer, "completed")

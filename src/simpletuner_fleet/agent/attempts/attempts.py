@@ -240,10 +240,10 @@ class Attempts:
             log.exception("job %s: a validation could not be asked for", turn[0])
             return False
 
-    def _ask_other_nodes(self, turn: Turn, wish: Literal["checkpoint", "validation"]) -> None:
+    def _ask_other_nodes(self, turn: Turn, request: Literal["checkpoint", "validation"]) -> None:
         spanned = self._nodes.attempt(turn) if self._nodes else None
         if spanned:
-            spanned.ask_others(wish)
+            spanned.ask_others(request)
 
     def is_out_of_time(self, turn: Turn) -> bool:
         return turn in self._running and self._running[turn].out_of_time

@@ -213,8 +213,8 @@ class Follower:
                 ranks.go(message.turn)
             case StopRank(grace_s=grace_s):
                 ranks.stop(message.turn, grace_s)
-            case AskRank(wish=wish):
-                self._do(ranks.ask(message.turn, wish))
+            case AskRank(request=request):
+                self._do(ranks.ask(message.turn, request))
             case ForgetRank():
                 self._do(ranks.forget(message.turn))
             case LeaveNow(reason=reason):

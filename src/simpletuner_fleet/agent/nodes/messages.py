@@ -120,7 +120,7 @@ class AskRank(_OfTurn, frozen=True, kw_only=True, tag="ask"):
     """Its trainer is asked for a checkpoint or a validation, as that of the first node is: both are made by all parts
     together, and a part that was not asked would go on and leave the others waiting."""
 
-    wish: Literal["checkpoint", "validation"]
+    request: Literal["checkpoint", "validation"]
 
 
 class ForgetRank(_OfTurn, frozen=True, kw_only=True, tag="forget"):

@@ -144,17 +144,17 @@ class NodeParts:
             rank.wanted = False
             rank.may_go.set()
 
-    async def ask(self, turn: Turn, wish: Literal["checkpoint", "validation"]) -> None:
+    async def ask(self, turn: Turn, request: Literal["checkpoint", "validation"]) -> None:
         """What it saves or draws is not looked for here: what counts is on the first node."""
         rank = self._ranks.get(turn)
         if rank is None or rank.running is None:
             return
         habits, paths = self._preparation.files_of(rank.offer)
-        asks = habits.request_checkpoint if wish == "checkpoint" else habits.request_validation
+        asks = habits.request_checkpoint if request == "checkpoint" else habits.request_validation
         try:
             await asyncio.to_thread(asks, paths)
         except Exception:  # anybody's plug-in
-            log.exception("job %s: a %s could not be asked for", turn.job_id, wish)
+            log.exception("job %s: a %s could not be asked for", turn.job_id, request)
 
     def stop_all(self) -> None:
         for turn in self._ranks:

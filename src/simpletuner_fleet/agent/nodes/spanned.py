@@ -69,8 +69,8 @@ class FollowerPart:
             StopRank(job_id=self.offer.job_id, epoch=self.offer.epoch, grace_s=self.stop_grace_s)
         )
 
-    def ask(self, wish: Literal["checkpoint", "validation"]) -> None:
-        self.member.send(AskRank(job_id=self.offer.job_id, epoch=self.offer.epoch, wish=wish))
+    def ask(self, request: Literal["checkpoint", "validation"]) -> None:
+        self.member.send(AskRank(job_id=self.offer.job_id, epoch=self.offer.epoch, request=request))
 
     def forget(self) -> None:
         self.member.send(ForgetRank(job_id=self.offer.job_id, epoch=self.offer.epoch))
@@ -202,11 +202,11 @@ class SpannedAttempt:
             if part.end is None:
                 part.stop(grace_s)
 
-    def ask_others(self, wish: Literal["checkpoint", "validation"]) -> None:
+    def ask_others(self, request: Literal["checkpoint", "validation"]) -> None:
         """Before the first node's own part: its file is written in a moment, theirs after a way through the network."""
         for part in self.parts:
             if part.end is None:
-                part.ask(wish)
+                part.ask(request)
 
     def stop(self, grace_s: float, outcome: Outcome) -> None:
         assert self._local is not None

@@ -68,10 +68,10 @@ def job(api: Api, id_or_beginning: str) -> dict[str, Any]:
 
 def _jobs_that_begin(api: Api, beginning: str) -> list[dict[str, Any]]:
     """Nothing is the beginning of every id: an empty variable of a script must not reach somebody's job."""
-    told = beginning.removeprefix("j_")
-    if not told:
+    part = beginning.removeprefix("j_")
+    if not part:
         return []
-    return [row for row in pages(api, {}, PAGE * MAX_PAGES) if row["id"].startswith(f"j_{told}")]
+    return [row for row in pages(api, {}, PAGE * MAX_PAGES) if row["id"].startswith(f"j_{part}")]
 
 
 def job_id(api: Api, id_or_beginning: str) -> str:
