@@ -38,7 +38,10 @@ def test_an_export_to_where_nothing_can_be_is_told_with_the_folder() -> None:
     with pytest.raises(CliError) as refused:
         bundles.save({"settings": {}}, NOWHERE, force=False)
     trouble = refused.value.trouble
-    assert (trouble.what, trouble.why) == (f"nothing can be written to {NOWHERE}", "No such file or directory")
+    assert (trouble.what, trouble.why) == (
+        f"nothing can be written to {NOWHERE}",
+        "No such file or directory",
+    )
     assert trouble.next
 
 

@@ -67,7 +67,7 @@ def check_name(name: str, path: str, what: str = "name") -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """A plain name, or one in a single folder: nothing that could land elsewhere."""
+    """Takes a plain name, or one in a single folder: nothing that could land elsewhere."""
     folder, _, own = name.rpartition("/")
     return bool(NAME.fullmatch(own)) and (not folder or bool(NAME.fullmatch(folder)))
 
