@@ -183,7 +183,7 @@ def test_a_problem_is_told_in_the_readers_language() -> None:
     [
         ("There is no job j_1.", "ジョブ j_1 はありません。"),
         ("Set a or b, not both.", "a か b のどちらか一方を指定してください。"),
-        ("There is no config '100 % ''real'''.", "設定 '100 % ''real''' はありません。"),
+        ("There is no config '100 % ''real'''.", "学習設定 '100 % ''real''' はありません。"),
         ("attempt 2, resumed from step 1,200 on gpu-1", "試行 2、gpu-1 でステップ 1,200 から再開"),
         ("the trainer ended with exit code 1", "トレーナーが終了コード 1 で終了しました"),
         ("no heartbeat for 121 s", "121 秒間ハートビートがありません"),

@@ -70,9 +70,10 @@ async def check_worker(
 
 async def _check_way(settings: WorkerSettings, client: OrchestratorClient, findings: Findings) -> None:
     tls = settings.tls.kind(client.url)
-    await client.ask()
+    known_as = await client.ask()
     (findings.good if tls in ("pinned", "verified") else findings.doubt)("TLS", _tls_sentence(tls))
     findings.good("server", _("%(url)s accepts the token", url=client.url))
+    _check_name(settings.name, known_as, findings)
     skew_s = await client.clock_skew_s()
     if skew_s is None:
         findings.doubt("clock", _("the server does not say what time it is"))
@@ -89,6 +90,23 @@ async def _check_way(settings: WorkerSettings, client: OrchestratorClient, findi
     arrived = await client.try_part()
     findings.good("uploads", _("an upload of %(size)s arrives intact", size=f"{arrived / 2**20:g} MiB"))
     await _check_storage(client, findings)
+
+
+def _check_name(name: str, known_as: str, findings: Findings) -> None:
+    """An older server does not say whose token it is."""
+    if not known_as:
+        return
+    if known_as == name:
+        findings.good("name", name)
+    else:
+        findings.doubt(
+            "name",
+            _(
+                "the token belongs to the worker '%(known)s': the server will show that name, not '%(name)s'",
+                known=known_as,
+                name=name,
+            ),
+        )
 
 
 async def _check_storage(client: OrchestratorClient, findings: Findings) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 
 from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.frame.command_name import as_called
-from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, usage
+from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, output_refused, usage
 from simpletuner_fleet.cli.frame.text import clean_lines
 from simpletuner_fleet.cli.frame.unforeseen import unforeseen
 from simpletuner_fleet.cli.programs.hide_token import hide_token
@@ -98,7 +98,13 @@ def _write_any_character() -> None:
 
 def _flushed(code: int) -> int:
     """A reader that went away shows here and not in the interpreter's last breath."""
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _close_quietly()
+        raise output_refused(error) from None
     return code
 
 

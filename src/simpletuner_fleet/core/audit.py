@@ -44,7 +44,7 @@ class AuditEntry(Struct, frozen=True):
 
 
 def emptied(entry: AuditEntry) -> AuditEntry:
-    """What is left of an entry that was kept long enough: its place and its hash, so that the chain can still be checked."""
+    """Leaves of an entry that was kept long enough its place and its hash, so that the chain can still be checked."""
     return AuditEntry(entry.seq, entry.at, "", "", "", "", "", "", {}, entry.hash)
 
 

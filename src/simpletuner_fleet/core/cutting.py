@@ -4,7 +4,7 @@ ELLIPSIS = "…"
 
 
 def tail_of(text: str, limit: int) -> str:
-    """The end of a text, of so many characters at most and from the beginning of a line."""
+    """Returns the end of a text, of so many characters at most and from the beginning of a line."""
     if len(text) <= limit:
         return text
     # One character more tells whether the rest begins a line.
@@ -13,7 +13,7 @@ def tail_of(text: str, limit: int) -> str:
 
 
 def from_line_start(piece: str) -> str:
-    """What is left of the end of a text without the line that was cut, `piece` beginning one character before it.
+    """Returns what is left of the end of a text without the line that was cut, `piece` beginning one character before it.
 
     Where there is no other line, its end with an ellipsis.
     """

@@ -27,7 +27,7 @@ class Marks(Struct, frozen=True, kw_only=True):
 
 
 def marks_for(total_bytes: int, least_free_bytes: int | None = None) -> Marks:
-    """A twentieth of the disk for uploads, 10 GiB at most, unless told; a fifth of that for logs."""
+    """Keeps a twentieth of the disk for uploads, 10 GiB at most, unless told; a fifth of that for logs."""
     uploads = min(total_bytes // 20, 10 * GIB) if least_free_bytes is None else least_free_bytes
     return Marks(uploads=uploads, logs=uploads // 5)
 

@@ -61,7 +61,7 @@ def is_gone(watch: LeaseWatch, looked_at: float) -> bool:
 
 
 def next_look_s(watch: LeaseWatch, now: float) -> float:
-    """How long until a watcher should look again: at the latest when the lease would be over."""
+    """Says how long until a watcher should look again: at the latest when the lease would be over."""
     return max(0.0, min(WATCH_EVERY_S, watch.since + LEASE_S - now))
 
 

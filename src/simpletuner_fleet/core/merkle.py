@@ -53,7 +53,7 @@ def _proof(earlier: int, start: int, end: int, subtree: Subtree, *, whole: bool)
 def is_consistent(
     earlier: int, later: int, earlier_root: bytes, later_root: bytes, proof: Sequence[bytes]
 ) -> bool:
-    """Whether the proof shows that the later tree holds all leaves of the earlier one, in their places."""
+    """Tells whether the proof shows that the later tree holds all leaves of the earlier one, in their places."""
     if not 0 < earlier <= later:
         return False
     if earlier == later:

@@ -136,7 +136,7 @@ def waits_too_long(publication: Publication, now: float) -> bool:
 
 
 def files_to_publish(manifests: list[StoredManifest]) -> tuple[FileEntry, ...]:
-    """The results of the newest attempt that left any, without samples; else the newest checkpoint."""
+    """Returns the results of the newest attempt that left any, without samples; else the newest checkpoint."""
     results = [one for one in manifests if one.kind == "artifact" and one.name != SAMPLES]
     if results:
         newest = max(one.epoch for one in results)

@@ -18,7 +18,7 @@ from simpletuner_fleet.engine.transaction import ClassHasJob, EveryClassMayGo, T
 
 
 def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str]:
-    """Those that workers could not fetch, or found damaged, once too often."""
+    """Returns those that workers could not fetch, or found damaged, once too often."""
     if job.attempts < transaction.policy.resume_tries:
         return frozenset()
     failed = (

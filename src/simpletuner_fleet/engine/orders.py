@@ -69,7 +69,7 @@ def orders_for(
 
 
 def offer_message(transaction: Transaction, worker: Worker, job_id: str, attempt_id: str) -> JobSubmit:
-    """What is sent as soon as the offer is stored; whoever sends it knows how the worker reaches us."""
+    """Returns what is sent as soon as the offer is stored; whoever sends it knows how the worker reaches us."""
     job, attempt = transaction.job(job_id), transaction.attempt(attempt_id)
     return _offer(
         transaction.tx, worker, job, attempt, transaction.ids, transaction.vault, transaction.policy

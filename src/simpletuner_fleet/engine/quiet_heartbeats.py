@@ -18,7 +18,7 @@ from simpletuner_fleet.protocol.messages import HeartbeatAnswer
 class KnowsWhatIsStored(Protocol):
     @property
     def is_stored(self) -> bool:
-        """Whether all that memory holds is in the database: nothing is on its way there."""
+        """Tells whether all that memory holds is in the database: nothing is on its way there."""
         ...
 
 

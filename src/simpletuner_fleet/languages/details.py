@@ -68,6 +68,9 @@ OF_CHECKS = (
     N_("'%(name)s' must be one of %(choices)s, not %(value)s."),
     N_("'%(name)s' is set twice: as %(first)s and as %(second)s."),
     N_("Did you mean '%(name)s'?"),
+    N_("No worker has a trainer '%(name)s'."),
+    N_("There are %(known)s."),
+    N_("The demo trainer has no setting '%(name)s': it is ignored."),
     N_("lora_type 'lycoris' needs a lycoris_config."),
     N_("push_to_hub needs the worker's own Hugging Face Hub login, or a secret HF_TOKEN."),
 )

@@ -1,5 +1,6 @@
 """Saved configs: every save is a version, and a job keeps the copy it was submitted with."""
 
+import difflib
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,7 +74,7 @@ async def delete_config(fleet: Fleet, name: str, writer: Writer) -> None:
     def step(transaction: Transaction) -> None:
         known = seen_through(transaction.tx, writer.onlooker).config(name)
         if known is None:
-            raise NotFound(f"There is no config '{name}'.")
+            raise no_such_config(seen_through(transaction.tx, writer.onlooker), name)
         _refuse_others(transaction, known, writer)
         transaction.tx.delete_config(name, transaction.now)
         transaction.record(_event(EventType.CONFIG_DELETED, name, writer.actor))
@@ -82,10 +83,42 @@ async def delete_config(fleet: Fleet, name: str, writer: Writer) -> None:
 
 
 async def get_config(fleet: Fleet, name: str, version: int | None) -> ConfigVersion:
-    config = await fleet.read(lambda view: view.config(name, version))
-    if config is None:
-        raise NotFound(f"There is no config '{name}'" + (f" version {version}." if version else "."))
-    return config
+    def look(view: View) -> ConfigVersion:
+        config = view.config(name, version)
+        if config is None:
+            raise no_such_config(view, name, version)
+        return config
+
+    return await fleet.read(look)
+
+
+def no_such_config(view: View, name: str, version: int | None = None) -> NotFound:
+    """Names the nearest one that this onlooker may see."""
+    if version and view.config(name):
+        return NotFound(
+            f"Config '{name}' has no version {version}.",
+            next_step=f"List its versions with 'simpletuner configs history {name}'.",
+        )
+    near = difflib.get_close_matches(name, [config.name for config in view.configs()], n=1)
+    if near:
+        return NotFound(
+            f"There is no config '{name}'; did you mean '{near[0]}'?",
+            next_step="List them with 'simpletuner configs list'.",
+        )
+    return NotFound(
+        f"There is no config '{name}'.",
+        next_step="List them with 'simpletuner configs list', or import one with 'simpletuner configs import'.",
+    )
+
+
+async def versions_of(fleet: Fleet, name: str) -> list[ConfigVersion]:
+    def look(view: View) -> list[ConfigVersion]:
+        versions = view.config_versions(name)
+        if not versions:
+            raise no_such_config(view, name)
+        return versions
+
+    return await fleet.read(look)
 
 
 async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None) -> Diff:
@@ -94,15 +127,12 @@ async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None
     def look(view: View) -> tuple[ConfigVersion, ConfigVersion]:
         versions = {config.version: config for config in view.config_versions(name)}
         if not versions:
-            raise NotFound(f"There is no config '{name}'.")
+            raise no_such_config(view, name)
         to = max(versions) if now is None else now
         since = max((version for version in versions if version < to), default=to) if was is None else was
         for version in (since, to):
             if version not in versions:
-                raise NotFound(
-                    f"Config '{name}' has no version {version}.",
-                    next_step=f"List its versions with 'simpletuner configs history {name}'.",
-                )
+                raise no_such_config(view, name, version)
         return versions[since], versions[to]
 
     older, newer = await fleet.read(look)

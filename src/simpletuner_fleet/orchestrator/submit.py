@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, check_references
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
-from simpletuner_fleet.core.errors import CannotBePlaced, Invalid, NotFound, QuotaReached
+from simpletuner_fleet.core.errors import CannotBePlaced, Invalid, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, saving, stopping, validating
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED, Decision
@@ -42,6 +42,7 @@ from simpletuner_fleet.engine.memory.owners import holds_now, name_of
 from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.configs import no_such_config
 from simpletuner_fleet.orchestrator.idempotency import checked_key, fingerprint_of, key_of, remember, same_job
 from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with_approval
 from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
@@ -289,12 +290,10 @@ def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         return inline_config(request, request.config)
     if not request.config_name:
         raise Invalid("Name a config (config_name) or send one (config).", path="$.config_name")
-    stored = seen_through(transaction.tx, by.onlooker).config(request.config_name)
+    seen = seen_through(transaction.tx, by.onlooker)
+    stored = seen.config(request.config_name)
     if stored is None:
-        raise NotFound(
-            f"There is no config '{request.config_name}'.",
-            next_step="List them with 'simpletuner configs list', or import one with 'simpletuner configs import'.",
-        )
+        raise no_such_config(seen, request.config_name)
     return stored_config(
         request,
         stored.name,

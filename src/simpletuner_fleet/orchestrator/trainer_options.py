@@ -5,7 +5,9 @@ from functools import lru_cache
 import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet import __version__
 from simpletuner_fleet.core.configs.bundle import Bundle, check_name
+from simpletuner_fleet.core.configs.demo_settings import DEMO, check_demo_settings
 from simpletuner_fleet.core.configs.options import (
     MAX_OPTIONS,
     MAX_VERSIONS,
@@ -72,6 +74,8 @@ async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None)
             {name for worker in view.workers() for name in worker.trainers},
         )
     )
+    if bundle.trainer == DEMO:
+        return CheckedOptions(__version__, check_demo_settings(bundle))
     misnamed = check_trainer(bundle.trainer, of_workers)
     chosen = version or max(known, key=version_order, default=None)
     options = known.get(chosen) if chosen else None

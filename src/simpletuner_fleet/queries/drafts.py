@@ -10,7 +10,7 @@ from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import name_of
-from simpletuner_fleet.orchestrator.configs import bundle_of
+from simpletuner_fleet.orchestrator.configs import bundle_of, no_such_config
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, View
 
 JOBS_SHOWN = 10
@@ -104,7 +104,7 @@ async def story_of(fleet: Fleet, name: str) -> ConfigStory:
     def look(view: View) -> ConfigStory:
         versions = view.config_versions(name)
         if not versions:
-            raise NotFound(f"There is no config '{name}'.")
+            raise no_such_config(view, name)
         newest_first = sorted(versions, key=lambda config: -config.version)
         return ConfigStory(
             versions=[_saved(view, config) for config in newest_first],
@@ -129,7 +129,7 @@ def _of_job(view: View, job_id: str) -> Draft:
 def _of_config(view: View, name: str, version: int | None) -> Draft:
     config = view.config(name, version)
     if config is None:
-        raise NotFound(f"There is no config '{name}'" + (f" version {version}." if version else "."))
+        raise no_such_config(view, name, version)
     return Draft(name=name, version=config.version, bundle=bundle_of(config))
 
 

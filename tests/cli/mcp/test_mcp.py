@@ -81,6 +81,13 @@ async def agent_of(running: Running, *options: str) -> AsyncIterator[StdioAgent]
         assert await asyncio.wait_for(process.wait(), 20) == 0
 
 
+async def misspelt_arguments_are_told(agent: Any) -> None:
+    misspelt = await agent.refused("job_logs", job="j", line=5)
+    assert misspelt["what"] == "There is no field 'line' here; did you mean 'lines'?"
+    assert misspelt["where"] == "$.line"
+    assert (await agent.refused("queue", job="j"))["what"].endswith("there are none.")
+
+
 async def test_an_agent_looks_around_and_changes_nothing() -> None:
     async with orchestrator() as running, agent_of(running) as agent:
         discovered = (await agent.ask("server/discover"))["result"]
@@ -129,6 +136,8 @@ async def test_an_agent_looks_around_and_changes_nothing() -> None:
         assert (await agent.data("get_job", job=job["id"]))["status"] == "queued"
         assert (await agent.refused("get_job", job="j_none"))["code"] == "not_found"
         assert (await agent.refused("job_logs", job=job["id"], lines=10**6))["code"] == "invalid_arguments"
+        assert "did you mean 'cats'?" in str(await agent.refused("get_config", name="cat"))
+        await misspelt_arguments_are_told(agent)
         assert len((await running.get("/api/jobs"))["jobs"]) == 2, "a dry run is no job"
 
 

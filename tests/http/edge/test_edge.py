@@ -180,7 +180,7 @@ async def test_a_body_that_never_comes_ends_in_408() -> None:
 @pytest.mark.parametrize(
     ("query", "status"),
     [
-        ("limit=5&label=a&label=b&follow=1&unknown=x", 200),
+        ("limit=5&label=a&label=b&follow=1", 200),
         ("", 200),
         ("limit=five", 422),
         ("limit=1.5", 422),

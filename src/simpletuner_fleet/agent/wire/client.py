@@ -92,6 +92,8 @@ Bytes = AbstractAsyncContextManager[AsyncIterator[bytes]]
 
 class _HasJobs(msgspec.Struct):
     has_jobs: bool
+    name: str = ""
+    """Older orchestrators do not say it."""
 
 
 class OrchestratorClient:
@@ -293,9 +295,9 @@ class OrchestratorClient:
             except NO_ANSWER as error:
                 raise no_answer(error) from error
 
-    async def ask(self) -> None:
-        """A call that changes nothing: is there an orchestrator, and does it take the token?"""
-        await self._send("control", "GET", "/api/workers/queue", b"", _HasJobs, {})
+    async def ask(self) -> str:
+        """Asks, changing nothing, whether there is an orchestrator that takes the token; returns its worker's name."""
+        return (await self._send("control", "GET", "/api/workers/queue", b"", _HasJobs, {})).name
 
     async def clock_skew_s(self) -> float | None:
         """How far this machine's clock is ahead of the orchestrator's; None where its answer has no time."""

@@ -24,6 +24,7 @@ from simpletuner_fleet.core.configs.bundle import (
     NAME,
     is_file_name,
     read_bundle,
+    refuse_headless,
 )
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.languages import _
@@ -58,12 +59,7 @@ def load(path: str, choices: FileChoices = NO_CHOICES) -> Loaded:
     try:
         read_bundle(bundle)
     except Invalid as error:
-        where = error.params["errors"][0]["path"]
-        raise unusable(
-            layout.main,
-            _("%(detail)s (at %(where)s)", detail=error.detail, where=where),
-            error.next or _("fix the file"),
-        ) from None
+        raise _refused(layout.main, error) from None
     if len(json.dumps(bundle)) > MAX_BUNDLE_BYTES:
         raise unusable(
             layout.main, _("it is larger than 4 MiB"), _("keep data out of it and reference it by path")
@@ -97,10 +93,18 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
             "E_EXISTS",
             ExitCode.CONFLICT,
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in contents.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in contents.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise fail(
+            _("nothing can be written to %(folder)s", folder=folder),
+            error.strerror or str(error),
+            _("choose a folder that you can write to, on a disk with free space:  df -h"),
+            "E_FILE",
+        ) from None
     return [folder / name for name in contents]
 
 
@@ -109,6 +113,10 @@ def _bundle(layout: Layout, choices: FileChoices, notes: list[str]) -> dict[str,
     document, env = read_main(main, notes)
     if "settings" in document:
         return document
+    try:
+        refuse_headless(document)
+    except Invalid as error:
+        raise _refused(main, error) from None
     rest = _rest(main.parent / REST, notes) if layout.whole_folder else {}
     gathered = gather(document, main, choices, notes) if _is_simpletuners(rest) else Gathered(document)
     usual = neighbour_dataloader(document, main) if layout.whole_folder else None
@@ -126,6 +134,15 @@ def _bundle(layout: Layout, choices: FileChoices, notes: list[str]) -> dict[str,
     if gathered.files:
         bundle["files"] = gathered.files
     return bundle
+
+
+def _refused(file: Path, error: Invalid) -> CliError:
+    where = error.params["errors"][0]["path"]
+    return unusable(
+        file,
+        _("%(detail)s (at %(where)s)", detail=error.detail, where=where),
+        error.next or _("fix the file"),
+    )
 
 
 def _is_simpletuners(rest: dict[str, Any]) -> bool:

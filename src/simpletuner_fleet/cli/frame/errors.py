@@ -5,8 +5,9 @@ from enum import IntEnum
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.errors import ClientError as CliError
 from simpletuner_fleet.client.errors import fail, usage
+from simpletuner_fleet.languages import _
 
-__all__ = ["CliError", "CurlPrinted", "ExitCode", "fail", "usage"]
+__all__ = ["CliError", "CurlPrinted", "ExitCode", "fail", "output_refused", "usage"]
 
 
 class ExitCode(IntEnum):
@@ -23,6 +24,16 @@ class ExitCode(IntEnum):
     TLS = troubles.TLS
     NO_ACCELERATOR = troubles.NO_ACCELERATOR
     INTERRUPTED = troubles.INTERRUPTED
+
+
+def output_refused(error: OSError) -> CliError:
+    """What a command prints cannot be written where its caller has sent it."""
+    return fail(
+        _("the output cannot be written"),
+        error.strerror or str(error),
+        _("check where it goes, and whether that disk has free space:  df -h"),
+        "E_OUTPUT",
+    )
 
 
 class CurlPrinted(Exception):

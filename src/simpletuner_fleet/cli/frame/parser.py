@@ -4,10 +4,11 @@ import argparse
 import difflib
 import re
 import shutil
+import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from simpletuner_fleet.cli.frame.errors import CliError, usage
+from simpletuner_fleet.cli.frame.errors import CliError, output_refused, usage
 from simpletuner_fleet.languages import N_, _
 
 HELP_COLUMN = 27
@@ -82,6 +83,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, add_help=False, **kwargs)
         self._optionals.title = "OPTIONS"
         self._positionals.title = "ARGUMENTS"
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse leaves unsaid that help could not be written, and ends as if it had been."""
+        try:
+            print(message, end="", file=file or sys.stderr, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise output_refused(error) from None
 
     def error(self, message: str) -> NoReturn:
         raise self.complaint(message)

@@ -1,5 +1,6 @@
 """What a user is told of an error that no command has foreseen: a missing package, the machine, or a defect of ours."""
 
+import errno
 import os
 import sys
 import traceback
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, output_refused
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
@@ -23,6 +24,8 @@ def unforeseen(error: Exception, environ: Mapping[str, str] = os.environ) -> Tro
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return without_packages([error.name.partition(".")[0]]).trouble
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
+        return output_refused(error).trouble
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return fail(

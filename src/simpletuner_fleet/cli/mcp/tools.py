@@ -12,6 +12,7 @@ from simpletuner_fleet.cli.mcp.untrusted import bounded, clean, marked
 from simpletuner_fleet.client.errors import ClientError
 from simpletuner_fleet.client.fleet import FleetClient
 from simpletuner_fleet.client.table.requests import SubmitOptions
+from simpletuner_fleet.http.edge.refused_fields import refused_field
 
 Run = Callable[[Any], Any]
 
@@ -60,7 +61,9 @@ class FleetTools:
             asked = msgspec.convert(arguments, tool.takes)
             value = bounded(msgspec.to_builtins(tool.run(asked)))
         except msgspec.ValidationError as error:
-            return _failed({"code": "invalid_arguments", "what": str(error)})
+            refused = refused_field(error, tool.takes)
+            where = refused.params["errors"][0]["path"]
+            return _failed({"code": "invalid_arguments", "what": refused.detail, "where": where})
         except BeyondLimit as error:
             return _failed({"code": "beyond_limit", "what": str(error)})
         except ClientError as error:

@@ -14,7 +14,7 @@ import msgspec
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.opening import open_blobs
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.client import resolve_settings
 from simpletuner_fleet.client.troubles import Trouble
@@ -208,8 +208,17 @@ def _place(args: argparse.Namespace) -> DatabasePlace:
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
     """On the same disk, so that its space is the one that counts; private, for it holds the whole database."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent) as folder:
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent)
+    except OSError as error:
+        raise fail(
+            _("nothing can be written to %(folder)s", folder=target.parent),
+            error.strerror or str(error),
+            _("choose a folder that you can write to, on a disk with free space:  df -h"),
+            "E_FILE",
+        ) from None
+    with scratch as folder:
         yield Path(folder)
 
 
@@ -223,4 +232,10 @@ def _told() -> Iterator[None]:
             Trouble(_("nothing was changed"), error.detail, following, error.code, ExitCode.FAILED)
         ) from None
     except OSError as error:
-        raise CliError(Trouble(_("nothing was changed"), str(error), (), "E_FILE", ExitCode.FAILED)) from None
+        where = f"{error.filename}: " if error.filename else ""
+        raise fail(
+            _("nothing was changed"),
+            f"{where}{error.strerror or error}",
+            _("choose a folder that you can write to, on a disk with free space:  df -h"),
+            "E_FILE",
+        ) from None

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
+from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.files.examples import PYTHON_VARIABLE
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.core.configs.bundle import DEFAULT_TRAINER, gpus_of, read_bundle
+from simpletuner_fleet.core.configs.demo_settings import DEMO, check_demo_settings
 from simpletuner_fleet.core.configs.options import check_settings
 from simpletuner_fleet.core.configs.trainer_names import check_trainer
 from simpletuner_fleet.languages import _
@@ -51,9 +53,11 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
         with connected(args) as api:
             return ask_orchestrator(api, body)
     except CliError:
-        misnamed = check_trainer(bundle.trainer)
-        wrong = any(finding.level == "error" for finding in misnamed)
-        return {**unchecked, "valid": not wrong, "findings": msgspec.to_builtins(misnamed)}
+        findings = [*check_trainer(bundle.trainer), *check_demo_settings(bundle)]
+        wrong = any(finding.level == "error" for finding in findings)
+        against = __version__ if bundle.trainer == DEMO else None
+        document = {"checked_against": against, "findings": msgspec.to_builtins(findings)}
+        return {**unchecked, "valid": not wrong, **document}
 
 
 def ask_orchestrator(api: Api, body: dict[str, Any]) -> Checked:

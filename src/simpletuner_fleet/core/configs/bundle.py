@@ -1,6 +1,8 @@
 """A config bundle: what is stored under a name, and what it asks of a worker. Data, never code."""
 
+import difflib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ BUNDLE_KEYS = {
     *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
     "publish",
 }
+NEAR = 0.85
 MAX_SECRETS = 32
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
 RESERVED_ENV = "SIMPLETUNER_"
@@ -50,6 +53,9 @@ class Bundle(Struct, frozen=True, kw_only=True):
     """Where the model is brought when the job has completed."""
 
 
+PARTS: dict[str, type[Struct]] = {"resources": Resources, "watchdog": Watchdog, "publish": Publish}
+
+
 def check_name(name: str, path: str, what: str = "name") -> str:
     if not NAME.fullmatch(name):
         raise Invalid(
@@ -61,7 +67,7 @@ def check_name(name: str, path: str, what: str = "name") -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """A plain name, or one in a single folder: nothing that could land elsewhere."""
+    """Takes a plain name, or one in a single folder: nothing that could land elsewhere."""
     folder, _, own = name.rpartition("/")
     return bool(NAME.fullmatch(own)) and (not folder or bool(NAME.fullmatch(folder)))
 
@@ -71,13 +77,12 @@ def read_bundle(body: Any) -> Bundle:
     if not isinstance(body, dict):
         raise Invalid("A config must be a JSON object.", path="$")
     if "settings" not in body:
+        refuse_headless(body)
         body = {"settings": body}
-    unknown = sorted(set(body) - BUNDLE_KEYS)
-    if unknown:
-        raise Invalid(
-            f"A config has no field '{unknown[0]}'; its fields are {', '.join(sorted(BUNDLE_KEYS))}.",
-            path=f"$.{unknown[0]}",
-        )
+    _refuse_unknown(body, sorted(BUNDLE_KEYS), "$")
+    for part, kind in PARTS.items():
+        if isinstance(body.get(part), dict):
+            _refuse_unknown(body[part], kind.__struct_fields__, f"$.{part}")
     try:
         bundle = msgspec.convert(body, Bundle)
     except msgspec.ValidationError as error:
@@ -85,6 +90,34 @@ def read_bundle(body: Any) -> Bundle:
         raise Invalid(f"{message}.", path=path.rstrip("`") or "$") from None
     _check(bundle)
     return bundle
+
+
+def _refuse_unknown(said: dict[str, Any], fields: Sequence[str], path: str) -> None:
+    unknown = min(set(said) - set(fields), default=None)
+    if unknown is None:
+        return
+    near = difflib.get_close_matches(unknown, fields, n=1)
+    if near:
+        raise Invalid(
+            f"A config has no field '{unknown}' here; did you mean '{near[0]}'?", path=f"{path}.{unknown}"
+        )
+    raise Invalid(
+        f"A config has no field '{unknown}' here; there are {', '.join(fields)}.", path=f"{path}.{unknown}"
+    )
+
+
+def refuse_headless(body: dict[str, Any]) -> None:
+    """A bare trainer config names no trainer: whoever names one meant a bundle, and has lost its settings."""
+    for key, value in body.items():
+        if isinstance(value, dict) and difflib.get_close_matches(key, ("settings",), cutoff=NEAR):
+            raise Invalid(f"A config has no field '{key}'; did you mean 'settings'?", path=f"$.{key}")
+    for key, value in body.items():
+        if isinstance(value, str) and difflib.get_close_matches(key, ("trainer",), cutoff=NEAR):
+            raise Invalid(
+                "A config that names its trainer keeps the trainer's settings under 'settings'.",
+                path=f"$.{key}",
+                next_step='Write {"trainer": NAME, "settings": {…}}.',
+            )
 
 
 def _check(bundle: Bundle) -> None:

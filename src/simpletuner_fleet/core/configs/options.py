@@ -61,7 +61,7 @@ def version_order(version: str) -> tuple[tuple[int, str], ...]:
 
 
 def check_settings(bundle: Bundle, options: Options) -> list[OptionFinding]:
-    """What the trainer would complain about, or would silently do otherwise than its user thinks."""
+    """Returns what the trainer would complain about, or would silently do otherwise than its user thinks."""
     by_name = {name: option for option in options.options for name in option.names}
     findings: list[OptionFinding] = []
     seen: dict[str, str] = {}
@@ -139,7 +139,7 @@ def _beyond(name: str, path: str, value: Any, option: Option, version: str) -> I
 
 
 def _is_number(value: Any, *, whole: bool) -> bool:
-    """As the trainer's own parser reads it: from its text."""
+    """Reads it as the trainer's own parser does: from its text."""
     if isinstance(value, bool):
         return False
     try:
@@ -162,7 +162,7 @@ def _shown(value: Any) -> str:
 
 
 def _together(bundle: Bundle, names: set[str], options: Options) -> Iterator[OptionFinding]:
-    """What is missing, seen as a whole. The output folder is ours to give, the dataloader may be the bundle's own."""
+    """Yields what is missing, seen as a whole. The output folder is ours to give, the dataloader may be the bundle's own."""
     given = names | {"output_dir"} | ({"data_backend_config"} if bundle.dataloader is not None else set())
     for option in options.options:
         if option.required and not given & set(option.names):

@@ -174,7 +174,7 @@ def _remains(
 
 
 def _without_bars(line: str) -> str:
-    """What stands behind the last bar, without the rank before it; a line that is nothing but bars stays."""
+    """Returns what stands behind the last bar, without the rank before it; a line that is nothing but bars stays."""
     said = _BAR.split(line)[-1].strip() or line
     return _PREFIX.sub("", said)
 

@@ -227,7 +227,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def phase(self) -> str | None:
-        """What it does while no trainer runs."""
+        """Says what it does while no trainer runs."""
         return None if self.terminal or self.progress is None else self.progress.phase
 
     @property

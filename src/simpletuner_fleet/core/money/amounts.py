@@ -46,7 +46,7 @@ def typed_amount(micros: int) -> str:
 
 
 def plain_amount(micros: int) -> str:
-    """For tables that programs read: every digit, and nothing else."""
+    """Writes it for tables that programs read: every digit, and nothing else."""
     return f"{Decimal(micros) / MICROS:.6f}"
 
 
@@ -55,6 +55,6 @@ def milliseconds(at: float) -> int:
 
 
 def cost_micros(hourly_micros: int, begun_at: float, ended_at: float) -> int:
-    """What something of this price an hour costs from then to then, rounded to the next millionth."""
+    """Returns what something of this price an hour costs from then to then, rounded to the next millionth."""
     lasted = max(0, milliseconds(ended_at) - milliseconds(begun_at))
     return (hourly_micros * lasted + MS_OF_HOUR // 2) // MS_OF_HOUR

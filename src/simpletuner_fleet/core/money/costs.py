@@ -18,7 +18,7 @@ class JobCost(Struct, frozen=True, kw_only=True):
 
 
 def is_unpriced(attempt: Attempt) -> bool:
-    """Whether it uses GPUs whose price is not known. Without a GPU there is nothing to pay."""
+    """Tells whether it uses GPUs whose price is not known. Without a GPU there is nothing to pay."""
     return bool(attempt.gpus) and attempt.hourly_micros is None
 
 
@@ -40,5 +40,5 @@ def cost_of(attempts: Iterable[Attempt], now: float) -> JobCost | None:
 
 
 def kind_of_gpus(gpus: Iterable[Gpu]) -> str:
-    """How reports call them: mostly one name."""
+    """Says how reports call them: mostly one name."""
     return ", ".join(sorted({gpu.name for gpu in gpus if gpu.name}))

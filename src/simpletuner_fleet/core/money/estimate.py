@@ -106,7 +106,7 @@ def estimate(job: Job, prices: HourlyPrices, currency: str, runs: Sequence[PastR
 
 
 def most_expected(known: Estimate) -> int | None:
-    """What rules compare; None where it may also run at a price that nobody knows."""
+    """Returns what rules compare; None where it may also run at a price that nobody knows."""
     return None if known.unpriced_workers else known.high_micros
 
 

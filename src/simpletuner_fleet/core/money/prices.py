@@ -30,7 +30,7 @@ class PriceRule(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> int:
-        """How many things it asks for: a rule that asks for more goes before one that asks for less."""
+        """Counts what it asks for: a rule that asks for more goes before one that asks for less."""
         return bool(self.label) + bool(self.gpu) + (self.worker_type is not None)
 
 

@@ -67,7 +67,7 @@ class UsageReport(Struct, frozen=True, kw_only=True):
 
 
 def seen_use(onlooker: Onlooker, used: UsedAttempt) -> UsedAttempt | None:
-    """What an onlooker is told of it: of their own everything, of their teams' who and what as far as they may see it."""
+    """Returns what an onlooker is told: of their own everything, of their teams' who and what as far as they may see it."""
     owner = seen_owner(onlooker, used)
     if owner is None:
         return None

@@ -116,7 +116,7 @@ def streams_audit(endpoint: Endpoint) -> bool:
 
 
 def wants(endpoint: Endpoint, notice: Notice) -> bool:
-    """Whether the endpoint is for this. A job is its owner's own, and the concern of those who administer."""
+    """Tells whether the endpoint is for this. A job is its owner's own, and the concern of those who administer."""
     rules = endpoint.rules
     if notice.kind not in rules.events:
         return False

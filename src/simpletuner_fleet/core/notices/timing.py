@@ -104,7 +104,7 @@ def after_failure(
 
 
 def in_trouble(endpoint: Endpoint, now: float) -> bool:
-    """Whether people should look at it: it has failed for a while, or was paused for that."""
+    """Tells whether people should look at it: it has failed for a while, or was paused for that."""
     if endpoint.paused is not None:
         return not endpoint.paused.by
     since = endpoint.state.failing_since

@@ -113,7 +113,7 @@ def checked_language(language: str) -> str:
 
 
 def plain_password(password: str) -> str:
-    """The same characters, however the keyboard composed them."""
+    """Returns the same characters, however the keyboard composed them."""
     return unicodedata.normalize("NFKC", password)
 
 

@@ -90,7 +90,7 @@ _REPEATED = re.compile(r"(.{1,6}?)\1{2,}")
 
 
 def is_common(password: str, *names: str) -> bool:
-    """Whether little is left of it beside what every guesser tries: `names` are the user's own."""
+    """Tells whether little is left of it beside what every guesser tries: `names` are the user's own."""
     plain = password.casefold()
     return any(
         len(_own(spelling, names)) < LEAST_OF_ITS_OWN for spelling in (plain, plain.translate(LOOKALIKES))

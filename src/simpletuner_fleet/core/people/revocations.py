@@ -51,7 +51,7 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     """Of the entry in the audit log; of a first line, of the newest entry then."""
 
     def is_after(self, backup: "BackupMoment") -> bool:
-        """By either measure: a clock may have been set, and after a restore the audit log counts on from an older number."""
+        """Compares by either measure: a clock may have been set, and a restored audit log counts on from an older number."""
         return self.at >= backup.at or (self.seq is not None and self.seq > backup.seq)
 
     def is_whole_for(self, backup: "BackupMoment") -> bool:
@@ -86,7 +86,7 @@ class Withdrawn(Struct, frozen=True, kw_only=True):
 
 
 def noted_in(entry: AuditEntry) -> Revocation:
-    """What the journal says of an entry of the audit log, of a kind that takes something away."""
+    """Returns what the journal says of an entry of the audit log, of a kind that takes something away."""
     role, member = "", ""
     if entry.event_type == EventType.USER_ROLE_CHANGED:
         role = str(entry.details.get("now", ""))

@@ -160,7 +160,7 @@ def check_use(team: Team, *, trainer: str, target: str) -> None:
 
 
 def priority_ceiling(team: Team | None, ids: Collection[str]) -> int:
-    """How high somebody may set a priority who has no permission to move others' jobs."""
+    """Says how high somebody may set a priority who has no permission to move others' jobs."""
     if team is None:
         return 0
     role = role_in(team, ids)

@@ -11,7 +11,7 @@ def as_asked(key: str, pattern: str) -> str:
 
 
 def as_had(wanted: tuple[tuple[str, str], ...], worker: Worker) -> tuple[str, ...]:
-    """Those of its labels that are not as they are wanted. What it lacks altogether is left out."""
+    """Returns those of its labels that are not as they are wanted. What it lacks altogether is left out."""
     mine = {key.casefold(): value for key, value in worker.effective_labels.items()}
     return tuple(
         _shown(key, mine[key.casefold()])

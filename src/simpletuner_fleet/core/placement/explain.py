@@ -217,7 +217,7 @@ def _had_instead(workers: list[Worker], requires: Requirements) -> list[str]:
 
 
 def _prices_of(workers: list[Worker], requires: Requirements, prices: PriceList) -> dict[str, Any]:
-    """What the cheapest of those costs that only their price rules out, and what the job allows."""
+    """Returns what the cheapest of those costs that only their price rules out, and what the job allows."""
     costs = {worker.name: hourly_price(prices, worker, worker.gpus) or 0 for worker in workers}
     cheapest = min(costs, key=lambda name: (costs[name], name))
     allowed = requires.max_price_micros or 0

@@ -142,7 +142,7 @@ def fitting_gpus(worker: Worker, requires: Requirements, pool: Pool | None = Non
 
 
 def refusal_of(worker: Worker) -> str:
-    """By which a job remembers that it names what this worker does not grant: with its next start it may grant more."""
+    """Returns how a job remembers that it names what this worker does not grant: after its next start it may grant more."""
     return f"{worker.id} {worker.incarnation}"
 
 
@@ -155,7 +155,7 @@ _CONNECTED, _ACTIVE = Connection.CONNECTED, AdminState.ACTIVE
 
 
 def in_service(worker: Worker) -> bool:
-    """Whether the worker takes jobs once it has room."""
+    """Tells whether the worker takes jobs once it has room."""
     return (
         worker.connection is _CONNECTED
         and worker.admin is _ACTIVE
@@ -170,7 +170,7 @@ def is_open(worker: Worker, occupancy: Occupancy) -> bool:
 
 
 def gpus_left_idle(worker: Worker, occupancy: Occupancy) -> int:
-    """How many healthy GPUs no job gets, since the worker takes fewer jobs at a time than it has GPUs."""
+    """Counts the healthy GPUs that no job gets, since the worker takes fewer jobs at a time than it has GPUs."""
     full = worker.max_jobs <= occupancy.live and worker.max_jobs < len(worker.gpus)
     if not full or not in_service(worker):
         return 0

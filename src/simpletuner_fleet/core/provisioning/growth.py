@@ -67,7 +67,7 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     """Ids of machines that have joined and whose workers are about to connect."""
 
     def busy_for(self, job: Job) -> list[tuple[Worker, Sequence[RunningJob]]]:
-        """Those busy workers that could take the job once they have room."""
+        """Returns those busy workers that could take the job once they have room."""
         pool = self.team_pools.get(job.team)
         return [
             (worker, running)
@@ -166,7 +166,7 @@ def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: 
 
 
 def _is_limited(fleet: FleetNow, job: Job, planned: Counter[str]) -> bool:
-    """Whether a limit would keep one more job from running once those run that machines are brought for."""
+    """Tells whether a limit would keep one more job from running once those run that machines are brought for."""
     of_owner = fleet.running_by_owner.get(job.owner, 0) + planned[f"owner {job.owner}"]
     of_team = fleet.running_by_team.get(job.team, 0) + planned[f"team {job.team}"] if job.team else None
     return limit_reached(fleet.limits, fleet.running + planned[""], of_owner, of_team) is not None

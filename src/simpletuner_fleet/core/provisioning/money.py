@@ -83,7 +83,7 @@ def ceiling_reached(pool: MachinePool, spent: Spending, price: int, lead_s: floa
 
 
 def budget_is_used_up(pool: MachinePool, spent: Spending, lead_s: float) -> bool:
-    """Whether machines must stop now so that no ceiling of money is passed."""
+    """Tells whether machines must stop now so that no ceiling of money is passed."""
     return spent.hourly_micros > 0 and _over(pool, spent, spent.hourly_micros, lead_s) is not None
 
 

@@ -117,7 +117,7 @@ def fits(worker: Worker, requires: Requirements, team_pools: TeamPools) -> bool:
 
 
 def is_eligible(pool: MachinePool, offer: MachineOffer) -> bool:
-    """Whether the pool takes such machines at all, whatever they cost."""
+    """Tells whether the pool takes such machines at all, whatever they cost."""
     request = pool.request
     if (offer.spot and request.market == "on_demand") or (not offer.spot and request.market == "spot"):
         return False

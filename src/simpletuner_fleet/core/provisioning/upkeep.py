@@ -75,7 +75,7 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     """So long before its end a machine is told to stop."""
 
     def may_give_up(self, since: float) -> bool:
-        """Whether one that is awaited since then could have been heard all the time, or for long enough again."""
+        """Tells whether one that is awaited since then could have been heard all the time, or for long enough again."""
         return since >= self.listening_since or self.now - self.listening_since >= HEARD_AGAIN_WITHIN_S
 
 

@@ -184,7 +184,7 @@ def _age_order(manifest: StoredManifest) -> tuple[int, float, str]:
 
 
 def newest_checkpoint(manifests: Iterable[StoredManifest]) -> StoredManifest | None:
-    """The highest step, then the newest."""
+    """Picks the highest step, then the newest."""
     return max((one for one in manifests if one.kind == "checkpoint"), key=_age_order, default=None)
 
 

@@ -133,7 +133,7 @@ def read_bar(line: str) -> Bar | None:
 
 
 def last_bar(text: str) -> Bar | None:
-    """The newest bar of the training in a piece of output."""
+    """Returns the newest bar of the training in a piece of output."""
     for line in reversed(re.split(r"[\r\n]+", text)):
         bar = read_bar(line)
         if bar is not None and bar.of_training:

@@ -38,7 +38,7 @@ class TrainerRelease(Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> list[str]:
-        """What people lose by it, a sentence each."""
+        """Says what people lose by it, a sentence each."""
         lacks = {
             LACKS_SIGNAL_FILE: not self.signal_file,
             LACKS_GUARD: not self.guard,

@@ -41,7 +41,7 @@ LACKING = {
 
 
 def open_pieces(labels: Mapping[str, str]) -> tuple[list[Piece], Piece | None]:
-    """What jobs get and do not get, and why not, before the blanks are filled; nothing where the worker does not say."""
+    """Says what jobs get and do not get, and why not, with blanks to fill; nothing where the worker does not say."""
     had = labels.get(HAD, "")
     why = next((one.sentence for one in GroupLack if one == labels.get(LACKS)), None)
     if had in ("", NOTHING):

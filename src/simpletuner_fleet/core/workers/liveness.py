@@ -8,7 +8,7 @@ from simpletuner_fleet.core.workers.worker import Worker, WorkerType
 
 
 def heard_time(previous: float, elapsed_s: float, policy: Policy) -> float:
-    """The listening clock after another round.
+    """Returns the listening clock after another round.
 
     A round that took far longer than planned (a stalled machine, a frozen process) was not spent listening, so the
     worker is not to blame for a silence in it.

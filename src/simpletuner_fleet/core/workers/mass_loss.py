@@ -17,7 +17,7 @@ SHARE = 1 / 3
 
 
 def vanishing(last_heard: Mapping[str, float], listening_now: float, policy: Policy) -> int:
-    """How many workers are lost or will be within a minute if nothing is heard of them."""
+    """Counts the workers that are lost or will be within a minute if nothing is heard of them."""
     silence_s = max(policy.heartbeat_timeout_s - WITHIN_S, 2 * policy.heartbeat_interval_s)
     return sum(listening_now - at >= silence_s for at in last_heard.values())
 
@@ -50,7 +50,7 @@ class MassLossBreaker:
         return True
 
     def admit(self, overdue: Sequence[T], listening_now: float) -> Sequence[T]:
-        """Which of those that nobody has named for too long may be given away now."""
+        """Says which of those that nobody has named for too long may be given away now."""
         if self._waits_until is None:
             return overdue
         if listening_now < self._waits_until:

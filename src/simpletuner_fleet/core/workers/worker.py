@@ -160,7 +160,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     @property
     def nodes(self) -> int:
-        """How many machines work as this one worker. Its GPUs stand in the order of their nodes, and each node has some."""
+        """Counts the machines of this worker. Its GPUs stand in the order of their nodes, and each node has some."""
         return self.gpus[-1].node + 1 if self.gpus else 1
 
     @property
@@ -193,7 +193,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     @property
     def takes_a_pause(self) -> bool:
-        """Whether it is offered nothing for now because it could not start what it was given."""
+        """Tells whether it is offered nothing for now because it could not start what it was given."""
         return self.start_trouble is not None and self.start_trouble.closed_until is not None
 
     def pause_is_over(self, now: float) -> bool:
@@ -205,5 +205,5 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_taken_away(self) -> bool:
-        """Whether it is its machine's nature, and no fault of a job, that it is not heard any more."""
+        """Tells whether it is its machine's nature, and no fault of a job, that it is not heard any more."""
         return self.spot or self.interruption is not None

@@ -36,7 +36,7 @@ def name_of(view: View, id_: str) -> str:
 
 
 def holds_now(view: View, id_: str, permission: str) -> bool:
-    """Whether the user or the token has this permission at this moment; who is gone or disabled has none."""
+    """Tells whether the user or the token has this permission at this moment; who is gone or disabled has none."""
     if id_.startswith(USER):
         user = view.user(id_)
         return (

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
@@ -20,6 +20,7 @@ MAX_DISCARDED_BYTES = 8 * 1024 * 1024
 DISCARD_TIMEOUT_S = 2.0
 MAX_QUERY_BYTES = 8192
 MAX_QUERY_FIELDS = 64
+CACHE_BUSTER = "_"
 JSON, FORM, RAW = "application/json", "application/x-www-form-urlencoded", "application/octet-stream"
 FORM_IN_PARTS = "multipart/form-data"
 
@@ -194,7 +195,7 @@ def refuse_huge_integers(body: bytes) -> None:
 
 
 def query_decoder(kind: Any) -> Callable[[bytes], Any]:
-    """Fields that are lists take a repeated parameter; unknown parameters are ignored."""
+    """Fields that are lists take a repeated parameter. What is unknown is left out: `unknown_parameters` names it."""
     lists = frozenset(field.encode_name for field in msgspec.structs.fields(kind) if _is_list(field.type))
 
     def decode(query_string: bytes) -> Any:
@@ -212,6 +213,12 @@ def query_decoder(kind: Any) -> Callable[[bytes], Any]:
         return decoded
 
     return decode
+
+
+def unknown_parameters(query_string: bytes, names: Collection[str]) -> list[str]:
+    """Returns what a query says beyond these names. A name that begins with `_` only keeps a cache from answering."""
+    said = dict.fromkeys(name for name, _ in _pairs(query_string))
+    return [name for name in said if name not in names and not name.startswith(CACHE_BUSTER)]
 
 
 def _pairs(query_string: bytes) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from simpletuner_fleet.http.edge.bodies import (
 from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, head_of, into_task
 from simpletuner_fleet.http.edge.gate import Gate
 from simpletuner_fleet.http.edge.heads import Heads
+from simpletuner_fleet.http.edge.ignored import ignored_header, naming_ignored
 from simpletuner_fleet.http.edge.problem_words import asks_for_a_person, in_words_of
 from simpletuner_fleet.http.edge.route_table import CompiledRoute, RouteTable
 from simpletuner_fleet.http.edge.routes import Answer, Call, Reply, Route
@@ -88,7 +89,7 @@ class Edge:
             known = admission.admit_known(compiled, exchange.headers)
             principal = known or await admission.admit(compiled, exchange, ip, secure)
             admission.permit(principal, row, exchange, ip)
-            query = compiled.query_decoder(exchange.query) if compiled.query_decoder else None
+            query, ignored = compiled.asked(exchange.query)
             body = await self._read(compiled, principal, exchange) if row.body else None
             if not row.prompt and not exchange.in_task:
                 await into_task()
@@ -103,6 +104,7 @@ class Edge:
                 exchange.headers,
                 secure,
                 lambda: exchange.ends,
+                ignored,
             )
             answer = await (self._in_turn(call) if compiled.in_turn else row.handler(call))
             if self._may_promise is not None and not self._may_promise():
@@ -164,6 +166,8 @@ class Edge:
     async def _send(self, answer: Answer, call: Call[Any], exchange: Exchange, began: float) -> int:
         """Returns the status; 0 for a stream, which is observed where it begins: how long it lived is no latency."""
         status = call.route.status
+        if call.ignored and not isinstance(answer, Stream):
+            answer = naming_ignored(answer, call.ignored)
         if isinstance(answer, Reply):
             return self._send_reply(answer, status, exchange)
         if answer is None:
@@ -179,7 +183,7 @@ class Edge:
             return status
         if self._observe:
             self._observe(exchange.method, call.route.path, 200, self._monotonic() - began)
-        await self._run_stream(answer, call.principal.token_hash, exchange)
+        await self._run_stream(answer, call, exchange)
         return 0
 
     def _send_reply(
@@ -202,15 +206,15 @@ class Edge:
             return body
         return b"" if body is None else self._encode(body)
 
-    async def _run_stream(self, stream: Stream, token_hash: str, exchange: Exchange) -> None:
-        self._streams[stream] = token_hash
+    async def _run_stream(self, stream: Stream, call: Call[Any], exchange: Exchange) -> None:
+        self._streams[stream] = call.principal.token_hash
         if self._ending:
             stream.end("server shutting down")
         if isinstance(stream, EventStream):
             self._hand_over(stream, exchange)
             return
         try:
-            await stream.respond(exchange, self._heads.of_pages)
+            await stream.respond(exchange, [*self._heads.of_pages, *ignored_header(call.ignored)])
         finally:
             del self._streams[stream]
 

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ FIELD_PATH = re.compile(r" - at `(?:key in )?([^`]*)`$")
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 MISSING_FIELD = re.compile(r"Object missing required field `([^`]*)`")
 WRONG_CHOICE = re.compile(r"Invalid enum value (.*)", re.DOTALL)
+MOST_TOLD_CHARS = 100
 PATH_STEP = re.compile(r"\.([^.\[]+)|\[[^\]]*\]")
 
 
@@ -36,7 +38,35 @@ def _unknown_field(name: str, path: str, here: list[inspect.Type]) -> Invalid:
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return Invalid(f"There is no field '{name}' here; did you mean '{near[0]}'?", path=f"{path}.{name}")
-    return Invalid(f"There is no field '{name}' here; there are {', '.join(names)}.", path=f"{path}.{name}")
+    if names:
+        return Invalid(
+            f"There is no field '{name}' here; there are {', '.join(names)}.", path=f"{path}.{name}"
+        )
+    return Invalid(f"There is no field '{name}' here; there are none.", path=f"{path}.{name}")
+
+
+def unknown_parameter(name: str, names: Collection[str]) -> Invalid:
+    """What a query says beyond what its row knows, with the nearest name that the row does know."""
+    name = name[:MOST_TOLD_CHARS]
+    path = f"$.{name}"
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return Invalid(
+            f"There is no parameter '{name}' here; did you mean '{near[0]}'?",
+            path=path,
+            next_step="Correct its name, or leave it out of the query.",
+        )
+    if names:
+        return Invalid(
+            f"There is no parameter '{name}' here; there are {', '.join(names)}.",
+            path=path,
+            next_step="Correct its name, or leave it out of the query.",
+        )
+    return Invalid(
+        f"There is no parameter '{name}' here; this request takes none.",
+        path=path,
+        next_step="Leave it out of the query.",
+    )
 
 
 def _types_at(kind: Any, path: str) -> list[inspect.Type]:

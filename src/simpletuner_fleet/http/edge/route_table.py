@@ -7,8 +7,9 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
-from simpletuner_fleet.http.edge.bodies import as_type, decode_json, query_decoder
+from simpletuner_fleet.http.edge.bodies import as_type, decode_json, query_decoder, unknown_parameters
 from simpletuner_fleet.http.edge.problems import MethodNotAllowed
+from simpletuner_fleet.http.edge.refused_fields import unknown_parameter
 from simpletuner_fleet.http.edge.routes import Access, Route
 
 WORKER_PATHS = "/api/workers/"
@@ -20,7 +21,17 @@ ANY_OBJECT = msgspec.json.Decoder(dict[str, Any])
 class CompiledRoute:
     """A row with everything prepared that does not depend on the request."""
 
-    __slots__ = ("_names", "body_decoder", "in_turn", "of_workers", "query_decoder", "row", "segments")
+    __slots__ = (
+        "_names",
+        "_parameters",
+        "body_decoder",
+        "in_turn",
+        "of_workers",
+        "query_decoder",
+        "refuses_unknown",
+        "row",
+        "segments",
+    )
 
     def __init__(self, row: Route) -> None:
         self.row = row
@@ -31,6 +42,21 @@ class CompiledRoute:
         """People's calls wait for each other, but for those that last as long as a line is slow, and for strangers'."""
         self.body_decoder = None if row.body in (None, bytes) else msgspec.json.Decoder(row.body)
         self.query_decoder = query_decoder(row.query) if row.query else None
+        self._parameters = (
+            [field.encode_name for field in msgspec.structs.fields(row.query)] if row.query else []
+        )
+        self.refuses_unknown = row.path.startswith("/api/") and not (self.of_workers or row.scim or row.older)
+        """Workers of other releases, other programs' protocols and links to pages may say more than is known here."""
+
+    def asked(self, query_string: bytes) -> tuple[Any, Sequence[str]]:
+        """Returns the query as this row's type, and the names in it that an older guide's request has for nothing."""
+        query = self.query_decoder(query_string) if self.query_decoder else None
+        if not query_string or not (self.refuses_unknown or self.row.older):
+            return query, ()
+        unknown = unknown_parameters(query_string, self._parameters)
+        if unknown and self.refuses_unknown:
+            raise unknown_parameter(unknown[0], self._parameters)
+        return query, unknown
 
     def decoded(self, body: bytes) -> Any:
         if self.body_decoder is None:

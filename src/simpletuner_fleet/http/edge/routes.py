@@ -1,6 +1,6 @@
 """The route table's words: what a row holds, what a handler is given, what it may answer."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -38,7 +38,19 @@ PUBLIC, WORKER, UPLOAD, ANY_USER = Access.PUBLIC, Access.WORKER, Access.UPLOAD, 
 class Call(Generic[Body]):
     """One request, checked and decoded."""
 
-    __slots__ = ("app", "body", "ends", "headers", "ip", "path", "principal", "query", "route", "secure")
+    __slots__ = (
+        "app",
+        "body",
+        "ends",
+        "headers",
+        "ignored",
+        "ip",
+        "path",
+        "principal",
+        "query",
+        "route",
+        "secure",
+    )
 
     def __init__(
         self,
@@ -52,6 +64,7 @@ class Call(Generic[Body]):
         headers: Mapping[str, str],
         secure: bool,
         ends: Callable[[], str] = str,
+        ignored: Sequence[str] = (),
     ) -> None:
         self.route = route
         self.app = app
@@ -68,6 +81,8 @@ class Call(Generic[Body]):
         """Came over TLS, to us or to a trusted proxy."""
         self.ends = ends
         """Tells the addresses at both ends of its connection."""
+        self.ignored = ignored
+        """Names the parameters that mean nothing here; its answer tells them."""
 
     @property
     def actor(self) -> Actor:
@@ -127,6 +142,8 @@ class Route(Struct, frozen=True):
     """A form may come in parts, too, as `curl -F` sends it."""
     rest: bool = False
     """The last name of the path takes all that follows, slashes too."""
+    older: bool = False
+    """A request of the older guides: a parameter that means nothing here is named in the answer's head, not refused."""
 
 
 def rfc3339(at: float | None) -> str | None:

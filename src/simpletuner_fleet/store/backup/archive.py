@@ -77,6 +77,7 @@ def write_archive(target: Path, folder: Path, manifest: BackupManifest) -> None:
 
 def unpack_archive(source: Path, folder: Path) -> BackupManifest:
     """Writes what the manifest names, and nothing else, into the folder; every byte of it was compared with its hash."""
+    _insist_on_file(source)
     try:
         with tarfile.open(source, mode="r:gz") as archive:
             stored_manifest = archive.extractfile(MANIFEST)
@@ -92,6 +93,20 @@ def unpack_archive(source: Path, folder: Path) -> BackupManifest:
     except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError, msgspec.MsgspecError) as error:
         raise BackupUnusable(f"{source} cannot be read whole: {error}.") from error
     return manifest
+
+
+def _insist_on_file(source: Path) -> None:
+    try:
+        with source.open("rb") as file:
+            file.read(1)
+    except FileNotFoundError:
+        raise BackupUnusable(f"There is no file {source}.", next_step="Check the path.") from None
+    except IsADirectoryError:
+        raise BackupUnusable(f"{source} is a folder.", next_step="Name the backup's file.") from None
+    except OSError as error:
+        raise BackupUnusable(
+            f"{source} cannot be read: {error.strerror}.", next_step="Check the path and who may read it."
+        ) from None
 
 
 def _unpack(archive: tarfile.TarFile, member: Member, folder: Path) -> None:

@@ -118,7 +118,7 @@ def _version(story: ConfigStory, name: str, version: int | None) -> SavedConfig:
     for one in story.versions:
         if version is None or one.config.version == version:
             return one
-    raise NotFound(f"There is no config '{name}' version {version}.")
+    raise NotFound(f"Config '{name}' has no version {version}.")
 
 
 def _before(story: ConfigStory, name: str, selected: SavedConfig, version: int | None) -> SavedConfig | None:

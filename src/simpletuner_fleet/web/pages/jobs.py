@@ -156,7 +156,7 @@ async def _all(call: Call[None], query: JobsPageQuery) -> tuple[FoundJobs, list[
     waiting = await _found(call, JobSearch(status=WAITING), IN_START_ORDER, None, SECTION_SIZE)
     ended = await _found(call, JobSearch(status=ENDED), NEWEST_FIRST, None, SECTION_SIZE)
     sections = [
-        _section("at-work", N_("Running"), working, address(query, show="running")),
+        _section("at-work", N_("Running jobs"), working, address(query, show="running")),
         _section("in-line", N_("Waiting, in start order"), waiting, address(query, show="waiting")),
         _section("ended", N_("Ended"), ended, address(query, show="ended")),
     ]

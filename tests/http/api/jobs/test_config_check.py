@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simpletuner_fleet import __version__
 from tests.http.api_kit import orchestrator
 
 OPTIONS: dict[str, Any] = {
@@ -34,6 +35,9 @@ async def test_a_workers_word_makes_configs_checkable() -> None:
             "/api/config-check", {"trainer": "command", "settings": {"command": ["x"]}}
         )
         assert other["checked_against"] is None
+        demo = await running.post("/api/config-check", {"trainer": "demo", "settings": {"sed": 1}})
+        assert (demo["valid"], demo["checked_against"]) == (True, __version__)
+        assert demo["findings"][0]["next"] == "Did you mean 'seed'?"
 
 
 async def test_only_a_worker_tells_options_and_no_more_than_there_can_be() -> None:

@@ -169,10 +169,10 @@ async def test_an_older_agent_can_ask_whether_it_still_has_work() -> None:
     async with orchestrator() as running:
         agent = await running.worker()
         path = f"/api/workers/queue?worker_id={agent.id}"
-        assert (await agent.http.get(path)).json() == {"has_jobs": False}
+        assert (await agent.http.get(path)).json() == {"has_jobs": False, "name": "gpu-1"}
         await running.submit()
-        assert (await agent.http.get(path)).json() == {"has_jobs": True}
-        assert (await agent.http.get("/api/workers/queue?worker_id=")).json() == {"has_jobs": True}
+        assert (await agent.http.get(path)).json()["has_jobs"] is True
+        assert (await agent.http.get("/api/workers/queue?worker_id=")).json()["has_jobs"] is True
 
 
 async def test_registering_again_with_a_running_attempt_resumes_it() -> None:

@@ -104,7 +104,7 @@ def edited(
 
 
 def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, ceiling: int) -> SubmitRequest:
-    """What would have to be submitted. Only what is changed must be permitted to whoever changes it."""
+    """Returns what would have to be submitted. Only what is changed must be permitted to whoever changes it."""
     requires, changes = job.requires, edit.changes
     allowed = permitted(
         SubmitRequest(**{name: changes[name] for name in ("target", "priority") if name in changes}),

@@ -81,7 +81,7 @@ def described(checkpoint: StoredManifest) -> str:
 
 
 def adopted(checkpoint: StoredManifest, manifest_id: str, job_id: str, now: float) -> StoredManifest:
-    """The same checkpoint as one of the new job's."""
+    """Returns the same checkpoint as one of the new job's."""
     return replace(
         checkpoint,
         id=manifest_id,
@@ -96,7 +96,7 @@ def adopted(checkpoint: StoredManifest, manifest_id: str, job_id: str, now: floa
 def is_out_of_reach(
     job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[StoredManifest], policy: Policy
 ) -> bool:
-    """Whether a job that was to go on has nothing left to go on from.
+    """Tells whether a job that was to go on has nothing left to go on from.
 
     It must not begin at the start instead: nobody asked for that. `attempts` are those that could not fetch theirs.
     """

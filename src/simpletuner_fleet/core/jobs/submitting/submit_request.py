@@ -162,7 +162,7 @@ class ChosenConfig(Struct, frozen=True, kw_only=True):
 
 
 def inline_config(request: SubmitRequest, config: Mapping[str, Any]) -> ChosenConfig:
-    """The config that came with the request."""
+    """Returns the config that came with the request."""
     read = read_bundle(dict(config))
     name = check_name(request.config_name or INLINE_NAME, "$.config_name")
     bundle, text = _as_requested(read, request)
@@ -222,5 +222,5 @@ def _as_requested(bundle: Bundle, request: SubmitRequest) -> tuple[Bundle, bytes
 
 
 def with_watchdog(bundle: Bundle, watchdog: Watchdog) -> Bundle:
-    """The bundle, with the request's settings of the watchdog in place of its own."""
+    """Returns the bundle with the request's settings of the watchdog in place of its own."""
     return replace(bundle, watchdog=check_watchdog(merged(bundle.watchdog, watchdog), "$.watchdog"))

@@ -48,7 +48,7 @@ def read_filter(text: str, known: frozenset[str]) -> tuple[FilterTerm, ...]:
 
 
 def attribute_name(path: str) -> str:
-    """In lower case and without the name of our own schemas before it."""
+    """Returns it in lower case and without the name of our own schemas before it."""
     lower = path.lower()
     for schema in (USER_SCHEMA, GROUP_SCHEMA):
         lower = lower.removeprefix(f"{schema.lower()}:")

@@ -137,7 +137,7 @@ def _named(user: ScimUser, value: Any) -> ScimUser:
 
 
 def _mailed(user: ScimUser, kind: str, part: str, value: Any) -> ScimUser:
-    """One address among several, by its type; without a part, all of it."""
+    """Picks one address among several, by its type; without a part, all of it."""
     others = tuple(one for one in user.emails if one.type != kind)
     email = next((one for one in user.emails if one.type == kind), Email(value="", type=kind))
     if part == "primary":

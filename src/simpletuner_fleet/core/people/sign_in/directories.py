@@ -64,7 +64,7 @@ def group_names(dn: str) -> tuple[str, ...]:
 
 
 def _plain(value: str) -> str:
-    """Without the escapes of RFC 4514."""
+    """Returns it without the escapes of RFC 4514."""
     pieces = ESCAPED.split(value.strip())
     data = b"".join(
         piece.encode() if at % 2 == 0 else bytes.fromhex(piece) if len(piece) == 2 else piece.encode()

@@ -153,7 +153,7 @@ def keys_check(published: int, signatures: tuple[str, ...], fitting: int) -> Tri
 
 
 def redirect_check(status: int, location: str, redirect_uri: str) -> TrialCheck:
-    """What a provider answers to a log-in without any page (`prompt=none`) of somebody unknown: it must lead back."""
+    """Looks at the answer to a log-in without any page (`prompt=none`) of somebody unknown: it must lead back."""
     if status in REDIRECTS and location.startswith(f"{redirect_uri}?"):
         return good(TrialName.REDIRECT, "It knows this client, and leads people back to this address.")
     if status in REFUSALS:
@@ -170,7 +170,7 @@ def redirect_check(status: int, location: str, redirect_uri: str) -> TrialCheck:
 
 
 def client_check(status: int, error: str) -> TrialCheck:
-    """What a provider answers to a code that it never gave: it looks at the client first."""
+    """Looks at what a provider answers to a code that it never gave: it looks at the client first."""
     if error == KNOWN_CLIENT:
         return good(TrialName.CLIENT, "It accepts the client id and the secret.")
     if error in UNKNOWN_CLIENT or status == 401:

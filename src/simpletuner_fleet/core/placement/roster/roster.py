@@ -316,7 +316,7 @@ class Roster:
         self._match_all()
 
     def set_prices(self, prices: PriceList) -> None:
-        """The same of what machines cost."""
+        """Does the same for what machines cost."""
         if prices == self.prices:
             return
         self.prices = prices

@@ -9,7 +9,6 @@ from simpletuner_fleet.core.bounds import Name, Version
 from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change
 from simpletuner_fleet.core.configs.options import OptionFinding
-from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.http.api.deps import deps_of
@@ -102,9 +101,7 @@ async def get_config(call: Call[None]) -> StoredConfig:
 
 async def list_versions(call: Call[None]) -> VersionsView:
     name = call.path["name"]
-    history = await deps_of(call).fleet.read(lambda view: view.config_versions(name))
-    if not history:
-        raise NotFound(f"There is no config '{name}'.")
+    history = await configs.versions_of(deps_of(call).fleet, name)
     return VersionsView([config_view(config) for config in history])
 
 

@@ -88,7 +88,7 @@ def _answering(handler: Handler, one: Older) -> Handler:
 def _route(one: Older, by_key: Mapping[str, Route]) -> Route:
     method, path = one.asked.split(" ")
     if one.instead:
-        return Route(method, path, _pointing(one.instead), ANY_USER)
+        return Route(method, path, _pointing(one.instead), ANY_USER, older=True)
     if one.does:
         body = bytes if one.form else dict if method != "GET" else None
         return Route(
@@ -102,6 +102,7 @@ def _route(one: Older, by_key: Mapping[str, Route]) -> Route:
             body_required=False,
             form=one.form,
             in_parts=one.form,
+            older=True,
         )
     meant = by_key[one.means]
     return replace(
@@ -113,6 +114,7 @@ def _route(one: Older, by_key: Mapping[str, Route]) -> Route:
         body_required=meant.body_required and meant.body is not None and one.worded is None,
         query=one.query or meant.query,
         prompt=False,
+        older=True,
     )
 
 

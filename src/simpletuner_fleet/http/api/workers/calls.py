@@ -34,6 +34,8 @@ MAX_OPTIONS_BYTES = 2 * KIB * KIB
 
 class HasJobs(Struct):
     has_jobs: bool
+    name: str
+    """How the worker is called that the token belongs to."""
 
 
 class WorkerIdQuery(Struct, kw_only=True):
@@ -112,7 +114,8 @@ async def trainer_options(call: Call[TrainerOptions]) -> Left:
 
 async def queue(call: Call[None]) -> HasJobs:
     refuse_other_worker(call, call.query.worker_id)
-    return HasJobs(await attendance.has_jobs(deps_of(call).fleet, call.principal.id))
+    has_jobs = await attendance.has_jobs(deps_of(call).fleet, call.principal.id)
+    return HasJobs(has_jobs, call.principal.name)
 
 
 ROUTES = [
