@@ -14,7 +14,8 @@ from simpletuner_fleet.languages.scripts import SENTENCES
 
 RUN = "run ./dev words, translate what is missing in languages/locales, run it again"
 HINDI_HAS_A_WORD = re.compile(
-    r"(?<![\w%(.-])(approvals?|approved?|busy|offline|online|idle|failed|failures?|fail|quotas?)(?![\w)])", re.IGNORECASE
+    r"(?<![\w%(.-])(approvals?|approved?|busy|offline|online|idle|failed|failures?|fail|quotas?)(?![\w)])",
+    re.IGNORECASE,
 )
 TYPED_OR_PRINTED_BY_PROGRAMS = ("simpletuner ", "SSL certificate", "IDLE", "FAILURE")
 each_catalogue = pytest.mark.parametrize("folder", words.TRANSLATED_FOLDERS)

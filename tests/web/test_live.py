@@ -4,12 +4,14 @@ import asyncio
 import re
 import time
 
+import httpx2
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import until
 from tests.web.browser import PATIENCE_MS, visit
-from tests.web.console import Pages
+from tests.web.console import Console, Pages
 from tests.web.stage import Behind, Stage
 
 SAYS_SO_WITHIN_S = 40.0
@@ -19,6 +21,21 @@ SLOW_MACHINE_S = 5.0
 TABS = 10
 MARK = "window.notLoadedAgain = true"
 MARKED = "window.notLoadedAgain === true"
+
+
+REGION_IDS = re.compile(r'<\w+[^>]*\bid="([^"]+)"[^>]*\bdata-region=')
+OF_THE_FRAME = ('id="words"', 'class="rail"', "<dialog")
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs", "/fleet", "/admin/workers", "/jobs/{running}"])
+def test_an_open_page_fetches_its_regions_without_the_frame_around_them(fleet: Console, path: str) -> None:
+    with httpx2.Client(base_url=fleet.url, cookies=fleet.cookies("admin"), trust_env=False) as client:
+        address = path.format_map(fleet.state.jobs)
+        whole, regions = client.get(address), client.get(address, headers={"x-live": "1"})
+    assert REGION_IDS.findall(regions.text) == REGION_IDS.findall(whole.text) != []
+    assert [part for part in OF_THE_FRAME if part in whole.text] != []
+    assert [part for part in OF_THE_FRAME[:2] if part in regions.text] == []
+    assert "x-live" in whole.headers["vary"]
 
 
 async def watchers(stage: Stage, count: int) -> None:
