@@ -37,7 +37,7 @@ LOOKED_AT: tuple[tuple[str, Role], ...] = (
     *(("/", "member"), ("/jobs", "admin"), ("/fleet", "admin"), ("/jobs?show=waiting", "viewer")),
 )
 MOST_S = 1.0
-PLAIN_PAGE = "/help"
+PLAIN_PAGE = "/me"
 TIMES_PLAIN = 3
 """On a machine that is busy with other things every page is late: then the slowest may be so much later than a plain one."""
 
