@@ -15,11 +15,11 @@ OPENED_EVERY_S = 10.0
 """How often somebody opens the page anew."""
 
 
-def pause_s(name: str) -> float:
+def of_script(name: str) -> int:
     """A constant of the script that real tabs run."""
     found = re.search(rf"const {name} = (\d+);", SCRIPT.read_text("utf-8"))
     assert found, name
-    return int(found[1]) / 1000
+    return int(found[1])
 
 
 class Tab:
@@ -38,7 +38,9 @@ class Tab:
         self.took_s: list[float] = []
         self.opened = 0
 
-    async def look_for(self, seconds: float) -> None:
+    async def look_for(self, seconds: float, after_s: float) -> None:
+        """Opens its page after a while: twenty people do not sit down in one moment."""
+        await asyncio.sleep(after_s)
         async with self._client:
             await self._open()
             following = [
@@ -71,14 +73,16 @@ class Tab:
                     self._dirty.set()
 
     async def _patch(self) -> None:
-        soon_s, settle_s = pause_s("SOON_MS"), pause_s("SETTLE_MS")
-        began = 0.0
+        soon_s, settle_s, most_s = (of_script(name) / 1000 for name in ("SOON_MS", "SETTLE_MS", "PACED_MS"))
+        began, took_s = 0.0, 0.0
         while True:
             await self._dirty.wait()
-            await asyncio.sleep(max(soon_s, settle_s - (time.monotonic() - began)))
+            settled_s = max(settle_s, min(most_s, of_script("PACE") * took_s))
+            await asyncio.sleep(max(soon_s, settled_s - (time.monotonic() - began)))
             self._dirty.clear()
             began = time.monotonic()
             await self._fetch({"x-live": "1"})
+            took_s = time.monotonic() - began
 
     async def _fetch(self, headers: dict[str, str] | None = None) -> str:
         began = time.monotonic()

@@ -29,7 +29,8 @@ from tests.web.costs.tab import Tab
 SEEDED, CONNECTED, JOBS = 1_000, 1_000, 20_000
 """Half of the seeded workers are busy and half are offline; those that are connected take the jobs that come."""
 TABS = 20
-SECONDS = 45.0
+SECONDS = 50.0
+COMING_S = 10.0
 HEARTBEAT_INTERVAL_S = 30.0
 JOBS_PER_S = 5.0
 LOOKED_AT: tuple[tuple[str, Role], ...] = (
@@ -69,8 +70,9 @@ async def test_twenty_tabs_under_load_are_answered_within_a_second(busy: Busy) -
         generator.send(Attend(SECONDS, HEARTBEAT_INTERVAL_S, JOBS_PER_S))
     began = time.monotonic()
     async with asyncio.TaskGroup() as looking:
-        for tab in (*tabs, plain):
-            looking.create_task(tab.look_for(SECONDS))
+        for number, tab in enumerate((*tabs, plain)):
+            after_s = COMING_S * number / TABS
+            looking.create_task(tab.look_for(SECONDS - COMING_S, after_s))
     answer = await asyncio.to_thread(busy.load[0].receive)
     share = (cpu_s(busy.console.world.orchestrator.pid) - before_s) / (time.monotonic() - began)
     took = sorted(one for tab in tabs for one in tab.took_s)
@@ -81,7 +83,7 @@ async def test_twenty_tabs_under_load_are_answered_within_a_second(busy: Busy) -
         f"most {took[-1] * 1e3:.0f} ms; a plain page most {max(plain.took_s) * 1e3:.0f} ms"
     )
     assert answer.completed > SECONDS
-    assert patches > TABS * SECONDS / 10, "the tabs were hardly live"
+    assert patches > TABS * SECONDS / 20, "the tabs were hardly live"
     assert took[-1] <= max(MOST_S, TIMES_PLAIN * max(plain.took_s))
 
 
