@@ -88,7 +88,7 @@ def test_hindi_says_in_hindi_what_hindi_has_a_word_for() -> None:
     said_in_english = [
         text
         for message in words.read("hi")
-        for text in ([message.string] if isinstance(message.string, str) else message.string)
+        for text in ([message.string] if isinstance(message.string, str) else message.string or ())
         if HINDI_HAS_A_WORD.search(text) and not any(part in text for part in TYPED_OR_PRINTED_BY_PROGRAMS)
     ]
     assert said_in_english == []
