@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ from simpletuner_fleet.cli.frame.output import Column
 from simpletuner_fleet.languages.scripts import SENTENCES
 
 RUN = "run ./dev words, translate what is missing in languages/locales, run it again"
+HINDI_HAS_A_WORD = re.compile(
+    r"(?<![\w%(.-])(approvals?|approved?|busy|offline|online|idle|failed|failures?|fail|quotas?)(?![\w)])",
+    re.IGNORECASE,
+)
+TYPED_OR_PRINTED_BY_PROGRAMS = ("simpletuner ", "SSL certificate", "IDLE", "FAILURE")
 each_catalogue = pytest.mark.parametrize("folder", words.TRANSLATED_FOLDERS)
 
 
@@ -75,3 +81,14 @@ def test_the_sentences_of_the_scripts_are_gathered() -> None:
 
 def test_no_sentence_is_put_together_at_run_time() -> None:
     assert list(words_checks.unreadable_marks(words.SOURCE)) == []
+
+
+def test_hindi_says_in_hindi_what_hindi_has_a_word_for() -> None:
+    """States, approvals and quotas were Hindi in labels and English in the sentences beside them."""
+    said_in_english = [
+        text
+        for message in words.read("hi")
+        for text in ([message.string] if isinstance(message.string, str) else message.string or ())
+        if HINDI_HAS_A_WORD.search(text) and not any(part in text for part in TYPED_OR_PRINTED_BY_PROGRAMS)
+    ]
+    assert said_in_english == []

@@ -4,21 +4,39 @@ import asyncio
 import re
 import time
 
-from playwright.async_api import Page, expect
+import httpx2
+import pytest
+from playwright.async_api import Page, Route, expect
 
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import until
 from tests.web.browser import PATIENCE_MS, visit
-from tests.web.console import Pages
+from tests.web.console import Console, Pages
 from tests.web.stage import Behind, Stage
 
 SAYS_SO_WITHIN_S = 40.0
 RIGHT_AGAIN_WITHIN_S = 5.0
 SLOW_MACHINE_S = 5.0
 """What a machine that is busy with other things may add."""
+SLOW_ANSWER_S = 0.25
 TABS = 10
 MARK = "window.notLoadedAgain = true"
 MARKED = "window.notLoadedAgain === true"
+
+
+REGION_IDS = re.compile(r'<\w+[^>]*\bid="([^"]+)"[^>]*\bdata-region=')
+OF_THE_FRAME = ('id="words"', 'class="rail"', "<dialog")
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs", "/fleet", "/admin/workers", "/jobs/{running}"])
+def test_an_open_page_fetches_its_regions_without_the_frame_around_them(fleet: Console, path: str) -> None:
+    with httpx2.Client(base_url=fleet.url, cookies=fleet.cookies("admin"), trust_env=False) as client:
+        address = path.format_map(fleet.state.jobs)
+        whole, regions = client.get(address), client.get(address, headers={"x-live": "1"})
+    assert REGION_IDS.findall(regions.text) == REGION_IDS.findall(whole.text) != []
+    assert [part for part in OF_THE_FRAME if part in whole.text] != []
+    assert [part for part in OF_THE_FRAME[:2] if part in regions.text] == []
+    assert "x-live" in whole.headers["vary"]
 
 
 async def watchers(stage: Stage, count: int) -> None:
@@ -95,6 +113,23 @@ async def test_a_page_that_is_cut_off_says_so_and_is_right_again_soon_after(
         print(f"said after {told_after_s:.1f} s, right again after {right_after_s:.1f} s")
         assert told_after_s < SAYS_SO_WITHIN_S + SLOW_MACHINE_S
         assert right_after_s < RIGHT_AGAIN_WITHIN_S + SLOW_MACHINE_S
+
+
+async def test_a_server_that_is_slow_to_answer_is_asked_less_often(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    await visit(page, "/admin/workers")
+    asked: list[float] = []
+
+    async def answer_late(route: Route) -> None:
+        asked.append(time.monotonic())
+        await asyncio.sleep(SLOW_ANSWER_S)
+        await route.continue_()
+
+    await page.route(lambda address: address.endswith("/admin/workers"), answer_late)
+    for name in ("nova", "vega"):
+        await stage.machine(name)
+        await expect(page.get_by_role("link", name=name)).to_be_visible()
+    assert asked[1] - asked[0] >= 10 * SLOW_ANSWER_S
 
 
 async def test_a_server_that_restarts_is_found_again(stage: Stage, page_as: Pages) -> None:

@@ -22,8 +22,10 @@ THEME_COOKIE = "simpletuner_theme"
 PAGE_HEADERS = {
     "content-security-policy": POLICY,
     "cache-control": "no-store",
-    "vary": "cookie, accept-language",
+    "vary": "cookie, accept-language, x-live",
 }
+ONLY_REGIONS = "x-live"
+"""The header by which an open page asks for the parts of it that change."""
 
 
 def language_of(call: Call[Any]) -> str:
@@ -61,6 +63,7 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
                 now=rfc3339(deps.fleet.clock.now()),
                 insecure=deps.beyond_loopback and not call.secure and not is_loopback(call.ip),
                 version=__version__,
+                only_regions=ONLY_REGIONS in call.headers,
                 **context,
             )
         )

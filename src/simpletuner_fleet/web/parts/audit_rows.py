@@ -22,11 +22,14 @@ from simpletuner_fleet.web.parts.refusals import REFUSALS
 
 MAX_VALUE_CHARS = 300
 KEYS = {
+    "approval": N_("approval"),
     "attempt": N_("attempt"),
     "bytes": N_("bytes"),
     "checkpoint_first": N_("checkpoint first"),
     "code": N_("code"),
+    "config_by": N_("config saved by"),
     "config_name": N_("config"),
+    "config_version": N_("config version"),
     "everywhere": N_("everywhere"),
     "exit_code": N_("exit code"),
     "exit_signal": N_("signal"),
@@ -49,6 +52,7 @@ KEYS = {
     "permissions": N_("permissions"),
     "priority": N_("priority"),
     "reason": N_("reason"),
+    "resume_from": N_("starts from"),
     "resumed_from_step": N_("resumed from step"),
     "role": N_("role"),
     "tags": N_("tags"),
@@ -190,7 +194,7 @@ def value_text(event_type: str, key: str, value: Any, names: Mapping[str, str]) 
         return worker_type_name(words, str(value))
     if key == "failure_class":
         return failure_name(words, str(value))
-    if key == "worker_id":
+    if key in ("worker_id", "config_by"):
         return names.get(str(value)) or str(value)
     if key == "gpus" and isinstance(value, list):
         return str(len(value))

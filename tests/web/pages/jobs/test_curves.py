@@ -15,6 +15,13 @@ from tests.web.machines import Work
 from tests.web.stage import Stage
 
 CHART = "#charts[data-ready=true] .plot"
+HIGHEST_DRAWN = """(canvas) => {
+  const { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const place = data.findIndex((red, at) => at % 4 === 0 && data[at + 3] > 80 && data[at + 2] - red > 60);
+  return Math.floor(place / 4 / width) / height;
+}"""
+"""How far down, as a share of its height, the first pixel of a curve's colour is that can be told from the paper."""
 LONG = 100_000
 LOOKED_S = 18
 MOST_BYTES_PER_S = 10_000
@@ -49,6 +56,7 @@ async def test_a_curve_shows_its_true_peak_and_keeps_its_zoom_and_its_canvas_whi
     loss = page.locator(CHART).nth(1)
     await expect(loss).to_have_attribute("aria-label", re.compile(r"step 2999.*largest 18,530"))
     await expect(page.locator(".points")).to_contain_text("3,000 steps in")
+    assert await loss.locator("canvas").evaluate(HIGHEST_DRAWN) < 0.2
     await loss.locator("canvas").evaluate("(canvas) => { canvas.dataset.mine = 'true'; }")
     box = await loss.locator(".u-over").bounding_box()
     assert box

@@ -55,6 +55,10 @@ async def test_jobs_are_found_sorted_kept_as_a_view_and_acted_on_together(
     assert {job["id"] for job in tagged["jobs"]} == {ids["owls"], ids["cats"]}
 
     await page.keyboard.press("Control+k")
+    # A page called Notifications has these letters as well, and all three are of a config that has them.
+    await page.keyboard.type("ca")
+    await expect(page.locator("#palette-list [role=option]").first).to_contain_text("cats · j_")
+    await page.keyboard.press("Control+a")
     await page.keyboard.type("dogs")
     await expect(page.locator("#palette-list [role=option]").first).to_contain_text("dogs · j_")
     await page.keyboard.press("Enter")

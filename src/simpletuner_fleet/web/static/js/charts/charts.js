@@ -125,7 +125,8 @@ export class Chart {
     series.forEach((one, index) => {
       const hue = colour(index);
       const dash = DASHES[Math.floor(index / COLOURS) % DASHES.length];
-      const edge = { label: "", class: "band-edge", stroke: "transparent", width: 0, points: { show: false } };
+      // A peak of one step is a band of no width: its edge is what can be seen of it.
+      const edge = { label: "", class: "band-edge", stroke: `${hue}99`, width: 1, points: { show: false } };
       const from = lines.length;
       bands.push({ series: [from + 1, from], fill: `${hue}38` });
       const value = (plot, last, at, where) => said(plot.data, from + 2, where, unit);

@@ -7,6 +7,9 @@ import { t } from "../common/words.js";
 
 const SOON_MS = 250;
 const SETTLE_MS = 1000;
+// A server that is slow to answer is asked less often: so many times as long as its last answer took, and no longer than this.
+const PACE = 10;
+const PACED_MS = 15000;
 const PROGRESS_MS = 5000;
 const PATCHED_MS = 15000;
 const button = document.getElementById("live");
@@ -20,6 +23,7 @@ let dirty = false;
 let timer = null;
 let fetching = null;
 let begun = 0;
+let took = 0;
 let later = null;
 const progress = new Map();
 
@@ -89,7 +93,9 @@ async function fetchRegions() {
       dirty = answer.status >= 500;
       return;
     }
-    await swapAll(await answer.text());
+    const text = await answer.text();
+    took = Date.now() - begun;
+    await swapAll(text);
     fresh = now();
     document.dispatchEvent(new CustomEvent("refreshed"));
   } catch (error) {
@@ -102,7 +108,8 @@ async function fetchRegions() {
 
 function soon() {
   if (timer || fetching) return;
-  const wait = Math.max(SOON_MS, SETTLE_MS - (Date.now() - begun));
+  const settled = Math.max(SETTLE_MS, Math.min(PACED_MS, PACE * took));
+  const wait = Math.max(SOON_MS, settled - (Date.now() - begun));
   timer = setTimeout(() => {
     timer = null;
     if (paused || document.hidden || busyWithin("[data-region]")) return;

@@ -39,6 +39,12 @@ function here(typed) {
   return all;
 }
 
+// What begins with the words comes before what has them somewhere.
+function nearestFirst(items, typed) {
+  const begins = (item) => item.title.toLowerCase().startsWith(typed.toLowerCase());
+  return [...items.filter(begins), ...items.filter((item) => !begins(item))];
+}
+
 function choose(place) {
   if (!shown.length) return input.removeAttribute("aria-activedescendant");
   at = (place + shown.length) % shown.length;
@@ -68,7 +74,7 @@ async function look(typed) {
     if (mine !== asked || !dialog.open) return;
     const found = items.map((item) => ({ ...item, title: item.title === item.id ? item.id : `${item.title} · ${item.id}`, go: () => location.assign(item.href) }));
     const own = here(typed);
-    draw([...own.filter((item) => item.kind !== "search"), ...found, ...own.filter((item) => item.kind === "search")]);
+    draw([...nearestFirst([...own.filter((item) => item.kind !== "search"), ...found], typed), ...own.filter((item) => item.kind === "search")]);
   } catch (problem) {
     if (!problem?.title) throw problem;
     said.textContent = problem.title;
