@@ -39,6 +39,9 @@ def with_machines(
 ) -> Explanation:
     if job.state is not JobState.QUEUED or explanation.code not in WHILE_NO_WORKER or not pools:
         return explanation
+    pools = [pool for pool in pools if pool.is_for(job)]
+    if not pools:
+        return _kept_for_others(explanation, job)
     now = explanation.as_of
     coming = _coming(job, pools, machines, team_pools)
     if coming is not None:
@@ -53,6 +56,13 @@ def with_machines(
     # A pool that has such machines, and brings none now, says more than one that never had any.
     refusal = min(known, key=lambda one: one.code == Code.NO_MACHINE_OFFERED)
     return _told(explanation, Code(refusal.code), _at_this_moment(refusal, now, currency))
+
+
+def _kept_for_others(explanation: Explanation, job: Job) -> Explanation:
+    """There are pools, and none is for this job: no worker has joined is half the truth. Which they are is not told."""
+    if explanation.code is not Code.NO_WORKERS or job.requires.target is Target.LOCAL:
+        return explanation
+    return _told(explanation, Code.KEPT_FOR_OTHERS, explanation.params)
 
 
 def _while_asking(explanation: Explanation, job: Job, pools: Sequence[MachinePool]) -> Explanation:

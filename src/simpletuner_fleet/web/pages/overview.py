@@ -135,9 +135,11 @@ async def fleet_page(call: Call[None]) -> Reply:
     """Shows what there is and what is free, to everybody who may see jobs."""
     fleet = deps_of(call).fleet
     query = call.query
-    free = await free_now.look(fleet)
+    free, eyes = await free_now.look(fleet), onlooker_of(call)
     listing = await machines(
-        fleet, lambda *_: True, lambda *_: False, query.page - 1, MACHINES_SHOWN, with_jobs=False
+        fleet,
+        lambda worker, _: knows_of(eyes, worker.audience),
+        lambda *_: False, query.page - 1, MACHINES_SHOWN, with_jobs=False
     )
     with spoken(call):
         return page(
