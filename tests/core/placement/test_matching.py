@@ -20,6 +20,7 @@ from simpletuner_fleet.core.placement.matching import (
     why_never,
     why_not_now,
 )
+from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import ENDS, a_gpu, a_worker
@@ -37,6 +38,7 @@ HARD = Requirements(
 GOOD = a_worker(gpus=2, trainers=("command",), labels={"team": "nlp"}, data_limit_bytes=1000)
 FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.NOT_REMOTE, {"local": True}),
+    (Refusal.KEPT_FOR_OTHERS, {"audience": Audience(teams=("tm_1",), people=("u_1",))}),
     (Refusal.NODES_DIFFER, {"gpus": (a_gpu(0), replace(a_gpu(1), node=1))}),
     (Refusal.TOO_FEW_GPUS, {"gpus": (a_gpu(0, vram_gb=8, accelerator_type="rocm"),)}),
     (
@@ -68,6 +70,18 @@ def test_an_hour_of_the_whole_machine_is_compared_by_whoever_has_said_its_price(
     assert why_never(said, asked) is Refusal.TOO_DEAR
     assert why_never(said, Requirements(gpus=1)) is None
     assert why_never(replace(two, gpus=()), Requirements(gpus=0, max_price_micros=0), None, rules) is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "team", "takes"),
+    [("u_1", "", True), ("u_1", "tm_2", True), ("u_2", "tm_1", True), ("u_2", "tm_2", False), ("", "", False)],
+)
+def test_a_kept_worker_takes_jobs_of_the_people_and_of_the_teams_that_are_named(
+    owner: str, team: str, takes: bool
+) -> None:
+    kept = a_worker(audience=Audience(teams=("tm_1",), people=("u_1",)))
+    refusal = why_never(kept, Requirements(owner=owner, team=team))
+    assert refusal is (None if takes else Refusal.KEPT_FOR_OTHERS)
 
 
 def test_a_worker_with_everything_is_not_refused() -> None:

@@ -87,7 +87,8 @@ def _keep_machines_for(transaction: Transaction, pool: MachinePool) -> None:
 
 def _said(transaction: Transaction, pool: MachinePool) -> dict[str, Any]:
     """What the audit log keeps: who may use it, as they are called now."""
-    names, said = transaction.organisation.names, {"provider": pool.request.provider}
+    names = transaction.organisation.names
+    said: dict[str, Any] = {"provider": pool.request.provider}
     for field in ("teams", "people"):
         if named := getattr(pool.request, field):
             said[field] = [names.get(one, one) for one in named]

@@ -149,7 +149,11 @@ def set_(args: argparse.Namespace) -> int:
     """The server takes the whole of a pool, so the present one is read first and changed here."""
     out = Output(args)
     if args.everybody and (args.team or args.person):
-        raise _misused("--everybody", _("it takes away the teams and people that you name"))
+        raise usage(
+            _("%(flag)s cannot be used this way", flag="--everybody"),
+            _("it takes away the teams and people that --team and --person name"),
+            f"simpletuner pools set {args.name} --everybody",
+        )
     with connected(args) as api:
         known = _known(api, args.name)
         if known is None and not args.provider:

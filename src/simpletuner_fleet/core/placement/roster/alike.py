@@ -1,4 +1,4 @@
-"""Classes that differ by their owner alone, where no worker asks who that is: they fit the same workers, and stand in one line.
+"""Classes that differ by their owner alone, and by none whom workers tell apart: they fit the same workers, in one line.
 
 The line is a heap of where each class stood when it was last looked at. A class that moves back says nothing, as its owner
 uses more or its first job leaves: it is put right when it comes to the front. One that moves ahead is noted at once. So
