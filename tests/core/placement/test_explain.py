@@ -19,9 +19,9 @@ from simpletuner_fleet.core.placement.matching import FREE, Occupancy, gpus_left
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reason_sentences import sentence
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind
+from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
-from simpletuner_fleet.core.workers.audience import Audience
 from tests.core.builders import ENDS, NOW, a_gpu, a_job, a_worker
 
 A_QUOTA = {"quota": "q_1", "kind": "gpus", "whose": "team vision", "used": 8, "ceiling": 8.0}

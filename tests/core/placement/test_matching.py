@@ -74,7 +74,13 @@ def test_an_hour_of_the_whole_machine_is_compared_by_whoever_has_said_its_price(
 
 @pytest.mark.parametrize(
     ("owner", "team", "takes"),
-    [("u_1", "", True), ("u_1", "tm_2", True), ("u_2", "tm_1", True), ("u_2", "tm_2", False), ("", "", False)],
+    [
+        ("u_1", "", True),
+        ("u_1", "tm_2", True),
+        ("u_2", "tm_1", True),
+        ("u_2", "tm_2", False),
+        ("", "", False),
+    ],
 )
 def test_a_kept_worker_takes_jobs_of_the_people_and_of_the_teams_that_are_named(
     owner: str, team: str, takes: bool

@@ -6,7 +6,14 @@ from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.placement.forecast import RunningJob
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.provisioning.growth import Demand, FleetNow, Growth, grow, paused_until, usual_boot_s
+from simpletuner_fleet.core.provisioning.growth import (
+    Demand,
+    FleetNow,
+    Growth,
+    grow,
+    paused_until,
+    usual_boot_s,
+)
 from simpletuner_fleet.core.provisioning.machine import Machine, MachineState, Why
 from simpletuner_fleet.core.provisioning.offers import MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool

@@ -60,7 +60,7 @@ def test_that_pools_are_kept_for_others_is_told_without_their_names() -> None:
     kept = replace(a_pool("secret", people=("u_else",)), trouble="down", no_machine={job.line: REFUSAL})
     told = with_machines(nobody, job, [kept], [], {}, "USD")
     assert (told.code, told.kind) == (Code.KEPT_FOR_OTHERS, Kind.ADMIN)
-    assert told.sentence == "the workers and pools there are, are kept for other people or teams"
+    assert told.sentence == "no worker has joined yet, and every pool is reserved for other people or teams"
     assert "secret" not in str(told)
     off = a_pool("secret", people=("u_else",), enabled=False)
     assert with_machines(nobody, job, [off], [], {}, "USD") == nobody

@@ -19,7 +19,7 @@ class Refusal(StrEnum):
 
     NOT_REMOTE = N_("is the orchestrator's own machine, but the job asks for a remote worker")
     NOT_LOCAL = N_("is a remote worker, but the job asks for the orchestrator's own GPUs")
-    KEPT_FOR_OTHERS = N_("is kept for other people or teams")
+    KEPT_FOR_OTHERS = N_("is reserved for other people or teams")
     NODES_DIFFER = N_("does not have the number of nodes that the job asks for")
     TOO_FEW_GPUS = N_("has too few GPUs")
     TOO_LITTLE_VRAM = N_("has too few GPUs with enough memory")

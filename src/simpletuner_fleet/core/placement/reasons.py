@@ -98,8 +98,8 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.KEPT_FOR_OTHERS,
             kind=Kind.ADMIN,
-            sentence=N_("the workers and pools there are, are kept for other people or teams"),
-            label=N_("kept for other people or teams"),
+            sentence=N_("every worker is reserved for other people or teams"),
+            label=N_("reserved for other people or teams"),
             refusals=(Refusal.KEPT_FOR_OTHERS,),
             impossible=True,
             fixes=(
@@ -475,6 +475,7 @@ REASONS: dict[str, Reason] = {
 IMPOSSIBLE = frozenset(reason.code for reason in REASONS.values() if reason.impossible)
 CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refusal in reason.refusals}
 
+POOLS_RESERVED = N_("no worker has joined yet, and every pool is reserved for other people or teams")
 POOL_UNREACHABLE = N_("no worker fits, and the pool %(pool)s cannot be asked for a machine: %(trouble)s")
 MACHINE_BOOTS = N_(
     "waiting for a machine of the pool %(pool)s: %(provider)s, %(machine)s, %(price)s an hour, booting for %(since_s)s s"

@@ -65,7 +65,7 @@ def kept_for_others(explanation: Explanation, job: Job, pools: Sequence[MachineP
     bring = [pool for pool in pools if pool.brings_machines]
     if explanation.code is not Code.NO_WORKERS or not bring or any(pool.is_for(job) for pool in bring):
         return explanation
-    return _told(explanation, Code.KEPT_FOR_OTHERS, explanation.params)
+    return _told(explanation, Code.KEPT_FOR_OTHERS, {**explanation.params, "pools": len(bring)})
 
 
 def _while_asking(explanation: Explanation, job: Job, pools: Sequence[MachinePool]) -> Explanation:
