@@ -137,7 +137,9 @@ def check_pool(name: str, request: PoolRequest) -> None:
         raise Invalid("Name at least one trainer that the pool's machines can run.", path="$.trainers")
     for field in ("teams", "people"):
         if len(getattr(request, field)) > MAX_NAMED:
-            raise Invalid(f"A pool is reserved for at most {MAX_NAMED} teams and as many people.", path=f"$.{field}")
+            raise Invalid(
+                f"A pool is reserved for at most {MAX_NAMED} teams and as many people.", path=f"$.{field}"
+            )
     if len(request.settings) > MAX_SETTINGS or any(
         len(text) > MAX_SETTING_CHARS for pair in request.settings.items() for text in pair
     ):
