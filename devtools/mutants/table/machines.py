@@ -10,7 +10,7 @@ TAKEN_AWAY = ("tests/core/workers/test_interruption.py", "tests/core/provisionin
 MACHINES = (
     Mutant(
         "a-kept-pool-is-everybodys",
-        "a machine is brought, from a pool that is kept for others, for whoever waits",
+        "a job is told of a pool that is kept for others, by its name",
         "core/provisioning/growth.py",
         "        for_it = [market for market in markets if market.pool.is_for(job)]",
         "        for_it = markets",

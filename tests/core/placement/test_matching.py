@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.money.prices import PriceList, PriceRule
-from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.forecast import other_ways
+from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     NEVER,
@@ -93,9 +93,7 @@ def test_a_kept_worker_takes_jobs_of_the_people_and_of_the_teams_that_are_named(
 
 def test_what_would_start_now_instead_is_not_asked_of_workers_kept_for_others() -> None:
     kept = a_worker(audience=Audience(people=("u_1",)))
-    ways = [
-        other_ways(Requirements(owner=owner, gpus=2), lambda: [(kept, FREE)]) for owner in ("u_1", "u_2")
-    ]
+    ways = [other_ways(Requirements(owner=owner, gpus=2), lambda: [(kept, FREE)]) for owner in ("u_1", "u_2")]
     assert [len(one) for one in ways] == [1, 0]
 
 
