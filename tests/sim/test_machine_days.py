@@ -23,6 +23,7 @@ HAPPENS = (
     "fault:cloud: answer to destroy lost",
     "fault:cloud: taken away",
     "notice given",
+    "a stranger waited",
 )
 
 

@@ -9,6 +9,30 @@ TAKEN_AWAY = ("tests/core/workers/test_interruption.py", "tests/core/provisionin
 
 MACHINES = (
     Mutant(
+        "a-kept-pool-is-everybodys",
+        "a job is told of a pool that is kept for others, by its name",
+        "core/provisioning/growth.py",
+        "        for_it = [market for market in markets if market.pool.is_for(job)]",
+        "        for_it = markets",
+        RULES,
+    ),
+    Mutant(
+        "a-kept-worker-takes-all",
+        "a worker that is kept for some takes everybody's jobs",
+        "core/workers/audience.py",
+        "        return owner in self.people or (bool(team) and team in self.teams)",
+        "        return True",
+        ("tests/core/placement", *DAYS),
+    ),
+    Mutant(
+        "named-people-are-not-told-apart",
+        "whoever waits with the same requirements is matched as somebody whom no worker names",
+        "core/placement/roster/lines.py",
+        '        shared = requires if requires.owner in self._told_apart else replace(requires, owner="")',
+        '        shared = replace(requires, owner="")',
+        ("tests/core/placement",),
+    ),
+    Mutant(
         "taken-away-is-charged",
         "a job pays for a spot machine that went without a word",
         "core/jobs/lifecycle.py",

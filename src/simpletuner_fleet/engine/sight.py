@@ -15,7 +15,9 @@ from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, seen_owner, seen_use
 from simpletuner_fleet.core.people.approvals import Approval
-from simpletuner_fleet.core.people.visibility import Onlooker, may_see
+from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker, knows_of, may_see
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredManifest, View, WaitingGroup
@@ -42,7 +44,7 @@ NOBODYS = frozenset(
         *("scim_members", "scim_groups_of"),
         *("endpoint", "endpoints", "deliveries", "saved_views", "stored_bytes_of_jobs"),
         *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
-        *("pool", "pools", "machine", "machine_by_join_hash", "machines_since"),
+        "machine_by_join_hash",
         *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
     }
 )
@@ -55,7 +57,7 @@ class SightView:
 
     def __init__(self, whole: View, onlooker: Onlooker) -> None:
         self.whole = whole
-        self._onlooker = onlooker
+        self.onlooker = onlooker
 
     def __getattr__(self, name: str) -> Any:
         if name not in NOBODYS:
@@ -64,34 +66,34 @@ class SightView:
 
     def job(self, job_id: str) -> Job | None:
         job = self.whole.job(job_id)
-        return job if job and may_see(self._onlooker, job.belongs) else None
+        return job if job and may_see(self.onlooker, job.belongs) else None
 
     def job_bundle(self, job_id: str) -> bytes | None:
         return self.whole.job_bundle(job_id) if self.job(job_id) else None
 
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
-        return self.whole.jobs_page(replace(where, seen_by=self._onlooker), before_seq, limit)
+        return self.whole.jobs_page(replace(where, seen_by=self.onlooker), before_seq, limit)
 
     def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
-        return self.whole.jobs_sorted(replace(where, seen_by=self._onlooker), order, after, limit)
+        return self.whole.jobs_sorted(replace(where, seen_by=self.onlooker), order, after, limit)
 
     def jobs_matching(self, where: JobFilter) -> dict[str, int]:
-        return self.whole.jobs_matching(replace(where, seen_by=self._onlooker))
+        return self.whole.jobs_matching(replace(where, seen_by=self.onlooker))
 
     def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
-        return self.whole.waiting_groups(replace(where, seen_by=self._onlooker), limit)
+        return self.whole.waiting_groups(replace(where, seen_by=self.onlooker), limit)
 
     def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
-        return self.whole.queue_page(after, limit, self._onlooker)
+        return self.whole.queue_page(after, limit, self.onlooker)
 
     def job_counts(self, *, owner: str | None = None) -> dict[str, int]:
-        return self.whole.job_counts(self._onlooker, owner)
+        return self.whole.job_counts(self.onlooker, owner)
 
     def job_titles(self, job_ids: Collection[str]) -> dict[str, str]:
-        return self.whole.job_titles(job_ids, self._onlooker)
+        return self.whole.job_titles(job_ids, self.onlooker)
 
     def dependents_of(self, job_id: str) -> list[Job]:
-        return [one for one in self.whole.dependents_of(job_id) if may_see(self._onlooker, one.belongs)]
+        return [one for one in self.whole.dependents_of(job_id) if may_see(self.onlooker, one.belongs)]
 
     def job_naming(self, dataset_id: str) -> str | None:
         named_by = self.whole.job_naming(dataset_id)
@@ -127,10 +129,10 @@ class SightView:
 
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
         used = self.whole.attempts_used(since, until)
-        return [seen for one in used if (seen := seen_use(self._onlooker, one))]
+        return [seen for one in used if (seen := seen_use(self.onlooker, one))]
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:
-        used = ((one, seen_owner(self._onlooker, one)) for one in self.whole.time_used(since, now))
+        used = ((one, seen_owner(self.onlooker, one)) for one in self.whole.time_used(since, now))
         return [replace(one, owner=owner) for one, owner in used if owner is not None]
 
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
@@ -163,20 +165,35 @@ class SightView:
 
     def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
         config = self.whole.config(name, version)
-        return config if config and may_see(self._onlooker, config.belongs) else None
+        return config if config and may_see(self.onlooker, config.belongs) else None
 
     def configs(self) -> list[ConfigVersion]:
-        return [one for one in self.whole.configs() if may_see(self._onlooker, one.belongs)]
+        return [one for one in self.whole.configs() if may_see(self.onlooker, one.belongs)]
 
     def config_versions(self, name: str) -> list[ConfigVersion]:
-        return [one for one in self.whole.config_versions(name) if may_see(self._onlooker, one.belongs)]
+        return [one for one in self.whole.config_versions(name) if may_see(self.onlooker, one.belongs)]
+
+    def pool(self, name: str) -> MachinePool | None:
+        pool = self.whole.pool(name)
+        return pool if pool and knows_of(self.onlooker, pool.audience) else None
+
+    def pools(self) -> list[MachinePool]:
+        return [one for one in self.whole.pools() if knows_of(self.onlooker, one.audience)]
+
+    def machine(self, machine_id: str) -> Machine | None:
+        machine = self.whole.machine(machine_id)
+        return machine if machine and self.pool(machine.pool) else None
+
+    def machines_since(self, gone_after: float) -> list[Machine]:
+        known = {pool.name for pool in self.pools()}
+        return [one for one in self.whole.machines_since(gone_after) if one.pool in known]
 
     def dataset(self, dataset_id: str) -> Dataset | None:
         dataset = self.whole.dataset(dataset_id)
-        return dataset if dataset and may_see(self._onlooker, dataset.belongs) else None
+        return dataset if dataset and may_see(self.onlooker, dataset.belongs) else None
 
     def datasets(self) -> list[Dataset]:
-        return [one for one in self.whole.datasets() if may_see(self._onlooker, one.belongs)]
+        return [one for one in self.whole.datasets() if may_see(self.onlooker, one.belongs)]
 
     def dataset_file_size(self, dataset_ids: Sequence[str], sha256: str) -> int | None:
         return self.whole.dataset_file_size([one for one in dataset_ids if self.dataset(one)], sha256)
@@ -190,6 +207,10 @@ def unrestricted(view: View) -> View:
     """The view behind an onlooker's: for counting who holds which GPU, and for what may be there once only; never for
     showing whose it is."""
     return view.whole if isinstance(view, SightView) else view
+
+
+def whose_eyes(view: View) -> Onlooker:
+    return view.onlooker if isinstance(view, SightView) else EVERYBODYS_EYES
 
 
 class SeenFleet(Fleet):

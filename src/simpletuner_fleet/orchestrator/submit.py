@@ -34,7 +34,9 @@ from simpletuner_fleet.core.people.teams import Team, priority_ceiling, team_for
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.ordering import behind
 from simpletuner_fleet.core.placement.place import Placement, survey_of, why_waiting, would_start_now
+from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import MAX_GRACE_S
+from simpletuner_fleet.core.provisioning.waiting import kept_for_others
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
@@ -384,13 +386,20 @@ def _add(
 def _must_start_now(transaction: Transaction, job: Job) -> None:
     if _would_start_now(transaction, job):
         return
-    index = transaction.index
-    explanation = why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
+    explanation = _why_waiting(transaction, job)
     raise CannotBePlaced(
         f"The job cannot start now: {explanation.sentence}.",
         next_step=explanation.fixes[0] if explanation.fixes else "Submit it without no_wait to queue it.",
         reason=explanation.code,
     )
+
+
+def _why_waiting(transaction: Transaction, job: Job) -> Explanation:
+    index = transaction.index
+    explanation = why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
+    if explanation.code is Code.NO_WORKERS:
+        return kept_for_others(explanation, job, transaction.tx.pools())
+    return explanation
 
 
 def _would_start_now(transaction: Transaction, job: Job) -> bool:
@@ -421,11 +430,7 @@ def _answer(
     book = index.roster.book
     near = [*book.nearly_reached(job), *storage_nearly_used(transaction.tx, book, job)] if book else []
     warnings = [quota_params(book, one) for one in near] if book else []
-    explanation = (
-        why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
-        if waits
-        else None
-    )
+    explanation = _why_waiting(transaction, job) if waits else None
     position = index.roster.lines.position(job.rank) if waits and job.state is JobState.QUEUED else None
     return Submitted(
         job=job,

@@ -7,7 +7,9 @@ from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.core.restoring import HANDS_OFF
+from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.orchestrator.configs import bundle_of, no_such_config
@@ -43,7 +45,7 @@ class TrainChoices(Struct, frozen=True, kw_only=True):
     datasets: list[Dataset]
 
     pools: list[str]
-    """Those that bring machines now; none while a restored server keeps its hands off them."""
+    """Those that bring machines for the reader now; none while a restored server keeps its hands off them."""
 
 
 class SavedConfig(Struct, frozen=True, kw_only=True):
@@ -74,9 +76,14 @@ async def draft_of(
     return await fleet.read(look)
 
 
-async def surroundings(fleet: Fleet, *, datasets: bool) -> TrainChoices:
+async def surroundings(fleet: Fleet, reader: Onlooker, *, datasets: bool) -> TrainChoices:
+    """Workers and pools that are kept for others are left out, also for those who look after them."""
+
+    def is_for(audience: Audience | None) -> bool:
+        return audience is None or audience.includes(reader.ids, reader.teams)
+
     def look(view: View) -> TrainChoices:
-        workers = view.workers()
+        workers = [worker for worker in view.workers() if is_for(worker.audience)]
         labels = {f"{key}={value}" for worker in workers for key, value in worker.effective_labels.items()}
         return TrainChoices(
             names=[config.name for config in view.configs()],
@@ -85,7 +92,7 @@ async def surroundings(fleet: Fleet, *, datasets: bool) -> TrainChoices:
             datasets=view.datasets() if datasets else [],
             pools=[]
             if view.setting(HANDS_OFF)
-            else [pool.name for pool in view.pools() if pool.brings_machines],
+            else [pool.name for pool in view.pools() if pool.brings_machines and is_for(pool.audience)],
         )
 
     return await fleet.read(look)

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Requirements
+from simpletuner_fleet.core.people.visibility import Onlooker, knows_of
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, in_service, is_open
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
+from simpletuner_fleet.engine.sight import whose_eyes
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 
@@ -40,24 +42,26 @@ async def look(fleet: Fleet) -> FreeNow:
     standing = fleet.standing()
 
     def read(view: View) -> FreeNow:
-        return free_now(Explainer(view, standing).roster, standing)
+        return free_now(Explainer(view, standing).roster, standing, whose_eyes(view))
 
     return await fleet.read(read)
 
 
-def free_now(roster: Roster, standing: FleetStanding) -> FreeNow:
-    """Counts over all workers once as long as nothing of them changes."""
+def free_now(roster: Roster, standing: FleetStanding, onlooker: Onlooker) -> FreeNow:
+    """Counts over all workers that are not kept for others, once as long as nothing of them changes."""
     figures = standing.figures if standing.roster is not None else {}
-    if "free_now" not in figures:
-        workers = machines_of(roster)
+    kept = frozenset(id for id, audience in roster.kept.items() if not knows_of(onlooker, audience))
+    key = " ".join(("free_now", *sorted(kept)))
+    if key not in figures:
+        workers = [worker for worker in machines_of(roster) if worker.id not in kept]
         occupancy = {worker.id: roster.occupancy(worker.id) for worker in workers}
-        figures["free_now"] = FreeNow(
+        figures[key] = FreeNow(
             workers=len(workers),
             gpus=gpu_kinds(workers, occupancy),
             starts_now=largest_start(workers, occupancy),
             room=any(is_open(worker, occupancy[worker.id]) for worker in workers),
         )
-    counted: FreeNow = figures["free_now"]
+    counted: FreeNow = figures[key]
     return counted
 
 

@@ -6,6 +6,7 @@ from simpletuner_fleet.core.jobs.finding import NEWEST_FIRST
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
+from simpletuner_fleet.engine.sight import whose_eyes
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries import attention
 from simpletuner_fleet.queries.attention import Need
@@ -56,7 +57,7 @@ async def look(
         roster = explainer.roster
         own = reasons_of(view, JobFilter(owner=owner), now, standing, known=explainer)
         return Overview(
-            free=free_now(roster, standing),
+            free=free_now(roster, standing, whose_eyes(view)),
             needs=[
                 *(attention.of_machines(view, now) if hired else ()),
                 *(attention.of_fleet(view, roster, standing, policy, now) if machines else ()),

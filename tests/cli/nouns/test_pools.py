@@ -49,6 +49,22 @@ async def test_limits_are_amounts_of_the_fleets_money_and_can_be_lifted(
     assert (await said("pools", "set", "p", "--max-price", "dear")).code != 0
 
 
+async def test_a_pool_is_kept_for_teams_and_people_and_given_back_to_everybody(
+    said: Asked, running: Running
+) -> None:
+    await running.post("/api/teams", {"name": "Vision"})
+    pool = ("pools", "set", "p")
+    made = await said(*pool, "--provider", "process", "--team", "Vision")
+    assert made.code == 0, made.err
+    assert (await said(*pool, "--max-machines", "2")).code == 0
+    assert (await running.get("/api/pools/p"))["teams"] == ["Vision"], "what is not named stays"
+    assert "Vision" in (await said("pools", "get", "p")).out
+    unclear = await said(*pool, "--everybody", "--team", "Vision")
+    assert unclear.code == 2
+    assert (await said(*pool, "--everybody")).code == 0
+    assert (await running.get("/api/pools/p"))["teams"] == []
+
+
 async def test_offers_of_all_pools_come_cheapest_first_and_a_pool_is_checked(said: Asked) -> None:
     for name, price in (("dear", "3"), ("cheap", "0.5")):
         settings = ("--setting", "gpus=1", "--setting", "gpu_name=A100", "--setting", f"price={price}")

@@ -19,6 +19,7 @@ from simpletuner_fleet.core.placement.matching import FREE, Occupancy, gpus_left
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reason_sentences import sentence
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind
+from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import ENDS, NOW, a_gpu, a_job, a_worker
@@ -40,6 +41,7 @@ LOCAL = Requirements(target=Target.LOCAL)
 SURVEYS: list[tuple[Code, Survey]] = [
     (Code.NO_WORKERS, asked(REMOTE)),
     (Code.NO_WORKERS, asked(REMOTE, a_worker(local=True))),
+    (Code.KEPT_FOR_OTHERS, asked(REMOTE, a_worker(local=True), a_worker(audience=Audience(people=("u",))))),
     (Code.TOO_DEAR, asked(Requirements(max_price_micros=1), a_worker(price_micros=2))),
     (Code.LABELS_MATCH_NONE, asked(Requirements(labels=(("team", "nlp"),)), a_worker())),
     (Code.NODES_MATCH_NONE, asked(Requirements(gpus=2, nodes=2), a_worker(gpus=2))),

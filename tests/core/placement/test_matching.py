@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.money.prices import PriceList, PriceRule
+from simpletuner_fleet.core.placement.forecast import other_ways
 from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.matching import (
     FREE,
@@ -20,6 +21,7 @@ from simpletuner_fleet.core.placement.matching import (
     why_never,
     why_not_now,
 )
+from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import ENDS, a_gpu, a_worker
@@ -37,6 +39,7 @@ HARD = Requirements(
 GOOD = a_worker(gpus=2, trainers=("command",), labels={"team": "nlp"}, data_limit_bytes=1000)
 FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.NOT_REMOTE, {"local": True}),
+    (Refusal.KEPT_FOR_OTHERS, {"audience": Audience(teams=("tm_1",), people=("u_1",))}),
     (Refusal.NODES_DIFFER, {"gpus": (a_gpu(0), replace(a_gpu(1), node=1))}),
     (Refusal.TOO_FEW_GPUS, {"gpus": (a_gpu(0, vram_gb=8, accelerator_type="rocm"),)}),
     (
@@ -70,6 +73,30 @@ def test_an_hour_of_the_whole_machine_is_compared_by_whoever_has_said_its_price(
     assert why_never(replace(two, gpus=()), Requirements(gpus=0, max_price_micros=0), None, rules) is None
 
 
+@pytest.mark.parametrize(
+    ("owner", "team", "takes"),
+    [
+        ("u_1", "", True),
+        ("u_1", "tm_2", True),
+        ("u_2", "tm_1", True),
+        ("u_2", "tm_2", False),
+        ("", "", False),
+    ],
+)
+def test_a_kept_worker_takes_jobs_of_the_people_and_of_the_teams_that_are_named(
+    owner: str, team: str, takes: bool
+) -> None:
+    kept = a_worker(audience=Audience(teams=("tm_1",), people=("u_1",)))
+    refusal = why_never(kept, Requirements(owner=owner, team=team))
+    assert refusal is (None if takes else Refusal.KEPT_FOR_OTHERS)
+
+
+def test_what_would_start_now_instead_is_not_asked_of_workers_kept_for_others() -> None:
+    kept = a_worker(audience=Audience(people=("u_1",)))
+    ways = [other_ways(Requirements(owner=owner, gpus=2), lambda: [(kept, FREE)]) for owner in ("u_1", "u_2")]
+    assert [len(one) for one in ways] == [1, 0]
+
+
 def test_a_worker_with_everything_is_not_refused() -> None:
     assert why_never(GOOD, HARD) is None
     assert why_not_now(GOOD, FREE, HARD) is None
@@ -92,12 +119,13 @@ def test_of_two_flaws_the_one_that_is_tried_first_is_named(
 
 def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
-        *("NOT_REMOTE", "NOT_LOCAL", "NODES_DIFFER", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
+        *("NOT_REMOTE", "NOT_LOCAL", "KEPT_FOR_OTHERS", "NODES_DIFFER", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM"),
+        "WRONG_ACCELERATOR",
         *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "TOO_DEAR", "NOT_GRANTED"),
         *("OFFLINE", "RECONNECTING", "DRAINING", "INTERRUPTED", "SET_ASIDE", "UNUSABLE"),
         *("HELD_ELSEWHERE", "BUSY"),
     ]
-    assert STEPS[:12] == tuple(step for step in STEPS if step in NEVER)
+    assert STEPS[:13] == tuple(step for step in STEPS if step in NEVER)
 
 
 @pytest.mark.parametrize(

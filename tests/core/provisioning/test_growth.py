@@ -2,15 +2,22 @@
 
 from typing import Any
 
-from simpletuner_fleet.core.jobs.job import Target
+from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.placement.forecast import RunningJob
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.provisioning.growth import FleetNow, Growth, grow, paused_until, usual_boot_s
+from simpletuner_fleet.core.provisioning.growth import (
+    Demand,
+    FleetNow,
+    Growth,
+    grow,
+    paused_until,
+    usual_boot_s,
+)
 from simpletuner_fleet.core.provisioning.machine import Machine, MachineState, Why
 from simpletuner_fleet.core.provisioning.offers import MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool
-from tests.core.builders import NOW, a_gpu, a_worker
+from tests.core.builders import NOW, a_gpu, a_job, a_worker
 from tests.core.provisioning.provisioning_kit import (
     a_fleet,
     a_look,
@@ -54,6 +61,21 @@ def test_the_cheapest_offer_that_fits_is_taken() -> None:
     )
     assert chosen(grown(a_fleet(waiting(min_vram_gb=40.0)), *offers)) == ["fits"]
     assert chosen(grown(a_fleet(waiting()), *offers)) == ["small"]
+
+
+def test_nothing_is_brought_or_told_for_a_job_that_the_pool_is_not_for() -> None:
+    """The pool of others is neither asked nor named, and what it has on its way is nobody else's."""
+    kept = a_pool(people=("u_named",), teams=("tm_1",))
+    stranger, named = (
+        Demand(job=a_job(f"j_{owner}", owner=owner, requires=Requirements(owner=owner)), count=1)
+        for owner in ("u_other", "u_named")
+    )
+    assert grown(a_fleet(stranger), pool=kept) == Growth()
+    assert chosen(grown(a_fleet(stranger, named), pool=kept)) == ["o_1"]
+    booting = a_machine(state=BOOTING)
+    assert chosen(grown(a_fleet(named), pool=kept, machines=(booting,))) == []
+    of_team = a_job("j_3", owner="u_other", team="tm_1", requires=Requirements(owner="u_other", team="tm_1"))
+    assert chosen(grown(a_fleet(Demand(job=of_team, count=1)), pool=kept)) == ["o_1"]
 
 
 def test_a_machine_on_its_way_takes_as_many_jobs_as_it_has_gpus_for() -> None:

@@ -10,6 +10,8 @@ from simpletuner_fleet.core.provisioning.waiting import DECIDED_WITHIN_S, with_m
 from tests.core.builders import NOW, a_job
 from tests.core.provisioning.provisioning_kit import a_pool
 
+REFUSAL = NoMachine(code=Code.NO_MACHINE_OFFERED, params={"pool": "cloud", "gpus": 1, "min_vram_gb": 80.0})
+
 
 def explained(*pools: MachinePool, after_s: float = 0.0, target: Target = Target.AUTO) -> Explanation:
     job = a_job(requires=Requirements(gpus=1, target=target))
@@ -45,10 +47,28 @@ def test_what_the_fleet_lacks_is_told_where_no_pool_will_help() -> None:
     assert explained(a_pool(), after_s=DECIDED_WITHIN_S + 1.0).code is Code.GPU_COUNT_TOO_LARGE
 
 
+def test_that_pools_are_kept_for_others_is_told_without_their_names() -> None:
+    job = a_job(requires=Requirements(gpus=1))
+    nobody = Explanation(
+        state=job.state,
+        as_of=NOW,
+        kind=Kind.ADMIN,
+        code=Code.NO_WORKERS,
+        sentence="no worker has joined yet",
+        params={"workers": 0, "gpus": 1},
+    )
+    kept = replace(a_pool("secret", people=("u_else",)), trouble="down", no_machine={job.line: REFUSAL})
+    told = with_machines(nobody, job, [kept], [], {}, "USD")
+    assert (told.code, told.kind) == (Code.KEPT_FOR_OTHERS, Kind.ADMIN)
+    assert told.sentence == "no worker has joined yet, and every pool is reserved for other people or teams"
+    assert "secret" not in str(told)
+    off = a_pool("secret", people=("u_else",), enabled=False)
+    assert with_machines(nobody, job, [off], [], {}, "USD") == nobody
+    assert with_machines(nobody, job, [kept, a_pool()], [], {}, "USD").params["pool"] == "cloud"
+    assert explained(kept).code is Code.GPU_COUNT_TOO_LARGE
+
+
 def test_a_decision_goes_before() -> None:
     line = a_job(requires=Requirements(gpus=1, target=Target.AUTO)).line
-    refusal = NoMachine(
-        code=Code.NO_MACHINE_OFFERED, params={"pool": "cloud", "gpus": 1, "min_vram_gb": 80.0}
-    )
-    decided = replace(a_pool(), no_machine={line: refusal})
+    decided = replace(a_pool(), no_machine={line: REFUSAL})
     assert explained(decided).code is Code.NO_MACHINE_OFFERED

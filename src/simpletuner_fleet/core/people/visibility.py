@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.workers.audience import Audience
+
 
 class Visibility(StrEnum):
     PRIVATE = "private"
@@ -33,6 +35,8 @@ class Onlooker(Struct, frozen=True, kw_only=True):
     """The ids of the teams they belong to, in whichever role."""
     above: bool = False
     """Sees everything, as an administrator does."""
+    looks_after_machines: bool = False
+    """Sees every pool, also those kept for others."""
 
 
 EVERYBODYS_EYES = Onlooker(above=True)
@@ -43,3 +47,10 @@ def may_see(onlooker: Onlooker, thing: Belonging) -> bool:
     if onlooker.above or thing.visibility is Visibility.EVERYBODY or thing.owner in onlooker.ids:
         return True
     return thing.visibility is Visibility.TEAM and bool(thing.team) and thing.team in onlooker.teams
+
+
+def knows_of(onlooker: Onlooker, audience: Audience | None) -> bool:
+    """Whoever may not use a pool does not know of it, nor of its machines, unless they look after them."""
+    if audience is None or onlooker.above or onlooker.looks_after_machines:
+        return True
+    return audience.includes(onlooker.ids, onlooker.teams)

@@ -40,7 +40,8 @@ MAX_IN_A_SENTENCE = 3
 NOT_AT_WORK = frozenset(
     {Refusal.OFFLINE, Refusal.RECONNECTING, Refusal.DRAINING, Refusal.INTERRUPTED, Refusal.SET_ASIDE}
 )
-WRONG_PLACE = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL})
+OUT_OF_QUESTION = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL, Refusal.KEPT_FOR_OTHERS})
+"""What such workers have is not told, since it would not help."""
 
 
 class FunnelStep(Struct, frozen=True):
@@ -121,7 +122,7 @@ def survey(
     code = _code(requires, refused, left)
     if code in IMPOSSIBLE and requires.target is Target.AUTO and all(worker.local for worker, _ in verdicts):
         code = Code.NO_WORKERS
-    eligible = [worker for worker, refusal in verdicts if refusal not in WRONG_PLACE]
+    eligible = [worker for worker, refusal in verdicts if refusal not in OUT_OF_QUESTION]
     params = _params(code, requires, eligible)
     if code is Code.LABELS_MATCH_NONE:
         differ = [worker for worker, refusal in verdicts if refusal is Refusal.LABELS_DIFFER]
@@ -171,7 +172,7 @@ def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -
 
 
 def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[str, Any]:
-    """`workers` are those in the place the job asks for."""
+    """`workers` are those in the place the job asks for, without those kept for others."""
     params: dict[str, Any] = {"workers": len(workers), "gpus": requires.gpus}
     if code is Code.NODES_MATCH_NONE:
         params |= {

@@ -19,6 +19,7 @@ class Refusal(StrEnum):
 
     NOT_REMOTE = N_("is the orchestrator's own machine, but the job asks for a remote worker")
     NOT_LOCAL = N_("is a remote worker, but the job asks for the orchestrator's own GPUs")
+    KEPT_FOR_OTHERS = N_("is reserved for other people or teams")
     NODES_DIFFER = N_("does not have the number of nodes that the job asks for")
     TOO_FEW_GPUS = N_("has too few GPUs")
     TOO_LITTLE_VRAM = N_("has too few GPUs with enough memory")
@@ -76,6 +77,8 @@ def why_never(
     """Returns what no waiting will change. `pool` is what the job's team may use; None: everything."""
     if requires.target is (Target.WORKER if worker.local else Target.LOCAL):
         return Refusal.NOT_REMOTE if worker.local else Refusal.NOT_LOCAL
+    if worker.audience is not None and not worker.audience.admits(requires.owner, requires.team):
+        return Refusal.KEPT_FOR_OTHERS
     refusal = _why_never_by_gpus(worker, requires)
     if refusal:
         return refusal

@@ -9,6 +9,7 @@ from simpletuner_fleet.core.placement.reasons import (
     MACHINE_BOOTS,
     MORE_AT_ONCE,
     POOL_UNREACHABLE,
+    POOLS_RESERVED,
     QUOTA_UNTIL,
     REASONS,
     Code,
@@ -37,6 +38,8 @@ def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
         return QUOTA_UNTIL, _blanks(params)
     if code == Code.WAITING_FOR_MACHINE and params.get("phase") == "booting":
         return MACHINE_BOOTS, _blanks(params)
+    if code == Code.KEPT_FOR_OTHERS and "pools" in params:
+        return POOLS_RESERVED, _blanks(params)
     if code == Code.ASKING_FOR_MACHINE and params.get("trouble"):
         return POOL_UNREACHABLE, _blanks(params)
     return REASONS[code].sentence, _blanks(params)

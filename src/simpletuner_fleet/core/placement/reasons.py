@@ -10,6 +10,7 @@ from simpletuner_fleet.core.placement.matching import Refusal
 
 class Code(StrEnum):
     NO_WORKERS = "NO_WORKERS"
+    KEPT_FOR_OTHERS = "KEPT_FOR_OTHERS"
     LABELS_MATCH_NONE = "LABELS_MATCH_NONE"
     NODES_MATCH_NONE = "NODES_MATCH_NONE"
     GPU_COUNT_TOO_LARGE = "GPU_COUNT_TOO_LARGE"
@@ -92,6 +93,24 @@ REASONS: dict[str, Reason] = {
                 N_("create a worker and start it:  simpletuner workers create NAME"),
                 _SEE_STATUS,
                 _SEE_CONNECTED,
+            ),
+        ),
+        Reason(
+            code=Code.KEPT_FOR_OTHERS,
+            kind=Kind.ADMIN,
+            sentence=N_("every worker is reserved for other people or teams"),
+            label=N_("reserved for other people or teams"),
+            refusals=(Refusal.KEPT_FOR_OTHERS,),
+            impossible=True,
+            fixes=(
+                N_(
+                    "Submit the job for a team that may use them, or ask an administrator: simpletuner pools set POOL "
+                    "--team NAME"
+                ),
+            ),
+            advice=(
+                N_("submit it for a team that may use them:  simpletuner jobs submit CONFIG --team NAME"),
+                N_("or ask an administrator:  simpletuner pools set POOL --team NAME"),
             ),
         ),
         Reason(
@@ -456,6 +475,7 @@ REASONS: dict[str, Reason] = {
 IMPOSSIBLE = frozenset(reason.code for reason in REASONS.values() if reason.impossible)
 CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refusal in reason.refusals}
 
+POOLS_RESERVED = N_("no worker has joined yet, and every pool is reserved for other people or teams")
 POOL_UNREACHABLE = N_("no worker fits, and the pool %(pool)s cannot be asked for a machine: %(trouble)s")
 MACHINE_BOOTS = N_(
     "waiting for a machine of the pool %(pool)s: %(provider)s, %(machine)s, %(price)s an hour, booting for %(since_s)s s"

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from msgspec import Struct, field
@@ -149,9 +150,10 @@ def grow(
 def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: Growth) -> None:
     planned: Counter[str] = Counter()
     ahead = 0
-    soonest_s = min(market.boot_s for market in markets)
     for demand in fleet.demands:
         job = demand.job
+        for_it = [market for market in markets if market.pool.is_for(job)]
+        soonest_s = min((market.boot_s for market in for_it), default=inf)
         for _ in range(demand.count):
             if _is_limited(fleet, job, planned):
                 break
@@ -159,7 +161,7 @@ def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: 
             if free is not None and free.at <= fleet.now + soonest_s:
                 ahead += 1
             elif not any(room.take(job, fleet.team_pools) for room in rooms) and not _bring(
-                fleet, job, markets, rooms, growth
+                fleet, job, for_it, rooms, growth
             ):
                 break
             planned += Counter({"": 1, f"owner {job.owner}": 1, f"team {job.team}": 1})
@@ -173,7 +175,10 @@ def _is_limited(fleet: FleetNow, job: Job, planned: Counter[str]) -> bool:
 
 
 def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room], growth: Growth) -> bool:
-    """Wants the cheapest machine that fits; says of each pool why not where there is none."""
+    """Wants the cheapest machine that fits; says of each pool why not where there is none.
+
+    `markets` are those that the job may use: of others it is told nothing.
+    """
     best: tuple[tuple[Any, ...], _Market, MachineOffer] | None = None
     refusals: list[tuple[_Market, NoMachine]] = []
     for market in markets:

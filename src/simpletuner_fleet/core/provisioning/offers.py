@@ -86,6 +86,7 @@ def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:
         trainers=request.trainers,
         max_jobs=max(1, offer.gpus // offer.nodes) if request.idle_s else 1,
         data_limit_bytes=int(request.data_gb * 1e9),
+        audience=pool.audience,
     )
 
 

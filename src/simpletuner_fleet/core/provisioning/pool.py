@@ -9,10 +9,14 @@ from msgspec import Struct
 from simpletuner_fleet.core.bounds import Amount, Count, FreeText, Name, Seconds
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.submitting.submission import check_labels
 from simpletuner_fleet.core.money.amounts import MAX_MICROS
+from simpletuner_fleet.core.workers.audience import Audience
 
 MAX_MACHINES = 10_000
+MAX_NAMED = 1_000
+"""So many teams, and so many people, a pool may name."""
 MAX_TIME_S = 7 * 86_400.0
 MAX_SETTINGS, MAX_SETTING_CHARS = 64, 16_384
 POOL_LABEL = "pool"
@@ -66,6 +70,10 @@ class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Names of GPUs, with * and ?; none: any."""
     regions: tuple[FreeText, ...] = ()
     labels: dict[FreeText, FreeText] = {}
+    teams: tuple[Name, ...] = ()
+    """Whose jobs may use it, by id or name; it is kept by id. Neither teams nor people: everybody's."""
+    people: tuple[Name, ...] = ()
+    """Whose jobs may use it besides, whichever team they are for."""
     trainers: tuple[Name, ...] = ("simpletuner",)
     """What its machines can run."""
     data_gb: Amount = 100.0
@@ -102,6 +110,15 @@ class MachinePool(Struct, frozen=True, kw_only=True):
     def brings_machines(self) -> bool:
         return self.request.enabled and self.deleted_at is None
 
+    @property
+    def audience(self) -> Audience | None:
+        """For whom its machines are; None: for everybody."""
+        teams, people = self.request.teams, self.request.people
+        return Audience(teams=teams, people=people) if teams or people else None
+
+    def is_for(self, job: Job) -> bool:
+        return self.audience is None or self.audience.admits(job.owner, job.team)
+
 
 def check_pool(name: str, request: PoolRequest) -> None:
     check_name(name, "$.name", "pool's name")
@@ -118,6 +135,11 @@ def check_pool(name: str, request: PoolRequest) -> None:
     _within(request.data_gb, 0, 1e6, "data_gb")
     if not request.trainers:
         raise Invalid("Name at least one trainer that the pool's machines can run.", path="$.trainers")
+    for field in ("teams", "people"):
+        if len(getattr(request, field)) > MAX_NAMED:
+            raise Invalid(
+                f"A pool is reserved for at most {MAX_NAMED} teams and as many people.", path=f"$.{field}"
+            )
     if len(request.settings) > MAX_SETTINGS or any(
         len(text) > MAX_SETTING_CHARS for pair in request.settings.items() for text in pair
     ):

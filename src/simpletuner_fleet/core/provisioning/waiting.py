@@ -39,6 +39,8 @@ def with_machines(
 ) -> Explanation:
     if job.state is not JobState.QUEUED or explanation.code not in WHILE_NO_WORKER or not pools:
         return explanation
+    explanation = kept_for_others(explanation, job, pools)
+    pools = [pool for pool in pools if pool.is_for(job)]
     now = explanation.as_of
     coming = _coming(job, pools, machines, team_pools)
     if coming is not None:
@@ -53,6 +55,17 @@ def with_machines(
     # A pool that has such machines, and brings none now, says more than one that never had any.
     refusal = min(known, key=lambda one: one.code == Code.NO_MACHINE_OFFERED)
     return _told(explanation, Code(refusal.code), _at_this_moment(refusal, now, currency))
+
+
+def kept_for_others(explanation: Explanation, job: Job, pools: Sequence[MachinePool]) -> Explanation:
+    """Where pools bring machines and none for this job, that no worker has joined is half the truth.
+
+    Which pools they are is not told.
+    """
+    bring = [pool for pool in pools if pool.brings_machines]
+    if explanation.code is not Code.NO_WORKERS or not bring or any(pool.is_for(job) for pool in bring):
+        return explanation
+    return _told(explanation, Code.KEPT_FOR_OTHERS, {**explanation.params, "pools": len(bring)})
 
 
 def _while_asking(explanation: Explanation, job: Job, pools: Sequence[MachinePool]) -> Explanation:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.interruption import Interruption
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 
@@ -141,6 +142,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     """Its machine is about to be taken away: it takes no job. Forgotten when another process registers."""
     spot: bool = False
     """Its machine was hired as one that may be taken away at any time."""
+    audience: Audience | None = None
+    """Whose jobs it takes, as the pool says that brought it; None: everybody's."""
     version: int = 0
 
     @property

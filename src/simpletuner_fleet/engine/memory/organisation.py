@@ -55,10 +55,10 @@ class Organisation(Struct, frozen=True, kw_only=True):
     def provider(self, provider_id: str) -> StoredProvider | None:
         return next((one for one in self.providers if one.provider.id == provider_id), None)
 
-    def onlooker(self, ids: Iterable[str], *, above: bool) -> Onlooker:
+    def onlooker(self, ids: Iterable[str], *, above: bool, looks_after_machines: bool = False) -> Onlooker:
         whose = frozenset(one for one in ids if one)
         teams = frozenset(team.id for team in self.teams.values() if not whose.isdisjoint(team.members))
-        return Onlooker(ids=whose, teams=teams, above=above)
+        return Onlooker(ids=whose, teams=teams, above=above, looks_after_machines=looks_after_machines)
 
     def leads_any(self, user_id: str) -> bool:
         return bool(self.led_by(frozenset({user_id})))

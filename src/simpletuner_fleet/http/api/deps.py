@@ -33,7 +33,7 @@ from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.storage import Storage
 from simpletuner_fleet.storage.uploads.direct import DirectStorage
 
-SEE_ALL = "admin.see_all"
+SEE_ALL, LOOK_AFTER_MACHINES = "admin.see_all", "admin.machines"
 PATTERN_SEARCHES = 2
 REFUSALS_NOTED = Rate(1 / 60, 5)
 LOGINS_PER_ADDRESS = Rate(20 / 60, 20)
@@ -265,7 +265,11 @@ def deps_of(call: Call[Any]) -> Deps:
 
 def onlooker_of(call: Call[Any]) -> Onlooker:
     caller, organisation = call.principal, whole_deps(call).fleet.organisation
-    return organisation.onlooker((caller.id, caller.owner_id), above=caller.can(SEE_ALL))
+    return organisation.onlooker(
+        (caller.id, caller.owner_id),
+        above=caller.can(SEE_ALL),
+        looks_after_machines=caller.can(LOOK_AFTER_MACHINES),
+    )
 
 
 deps = deps_of

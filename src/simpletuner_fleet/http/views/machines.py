@@ -11,6 +11,7 @@ from simpletuner_fleet.core.provisioning.offers import MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
 from simpletuner_fleet.core.provisioning.useless import Useless
 from simpletuner_fleet.core.provisioning.waiting import machine_text
+from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.http.edge.routes import rfc3339
 
 
@@ -31,6 +32,10 @@ class PoolView(Struct, kw_only=True):
     """What this month will have cost if nothing changes."""
     trouble: str
     """Why its provider could not be looked at; empty where it could."""
+    teams: list[str]
+    """The names of the teams whose jobs may use it."""
+    people: list[str]
+    """The names of those whose jobs may use it besides. Neither: everybody's jobs may."""
 
 
 class PoolsView(Struct, kw_only=True):
@@ -115,9 +120,11 @@ class OffersView(Struct, kw_only=True):
     offers: list[OfferView]
 
 
-def pool_view(pool: MachinePool, machines: Sequence[Machine], now: float, currency: str) -> PoolView:
+def pool_view(
+    pool: MachinePool, machines: Sequence[Machine], now: float, organisation: Organisation
+) -> PoolView:
     own = [machine for machine in machines if machine.pool == pool.name]
-    spent = spending(own, now)
+    spent, names = spending(own, now), organisation.names
     return PoolView(
         name=pool.name,
         request=pool.request,
@@ -125,12 +132,14 @@ def pool_view(pool: MachinePool, machines: Sequence[Machine], now: float, curren
         created_by=pool.created_by,
         deleted=pool.deleted_at is not None,
         machines=spent.machines,
-        currency=currency,
+        currency=organisation.prices.currency,
         hourly_micros=spent.hourly_micros,
         today_micros=spent.today_micros,
         this_month_micros=spent.month_micros,
         month_forecast_micros=forecast_of_month(own, now),
         trouble=pool.trouble,
+        teams=[names.get(one, one) for one in pool.request.teams],
+        people=[names.get(one, one) for one in pool.request.people],
     )
 
 

@@ -68,6 +68,7 @@ def _first(transaction: Transaction, machine: Machine, home: str, token: str) ->
         chosen_type=worker_type_of(pool),
         labels=worker_labels(pool),
         spot=machine.spot,
+        audience=pool.audience,
     )
     transaction.add_worker(worker)
     transaction.record(

@@ -1,6 +1,7 @@
 """People make, change and delete pools, and end machines by hand."""
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.machines.machine_rows import save_machine
+from simpletuner_fleet.orchestrator.organising.naming import known_person, known_team
 from simpletuner_fleet.ports import View
 
 CheckSettings = Callable[[MachinePool], None]
@@ -38,6 +40,7 @@ async def save_pool(
     check_pool(name, request)
 
     def step(transaction: Transaction) -> MachinePool:
+        asked = _with_ids(transaction, request)
         before = transaction.tx.pool(name)
         if before and new:
             raise NameTaken(
@@ -45,12 +48,12 @@ async def save_pool(
             )
         pool = MachinePool(
             name=name,
-            request=request,
+            request=asked,
             created_at=before.created_at if before else transaction.now,
             created_by=before.created_by if before else actor.id,
         )
         if before and _has_machines(transaction.tx, name):
-            check_same_place(before.request, request)
+            check_same_place(before.request, asked)
         if request.secret and not stored_secrets(transaction.tx, [request.secret]):
             raise Invalid(
                 f"There is no secret '{request.secret}'.",
@@ -59,11 +62,37 @@ async def save_pool(
             )
         check_settings(pool)
         transaction.tx.put_pool(pool)
-        transaction.record(_event(EventType.POOL_SAVED, name, actor, provider=request.provider))
-        transaction.publish("pool", id=name)
+        _keep_machines_for(transaction, pool)
+        transaction.record(_event(EventType.POOL_SAVED, name, actor, **_said(transaction, pool)))
+        transaction.publish("pool", id=name, audience=pool.audience)
         return pool
 
     return await fleet.act(step)
+
+
+def _with_ids(transaction: Transaction, request: PoolRequest) -> PoolRequest:
+    """Names are for people and change; raises Invalid where there is nobody, or no team, of one."""
+    teams = [known_team(transaction, called, "$.teams") for called in request.teams]
+    people = [known_person(transaction.tx, called, "$.people") for called in request.people]
+    return replace(request, teams=tuple(dict.fromkeys(teams)), people=tuple(dict.fromkeys(people)))
+
+
+def _keep_machines_for(transaction: Transaction, pool: MachinePool) -> None:
+    """What runs there goes on, whoever it is of."""
+    for machine in transaction.tx.machines_since(float("inf")):
+        worker = transaction.tx.worker(machine.worker_id) if machine.worker_id else None
+        if machine.pool == pool.name and worker is not None and worker.audience != pool.audience:
+            transaction.save_worker(replace(worker, audience=pool.audience))
+
+
+def _said(transaction: Transaction, pool: MachinePool) -> dict[str, Any]:
+    """What the audit log keeps: who may use it, as they are called now."""
+    names = transaction.organisation.names
+    said: dict[str, Any] = {"provider": pool.request.provider}
+    for field in ("teams", "people"):
+        if named := getattr(pool.request, field):
+            said[field] = [names.get(one, one) for one in named]
+    return said
 
 
 async def delete_pool(fleet: Fleet, name: str, actor: Actor) -> MachinePool:
@@ -74,7 +103,7 @@ async def delete_pool(fleet: Fleet, name: str, actor: Actor) -> MachinePool:
         if pool.deleted_at is None:
             pool = replace(pool, deleted_at=transaction.now)
             transaction.record(_event(EventType.POOL_DELETED, name, actor))
-            transaction.publish("pool", id=name)
+            transaction.publish("pool", id=name, audience=pool.audience)
             if _has_machines(transaction.tx, name):
                 transaction.tx.put_pool(pool)
             else:
@@ -139,5 +168,5 @@ def _has_machines(view: View, name: str) -> bool:
     return any(machine.pool == name for machine in view.machines_since(float("inf")))
 
 
-def _event(type_: EventType, name: str, actor: Actor, **details: str) -> Event:
+def _event(type_: EventType, name: str, actor: Actor, **details: Any) -> Event:
     return Event(type=type_, actor=actor, target_type="pool", target_id=name, details=dict(details))

@@ -187,4 +187,4 @@ def _tell_pool(
     after = told_of(pool, no_machine, seen.troubles.get(pool.name, ""), unseen_at)
     if after != pool:
         transaction.tx.put_pool(after)
-        transaction.publish("pool", id=pool.name)
+        transaction.publish("pool", id=pool.name, audience=pool.audience)

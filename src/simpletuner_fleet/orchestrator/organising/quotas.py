@@ -15,6 +15,7 @@ from simpletuner_fleet.core.placement.shares import FairShare
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.organisation import FAIR_SHARE_SETTING, QUOTA_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.naming import known_person, known_team
 
 MAX_QUOTAS = 1_000
 LEAST_HALF_LIFE_S = 60.0
@@ -116,17 +117,9 @@ async def set_fair_share(fleet: Fleet, chosen: FairShare, actor: Actor) -> FairS
 
 def _subject(transaction: Transaction, scope: QuotaScope, called: str) -> str:
     if scope is QuotaScope.PERSON:
-        user = transaction.tx.user(called) or transaction.tx.user_by_name(called)
-        token = None if user else transaction.tx.api_token(called)
-        if user is None and token is None:
-            raise Invalid(f"There is no user '{called[:100]}'.", path="$.subject")
-        return user.id if user else called
+        return known_person(transaction.tx, called, "$.subject")
     if scope is QuotaScope.TEAM:
-        teams = transaction.organisation.teams.values()
-        fitting = [one.id for one in teams if called in (one.id, one.name)]
-        if not fitting:
-            raise Invalid(f"There is no team '{called[:100]}'.", path="$.subject")
-        return fitting[0]
+        return known_team(transaction, called, "$.subject")
     roles = (*Role, *transaction.organisation.own_roles)
     if scope is QuotaScope.ROLE and called not in roles:
         raise Invalid(f"A role is one of {', '.join(roles)}.", path="$.subject")

@@ -6,10 +6,11 @@ from random import Random
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.jobs.job import JobState
-from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest
+from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.money.amounts import MICROS
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.provisioning.money import day_begins
@@ -38,6 +39,9 @@ CALLS_S = 180.0
 LOOKED_AT_EVERY_S = 20.0
 CALM_SHARE = 0.25
 SPOT_SHARE = 0.5
+KEPT_SHARE = 0.4
+"""Of the pools that are for one person alone."""
+SHORT = SubmitRequest(config={"run_s": 60.0}, gpus=1, idempotency_key="stranger")
 POLICY = Policy(
     heartbeat_interval_s=60.0,
     heartbeat_timeout_s=240.0,
@@ -84,6 +88,8 @@ class MachineDays:
         self.orchestrator.start()
         self.people = People(world, self.orchestrator, Link(world, "people", Weather()), [])
         self.submitted: list[str] = []
+        self.of_strangers: list[str] = []
+        """Jobs of somebody for whom the pool is not: nothing is ever brought for them, and they run nowhere."""
         self.down_s = 0.0
         self._spent: defaultdict[float, float] = defaultdict(float)
         self._looked_at = 0.0
@@ -134,7 +140,11 @@ class MachineDays:
         fleet = self.orchestrator.fleet
         assert fleet is not None
         drive(fleet.act(lambda transaction: transaction.tx.put_setting(FLEET_ID, "f_sim")))
-        drive(pools.save_pool(fleet, "cloud", self.request, ADMIN, lambda pool: None))
+        pool = drive(pools.save_pool(fleet, "cloud", self.request, ADMIN, lambda pool: None))
+        if Random(f"audience of {self.world.seed}").random() < KEPT_SHARE:
+            kept = replace(pool, request=replace(pool.request, people=(self.people.users[0].actor.id,)))
+            drive(fleet.act(lambda transaction: transaction.tx.put_pool(kept)))
+            self.world.after(1.0, lambda: self._send(self.people.users[1], SHORT, self.of_strangers))
 
     def _plan(self) -> None:
         at = 0.0
@@ -153,13 +163,14 @@ class MachineDays:
             gpus=chance.choice((1, 1, 1, 2)),
             idempotency_key=f"k{len(self.submitted)}-{self.world.now}",
         )
-        work = self.orchestrator.act(
-            lambda fleet: submit.submit(fleet, self.people.users[0], request, local_enabled=False)
-        )
+        self._send(self.people.users[0], request, self.submitted)
+
+    def _send(self, by: Submitter, request: SubmitRequest, sent: list[str]) -> None:
+        work = self.orchestrator.act(lambda fleet: submit.submit(fleet, by, request, local_enabled=False))
 
         def answered(outcome: Any) -> None:
             if isinstance(outcome, submit.Submitted):
-                self.submitted.append(outcome.job.id)
+                sent.append(outcome.job.id)
             else:
                 self.world.after(30.0, lambda: self.orchestrator.receive(work, answered))
 
@@ -271,8 +282,19 @@ class MachineDays:
             ):
                 raise Violation("M4", f"{machine.id} costs {machine.hourly_micros}")
 
+    def _check_strangers(self) -> None:
+        view = self.orchestrator.store.view
+        for job_id in self.of_strangers:
+            job = view.job(job_id)
+            if job is None or job.attempts:
+                raise Violation("M6", f"{job_id} of a stranger came to a machine of the pool")
+            if any(machine.for_job == job_id for machine in view.machines_since(float("inf"))):
+                raise Violation("M6", f"a machine was brought for {job_id} of a stranger")
+            self.world.counts["a stranger waited"] += 1
+
     def _look(self) -> None:
         now = self.world.now
+        self._check_strangers()
         elapsed_s, self._looked_at = now - self._looked_at, now
         if self.orchestrator.fleet is None:
             self.down_s += elapsed_s

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.interruption import Interruption
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, DrainPlan, Gpu, Worker, WorkerType
@@ -46,6 +47,7 @@ WORKERS = RowCodec(
         "interruption": optional(
             json_codec(Interruption, lambda known: storable_json(msgspec.to_builtins(known)))
         ),
+        "audience": optional(json_codec(Audience, lambda known: storable_json(msgspec.to_builtins(known)))),
         "drain_plan": optional(json_codec(DrainPlan)),
         "start_trouble": optional(
             json_codec(StartTrouble, lambda trouble: storable_json(msgspec.to_builtins(trouble)))

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.money.reports import NOT_SHOWN
+from simpletuner_fleet.core.people.visibility import knows_of
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import name_of
-from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.api.deps import Deps, onlooker_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
@@ -135,9 +136,14 @@ async def fleet_page(call: Call[None]) -> Reply:
     """Shows what there is and what is free, to everybody who may see jobs."""
     fleet = deps_of(call).fleet
     query = call.query
-    free = await free_now.look(fleet)
+    free, eyes = await free_now.look(fleet), onlooker_of(call)
     listing = await machines(
-        fleet, lambda *_: True, lambda *_: False, query.page - 1, MACHINES_SHOWN, with_jobs=False
+        fleet,
+        lambda worker, _: knows_of(eyes, worker.audience),
+        lambda *_: False,
+        query.page - 1,
+        MACHINES_SHOWN,
+        with_jobs=False,
     )
     with spoken(call):
         return page(

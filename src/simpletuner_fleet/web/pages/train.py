@@ -16,6 +16,7 @@ from simpletuner_fleet.core.people.ownership import may_change
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.api.deps import onlooker_of
 from simpletuner_fleet.http.api.jobs.queue import MAX_SUBMIT_BYTES, SubmitBody, submitter
 from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -128,7 +129,9 @@ class Checked(Struct, frozen=True, kw_only=True):
 async def train(call: Call[None]) -> Reply:
     deps, query = deps_of(call), call.query
     draft = await _draft(call)
-    around = await drafts.surroundings(deps.fleet, datasets=call.principal.can("data.read"))
+    around = await drafts.surroundings(
+        deps.fleet, onlooker_of(call), datasets=call.principal.can("data.read")
+    )
     bundle = msgspec.to_builtins(draft.bundle)
     schema = await trainer_options.newest_options(deps.fleet, ASKED_FOR_OPTIONS)
     with spoken(call):

@@ -7,6 +7,7 @@ from simpletuner_fleet.core.jobs.job import JobState, Requirements
 from simpletuner_fleet.core.placement.ordering import place_of
 from simpletuner_fleet.core.placement.roster import lines
 from simpletuner_fleet.core.placement.roster.roster import Roster
+from simpletuner_fleet.core.workers.audience import Audience
 from tests.core.builders import NOW, a_job, a_worker
 
 
@@ -82,6 +83,31 @@ def test_classes_nobody_waits_in_are_forgotten_and_others_are_not(monkeypatch: p
     )
     assert fleet.classes_for("w_1") == fleet.lines.classes_with_jobs() == [kept.class_id]
     assert fleet.pick_worker(kept) is not None
+
+
+def test_who_is_named_by_a_worker_is_matched_by_themselves_whenever_it_comes() -> None:
+    """Jobs that differ by their owner alone wait together; once a worker asks who that is, they do so no more."""
+    fleet = Roster()
+    others, theirs = (
+        a_job(f"j_{owner}", seq=seq, requires=Requirements(owner=owner))
+        for seq, owner in enumerate(("u_other", "u_named"))
+    )
+    for job in (others, theirs):
+        fleet.see_job(None, job)
+    fleet.put_worker(a_worker("w_kept", audience=Audience(people=("u_named",))))
+    assert fleet.classes_for("w_kept") == [theirs.class_id]
+    assert list(fleet.by_precedence("w_kept")) == [theirs.class_id]
+    assert fleet.pick_worker(others) is None
+    picked = fleet.pick_worker(theirs)
+    assert picked is not None
+    assert picked[0].id == "w_kept"
+    fleet.put_worker(a_worker("w_kept", audience=None))
+    assert fleet.pick_worker(others) is not None, "the pool was opened to everybody"
+    fleet.put_worker(a_worker("w_kept", audience=Audience(teams=("tm_1",))))
+    assert (fleet.pick_worker(others), fleet.pick_worker(theirs)) == (None, None)
+    of_team = a_job("j_team", seq=10, requires=Requirements(owner="u_other", team="tm_1"))
+    fleet.see_job(None, of_team)
+    assert fleet.pick_worker(of_team) is not None
 
 
 def test_a_class_that_was_forgotten_comes_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:

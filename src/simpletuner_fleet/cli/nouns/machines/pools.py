@@ -21,6 +21,7 @@ GIVEN = (
 )
 LIMITS = ("max_price_micros", "max_hourly_micros", "max_daily_micros", "max_monthly_micros")
 LISTS = {"kind": "kinds", "region": "regions", "trainer": "trainers"}
+AUDIENCE = {"team": "teams", "person": "people"}
 
 
 def _money(name: str) -> Callable[[Any], str | None]:
@@ -74,6 +75,8 @@ DETAIL = (
     field("request.regions", "REGIONS"),
     field("request.labels", "LABELS"),
     field("request.trainers", "TRAINERS"),
+    field("teams", "ONLY TEAMS"),
+    field("people", "ONLY PEOPLE"),
     field("request.enabled", "ENABLED"),
 )
 MACHINE_LIST = (
@@ -145,6 +148,12 @@ def get(args: argparse.Namespace) -> int:
 def set_(args: argparse.Namespace) -> int:
     """The server takes the whole of a pool, so the present one is read first and changed here."""
     out = Output(args)
+    if args.everybody and (args.team or args.person):
+        raise usage(
+            _("%(flag)s cannot be used this way", flag="--everybody"),
+            _("it takes away the teams and people that --team and --person name"),
+            f"simpletuner pools set {args.name} --everybody",
+        )
     with connected(args) as api:
         known = _known(api, args.name)
         if known is None and not args.provider:
@@ -171,6 +180,8 @@ def changed_request(request: dict[str, Any], args: argparse.Namespace) -> dict[s
     changed |= {name: value for name in GIVEN if (value := getattr(args, name)) is not None}
     changed |= {name: getattr(args, name) for name in LIMITS if hasattr(args, name)}
     changed |= {target: list(words) for name, target in LISTS.items() if (words := getattr(args, name))}
+    if args.everybody or any(getattr(args, name) for name in AUDIENCE):
+        changed |= {target: list(getattr(args, name)) for name, target in AUDIENCE.items()}
     for name, target in (("idle", "idle_s"), ("boot", "boot_s"), ("data_gb", "data_gb")):
         if getattr(args, name) is not None:
             changed[target] = getattr(args, name)

@@ -1,4 +1,4 @@
-"""Classes that differ by their owner alone: they fit the same workers, and stand in one line.
+"""Classes that differ by their owner alone, and by none whom workers tell apart: they fit the same workers, in one line.
 
 The line is a heap of where each class stood when it was last looked at. A class that moves back says nothing, as its owner
 uses more or its first job leaves: it is put right when it comes to the front. One that moves ahead is noted at once. So
@@ -21,7 +21,7 @@ class Alike:
 
     def __init__(self, requires: Requirements) -> None:
         self.requires = requires
-        """Of all of them; nobody is their owner."""
+        """Of all of them; nobody is their owner, or the one that workers tell apart."""
         self.classes: set[str] = set()
         self.fitting: set[str] = set()
         self.open: dict[str, None] = {}

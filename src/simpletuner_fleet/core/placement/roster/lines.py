@@ -55,8 +55,10 @@ class Lines:
         """None where nobody's share counts: first come, first served."""
         self.classes: dict[str, Waiting] = {}
         self.alike: dict[Requirements, Alike] = {}
-        """By what they require, whoever is their owner."""
+        """By what they require, whoever is their owner unless workers tell them apart."""
         self._begun, self._over = begun, over
+        self._told_apart: set[str] = set()
+        """People whom some worker names, or has named: their classes are alike with nobody else's."""
         self._idle: dict[str, None] = {}
         """Classes in which nobody waits; the one that was asked for longest ago comes first."""
         self._classes_of: dict[Account, dict[str, None]] = {}
@@ -219,8 +221,22 @@ class Lines:
             if standing := self._standing(class_id):
                 self.classes[class_id].alike.note(standing)
 
+    def tell_apart(self, people: Iterable[str]) -> None:
+        """From now on a worker takes jobs of some of these and not of others: what they wait for is matched by itself."""
+        new = set(people) - self._told_apart
+        if not new:
+            return
+        self._told_apart |= new
+        moving = [class_ids for (_, owner), class_ids in self._classes_of.items() if owner in new]
+        for class_id in [class_id for class_ids in moving for class_id in class_ids]:
+            waiting = self.classes[class_id]
+            self._leave_alike(class_id, waiting.alike)
+            waiting.alike = self._alike_of(waiting.requires)
+            waiting.alike.classes.add(class_id)
+            self._note((class_id,))
+
     def _alike_of(self, requires: Requirements) -> Alike:
-        shared = replace(requires, owner="")
+        shared = requires if requires.owner in self._told_apart else replace(requires, owner="")
         alike = self.alike.get(shared)
         if alike is None:
             alike = self.alike[shared] = Alike(shared)
@@ -245,7 +261,9 @@ class Lines:
         del self._classes_of[account][class_id]
         if not self._classes_of[account]:
             del self._classes_of[account]
-        alike = gone.alike
+        self._leave_alike(class_id, gone.alike)
+
+    def _leave_alike(self, class_id: str, alike: Alike) -> None:
         alike.classes.discard(class_id)
         alike.noted.pop(class_id, None)
         if not alike.classes:

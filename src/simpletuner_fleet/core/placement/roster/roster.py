@@ -26,6 +26,7 @@ from simpletuner_fleet.core.placement.roster.alike import Alike
 from simpletuner_fleet.core.placement.roster.gpu_holders import GpuHolders
 from simpletuner_fleet.core.placement.roster.lines import Lines, Waiting, waits
 from simpletuner_fleet.core.placement.roster.reservations import Reservations
+from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
 
 CANDIDATES_COMPARED = 32
@@ -34,6 +35,8 @@ CANDIDATES_COMPARED = 32
 class Roster:
     def __init__(self) -> None:
         self.workers: dict[str, Worker] = {}
+        self.kept: dict[str, Audience] = {}
+        """By worker, for whom it is kept; one that is not here is everybody's."""
         self.running = 0
         self.running_by_owner: dict[str, int] = {}
         self.running_by_team: dict[str, int] = {}
@@ -65,7 +68,7 @@ class Roster:
     def seen_from_outside(self) -> "Roster":
         """Returns a copy that tells who is there, what they hold and how many run; who waits is not in it."""
         seen = Roster()
-        seen.workers = dict(self.workers)
+        seen.workers, seen.kept = dict(self.workers), dict(self.kept)
         seen.running = self.running
         seen.running_by_owner = dict(self.running_by_owner)
         seen.running_by_team = dict(self.running_by_team)
@@ -111,6 +114,11 @@ class Roster:
 
     def put_worker(self, worker: Worker) -> None:
         known = self.workers.get(worker.id)
+        if worker.audience is not None:
+            self.lines.tell_apart(worker.audience.people)
+            self.kept[worker.id] = worker.audience
+        else:
+            self.kept.pop(worker.id, None)
         self.workers[worker.id] = worker
         self._occupancy.pop(worker.id, None)
         self._gpus.note_offered(worker.id, known.gpus if known else (), worker.gpus)
@@ -134,6 +142,7 @@ class Roster:
 
     def drop_worker(self, worker_id: str) -> None:
         gone = self.workers.pop(worker_id, None)
+        self.kept.pop(worker_id, None)
         if gone is None:
             return
         self._note_datasets(worker_id, gone.datasets, ())
@@ -364,4 +373,5 @@ def _shape(worker: Worker) -> tuple[object, ...]:
     return (
         *(worker.gpus, worker.trainers, worker.labels, worker.reported_labels, worker.local),
         *(worker.data_limit_bytes, worker.price_micros, worker.reported_price_micros, worker.worker_type),
+        worker.audience,
     )

@@ -33,12 +33,12 @@ class SavePoolQuery(Struct, kw_only=True):
 
 async def list_pools(call: Call[None]) -> PoolsView:
     fleet = deps_of(call).fleet
-    now, currency = fleet.clock.now(), fleet.organisation.prices.currency
+    now = fleet.clock.now()
     rows, machines, hands_off = await fleet.read(
         lambda view: (view.pools(), view.machines_since(since_when(now)), view.setting(HANDS_OFF))
     )
     return PoolsView(
-        pools=[pool_view(pool, machines, now, currency) for pool in rows],
+        pools=[pool_view(pool, machines, now, fleet.organisation) for pool in rows],
         hands_off=hands_off is not None and bool(rows),
     )
 
@@ -138,7 +138,7 @@ async def _offers(deps: Deps, pool: MachinePool, *, saved: bool = True) -> Offer
 async def _view(deps: Deps, pool: MachinePool) -> PoolView:
     now = deps.fleet.clock.now()
     machines = await deps.fleet.read(lambda view: view.machines_since(since_when(now)))
-    return pool_view(pool, machines, now, deps.fleet.organisation.prices.currency)
+    return pool_view(pool, machines, now, deps.fleet.organisation)
 
 
 ROUTES = [

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.core.people.visibility import Belonging, may_see
+from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, knows_of, may_see
 from simpletuner_fleet.http.api.deps import Deps, deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
@@ -18,7 +18,7 @@ NEEDED_FOR = {
     "machine": "machines.read",
 }
 """Events that not every reader of jobs may see."""
-JOB = "job"
+JOB, POOL = "job", "pool"
 
 
 class EventWatch:
@@ -50,14 +50,20 @@ class EventWatch:
         shown = {"type": event, **data}
         if event == JOB and not self._sees(shown.pop("belongs", None)):
             return
+        if event == POOL and not knows_of(self._eyes(), shown.pop("audience", None)):
+            return
         self.events.push(encode_raw(event, event_id, msgspec.json.encode(shown)))
 
     def _sees(self, thing: Belonging | None) -> bool:
+        eyes = self._eyes()
+        return eyes.above if thing is None else may_see(eyes, thing)
+
+    def _eyes(self) -> Onlooker:
         """Who has left a team since they began to watch hears no more of it."""
         if self._organisation is not self._deps.fleet.organisation:
             self._organisation = self._deps.fleet.organisation
             self._onlooker = onlooker_of(self._call)
-        return self._onlooker.above if thing is None else may_see(self._onlooker, thing)
+        return self._onlooker
 
     def _ping(self) -> bytes:
         now = rfc3339(self._deps.fleet.clock.now())
