@@ -25,13 +25,13 @@ OF_THE_GUIDE = "/guide"
 def texts(fleet: Console) -> dict[str, str]:
     """Every page of the console by its address."""
     rows = [row for row in PAGES if not row.path.startswith(OF_THE_GUIDE)]
-    found: dict[str, str] = {}
+    pages: dict[str, str] = {}
     with httpx2.Client(base_url=fleet.url, cookies=fleet.cookies("admin"), trust_env=False) as client:
         for row in rows:
             for turn in range(row.variants):
                 address = row.url(fleet.state, turn)
-                found[address] = client.get(address).text
-    return found
+                pages[address] = client.get(address).text
+    return pages
 
 
 def route_of(path: str) -> Route | None:
@@ -45,8 +45,8 @@ def route_of(path: str) -> Route | None:
 def links(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yields each link with a query within the console, with the page it stands on."""
     for address, text in texts.items():
-        for found in LINKS.findall(text):
-            link = unescape(found)
+        for written in LINKS.findall(text):
+            link = unescape(written)
             if link.startswith("?"):
                 link = address.partition("?")[0] + link
             if link.startswith("/") and "?" in link:
@@ -69,7 +69,7 @@ def test_every_filter_in_a_link_is_one_that_its_page_knows(texts: dict[str, str]
 
 
 def test_every_command_to_copy_is_one_that_the_program_takes(texts: dict[str, str]) -> None:
-    commands = {unescape(found).strip() for text in texts.values() for found in COMMANDS.findall(text)}
+    commands = {unescape(written).strip() for text in texts.values() for written in COMMANDS.findall(text)}
     ours = sorted(command for command in commands if command.startswith(PROGRAMS))
     assert ours != []
     for command in ours:

@@ -62,11 +62,11 @@ def test_every_cell_of_what_jobs_use_does_what_its_action_says(scope: QuotaScope
         book = used_up(quota)
         waits = book.keeps_waiting(concerned)
         passed = book.passed_by(concerned, (QuotaAction.REFUSE, QuotaAction.APPROVE))
-        told = book.nearly_reached(concerned)
+        near = book.nearly_reached(concerned)
         said = (kind, action)
         assert (waits is not None) == (action is QuotaAction.WAIT), said
         assert bool(passed) == (action in (QuotaAction.REFUSE, QuotaAction.APPROVE)), said
-        assert told, said
+        assert near, said
         if scope not in (QuotaScope.EACH, QuotaScope.ALL):
             assert not book.keeps_waiting(not_concerned), said
             assert not book.passed_by(not_concerned, list(QuotaAction)), said

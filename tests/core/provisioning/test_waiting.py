@@ -58,10 +58,12 @@ def test_that_pools_are_kept_for_others_is_told_without_their_names() -> None:
         params={"workers": 0, "gpus": 1},
     )
     kept = replace(a_pool("secret", people=("u_else",)), trouble="down", no_machine={job.line: REFUSAL})
-    told = with_machines(nobody, job, [kept], [], {}, "USD")
-    assert (told.code, told.kind) == (Code.KEPT_FOR_OTHERS, Kind.ADMIN)
-    assert told.sentence == "no worker has joined yet, and every pool is reserved for other people or teams"
-    assert "secret" not in str(told)
+    waiting = with_machines(nobody, job, [kept], [], {}, "USD")
+    assert (waiting.code, waiting.kind) == (Code.KEPT_FOR_OTHERS, Kind.ADMIN)
+    assert (
+        waiting.sentence == "no worker has joined yet, and every pool is reserved for other people or teams"
+    )
+    assert "secret" not in str(waiting)
     off = a_pool("secret", people=("u_else",), enabled=False)
     assert with_machines(nobody, job, [off], [], {}, "USD") == nobody
     assert with_machines(nobody, job, [kept, a_pool()], [], {}, "USD").params["pool"] == "cloud"

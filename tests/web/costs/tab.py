@@ -17,9 +17,9 @@ OPENED_EVERY_S = 10.0
 
 def of_script(name: str) -> int:
     """A constant of the script that real tabs run."""
-    found = re.search(rf"const {name} = (\d+);", SCRIPT.read_text("utf-8"))
-    assert found, name
-    return int(found[1])
+    constant = re.search(rf"const {name} = (\d+);", SCRIPT.read_text("utf-8"))
+    assert constant, name
+    return int(constant[1])
 
 
 class Tab:
@@ -57,7 +57,7 @@ class Tab:
         text = await self._fetch()
         self.opened += 1
         self._topics = {
-            topic for found in re.findall(r'data-region="([^"]*)"', text) for topic in found.split()
+            topic for topics in re.findall(r'data-region="([^"]*)"', text) for topic in topics.split()
         }
 
     async def _come_again(self) -> None:

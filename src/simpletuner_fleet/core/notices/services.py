@@ -69,9 +69,9 @@ SERVICES = {
 
 def service_of(address: str) -> Service:
     """Raises Invalid where nobody is told at such an address."""
-    scheme, found, rest = address.partition("://")
+    scheme, separator, rest = address.partition("://")
     service = SERVICES.get(scheme)
-    if not found or service is None:
+    if not separator or service is None:
         known = ", ".join(sorted(SERVICES))
         raise Invalid(
             f"Through Apprise these services can be told: {known}.",

@@ -10,23 +10,23 @@ from concurrent.futures import CancelledError, Future
 from types import ModuleType
 from typing import Any
 
-from simpletuner_fleet.delivery.apprise.exchange import Answer, exchange
+from simpletuner_fleet.delivery.apprise.exchange import ServiceAnswer, exchange
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
 from simpletuner_fleet.delivery.reach import OutwardReach
 
 
-class Courier:
+class RequestCarrier:
     """Carries the requests of one message. A plug-in's thread asks it, and the event loop sends."""
 
     def __init__(self, reach: OutwardReach, loop: asyncio.AbstractEventLoop) -> None:
         self._reach = reach
         self._loop = loop
-        self._under_way: Future[Answer] | None = None
+        self._under_way: Future[ServiceAnswer] | None = None
         self._closed = False
         self.failure: DeliveryFailed | None = None
-        self.last: Answer | None = None
+        self.last: ServiceAnswer | None = None
 
-    def carry(self, method: str, url: str, headers: dict[str, str], body: bytes) -> Answer:
+    def carry(self, method: str, url: str, headers: dict[str, str], body: bytes) -> ServiceAnswer:
         """Raises DeliveryFailed."""
         if self._closed:
             raise DeliveryFailed("It took too long.")
@@ -57,7 +57,7 @@ class CarriedRequests:
         self.RequestException = self._requests.RequestException
         self.codes = self._requests.codes
 
-    def carry_for_this_thread(self, courier: Courier | None) -> None:
+    def carry_for_this_thread(self, courier: RequestCarrier | None) -> None:
         self._couriers.one = courier
 
     def get(self, url: str, **asked: Any) -> Any:
@@ -67,7 +67,7 @@ class CarriedRequests:
         return self._carried("POST", url, asked)
 
     def _carried(self, method: str, url: str, asked: dict[str, Any]) -> Any:
-        courier: Courier | None = getattr(self._couriers, "one", None)
+        courier: RequestCarrier | None = getattr(self._couriers, "one", None)
         if courier is None:
             raise self.RequestException("nobody carries requests in this thread")
         written = {name: asked.get(name) for name in ("data", "json", "params", "headers", "auth")}

@@ -14,7 +14,7 @@ from simpletuner_fleet.delivery.reach import OutwardReach
 READ_BYTES = 16 * 1024
 
 
-class Answer(Struct, frozen=True):
+class ServiceAnswer(Struct, frozen=True):
     status: int
     fields: dict[str, str]
     content: bytes
@@ -22,7 +22,7 @@ class Answer(Struct, frozen=True):
 
 async def exchange(
     reach: OutwardReach, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes
-) -> Answer:
+) -> ServiceAnswer:
     """Raises DeliveryFailed where nobody may be called there, or what comes is no answer. The caller bounds the time."""
     if not url.startswith("https://") or not URL.fullmatch(url):
         raise DeliveryFailed("Services are called with TLS alone.", hopeless=True)
@@ -54,7 +54,7 @@ def _request(
     yield h11.EndOfMessage()
 
 
-async def _answer(connection: h11.Connection, reader: asyncio.StreamReader) -> Answer:
+async def _answer(connection: h11.Connection, reader: asyncio.StreamReader) -> ServiceAnswer:
     head: h11.Response | None = None
     content = bytearray()
     while True:
@@ -69,6 +69,6 @@ async def _answer(connection: h11.Connection, reader: asyncio.StreamReader) -> A
                 raise DeliveryFailed("Its answer is too long.")
         elif isinstance(event, h11.EndOfMessage) and head is not None:
             fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-            return Answer(head.status_code, fields, bytes(content))
+            return ServiceAnswer(head.status_code, fields, bytes(content))
         elif isinstance(event, h11.ConnectionClosed):
             raise EOFError

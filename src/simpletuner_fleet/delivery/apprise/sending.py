@@ -11,7 +11,7 @@ from typing import Any
 
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.notices.services import Service, check_options, service_of
-from simpletuner_fleet.delivery.apprise.courier import CarriedRequests, Courier
+from simpletuner_fleet.delivery.apprise.courier import CarriedRequests, RequestCarrier
 from simpletuner_fleet.delivery.formats import unmarked
 from simpletuner_fleet.delivery.http_post import TIMEOUT_S, judged
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
@@ -50,7 +50,7 @@ class AppriseSender:
     ) -> str:
         """Returns what was answered, in a few words. Raises DeliveryFailed."""
         loop = asyncio.get_running_loop()
-        courier = Courier(reach, loop)
+        courier = RequestCarrier(reach, loop)
         try:
             async with asyncio.timeout(timeout_s):
                 taken = await loop.run_in_executor(self._threads, self._notify, courier, address, wording)
@@ -62,11 +62,11 @@ class AppriseSender:
             courier.close()
         return _outcome(courier, taken=taken)
 
-    def _notify(self, courier: Courier, address: str, wording: Wording) -> bool:
+    def _notify(self, courier: RequestCarrier, address: str, wording: Wording) -> bool:
         plugin, service = self._opened(address)
         apprise: Any = importlib.import_module("apprise")
-        told = apprise.Apprise(asset=plugin.asset)
-        told.add(plugin)
+        services = apprise.Apprise(asset=plugin.asset)
+        services.add(plugin)
         shown = _plain if service.renders else str
         kind = apprise.NotifyType.WARNING if wording.bad else apprise.NotifyType.INFO
         body = "\n".join([*map(shown, wording.lines), *([wording.link] if wording.link else [])])
@@ -74,7 +74,7 @@ class AppriseSender:
         requests.carry_for_this_thread(courier)
         try:
             return bool(
-                told.notify(
+                services.notify(
                     body=body or shown(wording.title),
                     title=shown(wording.title),
                     notify_type=kind,
@@ -140,7 +140,7 @@ def _plain(text: str) -> str:
     return unmarked(text).replace("@", "@\u200b")
 
 
-def _outcome(courier: Courier, *, taken: bool) -> str:
+def _outcome(courier: RequestCarrier, *, taken: bool) -> str:
     if courier.failure is not None:
         raise courier.failure
     if courier.last is None:

@@ -156,12 +156,12 @@ async def test_storage_that_fills_up_is_news_once_and_again_after_there_was_room
             await lab.worker.offers()
             await sweep_once(house.fleet)
         entries = (await house.good("GET", "/api/audit?target_type=quota"))["entries"]
-        told = [
+        entries = [
             one
             for one in reversed(entries)
             if one["event_type"].startswith("quota.") and "owner" in one["details"]
         ]
-        return [(one["event_type"], one["details"]["why"]) for one in told]
+        return [(one["event_type"], one["details"]["why"]) for one in entries]
 
     assert await news() == []
     await lab.stores(job, b"a" * 850)
