@@ -47,6 +47,7 @@ def problem_page(
                 here="/",
                 help=help_link(path),
                 insecure=False,
+                only_regions=False,
                 now="",
                 caller=principal.id if places else "",
                 title=problem_title(words, document),
