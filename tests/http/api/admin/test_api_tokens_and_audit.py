@@ -112,7 +112,7 @@ async def test_the_audit_log_is_filtered_and_paged() -> None:
         assert await total(target_id=first["worker_id"]) == 1
         assert await total(actor_id="t_admin", target_type="worker") == 2
         assert await total(actor_id="t_none") == 0
-        saved = await running.http.put("/api/configs/c", json={"trainer": "demo"})
+        saved = await running.http.put("/api/configs/c", json={"trainer": "demo", "settings": {}})
         assert saved.status_code < 300, saved.text
         security = await running.get("/api/audit", event_type="security")
         assert {entry["event_type"] for entry in security["entries"]} >= {"worker.created"}
