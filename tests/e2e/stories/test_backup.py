@@ -145,7 +145,9 @@ def test_a_restore_doubles_no_job_that_runs_and_goes_back_in_no_epoch(world: Wor
         assert len(now) <= 1, f"two at once: {now}"
         time.sleep(0.1)
     assert world.job(job)["status"] == "running", world.job(job)
-    world.runs(job, times=2)  # it counts as running once it is accepted, a moment before its program is executed
+    world.runs(
+        job, times=2
+    )  # it counts as running once it is accepted, a moment before its program is executed
     assert len(trainers_of(world)) == 1
     assert not set(trainers) & set(trainers_of(world)), "the first was told to stop"
     assert world.attempts(job)[-1]["epoch"] > epoch
