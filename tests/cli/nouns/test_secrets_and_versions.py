@@ -106,7 +106,7 @@ def test_versions_are_listed_and_compared(machine: Machine, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "field", "advice"),
     [
-        ({"settings": {}, "secret": {}}, "$.secret", "its fields are dataloader"),
+        ({"settings": {}, "secret": {}}, "$.secret", "did you mean 'secrets'?"),
         ({"settings": {}, "secrets": {"HF TOKEN": "x"}}, "$.secrets.HF TOKEN", "letters, digits"),
         ({"--num_processes": "many"}, "$.settings.num_processes", "whole number"),
         ({"settings": {}, "resources": {"gpus": "two"}}, "$.resources.gpus", "int"),

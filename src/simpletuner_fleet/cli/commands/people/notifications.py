@@ -17,8 +17,9 @@ RULES = (
 CHANNEL = argument(
     "--channel",
     required=True,
+    metavar="CHANNEL",
     choices=("email", "slack", "discord", "teams", "ntfy", "apprise", "webhook", "syslog"),
-    help="How to be told",
+    help="How to be told: email, slack, discord, teams, ntfy, apprise, webhook or syslog",
 )
 ADDRESS = argument(
     "--address",
