@@ -45,7 +45,7 @@ async def test_two_runs_are_compared_by_curve_config_and_picture(stage: Stage, p
     await page.get_by_label("Add a job by its id or name").fill("fast")
     await page.keyboard.press("Enter")
     await page.wait_for_url(re.compile(rf"job={one.job_id}&job={other.job_id}$"))
-    await expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
+    await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
     await expect(page.locator(CHART)).to_have_attribute("aria-label", re.compile(r"slow: .*; fast: "))
     differences = page.locator(".diff-runs tbody tr")
     await expect(differences.filter(has_text="settings.learning_rate")).to_contain_text("0.001")
