@@ -209,8 +209,8 @@ def test_the_tree_is_the_documented_one() -> None:
 
 
 def test_version_costs_little() -> None:
-    """Processor time, which a busy machine does not stretch as it does the clock's."""
-    assert min(_cost_s([*COMMAND, "version"]) for _ in range(3)) < 0.25
+    """Processor time, which a busy machine stretches less than the clock's; the least of several is nearest to what it takes."""
+    assert min(_cost_s([*COMMAND, "version"]) for _ in range(8)) < 0.25
 
 
 def _cost_s(command: list[str]) -> float:
