@@ -209,7 +209,7 @@ def test_the_tree_is_the_documented_one() -> None:
 
 
 def test_version_costs_little() -> None:
-    """Processor time, which a busy machine stretches less than the clock's; the least of several is nearest to what it takes."""
+    """Processor time, which a busy machine stretches less than the clock's; the least of several is nearest to it."""
     assert min(_cost_s([*COMMAND, "version"]) for _ in range(8)) < 0.25
 
 
