@@ -12,6 +12,7 @@ from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.memory.counting import book_of, shares_of
 from simpletuner_fleet.engine.memory.organisation import Organisation, read_organisation
+from simpletuner_fleet.engine.memory.stored_counts import StoredCounts
 from simpletuner_fleet.ports import View
 
 LIMITS_SETTING = "limits"
@@ -28,6 +29,7 @@ class FleetIndex:
         """The same of teams, quotas and shares."""
         self.usage = UseLedger()
         """Always counted, since rows are told of once; history is looked up where a quota or a share needs it."""
+        self.stored = StoredCounts()
         self.reachable: set[str] = set()
         self.version = 0
         """Rises with every change that figures and reasons depend on."""
@@ -46,6 +48,7 @@ class FleetIndex:
         self.version += 1
         self.settled = False
         self.usage = UseLedger()
+        self.stored = StoredCounts()
         self.limits = None
         self.organisation = None
         self.unplaced = True

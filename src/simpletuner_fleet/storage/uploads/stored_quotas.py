@@ -1,6 +1,7 @@
 """How quotas of stored bytes stand: counted in the rows of what is stored, and only where there is such a quota."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people.quotas import (
@@ -15,17 +16,13 @@ from simpletuner_fleet.core.people.quotas import (
 from simpletuner_fleet.core.placement.usage import EVERYBODY, person, team
 from simpletuner_fleet.ports import View
 
+Count = Callable[[str], int]
+"""Tells how many bytes an account has stored."""
+
 
 def stored_standings(view: View, counted: Iterable[tuple[Quota, str]]) -> list[QuotaStanding]:
     """Of these quotas, with the account each is counted by, those of stored bytes; walks the rows once an account."""
-    known: dict[str, int] = {}
-    standings = []
-    for quota, account in counted:
-        if quota.kind is QuotaKind.STORED_BYTES:
-            if account not in known:
-                known[account] = _stored_bytes(view, account)
-            standings.append(stored_standing(quota, account, known[account]))
-    return standings
+    return _standings(counted, cache(lambda account: stored_bytes(view, account)))
 
 
 def stored_by_owner(view: View, book: QuotaBook) -> list[QuotaStanding]:
@@ -43,32 +40,38 @@ def stored_by_owner(view: View, book: QuotaBook) -> list[QuotaStanding]:
     return standings
 
 
-def approvals_for_storage(view: View, book: QuotaBook, job: Job) -> list[QuotaStanding]:
+def approvals_for_storage(count: Count, book: QuotaBook, job: Job) -> list[QuotaStanding]:
     """Returns the quotas of stored bytes that are used up and let a further job in only with an approval."""
-    return [
-        one
-        for one in _concerning(view, book, job)
-        if one.quota.action is QuotaAction.APPROVE and one.used >= one.quota.ceiling
-    ]
+    asking = [one for one in _concerning(book, job) if one[0].action is QuotaAction.APPROVE]
+    return [one for one in _standings(asking, count) if one.used >= one.quota.ceiling]
 
 
-def storage_nearly_used(view: View, book: QuotaBook, job: Job) -> list[QuotaStanding]:
-    return [one for one in _concerning(view, book, job) if is_nearly_reached(one)]
+def storage_nearly_used(count: Count, book: QuotaBook, job: Job) -> list[QuotaStanding]:
+    return [one for one in _standings(_concerning(book, job), count) if is_nearly_reached(one)]
 
 
 def storage_refused(view: View, book: QuotaBook, job: Job, more_bytes: int) -> QuotaStanding | None:
     """Returns the quota into which so much more does not fit. One that only warns, or asks before, stops no upload."""
-    for one in _concerning(view, book, job):
-        if one.quota.action is QuotaAction.REFUSE and one.used + more_bytes > one.quota.ceiling:
+    refusing = [one for one in _concerning(book, job) if one[0].action is QuotaAction.REFUSE]
+    for one in stored_standings(view, refusing):
+        if one.used + more_bytes > one.quota.ceiling:
             return one
     return None
 
 
-def _concerning(view: View, book: QuotaBook, job: Job) -> list[QuotaStanding]:
-    return stored_standings(view, book.concerning(job.owner, job.team)) if book.counts_storage else []
+def _concerning(book: QuotaBook, job: Job) -> list[tuple[Quota, str]]:
+    return list(book.concerning(job.owner, job.team)) if book.counts_storage else []
 
 
-def _stored_bytes(view: View, account: str) -> int:
+def _standings(counted: Iterable[tuple[Quota, str]], count: Count) -> list[QuotaStanding]:
+    return [
+        stored_standing(quota, account, count(account))
+        for quota, account in counted
+        if quota.kind is QuotaKind.STORED_BYTES
+    ]
+
+
+def stored_bytes(view: View, account: str) -> int:
     if account == EVERYBODY:
         return view.stored_bytes_of_jobs()
     if account.startswith(team("")):

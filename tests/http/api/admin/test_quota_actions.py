@@ -13,6 +13,7 @@ from devtools.fuzz.house import CPU_JOB, Headers, House, HouseWorker, Refused
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.memory.counting import book_of
+from simpletuner_fleet.engine.memory.stored_counts import GOOD_FOR_S
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
 HOUR_S = 3600.0
@@ -110,6 +111,7 @@ async def test_storage_at_its_ceiling_warns_refuses_or_asks_for_an_approval_in_e
     first = await house.submit(lab.ann, "gpu")
     await lab.stores(first, content())
     for scope, action in product(SUBJECTS, ("warn", "refuse", "approve")):
+        house.clock.at += GOOD_FOR_S
         used = await house.store.read(lambda view: view.stored_bytes_of_jobs())
         quota = await lab.quota("stored_bytes", scope, action, used)
         said = (scope, action)

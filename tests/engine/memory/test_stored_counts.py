@@ -1,0 +1,16 @@
+from simpletuner_fleet.engine.memory.stored_counts import GOOD_FOR_S, StoredCounts
+
+
+def test_what_is_stored_is_counted_once_in_a_while_however_many_jobs_are_submitted() -> None:
+    walks: list[str] = []
+
+    def count(account: str) -> int:
+        walks.append(account)
+        return len(walks) * 100
+
+    counts = StoredCounts()
+    assert [counts.of("all", 1000.0 + n / 100, count) for n in range(1000)] == [100] * 1000
+    assert counts.of("person:ann", 1000.0, count) == 200
+    assert counts.of("all", 1000.0 + GOOD_FOR_S, count) == 300
+    assert counts.of("all", 900.0, count) == 400, "a clock set back makes no count last longer"
+    assert walks == ["all", "person:ann", "all", "all"]
