@@ -39,6 +39,7 @@ from simpletuner_fleet.agent.interruptions.watching import NoticeSettings, watch
 from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
+from simpletuner_fleet.agent.isolation.spares import Spares
 from simpletuner_fleet.agent.isolation.walls import WallSurroundings, choose_walls
 from simpletuner_fleet.agent.joining import is_for_joining, joined
 from simpletuner_fleet.agent.loops.heartbeat_loop import heartbeat_loop
@@ -177,7 +178,7 @@ async def run_agent(
                 data = Datasets(cache, client)
 
                 async with (
-                    Runner(key=state.shim_key(), walls=walls) as runner,
+                    Runner(key=state.shim_key(), walls=Spares(walls, cgroups)) as runner,
                     other_nodes(settings.nodes, state.path, client, machine) as nodes,
                 ):
                     if nodes:

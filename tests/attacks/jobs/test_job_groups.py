@@ -18,6 +18,7 @@ from simpletuner_fleet.agent.guard import shim_cgroup
 from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
 from simpletuner_fleet.agent.isolation.cgroup_place import CgroupPlace, find_place
 from simpletuner_fleet.agent.isolation.cgroups import Cgroups, JobLimits, choose_cgroups
+from simpletuner_fleet.agent.isolation.spares import Spares
 from simpletuner_fleet.agent.isolation.walls import Walls, WallSurroundings
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.core.jobs.failure import classify
@@ -182,14 +183,16 @@ async def test_behind_a_wall_that_stood_before_its_order_a_job_is_in_its_group_a
             hidden=(str(state.path),),
         )
         walls = Walls("user", about, state.path, 1)
-        async with Runner(walls=walls) as runner:
+        async with Runner(walls=Spares(walls, groups)) as runner:
             runner.warm_up()
             shim = await runner.take()
             attempt = state.attempt(f"a_{secrets.token_hex(6)}")
             assert shim.ready is not None
+            group = shim.ready.cgroup
+            assert shim_cgroup.is_populated(group), "it is in there before anybody waits for it"
             assert walls.move_in(shim.ready, attempt)
             state.create_attempt(attempt.attempt_id)
-            group = groups.group_for(attempt)
+            assert groups.group_for(attempt) == group
             launch = Launch(
                 argv=["/bin/sleep", "600"], env={"PATH": os.environ["PATH"]}, cwd=str(attempt.job_dir)
             )
@@ -205,3 +208,28 @@ async def test_behind_a_wall_that_stood_before_its_order_a_job_is_in_its_group_a
             await running.release()
         assert (ended.reason, ended.signal) == ("exited", signal.SIGKILL)
         assert shim_cgroup.remove(group)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives jobs users of their own")
+async def test_the_group_of_a_spare_goes_with_it_and_with_whoever_had_it(groups: Cgroups) -> None:
+    with tempfile.TemporaryDirectory(prefix="walls-") as name, StateDir.open(Path(name) / "state") as state:
+        about = WallSurroundings(
+            home="/root",
+            environment={"PATH": os.environ["PATH"]},
+            pythons=(sys.executable,),
+            grants=(),
+            hidden=(str(state.path),),
+        )
+        walls = Walls("user", about, state.path, 1)
+        spares = Spares(walls, groups)
+        async with Runner(walls=spares) as runner:
+            runner.warm_up()
+            shim = await runner.take()
+            assert shim.ready is not None
+            await runner.dismiss(shim)
+        assert not os.path.exists(shim.ready.cgroup)
+        left = spares.ready()
+        assert left is not None
+        assert os.path.isdir(left.cgroup)
+        walls.forget_spares()  # as the next process of the worker does
+        assert not os.path.exists(left.cgroup)

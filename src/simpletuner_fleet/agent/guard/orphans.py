@@ -33,7 +33,7 @@ def end_group(attempt_dir: Path) -> bool:
         group = Path(note.read_text(encoding="utf-8"))
     except OSError:
         return False
-    if group.name != shim_cgroup.group_name(attempt_dir.name):
+    if not shim_cgroup.may_be_of(attempt_dir.name, group.name):
         return False
     was_populated = shim_cgroup.is_populated(str(group))
     if not shim_cgroup.remove(str(group)):

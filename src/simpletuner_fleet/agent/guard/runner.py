@@ -338,7 +338,7 @@ class Runner:
         shim = ShimProcess(link, child, ready)
         if ready is None:
             return shim
-        link.send(Build(ready.wall))
+        link.send(Build(ready.wall, ready.cgroup))
         try:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
                 await link.expect(Built)

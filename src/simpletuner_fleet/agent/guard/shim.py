@@ -131,7 +131,7 @@ class Shim:
     def obey(self, message: dict[str, Any]) -> None:
         match message["do"]:
             case "build" if self.starting is None:
-                self.build(message["wall"])
+                self.build(message["wall"], message["cgroup"])
             case "hold" if not self.held:
                 self.hold(message)
             case "go" if self.held and not self.order:
@@ -192,17 +192,17 @@ class Shim:
 
     # The trainer's side
 
-    def build(self, wall: dict[str, Any]) -> None:
+    def build(self, wall: dict[str, Any], cgroup: str) -> None:
         """Ends where the wall cannot be built: whoever asked starts another, and learns with the order why."""
-        self.begin(wall)
+        self.begin(wall, cgroup)
         if self.starting.await_wall():
             self.done = True
         else:
             self.tell("built")
 
-    def begin(self, wall: dict[str, Any] | None) -> None:
+    def begin(self, wall: dict[str, Any] | None, cgroup: str = "") -> None:
         walls = part("shim_wall") if wall else None
-        self.starting = part("shim_trainer").begin(wall, walls)
+        self.starting = part("shim_trainer").begin(wall, walls, cgroup)
         self.trainer_pid, self.keeper_pid = self.starting.pid, self.starting.keeper_pid
         self.status_told = self.starting.status
 

@@ -15,12 +15,23 @@ if TYPE_CHECKING:
 
 NAME_FILE = "cgroup"
 """In the attempt's folder: which group is its own. Whoever finds the attempt again ends what is left of it by that."""
+SPARE = "spare-"
 EMPTY_WITHIN_S = 10.0
 LOOK_S = 0.01
 
 
 def group_name(attempt_id: str) -> str:
     return f"job-{attempt_id}"
+
+
+def spare_name(folder: str) -> str:
+    """Names the group of whichever attempt the folder of a spare becomes."""
+    return f"{SPARE}{folder}"
+
+
+def may_be_of(attempt_id: str, group: str) -> bool:
+    """Returns whether a note of the attempt may name this group: its own, or the one that a spare had entered for it."""
+    return group == group_name(attempt_id) or group.startswith(SPARE)
 
 
 def join(group: str) -> None:

@@ -40,7 +40,14 @@ class Starting:
     """A trainer to be, seen from the shim."""
 
     def __init__(
-        self, pid: int, keeper_pid: int, words: int, problems: socket.socket, status: int, lifeline: int
+        self,
+        pid: int,
+        keeper_pid: int,
+        words: int,
+        problems: socket.socket,
+        status: int,
+        lifeline: int,
+        entered: str,
     ) -> None:
         self.pid = pid
         """Of the process that stands for the trainer and tells its status: the first one behind a wall of namespaces,
@@ -51,6 +58,8 @@ class Starting:
         self.status = status
         self.lifeline = lifeline
         """Its end tells the keeper that the shim has died; all that is written to it is the name of the control group."""
+        self.entered = entered
+        """The control group that it is in before it knows its order."""
         self.words, self.problems = words, problems
         self.problem: str | None = None
         """What kept it from standing behind its wall; '' once it does."""
@@ -72,7 +81,8 @@ class Starting:
             return
         needed = {name: order[name] for name in ("argv", "env", "cwd", "output", "wall")}
         group = order.get("cgroup", "")
-        text = json.dumps({**needed, "cgroup": group, "added": added}).encode()
+        to_enter = "" if group == self.entered else group
+        text = json.dumps({**needed, "cgroup": to_enter, "added": added}).encode()
         try:
             # The keeper was there before the order: it has to know the group before anything is in there.
             if self.keeper_pid and group:
@@ -115,8 +125,8 @@ def heard_from(line: socket.socket) -> tuple[bytes, int]:
     return text, pids[0] if pids else 0
 
 
-def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
-    """Forks the process that will be the trainer, behind its wall; what it does it is told later."""
+def begin(wall: dict[str, Any] | None, walls: ModuleType | None, cgroup: str = "") -> Starting:
+    """Forks the process that will be the trainer, behind its wall and in its group; what it does it is told later."""
     problems, problem_socket = socket.socketpair()
     problem = problem_socket.detach()
     if on_linux:
@@ -131,7 +141,7 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
         tell(problem, f"{NO_WALL}: {error.strerror}")
         for descriptor in (problem, status_write, hears):
             os.close(descriptor)
-        return Starting(0, 0, words, problems, status_read, -1)
+        return Starting(0, 0, words, problems, status_read, -1, "")
     if on_linux:  # what it was told, secrets among it, is in its memory
         libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     __import__("shim_cgroup")  # behind a wall its file has no name any more
@@ -142,11 +152,12 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
         problems.close()
         for descriptor in (lifeline_write, words, status_read):
             os.close(descriptor)
-        start_child(wall, walls, hears, problem, status_write, lifeline_read, shim_pid)
+        start_child(wall, walls, cgroup, hears, problem, status_write, lifeline_read, shim_pid)
     for descriptor in (problem, status_write, hears, lifeline_read):
         os.close(descriptor)
     keeper_pid = pid if has_keeper(wall) else 0
-    return Starting(pid, keeper_pid, words, problems, status_read, lifeline_write)
+    entered = cgroup if has_own_root(wall) else ""
+    return Starting(pid, keeper_pid, words, problems, status_read, lifeline_write, entered)
 
 
 def has_keeper(wall: dict[str, Any] | None) -> bool:
@@ -161,6 +172,7 @@ def has_own_root(wall: dict[str, Any] | None) -> bool:
 def start_child(
     wall: dict[str, Any] | None,
     walls: ModuleType | None,
+    cgroup: str,
     hears: int,
     problem: int,
     status: int,
@@ -177,7 +189,7 @@ def start_child(
         if has_keeper(wall):
             keep(walls, hears, problem, status, lifeline)
         if walls and wall:
-            first_process(wall, walls, hears, problem, status)
+            first_process(wall, walls, cgroup, hears, problem, status)
         become_trainer(walls, hears, problem)
     finally:
         os._exit(127)
@@ -224,13 +236,13 @@ def keep(walls: ModuleType | None, hears: int, problem: int, status: int, lifeli
     os._exit(0)
 
 
-def join_cgroup(order: dict[str, Any], problem: int) -> None:
+def join_cgroup(group: str, wall: dict[str, Any] | None, problem: int) -> None:
     """What guards the trainer stays outside, and lives on when the group is ended."""
-    if not order["cgroup"]:
+    if not group:
         return
-    root = "/old" if has_own_root(order["wall"]) else ""
+    root = "/old" if has_own_root(wall) else ""
     try:
-        __import__("shim_cgroup").join(f"{root}{order['cgroup']}")
+        __import__("shim_cgroup").join(f"{root}{group}")
     except OSError as error:
         tell(problem, f"cannot put the job into its control group: {error.strerror}")
         os._exit(127)
@@ -262,7 +274,9 @@ def leave_nothing(keeper_pid: int, group: str) -> None:
         time.sleep(0.01)
 
 
-def first_process(wall: dict[str, Any], walls: ModuleType, hears: int, problem: int, status: int) -> NoReturn:
+def first_process(
+    wall: dict[str, Any], walls: ModuleType, cgroup: str, hears: int, problem: int, status: int
+) -> NoReturn:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
@@ -274,6 +288,7 @@ def first_process(wall: dict[str, Any], walls: ModuleType, hears: int, problem: 
         tell(problem, f"{NO_WALL}: {error.strerror or error}")
         os._exit(127)
     if trainer == 0:
+        join_cgroup(cgroup, wall, problem)
         become_trainer(walls, hears, problem)
     os.closerange(0, status)
     os.closerange(status + 1, MOST_DESCRIPTORS)
@@ -284,7 +299,7 @@ def first_process(wall: dict[str, Any], walls: ModuleType, hears: int, problem: 
 def become_trainer(walls: ModuleType | None, hears: int, problem: int) -> NoReturn:
     tell(problem, DONE)
     order = read_order(hears)
-    join_cgroup(order, problem)
+    join_cgroup(order["cgroup"], order["wall"], problem)
     try:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):

@@ -72,13 +72,27 @@ class Cgroups:
         return job_groups.sentence(self.labels())
 
     def group_for(self, attempt: AttemptDir) -> str:
-        """Makes the attempt's group with its limits; '' where there are none here. Raises OSError."""
+        """Makes the attempt's group with its limits, unless its folder was a spare's, which has one.
+
+        Returns '' where there are none here. Raises OSError.
+        """
+        note = attempt.path / shim_cgroup.NAME_FILE
+        had = note.read_text(encoding="utf-8") if note.exists() else ""
+        if had and os.path.isdir(had):
+            return had
+        return self._made(shim_cgroup.group_name(attempt.attempt_id), note)
+
+    def spare_group(self, folder: Path) -> str:
+        """Makes the group of whichever attempt this folder becomes; '' where there are none here. Raises OSError."""
+        return self._made(shim_cgroup.spare_name(folder.name), folder / shim_cgroup.NAME_FILE)
+
+    def _made(self, name: str, note: Path) -> str:
         if self._folder is None:
             return ""
-        group = self._folder / shim_cgroup.group_name(attempt.attempt_id)
+        group = self._folder / name
         group.mkdir(mode=0o755, exist_ok=True)
         # First of all: whoever comes after us ends what is in there by this.
-        (attempt.path / shim_cgroup.NAME_FILE).write_text(str(group), encoding="utf-8")
+        note.write_text(str(group), encoding="utf-8")
         if self.memory_bytes:
             _write(group / "memory.max", str(self.memory_bytes))
             # A tree that has lost one process to the kernel stands still, or ends with whatever error comes of it.

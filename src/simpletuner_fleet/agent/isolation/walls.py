@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.agent.guard.orphans import end_group
 from simpletuner_fleet.agent.guard.shim_client import Order, ReadyWall, Wall
 from simpletuner_fleet.agent.guard.shim_starts import SHIM
 from simpletuner_fleet.agent.guard.shim_wall import device_paths
@@ -164,12 +165,16 @@ class Walls:
 
     def forget_spares(self) -> None:
         """Those of the process before this one, which has ended with all its shims that had no attempt."""
-        if self.kind:
-            shutil.rmtree(self._folder / SPARE, ignore_errors=True)
+        if not self.kind:
+            return
+        for folder in (self._folder / SPARE).glob("*"):
+            end_group(folder)
+        shutil.rmtree(self._folder / SPARE, ignore_errors=True)
 
     def discard(self, ready: ReadyWall) -> None:
         """No attempt was made of it, or it is over."""
         self.lower(ready.folder.name)
+        end_group(ready.folder)  # elsewhere once an attempt has moved in, whose group it is then
         shutil.rmtree(ready.folder, ignore_errors=True)
 
     def move_in(self, ready: ReadyWall, attempt: AttemptDir) -> bool:

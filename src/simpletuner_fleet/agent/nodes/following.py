@@ -16,6 +16,7 @@ from simpletuner_fleet.agent.interruptions.remembered import RememberedEnd
 from simpletuner_fleet.agent.interruptions.watching import watch_for_end
 from simpletuner_fleet.agent.isolation.cgroups import choose_cgroups
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
+from simpletuner_fleet.agent.isolation.spares import Spares
 from simpletuner_fleet.agent.isolation.walls import choose_walls
 from simpletuner_fleet.agent.machine_facts import MachineFacts, gpu_report
 from simpletuner_fleet.agent.memory import few_threads, stay_small
@@ -66,7 +67,7 @@ async def run_follower(settings: WorkerSettings, environment: dict[str, str]) ->
                 )
                 await asyncio.to_thread(cache.guard, walls.kind == "user")
                 follower = Follower(first, lambda holds: _introduction(machine, holds))
-                async with Runner(key=state.shim_key(), walls=walls) as runner:
+                async with Runner(key=state.shim_key(), walls=Spares(walls, cgroups)) as runner:
                     data = Datasets(cache, first)
                     ranks = NodeParts(state, runner, trainers, first, data, walls, cgroups, follower.tell)
                     follower.ranks = ranks

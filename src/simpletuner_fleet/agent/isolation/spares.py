@@ -1,0 +1,34 @@
+"""What a worker has ready for an attempt that nobody knows yet: a folder behind its wall, and a control group."""
+
+import logging
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.agent.guard.shim_client import ReadyWall
+from simpletuner_fleet.agent.isolation.cgroups import Cgroups
+from simpletuner_fleet.agent.isolation.walls import Walls
+
+log = logging.getLogger(__name__)
+
+
+class Spares:
+    """Blocks: call it in a thread."""
+
+    def __init__(self, walls: Walls, cgroups: Cgroups) -> None:
+        self._walls, self._cgroups = walls, cgroups
+
+    def ready(self) -> ReadyWall | None:
+        """Prepares one; None where that saves nothing, or cannot be."""
+        ready = self._walls.ready()
+        if ready is None:
+            return None
+        try:
+            return replace(ready, cgroup=self._cgroups.spare_group(ready.folder))
+        except OSError as error:
+            log.warning("no control group could be prepared: %s", error)
+            self.discard(ready)
+            return None
+
+    def discard(self, ready: ReadyWall) -> None:
+        """No attempt was made of it, or it is over."""
+        self._walls.discard(ready)
