@@ -38,8 +38,8 @@ from simpletuner_fleet.agent.interruptions.remembered import RememberedEnd
 from simpletuner_fleet.agent.interruptions.watching import NoticeSettings, watch_for_end
 from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
-from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.spares import Spares
+from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.walls import WallSurroundings, choose_walls
 from simpletuner_fleet.agent.joining import is_for_joining, joined
 from simpletuner_fleet.agent.loops.heartbeat_loop import heartbeat_loop

@@ -15,8 +15,8 @@ from simpletuner_fleet.agent.interruptions.leaving import SIGNAL
 from simpletuner_fleet.agent.interruptions.remembered import RememberedEnd
 from simpletuner_fleet.agent.interruptions.watching import watch_for_end
 from simpletuner_fleet.agent.isolation.cgroups import choose_cgroups
-from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.spares import Spares
+from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.walls import choose_walls
 from simpletuner_fleet.agent.machine_facts import MachineFacts, gpu_report
 from simpletuner_fleet.agent.memory import few_threads, stay_small
