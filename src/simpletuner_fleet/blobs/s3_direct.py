@@ -26,6 +26,7 @@ from simpletuner_fleet.ports.direct import SignedLink, StagedFile, StagedPart
 LINK_S = 900
 CHECKED = ".checked"
 PROBES = "direct/probe"
+TRIAL = "direct/trial"
 PROBE_BYTES = 1024
 PROBE_S = 10.0
 
@@ -71,8 +72,7 @@ class DirectBucket:
     def _part_link(
         self, place: BucketPlace, file: StagedFile, number: int, size: int, sha256: str
     ) -> SignedLink:
-        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
-        headers = {"content-length": str(size), "x-amz-checksum-sha256": checksum}
+        headers = _exactly(size, sha256)
         query = [("partNumber", str(number)), ("uploadId", file.upload_id)]
         url = self._signer.link("PUT", place.address(file.key), query, headers, self._clock(), LINK_S)
         return SignedLink(url=url, headers=headers)
@@ -115,6 +115,11 @@ class DirectBucket:
     def mark_link(self) -> str:
         return self._signer.link("GET", self._workers_place.address(MARK), [], {}, self._clock(), LINK_S)
 
+    def trial_link(self, size: int, sha256: str) -> SignedLink:
+        headers = _exactly(size, sha256)
+        url = self._signer.link("PUT", self._workers_place.address(TRIAL), [], headers, self._clock(), LINK_S)
+        return SignedLink(url=url, headers=headers)
+
     async def prove(self) -> None:
         """Sends a part by a link of our own making, has S3 digest it, and reads it by another link."""
         content = secrets.token_bytes(PROBE_BYTES)
@@ -154,6 +159,12 @@ class DirectBucket:
     def _insist(self) -> None:
         if not self._may_promise():
             raise NotLeader("This orchestrator is not sure it still leads; nothing was changed.")
+
+
+def _exactly(size: int, sha256: str) -> dict[str, str]:
+    """Returns the headers that a link is signed with, so that nothing else can be sent by it."""
+    checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+    return {"content-length": str(size), "x-amz-checksum-sha256": checksum}
 
 
 async def _exchanged(method: str, url: str, headers: dict[str, str], content: bytes) -> httpx2.Response:

@@ -62,6 +62,10 @@ class DirectBlobs(Protocol):
         """For reading the storage's mark: whoever tries it learns whether the storage can be reached."""
         ...
 
+    def trial_link(self, size: int, sha256: str) -> SignedLink:
+        """For sending exactly this to a key that nothing reads, the same for all who try whether they can."""
+        ...
+
     async def prove(self) -> None:
         """Raises StoreUnavailable unless it does all of the above."""
         ...

@@ -9,6 +9,7 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry as FileEntry
 from simpletuner_fleet.core.training.checkpoint import Manifest as Manifest
 
 PART_BYTES = 256 * 1024 * 1024
+"""The most that an agent sends in one part. The orchestrator takes a whole file at once, as `curl -T` sends it, too."""
 DIRECT_HEADER = "x-storage-direct"
 """Sent by a program that can read a file from where a 307 names, and comes back where it cannot."""
 TRIED_LINK_PATH = "/api/workers/job/check/objects/none/link"
@@ -16,7 +17,8 @@ TRIED_PART_PATH = "/api/workers/job/check/objects/none"
 """As a real one's, for whoever stands in between and decides by the path."""
 TRIED_PART_BYTES = 8 * 1024 * 1024
 """As large as the first parts of a real upload."""
-"""The most that an agent sends in one part. The orchestrator takes a whole file at once, as `curl -T` sends it, too."""
+TRIED_PART_SHA256 = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74"
+"""Of so many zeros."""
 
 
 class ObjectAsked(Struct, frozen=True, kw_only=True):
@@ -85,6 +87,15 @@ class StorageLink(Struct, kw_only=True):
     """Where a file can be read straight from the storage; '' where it cannot."""
 
     url: str = ""
+
+
+class StorageTrial(StorageLink, kw_only=True):
+    """How a worker tries the storage: it reads by `url`, and sends TRIED_PART_BYTES of zeros by `send_url`."""
+
+    send_url: str = ""
+    """'' where an older orchestrator has only the one to read."""
+    headers: dict[str, str] = {}
+    """To be sent along, exactly so."""
 
 
 class ManifestSent(Struct, kw_only=True):

@@ -16,10 +16,11 @@ from simpletuner_fleet.agent.ship.uploader import Uploader
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.direct_line import DirectFailed
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.core.training.direct import MIB
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.protocol.uploads import Resume
+from simpletuner_fleet.protocol.uploads import TRIED_LINK_PATH, Resume, StorageTrial
 from simpletuner_fleet.storage.uploads.direct import DirectStorage
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths
@@ -218,3 +219,23 @@ async def test_a_file_that_changes_under_way_is_read_again(gate: Gate, tmp_path:
         await uploader.send_once()
         assert await at.stored() == ["checkpoint-10"]
         assert (await at.up.fetch(changed)).content == changed
+
+
+async def test_who_tries_the_bucket_sends_to_it_too_and_learns_that_it_may_not(
+    gate: Gate, tmp_path: Path
+) -> None:
+    async with machine(gate, tmp_path) as at, at.uploader() as uploader:
+        client = uploader._client
+        await at.running.deps.blobs.put_mark(b"{}")
+        gate.taken.clear()
+        assert await client.try_storage()
+        read, sent = (seen for seen in gate.taken if seen.by_link)
+        assert (read.method, sent.method) == ("GET", "PUT")
+        trial = await client._send("bulk", "GET", TRIED_LINK_PATH, b"", StorageTrial, {})
+        signed = {name: value for name, value in trial.headers.items() if name != "content-length"}
+        async with httpx2.AsyncClient() as http:
+            other = await http.put(trial.send_url, headers=signed, content=bytes(3))
+        assert other.status_code >= 400, "nothing else can be sent by the link"
+        gate.before = lambda seen: 403 if seen.by_link and seen.method == "PUT" else None
+        with pytest.raises(DirectFailed, match="403"):
+            await client.try_storage()

@@ -60,8 +60,10 @@ def test_a_checkpoint_goes_straight_to_the_bucket_past_a_killed_orchestrator_and
 
         second = world.create_worker("second")
         words = ["--orchestrator-url", world.url, "--name", "second", "--work-dir", str(second.work_dir)]
+        gate.taken.clear()
         check = world.cli("worker", *words, "--check", **second.environment)
         assert "the bucket can be reached" in check.stdout, check.stdout + check.stderr
+        assert [seen.method for seen in gate.taken if seen.by_link] == ["GET", "PUT"]
 
         gate.taken.clear()
         kill_machine(first, attempt)

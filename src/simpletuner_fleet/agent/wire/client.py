@@ -5,8 +5,8 @@ import base64
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -75,6 +75,7 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAsked,
     PartAnswer,
     StorageLink,
+    StorageTrial,
 )
 
 T = TypeVar("T")
@@ -228,11 +229,7 @@ class OrchestratorClient:
         """Sends a body as large as a real part by the very same way; returns how much of it arrived."""
         headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
         timeouts = PartTimeouts(connect_s=CONNECT_TIMEOUT_S, step_s=TRY_TIMEOUT_S, answer_s=TRY_TIMEOUT_S)
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "part"
-            with file.open("wb") as empty:
-                empty.truncate(TRIED_PART_BYTES)
-            part = Part(file=file, offset=0, count=TRIED_PART_BYTES)
+        with _zeros(TRIED_PART_BYTES) as part:
             async with self._line() as line:
                 try:
                     status, content = await line.parts.put(TRIED_PART_PATH, headers, part, timeouts)
@@ -241,13 +238,20 @@ class OrchestratorClient:
                 return read_answer(status, content, PartAnswer).next_offset
 
     async def try_storage(self) -> bool:
-        """Returns whether files may go straight to the storage. Raises DirectFailed where it cannot be reached from here."""
-        url = await self._link(TRIED_LINK_PATH.removesuffix("/link"))
-        if url:
-            async with self.direct.get(url, 0) as chunks:
-                async for _ in chunks:
-                    break
-        return bool(url)
+        """Returns whether files may go straight to the storage. Raises DirectFailed where it cannot be used from here."""
+        try:
+            trial = await self._send("bulk", "GET", TRIED_LINK_PATH, b"", StorageTrial, {})
+        except (Refused, Unreachable):
+            return False
+        if not trial.url:
+            return False
+        async with self.direct.get(trial.url, 0) as chunks:
+            async for _ in chunks:
+                break
+        if trial.send_url:
+            with _zeros(TRIED_PART_BYTES) as part:
+                await self.direct.put(trial.send_url, trial.headers, part)
+        return True
 
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
         message = ManifestSent(epoch=epoch, manifest=manifest)
@@ -432,6 +436,16 @@ def _known_address(url: str, context: ssl.SSLContext | None) -> Address:
         return context
 
     return Address(url, known_context, Line(url, context))
+
+
+@contextmanager
+def _zeros(count: int) -> Iterator[Part]:
+    """Gives a part of a file that holds nothing, and is gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "part"
+        with file.open("wb") as empty:
+            empty.truncate(count)
+        yield Part(file=file, offset=0, count=count)
 
 
 async def _beginning_of(response: httpx2.Response) -> bytes:

@@ -19,6 +19,7 @@ from simpletuner_fleet.protocol.uploads import (
     TRIED_LINK_PATH,
     TRIED_PART_BYTES,
     TRIED_PART_PATH,
+    TRIED_PART_SHA256,
     DirectAnswer,
     DirectAsked,
     DirectEnd,
@@ -30,6 +31,7 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAsked,
     PartAnswer,
     StorageLink,
+    StorageTrial,
 )
 from simpletuner_fleet.storage import artifacts, notes
 from simpletuner_fleet.storage.uploads import content, direct_flow
@@ -98,10 +100,13 @@ async def try_part(call: Call[Incoming]) -> PartAnswer:
     return PartAnswer(next_offset=count, complete=True)
 
 
-async def try_storage(call: Call[None]) -> StorageLink:
-    """A link to something small that belongs to nothing, for the same purpose."""
+async def try_storage(call: Call[None]) -> StorageTrial:
+    """Gives links to read and to send something that belongs to nothing, for the same purpose."""
     direct = deps_of(call).storage.direct_in_use
-    return StorageLink(url=direct.blobs.mark_link() if direct else "")
+    if direct is None:
+        return StorageTrial()
+    sent = direct.blobs.trial_link(TRIED_PART_BYTES, TRIED_PART_SHA256)
+    return StorageTrial(url=direct.blobs.mark_link(), send_url=sent.url, headers=sent.headers)
 
 
 async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
@@ -189,8 +194,8 @@ ROUTES = [
         TRIED_LINK_PATH,
         try_storage,
         WORKER,
-        answer=StorageLink,
-        summary="A link into the storage, to see whether it can be reached; none where files go through the orchestrator",
+        answer=StorageTrial,
+        summary="Links into the storage, to see whether it can be reached; none where files go through the orchestrator",
         tags=TAGS,
     ),
     Route(
