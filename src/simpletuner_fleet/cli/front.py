@@ -4,12 +4,15 @@ Whichever of the two packages was installed last owns the file. Ours then finds 
 whatever the trainer has a word for, so that it works as if we were not there; `simpletuner-fleet` is ours alone.
 """
 
+import os
 import sys
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
-from simpletuner_fleet.cli.commands.build import command_words
 from simpletuner_fleet.cli.frame.command_name import ALWAYS, SHORT
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 TRAINERS_TOO = frozenset({"server", "worker", "jobs", "backup"})
 """Words of ours that releases of the trainer have with a meaning of their own."""
@@ -17,7 +20,7 @@ TRAINERS_TOO = frozenset({"server", "worker", "jobs", "backup"})
 
 def main() -> int:
     words = sys.argv[1:]
-    trainer = trainers_command(entry_points(group="console_scripts", name=SHORT))
+    trainer = trainers_command() if has_trainer(sys.path) else None
     if trainer is None or is_only_ours(words):
         # The trainer must not pay for our imports.
         from simpletuner_fleet.cli.main import main as fleet
@@ -30,8 +33,29 @@ def main() -> int:
     return int(trainer.load()() or 0)
 
 
-def trainers_command(commands: Iterable[EntryPoint]) -> EntryPoint | None:
+def has_trainer(folders: Iterable[str]) -> bool:
+    """Returns whether metadata of the trainer lies there, by its name alone: to read everybody's costs each command more
+    than all else that it does."""
+    return any(_is_trainers(name) for folder in folders for name in _names_in(folder))
+
+
+def _is_trainers(name: str) -> bool:
+    project, _, _ = name.partition("-")
+    return name.endswith((".dist-info", ".egg-info")) and project.removesuffix(".egg") == SHORT
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder or ".")
+    except OSError:
+        return []
+
+
+def trainers_command() -> "EntryPoint | None":
     """Returns the command of the same name that another package brings."""
+    from importlib.metadata import entry_points
+
+    commands = entry_points(group="console_scripts", name=SHORT)
     others = (
         one for one in commands if one.dist is None or one.dist.name.replace("_", "-").lower() != ALWAYS
     )
@@ -39,4 +63,6 @@ def trainers_command(commands: Iterable[EntryPoint]) -> EntryPoint | None:
 
 
 def is_only_ours(words: list[str]) -> bool:
+    from simpletuner_fleet.cli.commands.build import command_words
+
     return bool(words) and words[0] in command_words() - TRAINERS_TOO

@@ -52,7 +52,7 @@ def _tell(trouble: Trouble) -> int:
 
 
 def _run(words: list[str]) -> int:
-    args, extra = build_parser().parse_known_args(words)
+    args, extra = build_parser(words).parse_known_args(words)
     if extra:
         raise _about_extra(args, extra)
     if not args.run:

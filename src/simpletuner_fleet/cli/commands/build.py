@@ -1,6 +1,7 @@
 """Makes argparse's parsers from the table of commands."""
 
 import argparse
+from collections.abc import Collection
 from typing import Any
 
 from simpletuner_fleet import __version__
@@ -65,7 +66,8 @@ NOUNS = (
 )
 
 
-def build_parser() -> Parser:
+def build_parser(words: Collection[str] | None = None) -> Parser:
+    """With `words`, those of a command line, only what they name gets its arguments; of the rest the name is enough."""
     name = command_name()
     root = Parser(
         prog=name,
@@ -84,13 +86,29 @@ def build_parser() -> Parser:
     commands = _children(root, "command", "COMMAND", name)
     talk = talk_options()
     for program in PROGRAMS:
-        _add_program(commands, program)
+        if _is_named(program.name, words):
+            _add_program(commands, program)
+        else:
+            commands.add_parser(program.name, help=program.help)
     for noun in NOUNS:
-        _add_noun(commands, noun, talk)
-    _add_service(commands)
+        if _is_named(noun.name, words):
+            _add_noun(commands, noun, talk, words)
+        else:
+            commands.add_parser(noun.name, help=noun.help)
+    if _is_named("service", words):
+        _add_service(commands)
+    else:
+        commands.add_parser("service", help=SERVICE_HELP)
     for command in OTHERS:
-        _add_command(commands, command, talk if command.prints else connection_options())
+        if _is_named(command.name, words):
+            _add_command(commands, command, talk if command.prints else connection_options())
+        else:
+            commands.add_parser(command.name, help=command.help)
     return root
+
+
+def _is_named(name: str, words: Collection[str] | None) -> bool:
+    return words is None or name in words
 
 
 def command_words() -> frozenset[str]:
@@ -118,12 +136,14 @@ def _add_program(commands: Any, program: Program) -> None:
     add_help(parser)
 
 
-def _add_noun(commands: Any, noun: Noun, talk: Parser) -> None:
+def _add_noun(commands: Any, noun: Noun, talk: Parser, words: Collection[str] | None) -> None:
     verbs = _add_group(commands, noun.name, noun.help, noun.help, f"{command_name()} {noun.name}")
     for verb in noun.verbs:
-        _add_command(
-            verbs, _command_of(noun, verb), talk if verb.formats == FORMATS else talk_options(verb.formats)
-        )
+        if _is_named(verb.name, words):
+            own_talk = talk if verb.formats == FORMATS else talk_options(verb.formats)
+            _add_command(verbs, _command_of(noun, verb), own_talk)
+        else:
+            verbs.add_parser(verb.name, help=verb.help)
 
 
 def _command_of(noun: Noun, verb: Verb) -> Command:
