@@ -1,10 +1,9 @@
 """Publishing: opened with the job's end, tried until it is there, given up aloud, and never the job's own trouble."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import obstore
 import pytest
 from obstore.store import S3Store
@@ -36,12 +35,6 @@ def s3_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient() as client:
-        yield client
-
-
-@pytest.fixture
 def vault(tmp_path: Path) -> SealedVault:
     return SealedVault.at(tmp_path / "key")
 
@@ -67,46 +60,44 @@ async def reported(running: Running, up: Uploader) -> dict[str, Any]:
 ON_HUB = {"to": "hf://someone/cats", "secret": "hub"}
 
 
-async def test_a_completed_jobs_model_comes_to_the_hub_whole(
-    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
-) -> None:
+async def test_a_completed_jobs_model_comes_to_the_hub_whole(hub: HubServer, vault: SealedVault) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running)
         up = await completed(running, ON_HUB)
         assert (await reported(running, up))["state"] == "due"
         assert (await running.job(up.offer["job_id"]))["publication"] == await reported(running, up)
         places = Places(hub_url=hub.url)
-        assert await publish_once(running.deps.storage, places, http) == 1
+        assert await publish_once(running.deps.storage, places) == 1
         publication = await reported(running, up)
         assert (publication["state"], publication["tries"]) == ("published", 1)
         assert publication["url"] == f"{hub.url}/someone/cats/commit/c1"
         assert hub.repositories["someone/cats"] == FILES
         assert hub.private["someone/cats"] is True
-        assert await publish_once(running.deps.storage, places, http) == 0
+        assert await publish_once(running.deps.storage, places) == 0
         events = (await running.get(f"/api/jobs/{up.offer['job_id']}/events"))["events"]
         assert [one["event_type"] for one in events][-1] == "job.published"
         assert TOKEN not in str(events) + str(publication)
 
 
 async def test_an_organisation_and_a_repository_that_is_there_already_are_taken_and_content_is_not_sent_twice(
-    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+    hub: HubServer, vault: SealedVault
 ) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running)
         up = await completed(running, {**ON_HUB, "to": "hf://lab/cats", "private": False})
         places = Places(hub_url=hub.url)
-        await publish_once(running.deps.storage, places, http)
+        await publish_once(running.deps.storage, places)
         sent = sum(count for what, count in hub.asked.items() if what.startswith("PUT /storage"))
         assert sent == 3
         await running.post(f"/api/jobs/{up.offer['job_id']}/publish")
-        await publish_once(running.deps.storage, places, http)
+        await publish_once(running.deps.storage, places)
         assert (await reported(running, up))["state"] == "published"
         assert hub.private["lab/cats"] is False
         assert sum(count for what, count in hub.asked.items() if what.startswith("PUT /storage")) == sent
 
 
 async def test_a_token_that_may_only_write_to_a_repository_publishes_to_it_and_a_branch_is_made(
-    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+    hub: HubServer, vault: SealedVault
 ) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running)
@@ -116,63 +107,63 @@ async def test_a_token_that_may_only_write_to_a_repository_publishes_to_it_and_a
             False,
         )
         up = await completed(running, {**ON_HUB, "branch": "night"})
-        await publish_once(running.deps.storage, Places(hub_url=hub.url), http)
+        await publish_once(running.deps.storage, Places(hub_url=hub.url))
         assert (await reported(running, up))["state"] == "published"
         assert hub.repositories["someone/cats"] == FILES
         assert hub.branches["someone/cats"] == {"night"}
 
         hub.repositories = {}
         await running.post(f"/api/jobs/{up.offer['job_id']}/publish")
-        await publish_once(running.deps.storage, Places(hub_url=hub.url), http)
+        await publish_once(running.deps.storage, Places(hub_url=hub.url))
         publication = await reported(running, up)
         assert publication["state"] == "failed"
         assert "rights to create" in publication["error"]
 
 
 async def test_a_hub_that_makes_another_repository_of_the_owner_is_asked_again(
-    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+    hub: HubServer, vault: SealedVault
 ) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running)
         up = await completed(running, ON_HUB)
         hub.troubles = [(409, {})]
         hub.trouble_said = "Cannot create repo: another conflicting operation is in progress"
-        await publish_once(running.deps.storage, Places(hub_url=hub.url), http)
+        await publish_once(running.deps.storage, Places(hub_url=hub.url))
         assert (await reported(running, up))["state"] == "due"
         assert not hub.repositories
 
 
 async def test_weather_is_waited_out_as_long_as_the_hub_asks_and_the_job_stays_completed(
-    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+    hub: HubServer, vault: SealedVault
 ) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running)
         up = await completed(running, ON_HUB)
         places = Places(hub_url=hub.url)
         hub.troubles = [(429, {"Retry-After": "300"})]
-        await publish_once(running.deps.storage, places, http)
+        await publish_once(running.deps.storage, places)
         publication = await reported(running, up)
         assert (publication["state"], publication["tries"]) == ("due", 1)
         assert "status 429" in publication["error"]
         running.clock.at += 299
-        assert await publish_once(running.deps.storage, places, http) == 0
+        assert await publish_once(running.deps.storage, places) == 0
         running.clock.at += 2
         hub.troubles = [(503, {})]
-        assert await publish_once(running.deps.storage, places, http) == 1
+        assert await publish_once(running.deps.storage, places) == 1
         assert (await running.job(up.offer["job_id"]))["status"] == "completed"
         running.clock.at += 3600
-        await publish_once(running.deps.storage, places, http)
+        await publish_once(running.deps.storage, places)
         assert (await reported(running, up))["state"] == "published"
 
 
 async def test_a_wrong_token_is_given_up_at_once_said_and_may_be_asked_for_again(
-    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+    hub: HubServer, vault: SealedVault
 ) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running, "hf_wrong")
         up = await completed(running, ON_HUB)
         places = Places(hub_url=hub.url)
-        await publish_once(running.deps.storage, places, http)
+        await publish_once(running.deps.storage, places)
         publication = await reported(running, up)
         assert (publication["state"], publication["tries"]) == ("failed", 1)
         assert "Invalid credentials" in publication["error"]
@@ -181,72 +172,68 @@ async def test_a_wrong_token_is_given_up_at_once_said_and_may_be_asked_for_again
         assert events[-1]["event_type"] == "job.publish_failed"
         await store_token(running)
         await running.post(f"/api/jobs/{up.offer['job_id']}/publish")
-        await publish_once(running.deps.storage, places, http)
+        await publish_once(running.deps.storage, places)
         assert (await reported(running, up))["state"] == "published"
 
 
-async def test_a_hub_that_is_never_there_is_given_up_in_the_end(
-    http: httpx2.AsyncClient, vault: SealedVault
-) -> None:
+async def test_a_hub_that_is_never_there_is_given_up_in_the_end(vault: SealedVault) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running)
         up = await completed(running, ON_HUB)
         for _ in range(MAX_TRIES):
-            await publish_once(running.deps.storage, Places(hub_url="http://127.0.0.1:9"), http)
+            await publish_once(running.deps.storage, Places(hub_url="http://127.0.0.1:9"))
             running.clock.at += LONGEST_WAIT_S + 1
         assert (await reported(running, up))["state"] == "failed"
         assert (await reported(running, up))["tries"] == MAX_TRIES
 
 
 async def test_a_clock_that_was_ahead_and_was_set_right_keeps_nothing_from_being_published(
-    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+    hub: HubServer, vault: SealedVault
 ) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running)
         up = await completed(running, ON_HUB)
         places = Places(hub_url=hub.url)
         running.clock.at -= 86_400
-        assert await publish_once(running.deps.storage, places, http) == 0
+        assert await publish_once(running.deps.storage, places) == 0
         await mend_waits(running.deps.fleet)
-        assert await publish_once(running.deps.storage, places, http) == 1
+        assert await publish_once(running.deps.storage, places) == 1
         assert (await reported(running, up))["state"] == "published"
 
 
 async def test_a_wait_that_a_restart_finds_is_kept_and_none_is_longer_than_the_longest(
-    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+    hub: HubServer, vault: SealedVault
 ) -> None:
     async with orchestrator(vault=vault) as running:
         await store_token(running)
         await completed(running, ON_HUB)
         places = Places(hub_url=hub.url)
         hub.troubles = [(429, {"Retry-After": "99999999"})]
-        await publish_once(running.deps.storage, places, http)
+        await publish_once(running.deps.storage, places)
         await mend_waits(running.deps.fleet)
-        assert await publish_once(running.deps.storage, places, http) == 0
+        assert await publish_once(running.deps.storage, places) == 0
         running.clock.at += LONGEST_WAIT_S
-        assert await publish_once(running.deps.storage, places, http) == 1
+        assert await publish_once(running.deps.storage, places) == 1
 
 
-async def test_a_folder_of_the_servers_takes_it_and_without_one_that_is_said(
-    http: httpx2.AsyncClient, tmp_path: Path
-) -> None:
+async def test_a_folder_of_the_servers_takes_it_and_without_one_that_is_said(tmp_path: Path) -> None:
     async with orchestrator() as running:
         up = await completed(running, {"to": "folder://models/cats"})
         root = tmp_path / "published"
-        await publish_once(running.deps.storage, Places(folder_url=root.as_uri()), http)
+        await publish_once(running.deps.storage, Places(folder_url=root.as_uri()))
         assert (await reported(running, up))["state"] == "published"
         folder = root / "models/cats"
         assert {
             str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
         } == FILES
         await running.post(f"/api/jobs/{up.offer['job_id']}/publish", {"to": "folder://other"})
-        await publish_once(running.deps.storage, Places(), http)
+        await publish_once(running.deps.storage, Places())
         publication = await reported(running, up)
         assert publication["state"] == "failed"
         assert "--publish-url" in publication["error"]
 
 
-async def test_a_job_that_failed_publishes_nothing(http: httpx2.AsyncClient) -> None:
+async def test_a_job_that_failed_publishes_nothing() -> None:
     async with orchestrator() as running:
         up = await completed(running, {"to": "folder://x"}, status="failed")
         answer = await running.http.get(f"/api/jobs/{up.offer['job_id']}/publication")
@@ -279,14 +266,14 @@ async def test_what_could_never_be_published_is_refused_when_it_is_submitted(
 
 
 async def test_a_bucket_takes_it_under_the_name_that_was_asked_for(
-    http: httpx2.AsyncClient, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     async with orchestrator() as running:
         up = await completed(running, {"to": "folder://cats"})
         root = f"s3://bucket/published?endpoint={s3_endpoint}"
-        await publish_once(running.deps.storage, Places(folder_url=root), http)
+        await publish_once(running.deps.storage, Places(folder_url=root))
         publication = await reported(running, up)
         assert (publication["state"], publication["url"]) == ("published", "s3://bucket/published/cats")
         bucket = S3Store(
