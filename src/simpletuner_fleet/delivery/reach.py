@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
 
@@ -37,9 +37,17 @@ class OutwardReach:
         self._allowed = tuple(allowed)
         self._resolve = resolve or self._look_up
         self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="names")
-        self.trust = ssl.create_default_context()
+        self._ca_file = ca_file
         if ca_file:
-            self.trust.load_verify_locations(ca_file)
+            _ = self.trust  # a file that cannot be read is told at the start
+
+    @cached_property
+    def trust(self) -> ssl.SSLContext:
+        """Whom this machine trusts, and the given authority. Read when somebody is first called: it takes a while."""
+        context = ssl.create_default_context()
+        if self._ca_file:
+            context.load_verify_locations(self._ca_file)
+        return context
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -65,11 +73,12 @@ class OutwardReach:
     async def connect(self, host: str, port: int, *, tls: bool) -> Streams:
         """Raises DeliveryFailed where nobody may be called there, or nobody answers. The caller bounds the time."""
         address = await self.allowed_address(host, port, tls=tls)
+        trust = await asyncio.to_thread(lambda: self.trust) if tls else None
         try:
             return await asyncio.open_connection(
                 str(address),
                 port,
-                ssl=self.trust if tls else None,
+                ssl=trust,
                 server_hostname=host if tls else None,
                 limit=READ_LIMIT_BYTES,
             )
@@ -80,14 +89,16 @@ class OutwardReach:
 
     async def open_relay(self, host: str, port: int, *, tls: bool) -> Streams:
         """The mail server, which the server's owner has set: any address is good."""
+        trust = await asyncio.to_thread(lambda: self.trust) if tls else None
         try:
-            return await asyncio.open_connection(host, port, ssl=self.trust if tls else None)
+            return await asyncio.open_connection(host, port, ssl=trust)
         except (OSError, ssl.SSLError) as error:
             raise DeliveryFailed(f"The mail server cannot be reached: {_named(error)}.") from None
 
     async def secure(self, writer: asyncio.StreamWriter, host: str) -> None:
+        trust = await asyncio.to_thread(lambda: self.trust)
         try:
-            await writer.start_tls(self.trust, server_hostname=host)
+            await writer.start_tls(trust, server_hostname=host)
         except (OSError, ssl.SSLError) as error:
             raise DeliveryFailed(f"The mail server's TLS failed: {_named(error)}.") from None
 
