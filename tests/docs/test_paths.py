@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ IMPORTABLE = re.compile(r"[a-z_]+(\.\w+)+")
 FILE_ENDINGS = (".py", ".md", ".toml", ".yaml", ".yml", ".lock", ".sql", ".html", ".js", ".css")
 
 
+@cache
 def folders() -> set[str]:
     """The folders at the top of the repository and of the package: what begins with one is meant as a path."""
     return {path.name for top in (ROOT, PACKAGE) for path in top.iterdir() if path.is_dir()} - {
@@ -49,13 +52,22 @@ def names_in(text: str) -> Iterator[str]:
 def exists(name: str, document: Path) -> bool:
     """Whether there is such a file, folder or module, or such a definition in a module (`http/edge.Edge`)."""
     path = name.removeprefix("simpletuner_fleet/").rstrip("/")
-    if any(list(base.glob(path)) for base in (document.parent, ROOT, PACKAGE)):
+    if any(is_there(base, path) for base in (document.parent, ROOT, PACKAGE)):
         return True
     if "/" not in path and path.endswith(FILE_ENDINGS):
-        return any(PACKAGE.rglob(path))
+        return any(fnmatchcase(one, path) for one in file_names())
     if IMPORTABLE.fullmatch(path):
         path = path.replace(".", "/", path.count(".") - 1)
     return is_module(path.replace(".", "/")) or is_definition(*path.rpartition(".")[::2])
+
+
+def is_there(base: Path, path: str) -> bool:
+    return any(base.glob(path)) if "*" in path else (base / path).exists()
+
+
+@cache
+def file_names() -> set[str]:
+    return {file.name for file in PACKAGE.rglob("*")}
 
 
 def is_module(path: str) -> bool:

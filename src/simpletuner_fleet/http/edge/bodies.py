@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -194,6 +195,7 @@ def refuse_huge_integers(body: bytes) -> None:
             raise Invalid(f"A number at byte {token.start()} is out of range", path="$")
 
 
+@cache
 def query_decoder(kind: Any) -> Callable[[bytes], Any]:
     """Fields that are lists take a repeated parameter. What is unknown is left out: `unknown_parameters` names it."""
     lists = frozenset(field.encode_name for field in msgspec.structs.fields(kind) if _is_list(field.type))
@@ -213,6 +215,11 @@ def query_decoder(kind: Any) -> Callable[[bytes], Any]:
         return decoded
 
     return decode
+
+
+@cache
+def parameter_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def unknown_parameters(query_string: bytes, names: Collection[str]) -> list[str]:

@@ -7,7 +7,13 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
-from simpletuner_fleet.http.edge.bodies import as_type, decode_json, query_decoder, unknown_parameters
+from simpletuner_fleet.http.edge.bodies import (
+    as_type,
+    decode_json,
+    parameter_names,
+    query_decoder,
+    unknown_parameters,
+)
 from simpletuner_fleet.http.edge.problems import MethodNotAllowed
 from simpletuner_fleet.http.edge.refused_fields import unknown_parameter
 from simpletuner_fleet.http.edge.routes import Access, Route
@@ -42,9 +48,7 @@ class CompiledRoute:
         """People's calls wait for each other, but for those that last as long as a line is slow, and for strangers'."""
         self.body_decoder = None if row.body in (None, bytes) else msgspec.json.Decoder(row.body)
         self.query_decoder = query_decoder(row.query) if row.query else None
-        self._parameters = (
-            [field.encode_name for field in msgspec.structs.fields(row.query)] if row.query else []
-        )
+        self._parameters = parameter_names(row.query) if row.query else ()
         self.refuses_unknown = row.path.startswith("/api/") and not (self.of_workers or row.scim or row.older)
         """Workers of other releases, other programs' protocols and links to pages may say more than is known here."""
 
