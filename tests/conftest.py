@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from devtools.postgres import running_postgres
+from tests.s3_server import running_s3
 
 # Tests read what commands say in English, whatever the machine is set to; children inherit it.
 os.environ.pop("SIMPLETUNER_LANG", None)
@@ -32,6 +33,13 @@ def postgres_database(postgres_url: str) -> Iterator[str]:
     yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """One for all tests of a process, each under a prefix of its own: to start it costs as much as thirty of them."""
+    with running_s3() as endpoint:
+        yield endpoint
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,5 @@
 """Every promise is tested in all three homes; S3 is moto's server, from its wheel."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,13 +8,7 @@ from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.blobs.opening import open_blobs
 from simpletuner_fleet.ports import Blobs
-from tests.s3_server import BUCKET, CREDENTIALS, running_s3
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    with running_s3() as endpoint:
-        yield endpoint
+from tests.s3_server import BUCKET, CREDENTIALS
 
 
 @pytest.fixture(params=["memory", "folder", "s3"])

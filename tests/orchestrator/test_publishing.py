@@ -14,7 +14,7 @@ from simpletuner_fleet.store.sealing import SealedVault
 from tests.http.api_kit import Running, orchestrator
 from tests.http.upload_kit import Uploader, uploading
 from tests.hub_server import TOKEN, HubServer
-from tests.s3_server import KEY, SECRET, running_s3
+from tests.s3_server import KEY, SECRET
 
 MODEL = bytes(range(256)) * 400
 FILES = {"pytorch_lora_weights.safetensors": MODEL, "README.md": b"# a model", "empty.safetensors": b""}
@@ -26,12 +26,6 @@ def hub() -> Iterator[HubServer]:
     server = HubServer()
     yield server
     server.close()
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    with running_s3() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

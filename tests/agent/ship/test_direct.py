@@ -29,15 +29,15 @@ from tests.http.direct_kit import LARGE, with_bucket
 from tests.http.upload_kit import Uploader as UploadKit
 from tests.http.upload_kit import sha, uploading
 from tests.s3_gate import Gate, Seen, gate_before
-from tests.s3_server import CREDENTIALS, running_s3
+from tests.s3_server import CREDENTIALS
 
 FIVE_MIB_A_SECOND = 5 * MIB * 8 / 1e6
 """At this rate parts are as small as S3 takes them."""
 
 
 @pytest.fixture(scope="module")
-def shared_gate() -> Iterator[Gate]:
-    with running_s3() as endpoint, gate_before(endpoint) as gate:
+def shared_gate(s3_endpoint: str) -> Iterator[Gate]:
+    with gate_before(s3_endpoint) as gate:
         yield gate
 
 

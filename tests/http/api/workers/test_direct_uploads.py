@@ -13,13 +13,13 @@ from tests.http.api_kit import Running
 from tests.http.direct_kit import LARGE, OTHER, PART, ByHand, bucket_of, pieces, staged, with_bucket
 from tests.http.upload_kit import STATE, Uploader, sha, uploading
 from tests.s3_gate import Gate, gate_before
-from tests.s3_server import CREDENTIALS, running_s3
+from tests.s3_server import CREDENTIALS
 from tests.storage.sweeping.swept import swept
 
 
 @pytest.fixture(scope="module")
-def shared_gate() -> Iterator[Gate]:
-    with running_s3() as endpoint, gate_before(endpoint) as gate:
+def shared_gate(s3_endpoint: str) -> Iterator[Gate]:
+    with gate_before(s3_endpoint) as gate:
         yield gate
 
 
