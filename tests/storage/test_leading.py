@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import httpx2
 import pytest
 from msgspec.structs import replace
 
@@ -93,7 +92,7 @@ async def test_nothing_is_published_without_a_sure_lease_and_whoever_leads_next_
     tmp_path: Path,
 ) -> None:
     lease = Lease()
-    async with orchestrator() as running, httpx2.AsyncClient() as http:
+    async with orchestrator() as running:
         up = await uploading(running, config=TO_FOLDER)
         await up.send(*MODEL.values())
         await up.manifest(None, MODEL, kind="artifact", name="output")
@@ -103,12 +102,12 @@ async def test_nothing_is_published_without_a_sure_lease_and_whoever_leads_next_
         for looks in (1, 2):
             lease.lost_at = lease.looks + looks
             with pytest.raises(NotLeader):
-                await publish_once(running.deps.storage, places, http)
+                await publish_once(running.deps.storage, places)
             assert not (tmp_path / "cats" / "model.safetensors").exists()
         due = await running.get(f"/api/jobs/{up.offer['job_id']}/publication")
         assert (due["state"], due["tries"]) == ("due", 0)
         lease.lost_at = None
-        assert await publish_once(running.deps.storage, places, http) == 1
+        assert await publish_once(running.deps.storage, places) == 1
         assert (tmp_path / "cats" / "model.safetensors").read_bytes() == b"weights"
 
 

@@ -55,7 +55,7 @@ STATES = (
     Mutant(
         "terminal-is-overwritten",
         "an edge leads out of `completed`",
-        "core/jobs/job.py",
+        "core/jobs/states.py",
         "    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,\n}",
         "    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,\n"
         "    (JobState.COMPLETED, JobInput.CANCEL): JobState.CANCELLED,\n}",

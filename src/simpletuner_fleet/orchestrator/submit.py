@@ -14,6 +14,7 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, saving, stopping, validating
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED, Decision
 from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Stopping, Target
+from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.jobs.submitting import going_on
 from simpletuner_fleet.core.jobs.submitting.submission import Facts, decide_submission, retried
 from simpletuner_fleet.core.jobs.submitting.submit_request import (
@@ -434,7 +435,7 @@ def _answer(
     would_start_now: bool | None = None,
     config: ConfigUsed | None = None,
 ) -> Submitted:
-    waits = job.state in (JobState.QUEUED, JobState.BLOCKED) and not would_start_now
+    waits = job.state in WAITING and not would_start_now
     index = transaction.index
     book = index.roster.book
     near = (

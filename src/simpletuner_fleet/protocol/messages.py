@@ -16,7 +16,7 @@ from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
 
 class ReportStatus(StrEnum):
-    """What a worker says of an attempt; those that are final are `core.job.Outcome`s."""
+    """What a worker says of an attempt; those that are final are `core.jobs.job.Outcome`s."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -347,13 +347,13 @@ class StatusReport(Struct, kw_only=True):
     attempt: Whole | Name | None = None
     epoch: Whole | None = None
     progress: dict[str, Any] | None = None
-    """As it was said; `core.progress.read_progress` takes what can be believed of it."""
+    """As it was said; `core.jobs.progress.read_progress` takes what can be believed of it."""
     error: FreeText | None = None
     exit_code: Whole | None = None
     exit_signal: Whole | None = None
     last_lines: FreeText | None = None
     reason: FreeText = ""
-    """Why it was given back: one of `core.job.GIVE_BACK_REASONS`, or a word of a newer agent."""
+    """Why it was given back: one of `core.jobs.job.GIVE_BACK_REASONS`, or a word of a newer agent."""
     results: Name = ""
     """Of an attempt that ended well: a `core.jobs.job.Results`; empty where the worker does not know."""
     blame: Name = ""

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.finding import NEWEST_FIRST
 from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.jobs.states import AT_WORK, ENDED, WAITING
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.sight import whose_eyes
@@ -15,9 +16,6 @@ from simpletuner_fleet.queries.free_now import FreeNow, free_now
 from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
 
 NEXT_IN_LINE = 3
-AT_WORK = (JobState.RUNNING, JobState.DISPATCHED, JobState.CANCELLING)
-ENDED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
-WAITS = (JobState.QUEUED, JobState.BLOCKED)
 
 
 class QueueSummary(Struct, frozen=True, kw_only=True):
@@ -76,9 +74,9 @@ def _line(
 ) -> QueueSummary:
     reasons = known or reasons_of(view, JobFilter(), now, standing, known=explainer)
     counts = view.job_counts()
-    oldest = view.jobs_sorted(JobFilter(states=WAITS), NEWEST_FIRST.turned, None, 1)
+    oldest = view.jobs_sorted(JobFilter(states=WAITING), NEWEST_FIRST.turned, None, 1)
     return QueueSummary(
-        waiting=sum(counts.get(state, 0) for state in WAITS),
+        waiting=sum(counts.get(state, 0) for state in WAITING),
         by_reason=reasons.counts(),
         at_least=reasons.more,
         oldest_at=oldest[0].created_at if oldest else None,
@@ -93,4 +91,4 @@ def _mine(view: View, owner: str | None, now: float, standing: FleetStanding, ex
         jobs = view.jobs_page(JobFilter(states=states, owner=owner), None, limit)
         return with_reasons(view, jobs, now, standing, known=explainer)
 
-    return Mine(running=some(AT_WORK, 8), waiting=some(WAITS, 8), ended=some(ENDED, 6))
+    return Mine(running=some(AT_WORK, 8), waiting=some(WAITING, 8), ended=some(ENDED, 6))

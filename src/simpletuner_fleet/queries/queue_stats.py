@@ -6,12 +6,12 @@ from statistics import fmean
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import JobState, Target
+from simpletuner_fleet.core.jobs.states import AT_WORK as AT_WORK
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import WaitingReasons, reasons_of
 
-AT_WORK = (JobState.DISPATCHED, JobState.RUNNING, JobState.CANCELLING)
 MOST_AT_WORK = 10_000
 WAITS_OF_S = 86_400.0
 WAITS_COUNTED = 100

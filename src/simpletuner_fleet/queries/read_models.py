@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.states import WAITING as WAITING
 from simpletuner_fleet.core.money.costs import JobCost, cost_of
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.label_match import labels_match
@@ -22,7 +23,6 @@ from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer
 
 T = TypeVar("T")
-WAITING = (JobState.QUEUED, JobState.BLOCKED)
 
 
 class SeenJob(Struct, frozen=True, kw_only=True):

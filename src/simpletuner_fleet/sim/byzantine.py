@@ -5,16 +5,19 @@ ends that never were, reasons that do not fit. Some of the time it looks like an
 """
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason, Results
 from simpletuner_fleet.core.training.checkpoint import MAX_STEP
+from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
     Accept,
     AuditHead,
+    EndNotice,
     Goodbye,
     GpuInfo,
     GpuReport,
@@ -57,6 +60,8 @@ class Byzantine:
         self.alive = True
         """It is false once the faults have ended: then nothing is heard of it again."""
         self._offers: list[JobSubmit] = []
+        self._extra = Random(f"fields of {world.seed}")
+        """Of its own: a field that is new changes nothing else of a seed."""
 
     def come_in(self) -> None:
         """Begins as an honest worker does, so that it is offered jobs."""
@@ -151,6 +156,10 @@ class Byzantine:
             current_job_id=choose((None, job_id)),
             data=self._data(),
             tls=choose(("", "pinned", "pwned")),
+            saves_on_request=self._more((None, [], ["simpletuner"], ["a"] * 1000)),
+            validates_on_request=self._more((None, [], ["simpletuner"], ["a"] * 1000)),
+            price_micros=self._more((None, 0, 1, 2**53)),
+            audit_heads=self._audit_heads(),
         )
 
     def _heartbeat(self, job_id: str, epoch: int) -> Heartbeat:
@@ -173,6 +182,9 @@ class Byzantine:
             incarnation=self._incarnation(),
             audit_head=self._audit_head(),
             current_job_id=choose((None, job_id)),
+            notice=self._more(
+                (None, None, EndNotice(source="aws", in_s=120.0), EndNotice(source="", in_s=0.0))
+            ),
         )
 
     def _accept(self, epoch: int) -> Accept:
@@ -198,6 +210,9 @@ class Byzantine:
             restart=choose((True, False)),
             resume_below=choose((None, 0, 5, MAX_STEP)),
             incarnation=self._incarnation(),
+            results=self._more(("", *Results, "pwned")),
+            blame=self._more(("", *Blame, "pwned")),
+            validation_asked_at=self._more((None, 0.0, -1.0, 1e308)),
         )
 
     def _goodbye(self, job_id: str, epoch: int) -> Goodbye:
@@ -219,6 +234,7 @@ class Byzantine:
             vram_gb=choose((None, 80.0, -1.0, 1e308)),
             accelerator_type=choose((None, *TEXTS)),
             unusable=choose(("", "unhealthy", "pwned")),
+            node=self._more((0, 0, *NUMBERS)),
         )
         reports: list[GpuReport] | None = choose((None, [], [one], [one, one]))
         return reports
@@ -233,6 +249,7 @@ class Byzantine:
                 state=choose(list(HeldState)),
                 step=choose((None, *NUMBERS)),
                 checkpoint_step=choose((None, *NUMBERS)),
+                paused=self._more((False, True)),
             )
             for _ in range(2)
         ]
@@ -251,6 +268,12 @@ class Byzantine:
         head = self.orchestrator.store.view.audit_head()
         honest = AuditHead(seq=head.seq, hash=head.hash) if head else None
         return None if self.world.chance.random() < 0.5 else honest
+
+    def _audit_heads(self) -> list[AuditHead]:
+        """Never a false one: that is a proof of forgery, which has a test of its own."""
+        head = self.orchestrator.store.view.audit_head()
+        honest = [AuditHead(seq=head.seq, hash=head.hash)] if head else []
+        return honest * int(self._more((0, 1, 2, 9)))
 
     def _data(self) -> DataHeld | None:
         held = DataHeld(datasets=["", "f" * 64], bytes=-1, limit_bytes=2**62)
@@ -276,3 +299,6 @@ class Byzantine:
 
     def _choose(self, values: Any) -> Any:
         return self.world.chance.choice(values)
+
+    def _more(self, values: Any) -> Any:
+        return self._extra.choice(values)

@@ -8,13 +8,14 @@ from simpletuner_fleet.cli.frame.quantities import age, between
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.jobs.job_progress import fetching, number
 from simpletuner_fleet.cli.remote.advice import of_reason
+from simpletuner_fleet.core.jobs.states import CUT_SHORT
+from simpletuner_fleet.core.jobs.states import TERMINAL as TERMINAL
+from simpletuner_fleet.core.jobs.states import WAITING as WAITING
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, kind_text, reason_text
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import failure_name
 
-TERMINAL = frozenset({"completed", "failed", "cancelled"})
-WAITING = frozenset({"blocked", "queued"})
 MAX_WORKERS = 20
 
 
@@ -168,7 +169,7 @@ def advice(job: dict[str, Any]) -> tuple[str, ...]:
         code = "WORKER_LOST" if worker_lost else "TRAINER_FAILED"
     from_failure = failure(job).get("advice")
     first = (current().gettext(str(from_failure)),) if from_failure else ()
-    if job.get("status") in ("failed", "cancelled") and job.get("checkpoint_step") is not None:
+    if job.get("status") in CUT_SHORT and job.get("checkpoint_step") is not None:
         first = (f"simpletuner jobs retry {job['id']} --resume-from {job['id']}", *first)
     return first + (of_reason(str(code)) if code else ())
 

@@ -22,6 +22,7 @@ from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected, new_key
 from simpletuner_fleet.cli.remote.changes import changes
 from simpletuner_fleet.cli.remote.datasets import find_dataset
+from simpletuner_fleet.core.jobs.states import WAITING, JobState
 from simpletuner_fleet.core.money.estimate import Estimate
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.languages.estimates import estimate_texts
@@ -172,7 +173,7 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
                 out.say(f"{job_id}: {state}")
                 last = state
             attempt = int(job.get("attempt") or 0)
-            if attempt > followed and job["status"] not in ("queued", "blocked", "dispatched"):
+            if attempt > followed and job["status"] not in (*WAITING, JobState.DISPATCHED):
                 print_log(api, job_id, follow=True, tail=None, attempt=attempt)
                 followed = attempt
                 job = lookup.job(api, job_id)

@@ -13,6 +13,7 @@ from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.nouns.machines.pools import MACHINES, useless_sentence
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.core.jobs.states import AT_WORK, WAITING
 from simpletuner_fleet.languages import _, ngettext
 
 WORKER_STATES = ("idle", "busy", "draining", "connecting", "offline")
@@ -28,8 +29,8 @@ def status(args: argparse.Namespace) -> int:
         ready = api.get("/health/ready")
         who = _if_allowed(lambda: api.get("/api/whoami", lookup=True))
         workers = _if_allowed(lambda: lookup.workers(api))
-        running = lookup.pages(api, {"status": ["running", "dispatched", "cancelling"]}, 100)
-        waiting = lookup.pages(api, {"status": ["queued", "blocked"]}, MOST_WAITING)
+        running = lookup.pages(api, {"status": list(AT_WORK)}, 100)
+        waiting = lookup.pages(api, {"status": list(WAITING)}, MOST_WAITING)
         machines = _if_allowed(lambda: api.items(MACHINES, "machines", lookup=True)) or []
         if out.for_programs:
             out.item(_document(api, ready, who, workers, running, waiting), ())

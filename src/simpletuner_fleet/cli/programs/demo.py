@@ -15,11 +15,11 @@ from simpletuner_fleet.cli.jobs.finishing_notes import finishing_text
 from simpletuner_fleet.cli.programs.browser import open_page
 from simpletuner_fleet.cli.programs.demo_fleet import DemoFleet
 from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.core.jobs.states import TERMINAL
 from simpletuner_fleet.languages import _, ngettext, spoken_number
 
 JOB_WITHIN_S = 1800.0
 LOOK_EVERY_S = 0.3
-TERMINAL = ("completed", "failed", "cancelled")
 
 
 def demo(args: argparse.Namespace) -> int:

@@ -8,10 +8,10 @@ from simpletuner_fleet.client.calls.caller import RouteCaller
 from simpletuner_fleet.client.errors import JobFailed, TooBusy, UnreachableError, WaitTimeout
 from simpletuner_fleet.client.table import calls
 from simpletuner_fleet.client.table.job_answers import WholeJobView
+from simpletuner_fleet.core.jobs.states import TERMINAL as TERMINAL
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 
-TERMINAL = frozenset({"completed", "failed", "cancelled"})
 QUIET_S = 20.0
 """The server pings every 15 s; a stream silent for longer is dead."""
 LOOK_AGAIN_S = 15.0

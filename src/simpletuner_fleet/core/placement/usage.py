@@ -11,13 +11,14 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.money.amounts import MS_OF_HOUR, milliseconds
 from simpletuner_fleet.core.money.costs import is_unpriced
 
 HOUR_S = 3600.0
 EVERYBODY = "all"
-WAITING_STATES = frozenset({JobState.BLOCKED, JobState.QUEUED})
+WAITING_STATES = frozenset(WAITING)
 
 
 def person(user_id: str) -> str:

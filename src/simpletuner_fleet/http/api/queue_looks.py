@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.finding import SearchWord
 from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import PageSize, shown
@@ -18,7 +19,7 @@ from simpletuner_fleet.ports import JobFilter
 from simpletuner_fleet.queries import outlook, queue_stats, read_models
 
 TAGS = ("queue",)
-PENDING = (JobState.QUEUED, JobState.BLOCKED)
+PENDING = WAITING
 AT_WORK = queue_stats.AT_WORK
 OLDER_STATES: dict[str, tuple[JobState, ...]] = {
     "pending": (JobState.QUEUED,),

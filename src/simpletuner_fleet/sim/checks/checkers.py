@@ -22,6 +22,7 @@ from simpletuner_fleet.core.jobs.job import (
     Results,
     has_left_its_gpus,
 )
+from simpletuner_fleet.core.jobs.states import AT_WORK, WAITING
 from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
 from simpletuner_fleet.core.placement.place import Placement, place
 from simpletuner_fleet.core.placement.roster.lines import Lines
@@ -55,7 +56,7 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
         )
     if live and live[0].worker_id != job.worker_id:
         problems.append(("S2", f"{job.id} names {job.worker_id}, its attempt is on {live[0].worker_id}"))
-    if job.state in (JobState.QUEUED, JobState.BLOCKED) and (job.worker_id or job.attempt_id or job.gpus):
+    if job.state in WAITING and (job.worker_id or job.attempt_id or job.gpus):
         problems.append(("S13", f"{job.id} is {job.state} and still names a worker, an attempt or GPUs"))
     if job.terminal and (job.finished_at is None or job.hold is not Hold.NONE):
         problems.append(("S1", f"{job.id} ended without a time or with a hold"))
@@ -297,7 +298,7 @@ def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
 def unrest(view: View, job_ids: Iterable[str]) -> str | None:
     """Says why the fleet is not at rest: a job that holds an attempt, or that waits though it could be placed."""
     counts = view.job_counts()
-    for state in ("dispatched", "running", "cancelling"):
+    for state in AT_WORK:
         if counts.get(state):
             return f"{counts[state]} jobs are {state}"
     workers = view.workers()

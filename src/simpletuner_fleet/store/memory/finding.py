@@ -3,13 +3,12 @@
 from collections import Counter
 
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace, in_order, sort_value
-from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.people.visibility import may_see
 from simpletuner_fleet.ports import JobFilter, SavedView, WaitingGroup
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.codec import json_list
-
-WAITING = (JobState.QUEUED, JobState.BLOCKED)
 
 
 class MemoryFindingView:

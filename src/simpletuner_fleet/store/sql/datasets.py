@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from simpletuner_fleet.core.configs.datasets import Dataset
+from simpletuner_fleet.core.jobs.states import ENDED
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.store.rows.text import storable
 from simpletuner_fleet.store.sql.database import Database, Row
 from simpletuner_fleet.store.sql.jobs import NOTHING
+from simpletuner_fleet.store.sql.statements import listed
 
 _COLUMNS = (
     *("id", "name", "files", "total_bytes", "manifest_bytes", "created_at", "created_by", "owner"),
@@ -65,7 +67,7 @@ NAME_DATASET = (
 )
 JOB_NAMING = (
     "SELECT jobs.id FROM job_datasets JOIN jobs ON jobs.id = job_datasets.job_id"
-    " WHERE job_datasets.dataset_id = :id AND jobs.state NOT IN ('completed', 'failed', 'cancelled')"
+    f" WHERE job_datasets.dataset_id = :id AND jobs.state NOT IN ({listed(ENDED)})"
     " ORDER BY jobs.seq LIMIT 1"
 )
 

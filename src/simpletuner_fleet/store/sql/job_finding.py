@@ -213,7 +213,7 @@ def _reasons(where: JobFilter) -> Conditions:
     if where.waiting_groups is not None:
         groups = {f"group_{at}": key for at, key in enumerate(where.waiting_groups)}
         listed = ", ".join(f":{name}" for name in groups) or "''"
-        conditions.append(f"state IN ('queued', 'blocked') AND {sql.WAITING_GROUP} IN ({listed})")
+        conditions.append(f"{sql.WAITS} AND {sql.WAITING_GROUP} IN ({listed})")
         params |= groups
     return conditions, params
 

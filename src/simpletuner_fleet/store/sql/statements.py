@@ -1,5 +1,6 @@
 """Every statement by name, with `:name` parameters. Both databases run the same text."""
 
+from simpletuner_fleet.core.jobs.states import LIVE, WAITING, JobState
 from simpletuner_fleet.store.rows.audit import AUDIT_COLUMNS
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
@@ -10,6 +11,10 @@ from simpletuner_fleet.store.rows.workers import WORKERS as WORKER_ROWS
 def _insert(table: str, columns: tuple[str, ...]) -> str:
     values = ", ".join(f":{column}" for column in columns)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+
+
+def listed(states: tuple[JobState, ...]) -> str:
+    return ", ".join(f"'{state}'" for state in states)
 
 
 def _set(columns: tuple[str, ...]) -> str:
@@ -69,10 +74,11 @@ JOB_BUNDLE = "SELECT bundle FROM job_bundles WHERE job_id = :id"
 JOBS_SORTED = f"{_JOB} WHERE {{conditions}} ORDER BY {{order}} LIMIT :limit"
 JOBS_MATCHING = "SELECT state, count(*) FROM jobs WHERE {conditions} GROUP BY state"
 JOB_TITLES = "SELECT id, coalesce(nullif(name, ''), config_name) FROM jobs WHERE id IN ({ids}){seen}"
+WAITS = f"state IN ({listed(WAITING)})"
 WAITING_GROUP = "(class_id || ' ' || hold || ' ' || refused_by)"
 WAITING_GROUPS = (
     f"SELECT {WAITING_GROUP}, count(*), min(id), min(created_at) FROM jobs"
-    f" WHERE state IN ('queued', 'blocked') AND state <> '' AND {{conditions}} GROUP BY class_id, hold, refused_by"
+    f" WHERE {WAITS} AND state <> '' AND {{conditions}} GROUP BY class_id, hold, refused_by"
     " ORDER BY count(*) DESC, min(id) LIMIT :limit"
 )
 QUEUE_START = f"{_JOB} WHERE state = 'queued'{{seen}} ORDER BY rank, seq LIMIT :limit"
@@ -85,7 +91,7 @@ QUEUED_AHEAD = (
     "SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank < :rank)"
     " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :rank AND seq < :seq)"
 )
-_NOT_OVER = "state IN ('blocked', 'queued', 'dispatched', 'running', 'cancelling') AND state <> ''"
+_NOT_OVER = f"state IN ({listed(LIVE)}) AND state <> ''"
 LIVE_JOBS = f"{_JOB} WHERE {_NOT_OVER} ORDER BY seq"
 DUE_BACKOFFS = f"{_JOB} WHERE {_BACKING_OFF} AND not_before <= :now ORDER BY not_before, seq LIMIT :limit"
 NEXT_BACKOFF = f"SELECT min(not_before) FROM jobs WHERE {_BACKING_OFF}"

@@ -11,8 +11,9 @@ from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.errors import CannotValidateNow
 from simpletuner_fleet.core.jobs import validating
 from simpletuner_fleet.core.jobs.failure import advice_for
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements
+from simpletuner_fleet.core.jobs.job import Attempt, Job, Requirements
 from simpletuner_fleet.core.jobs.saving import refusal_of
+from simpletuner_fleet.core.jobs.states import CUT_SHORT, HAVE_TRAINER
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.core.workers.worker import Worker
@@ -214,13 +215,11 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             may_validate=own and call.principal.can("jobs.cancel") and validation == "",
             no_validation=problem_detail(current(), {"detail": validation}),
             may_retry=own and call.principal.can("jobs.retry") and info.job.terminal,
-            go_on_step=info.checkpoint_step
-            if info.job.state in (JobState.FAILED, JobState.CANCELLED)
-            else None,
+            go_on_step=info.checkpoint_step if info.job.state in CUT_SHORT else None,
             may_edit=own and call.principal.can("jobs.edit"),
             may_order=steers and call.principal.can("queue.priority") and not info.job.terminal,
             may_approve=steers and call.principal.can("queue.approve") and info.job.hold == "approval",
-            runs=info.job.state in (JobState.RUNNING, JobState.CANCELLING),
+            runs=info.job.state in HAVE_TRAINER,
             **context,
         )
 

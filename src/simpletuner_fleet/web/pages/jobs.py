@@ -19,6 +19,7 @@ from simpletuner_fleet.core.jobs.finding import (
     read_order,
 )
 from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.jobs.states import AT_WORK, ENDED, WAITING
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.http.views.times import read_moment
@@ -33,15 +34,12 @@ from simpletuner_fleet.web.parts.jobs.search import FIELDS, chips
 
 PAGE_SIZE = 50
 SECTION_SIZE = 20
-AT_WORK = [JobState.RUNNING, JobState.CANCELLING, JobState.DISPATCHED]
-WAITING = [JobState.QUEUED, JobState.BLOCKED]
-ENDED = [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED]
 GROUPS: dict[str, tuple[str, list[JobState]]] = {
     "": (N_("All"), []),
-    "running": (N_("Running"), AT_WORK),
-    "waiting": (N_("Waiting"), WAITING),
+    "running": (N_("Running"), list(AT_WORK)),
+    "waiting": (N_("Waiting"), list(WAITING)),
     "failed": (N_("Failed"), [JobState.FAILED]),
-    "ended": (N_("Ended"), ENDED),
+    "ended": (N_("Ended"), list(ENDED)),
 }
 SORTS = {
     JobSort.CREATED: N_("Submitted"),
@@ -152,9 +150,9 @@ def _order(query: JobsPageQuery) -> JobOrder:
 
 async def _all(call: Call[None], query: JobsPageQuery) -> tuple[FoundJobs, list[JobSection]]:
     """Returns what is at work first, then the line in its order, then the newest that ended."""
-    working = await _found(call, JobSearch(status=AT_WORK), NEWEST_FIRST, None, SECTION_SIZE)
-    waiting = await _found(call, JobSearch(status=WAITING), IN_START_ORDER, None, SECTION_SIZE)
-    ended = await _found(call, JobSearch(status=ENDED), NEWEST_FIRST, None, SECTION_SIZE)
+    working = await _found(call, JobSearch(status=list(AT_WORK)), NEWEST_FIRST, None, SECTION_SIZE)
+    waiting = await _found(call, JobSearch(status=list(WAITING)), IN_START_ORDER, None, SECTION_SIZE)
+    ended = await _found(call, JobSearch(status=list(ENDED)), NEWEST_FIRST, None, SECTION_SIZE)
     sections = [
         _section("at-work", N_("Running jobs"), working, address(query, show="running")),
         _section("in-line", N_("Waiting, in start order"), waiting, address(query, show="waiting")),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.core.jobs.progress import read_progress
+from simpletuner_fleet.protocol.messages import StatusReport
 from simpletuner_fleet.store import open_store
 from tests.http.api_kit import Agent, Running, orchestrator
 
@@ -203,7 +204,11 @@ HOSTILE_VALUES: dict[str, tuple[Any, ...]] = {
     "attempt": (2**64, "\0", -1),
     "epoch": (2**63, 2**64, -(2**63), "1"),
     "incarnation": ("\0", "\ud800", "a" * 10_000),
+    "results": ("pwned", "\0", "a" * 10_000, 7),
+    "blame": ("pwned", "\0", "a" * 10_000, 7),
+    "validation_asked_at": (-1.0, 1e308, 2**64, "now"),
 }
+assert HOSTILE_VALUES.keys() == set(StatusReport.__struct_fields__) - {"status"}, "every field has some"
 HOSTILE_FIELDS = [{field: value} for field, values in HOSTILE_VALUES.items() for value in values]
 
 

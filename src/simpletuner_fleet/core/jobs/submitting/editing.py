@@ -14,7 +14,8 @@ from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import ApprovedAsItIs, WrongJobState
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision, job_event
-from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.jobs.job import Hold, Job, OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.jobs.submitting.submission import new_job
 from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter, permitted
 from simpletuner_fleet.core.people.approvals import Approval
@@ -22,7 +23,6 @@ from simpletuner_fleet.core.people.teams import Team, check_use, priority_ceilin
 from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.core.policy import Policy
 
-WAITING = (JobState.QUEUED, JobState.BLOCKED)
 OF_THE_WORKER = ("target", "gpus", "nodes", "min_vram_gb", "accelerator", "labels", "max_price_micros")
 OF_THE_JOB = (
     *("name", "priority", "max_retries", "retry_on_failure", "time_limit_s", "on_time_limit"),

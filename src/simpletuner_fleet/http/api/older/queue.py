@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.errors import AskedOtherwise
 from simpletuner_fleet.core.jobs.finding import SearchWord
+from simpletuner_fleet.core.jobs.states import AT_WORK
 from simpletuner_fleet.http.api.jobs.jobs import JobListQuery
 from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording
 from simpletuner_fleet.http.api.queue_looks import states_named
@@ -88,11 +89,11 @@ def queue_of(answer: Wording, asked: WordedRequest) -> Wording:
     """Counts are of everything that they have; the lists are of the newest five hundred."""
     by_state = answer["by_state"]
     waiting = [job for job in answer["jobs"] if job["status"] == "queued"]
-    running = [job for job in answer["jobs"] if job["status"] in ("dispatched", "running", "cancelling")]
+    running = [job for job in answer["jobs"] if job["status"] in AT_WORK]
     places = [job["queue_position"] for job in waiting if job["queue_position"]]
     return {
         "pending_count": by_state.get("queued", 0),
-        "running_count": sum(by_state.get(one, 0) for one in ("dispatched", "running", "cancelling")),
+        "running_count": sum(by_state.get(one, 0) for one in AT_WORK),
         "blocked_count": by_state.get("blocked", 0),
         "best_position": min(places, default=None),
         "pending_jobs": waiting,

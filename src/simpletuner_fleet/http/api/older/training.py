@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.errors import AskedOtherwise, Conflict, Malformed
-from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.states import AT_WORK
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs import jobs as jobs_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
@@ -23,7 +24,6 @@ from simpletuner_fleet.ports import JobFilter
 
 TRAINING = "/api/training"
 MAX_FIELDS = 500
-AT_WORK = (JobState.DISPATCHED, JobState.RUNNING, JobState.CANCELLING)
 ROWS_MEANT = {key_of(row): guarded(row) for row in (*jobs_api.ROUTES, *queue_api.ROUTES)}
 NO_ENVIRONMENT = (
     'No environment is active here: a job names its config, POST /api/queue/submit with {"config_name": NAME}, or brings it '

@@ -7,14 +7,15 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Job, JobState, Results
 from simpletuner_fleet.core.jobs.progress import Progress
+from simpletuner_fleet.core.jobs.states import TERMINAL, WAITING
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.numbers import in_language
 from simpletuner_fleet.queries.read_models import SeenJob
 
-WAITS = frozenset({JobState.QUEUED, JobState.BLOCKED})
-RETRYABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED})
+WAITS = frozenset(WAITING)
+RETRYABLE = TERMINAL
 LINE_CHARS = 200
 
 
