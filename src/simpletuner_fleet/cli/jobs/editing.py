@@ -6,6 +6,7 @@ from typing import Any
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import job_text
+from simpletuner_fleet.cli.jobs.start_times import asked_start
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.lookup import segment
@@ -37,6 +38,10 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
     changes = {name: value for name, value in wished.items() if value is not None}
     if "max_price" in args:
         changes["max_price_micros"] = args.max_price
+    if args.not_before == "":
+        changes["not_before"] = None
+    elif (start := asked_start(args)) is not None:
+        changes["not_before"] = start
     return changes if args.name is None else {**changes, "name": args.name or None}
 
 

@@ -7,7 +7,8 @@ A job begins `blocked` or `queued`. It is blocked while it waits for something o
 person, or for jobs that it depends on. `Hold` says which. Once nothing of that kind is left it is unblocked, and if a job
 it depends on ends badly it is given up, since the wait would be in vain.
 
-A `queued` job waits for a worker. It may be held back for a while after a failure (`Hold.BACKOFF`), but it stands in line.
+A `queued` job waits for a worker. It may be held back for a while, after a failure (`Hold.BACKOFF`) or until the time that
+its owner has set (`Hold.START_TIME`), but it stands in line.
 As soon as a worker fits, it is offered to that one worker and is `dispatched`. An offer is an attempt: it has a number, and
 an epoch that no other attempt ever has. From here until the end exactly one attempt of the job is alive, and every message
 about it must name its epoch.
@@ -96,11 +97,12 @@ def next_state(state: JobState, job_input: JobInput) -> JobState:
 
 
 class Hold(StrEnum):
-    """The reason why a waiting job may not be placed: the first two belong to `blocked`, the last two to `queued`."""
+    """The reason why a waiting job may not be placed: the first two belong to `blocked`, the others to `queued`."""
 
     APPROVAL = "approval"
     DEPENDENCY = "dependency"
     BACKOFF = "backoff"
+    START_TIME = "start_time"
     NONE = ""
 
 
@@ -181,6 +183,9 @@ class Job(Struct, frozen=True, kw_only=True):
     created_at: float
     hold: Hold = Hold.NONE
     not_before: float | None = None
+    """Until when it is held, by whichever of the two holds it longer."""
+    start_at: float | None = None
+    """The moment before which its owner does not want it to start."""
     retry_on_failure: bool = False
     time_limit_s: float | None = None
     on_time_limit: OnTimeLimit = "fail"

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden, NotFound
+from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people.own_roles import only_own_jobs
 from simpletuner_fleet.core.people.ownership import Writer, stands_above
@@ -81,7 +82,7 @@ async def refuse_job_of_another(call: Call[Any], *, even_own: bool = False) -> N
         raise NotYourJob
 
 
-def may_steer(call: Call[Any], job: Job, *, even_own: bool = False) -> bool:
+def may_steer(call: Call[Any], job: Job | DeletedJob, *, even_own: bool = False) -> bool:
     ids = frozenset({call.principal.id, call.principal.owns_as})
     return may_steer_job(
         only_own=acts_for_itself_alone(call),
@@ -102,7 +103,8 @@ def guarded(row: Route) -> Route:
         deps = deps_of(call)
         if isinstance(deps.fleet, SeenFleet):
             job_id = call.path["id"]
-            if await deps.fleet.read_now(lambda view: view.job(job_id)) is None:
+            seen = await deps.fleet.read_now(lambda view: view.job(job_id) or view.deleted_job(job_id))
+            if seen is None or (isinstance(seen, DeletedJob) and row.method != "DELETE"):
                 raise NotFound(f"There is no job {job_id}.")
         return await handler(call)
 

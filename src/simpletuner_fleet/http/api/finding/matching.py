@@ -18,7 +18,7 @@ from simpletuner_fleet.http.api.ownership import NotYourJob, acts_for_itself_alo
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
-from simpletuner_fleet.orchestrator.steering import matching
+from simpletuner_fleet.orchestrator.steering import deleting, matching
 from simpletuner_fleet.orchestrator.steering.matching import ActedOn, FilterOf, JobStep, MassAct
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.finding import filter_of
@@ -101,6 +101,13 @@ async def change_tags(call: Call[MassTagsBody]) -> ActedOn:
     return await _acted(call, MassAct.TAGS, step)
 
 
+async def delete(call: Call[MassBody]) -> ActedOn:
+    def step(transaction: Transaction, job: Job) -> None:
+        deleting.delete_in(transaction, job.id, call.actor)
+
+    return await _acted(call, MassAct.DELETE, step)
+
+
 async def _acted(call: Call[Any], act: MassAct, step: JobStep) -> ActedOn:
     body: MassBody = call.body
 
@@ -154,4 +161,7 @@ ROUTES = [
         "Set the priority of all matching jobs",
     ),
     _post("tags", change_tags, "jobs.edit", MassTagsBody, ActedOn, "Tag all matching jobs"),
+    _post(
+        "delete", delete, "jobs.cancel", MassBody, ActedOn, "Delete the records of all matching ended jobs"
+    ),
 ]
