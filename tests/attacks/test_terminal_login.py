@@ -58,7 +58,7 @@ async def test_a_code_is_for_one_terminal_once_and_for_a_minute() -> None:
             assert "jobs.read" in may
             assert "*" not in may
             assert problem(await terminal.exchange(code)) == (404, "not_found"), "replayed"
-            assert problem(await program.get("/api/whoami")) == (401, "invalid_token"), "and taken back"
+            assert problem(await program.get("/api/jobs")) == (401, "invalid_token"), "and taken back"
         [revoked] = await it.audited("token.revoked")
         assert revoked["details"]["why"] == "replayed"
         assert problem(await terminal.exchange(code)) == (404, "not_found")
@@ -90,7 +90,7 @@ async def test_a_secret_that_comes_again_while_its_token_is_in_use_takes_the_tok
             assert (await program.get("/api/whoami")).status_code == 200
             stolen = await client.post(CLAIM, json={"secret": asked["secret"]})
             assert problem(stolen) == (404, "not_found")
-            assert problem(await program.get("/api/whoami")) == (401, "invalid_token")
+            assert problem(await program.get("/api/jobs")) == (401, "invalid_token")
         assert problem(await client.post(CLAIM, json={"secret": asked["secret"]})) == (404, "not_found")
         assert len(await it.audited("token.revoked")) == 1
 
@@ -104,7 +104,7 @@ async def test_a_code_that_comes_twice_at_once_gives_nobody_a_token_that_works()
         for one in answers:
             if one.status_code == 200:
                 async with it.running.as_user(one.json()["token"]) as program:
-                    assert problem(await program.get("/api/whoami")) == (401, "invalid_token")
+                    assert problem(await program.get("/api/jobs")) == (401, "invalid_token")
         assert sum(one.status_code == 200 for one in answers) <= 1
 
 
