@@ -74,14 +74,19 @@ def check_deletable(job: Job, ties: JobTies) -> None:
             next_step="Try again when it is published.",
             why="publishing",
         )
-    needed_by = [one.id for one in ties.dependents] or list(ties.goes_on_in)
-    if needed_by:
-        how = "waits for job" if ties.dependents else "goes on from a checkpoint of job"
+    for other in (one.id for one in ties.dependents):
         raise JobStillNeeded(
-            f"Job {needed_by[0]} {how} {job.id} and has not ended; nothing was deleted.",
-            next_step=f"Try again when {needed_by[0]} has ended, or cancel it.",
-            why="depended_on" if ties.dependents else "resumed_from",
-            job_id=needed_by[0],
+            f"Job {other} waits for job {job.id} and has not ended; nothing was deleted.",
+            next_step=f"Try again when {other} has ended, or cancel it.",
+            why="depended_on",
+            job_id=other,
+        )
+    for other in ties.goes_on_in:
+        raise JobStillNeeded(
+            f"Job {other} goes on from a checkpoint of job {job.id} and has not ended; nothing was deleted.",
+            next_step=f"Try again when {other} has ended, or cancel it.",
+            why="resumed_from",
+            job_id=other,
         )
 
 

@@ -102,6 +102,24 @@ async def test_priorities_of_members_and_of_leads(teams: TwoTeams) -> None:
         assert status == 200, said
 
 
+async def test_a_lead_raises_jobs_of_the_team_as_far_as_its_rules_say_and_no_others(teams: TwoTeams) -> None:
+    await teams.rule(max_priority=5, lead_max_priority=8)
+    of_team = (await teams.submit(teams.ann))[1]["job_id"]
+    for priority, code in ((9, 403), (8, 200)):
+        path, body = f"/api/queue/{of_team}/priority", {"priority": priority}
+        answer = await teams.house.ask("POST", path, body, teams.lead)
+        assert answer.status == code, answer
+    own = (await teams.submit(teams.lead))[1]["job_id"]
+    asked = {"search": {"q": own}, "expected": 1, "priority": 9}
+    acted = await teams.house.good("POST", "/api/matching/priority", asked, teams.lead)
+    assert (acted["done"], acted["refused"]) == (0, 1)
+    await teams.house.good("PUT", "/api/teams/wide/members/cleo", {"role": "member"})
+    status, said = await teams.submit(teams.lead, team="wide", priority=8)
+    assert (status, said["code"]) == (403, "forbidden")
+    admin = await teams.house.ask("POST", f"/api/queue/{of_team}/priority", {"priority": 9})
+    assert admin.status == 200
+
+
 async def test_a_rule_that_changes_concerns_those_who_wait(teams: TwoTeams) -> None:
     await teams.rule(workers=["only=nowhere"])
     await teams.house.worker("gpu")

@@ -14,7 +14,12 @@ from simpletuner_fleet.core.jobs.submitting.submit_request import read_priority
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import submitter
-from simpletuner_fleet.http.api.ownership import NotYourJob, acts_for_itself_alone, may_steer
+from simpletuner_fleet.http.api.ownership import (
+    NotYourJob,
+    acts_for_itself_alone,
+    may_steer,
+    refuse_priority_beyond,
+)
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
@@ -86,6 +91,7 @@ async def set_priority(call: Call[MassPriorityBody]) -> ActedOn:
     number = read_priority(call.body.priority)
 
     def step(transaction: Transaction, job: Job) -> None:
+        refuse_priority_beyond(call, job, number)
         if job.priority != number:
             transaction.apply(lifecycle.set_priority(job, number, transaction.policy, call.actor))
 

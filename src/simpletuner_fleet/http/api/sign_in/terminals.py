@@ -131,7 +131,8 @@ async def _take_back(call: Call[Any], terminal: WaitingTerminal) -> None:
         terminal.is_refused = True
         if terminal.token_id:
             actor = Actor(ORCHESTRATOR.id, ORCHESTRATOR.name, call.ip)
-            await api_tokens.revoke_token(deps.fleet, terminal.token_id, actor, why="replayed")
+            token = await api_tokens.revoke_token(deps.fleet, terminal.token_id, actor, why="replayed")
+            deps.revoke([token.token_hash])
 
 
 async def _given(call: Call[Any], terminal: WaitingTerminal) -> GivenView:
