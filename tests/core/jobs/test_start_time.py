@@ -11,7 +11,8 @@ from simpletuner_fleet.core.jobs.decision import NOTHING, ended_as
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Outcome
 from simpletuner_fleet.core.jobs.start_time import held, read_start, started_from
 from simpletuner_fleet.core.policy import Policy
-from tests.core.jobs.test_lifecycle import NOW, a_job, offered
+from tests.core.builders import NOW, a_job
+from tests.core.jobs.lifecycle_kit import offered
 
 POLICY = Policy()
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.deleting import deleted
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Hold, Job, JobState, Outcome
 from simpletuner_fleet.ports import ConcurrentChange, JobFilter, Store, Tx, View
-from tests.store.tables.test_jobs import job
+from tests.store.samples import job
 
 
 def ended(n: int) -> Job:

@@ -1,4 +1,4 @@
-"""`simpletuner jobs edit`, `simpletuner jobs pin`"""
+"""`simpletuner jobs edit`, `pin`, `tag` and `note`"""
 
 import argparse
 from typing import Any
@@ -78,3 +78,26 @@ def _checkpoint(api: Api, job_id: str, step: int | None) -> dict[str, Any]:
 
 def _id(api: Api, args: argparse.Namespace) -> str:
     return str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
+
+
+def tag(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id(api, args)
+        job = api.post(f"/api/jobs/{segment(job_id)}/tags", {"add": args.tags, "remove": args.remove})
+        tags = ", ".join(job.get("tags", [])) or _("none")
+        out.say(_("tags of %(id)s: %(tags)s", id=job_id, tags=tags))
+        if out.for_programs:
+            out.item(job, job_text.DETAIL)
+    return ExitCode.OK
+
+
+def note(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id(api, args)
+        job = api.put(f"/api/jobs/{segment(job_id)}/note", {"note": args.text})
+        out.say(_("the note of %(id)s is saved", id=job_id))
+        if out.for_programs:
+            out.item(job, job_text.DETAIL)
+    return ExitCode.OK

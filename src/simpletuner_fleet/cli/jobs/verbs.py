@@ -8,7 +8,6 @@ from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import job_progress, job_text
 from simpletuner_fleet.cli.jobs import logs as job_logs
-from simpletuner_fleet.cli.jobs.deleting import cancel_all
 from simpletuner_fleet.cli.jobs.events import notes_beside
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL, WAITING
 from simpletuner_fleet.cli.jobs.outlook import outlook_lines, outlook_of
@@ -164,8 +163,6 @@ def logs(args: argparse.Namespace) -> int:
 
 
 def cancel(args: argparse.Namespace) -> int:
-    if args.all:
-        return cancel_all(args)
     if not args.jobs:
         raise fail(
             _("no job was named"),
