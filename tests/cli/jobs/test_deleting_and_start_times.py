@@ -38,9 +38,9 @@ async def test_each_job_that_is_named_is_told_of_and_one_refused_keeps_no_other(
     async with orchestrator() as running:
         one, two = await cancelled(running), await cancelled(running)
         waits = (await running.submit())["job_id"]
-        told = await said(running, "delete", one, waits, two, "--json")
-        assert told.code == 1, told.err
-        assert [(row["id"], row["deleted"]) for row in told.json["jobs"]] == [
+        answer = await said(running, "delete", one, waits, two, "--json")
+        assert answer.code == 1, answer.err
+        assert [(row["id"], row["deleted"]) for row in answer.json["jobs"]] == [
             *((one, True), (waits, False), (two, True)),
         ]
         again = await said(running, "delete", one)
