@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.cli.jobs.start_times import asked_start, moment_of, start_text
+from simpletuner_fleet.cli.jobs.start_times import asked_start, moment_of
+from simpletuner_fleet.settings.values import start_time
 from tests.cli.conftest import Result, Run
 from tests.http.api_kit import ADMIN, CPU_CONFIG, Running, orchestrator
 
@@ -123,7 +124,7 @@ def test_a_time_is_one_of_here_unless_it_says_where(
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        assert moment_of(start_text(text), NOW) == datetime.fromisoformat(expected)
+        assert moment_of(start_time(text), NOW) == datetime.fromisoformat(expected)
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -132,7 +133,7 @@ def test_a_time_is_one_of_here_unless_it_says_where(
 @pytest.mark.parametrize("text", ["", "25:00", "22", "tonight", "2026-11-18", "2026-13-01T00:00"])
 def test_what_names_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a time such as"):
-        start_text(text)
+        start_time(text)
 
 
 def test_a_span_is_counted_from_now() -> None:

@@ -3,7 +3,6 @@
 import argparse
 
 from simpletuner_fleet.cli.commands.rows import FORMATS, Noun, OneOf, Verb, argument, repeated, switch
-from simpletuner_fleet.cli.jobs.start_times import start_text, start_text_or_none
 from simpletuner_fleet.languages.names import JOB_STATUSES, TARGETS, VISIBILITIES
 from simpletuner_fleet.settings import values
 
@@ -51,7 +50,7 @@ SUBMIT = (
         (
             argument(
                 "--not-before",
-                read=start_text,
+                read=values.start_time,
                 metavar="TIME",
                 help="Start no earlier: 22:00 (the next one here), 2026-01-31T22:00, or with a zone",
             ),
@@ -263,7 +262,7 @@ EDIT = (
         (
             argument(
                 "--not-before",
-                read=start_text_or_none,
+                read=values.start_time_or_none,
                 metavar="TIME",
                 help="Start no earlier: 22:00 (the next one here), 2026-01-31T22:00, or with a zone; none lifts that",
             ),

@@ -1,12 +1,9 @@
 """`--not-before` and `--in`: a time as people write it, where they are, becomes one with its zone."""
 
 import argparse
-import re
 from datetime import UTC, datetime, timedelta
 
-from simpletuner_fleet.languages import _
-
-CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+from simpletuner_fleet.settings.values import CLOCK
 
 
 def asked_start(args: argparse.Namespace, now: datetime | None = None) -> str | None:
@@ -26,24 +23,6 @@ def moment_of(text: str, now: datetime) -> datetime:
     today = here.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0, tzinfo=None)
     first = today.astimezone()
     return first if first > now else (today + timedelta(days=1)).astimezone()
-
-
-def start_text(raw: str) -> str:
-    """Raises ValueError where nobody could tell which moment is meant."""
-    text = raw.strip()
-    if not CLOCK.fullmatch(text):
-        try:
-            whole = datetime.fromisoformat(text)
-        except ValueError:
-            whole = None
-        if whole is None or "T" not in text.upper().replace(" ", "T"):
-            raise ValueError(_("expected a time such as 22:00, 2026-01-31T22:00 or 2026-01-31T22:00:00Z"))
-    return text
-
-
-def start_text_or_none(raw: str) -> str:
-    """`none` takes it away."""
-    return "" if raw.strip().lower() == "none" else start_text(raw)
 
 
 def _iso(moment: datetime) -> str:
