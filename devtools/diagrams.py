@@ -53,6 +53,7 @@ HOLD_MEANINGS = {
     Hold.APPROVAL: (JobState.BLOCKED, "Somebody with the right to must approve it."),
     Hold.DEPENDENCY: (JobState.BLOCKED, "A job it depends on has not completed yet."),
     Hold.BACKOFF: (JobState.QUEUED, "It waits a while before the next try."),
+    Hold.START_TIME: (JobState.QUEUED, "Its owner lets it start at a certain time, or later."),
     Hold.NONE: (JobState.QUEUED, "Nothing: it is placed as soon as a worker fits."),
 }
 ATTEMPT_MEANINGS = {

@@ -1,5 +1,6 @@
 """Attacks on the log-in whose answer a browser carries to the terminal beside it (RFC 8252, RFC 7636)."""
 
+import asyncio
 import secrets
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -56,7 +57,12 @@ async def test_a_code_is_for_one_terminal_once_and_for_a_minute() -> None:
             may = (await program.get("/api/whoami")).json()["permissions"]
             assert "jobs.read" in may
             assert "*" not in may
-        assert problem(await terminal.exchange(code)) == (404, "not_found"), "replayed"
+            assert problem(await terminal.exchange(code)) == (404, "not_found"), "replayed"
+            assert problem(await program.get("/api/jobs")) == (401, "invalid_token"), "and taken back"
+        [revoked] = await it.audited("token.revoked")
+        assert revoked["details"]["why"] == "replayed"
+        assert problem(await terminal.exchange(code)) == (404, "not_found")
+        assert len(await it.audited("token.revoked")) == 1
         [made] = await it.audited("token.created")
         assert made["actor"] == "ada"
 
@@ -70,6 +76,36 @@ async def test_a_code_is_for_one_terminal_once_and_for_a_minute() -> None:
         it.running.clock.at += 60
         assert problem(await late.exchange(code)) == (404, "not_found")
         assert len(await it.audited("token.created")) == 1
+
+
+async def test_a_secret_that_comes_again_while_its_token_is_in_use_takes_the_token_back() -> None:
+    async with scene() as it, it.browser() as client, it.browser() as browser:
+        await it.log_in(browser)
+        asked = (await client.post(ASK, json={"name": "laptop"})).json()
+        answered = await browser.post(ANSWER, json={"code": asked["code"], "allow": True}, headers=OWN_PAGE)
+        assert answered.status_code == 200, answered.text
+        given = (await client.post(CLAIM, json={"secret": asked["secret"]})).json()
+        assert (await client.post(CLAIM, json={"secret": asked["secret"]})).json() == given, "a lost answer"
+        async with it.running.as_user(given["token"]) as program:
+            assert (await program.get("/api/whoami")).status_code == 200
+            stolen = await client.post(CLAIM, json={"secret": asked["secret"]})
+            assert problem(stolen) == (404, "not_found")
+            assert problem(await program.get("/api/jobs")) == (401, "invalid_token")
+        assert problem(await client.post(CLAIM, json={"secret": asked["secret"]})) == (404, "not_found")
+        assert len(await it.audited("token.revoked")) == 1
+
+
+async def test_a_code_that_comes_twice_at_once_gives_nobody_a_token_that_works() -> None:
+    async with scene() as it, it.browser() as client, it.browser() as browser:
+        await it.log_in(browser)
+        terminal = await Terminal(client).ask()
+        code = await terminal.allowed_by(browser)
+        answers = await asyncio.gather(*(terminal.exchange(code) for _ in range(4)))
+        for one in answers:
+            if one.status_code == 200:
+                async with it.running.as_user(one.json()["token"]) as program:
+                    assert problem(await program.get("/api/jobs")) == (401, "invalid_token")
+        assert sum(one.status_code == 200 for one in answers) <= 1
 
 
 async def test_a_code_of_one_person_is_not_taken_by_another() -> None:

@@ -44,6 +44,7 @@ PARAMS: dict[str, Any] = {
     "bytes": 3_000_000_000,
     "largest_bytes": 1_500_000_000,
     "wait_s": 12.4,
+    "starts": "2026-11-18 22:00 UTC",
     "worker": "gpu-1",
     "ago_s": 8.2,
     "depends_on": ["j_1", "j_2"],

@@ -138,7 +138,7 @@ ATTACKERS = (
         "a-code-is-good-twice",
         "the code that a browser carries to a terminal is exchanged again by whoever has both",
         "orchestrator/sign_in/terminals.py",
-        "        del self._waiting[terminal.code]\n        proven",
+        "        self._exchanged[terminal.code] = self._waiting.pop(terminal.code)\n        proven",
         "        proven",
         ("tests/attacks/test_terminal_login.py",),
     ),

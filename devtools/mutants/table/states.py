@@ -155,7 +155,7 @@ STATES = (
         "clock-set-back",
         "a clock set back over a restart keeps a retry waiting for a day",
         "core/jobs/lifecycle.py",
-        "    return Decision(job=replace(job, not_before=latest))",
+        "    return Decision(job=held(job, now, latest))",
         "    return NOTHING",
         FOUND,
     ),

@@ -360,6 +360,19 @@ class ApprovedAsItIs(Conflict):
     next_step = "Ask somebody who may approve jobs to edit it, or cancel it and submit another."
 
 
+class JobStillNeeded(Conflict):
+    """Somebody still needs what the job has stored."""
+
+    code = "job_still_needed"
+
+
+class JobDeleted(FleetError):
+    """The job was deleted."""
+
+    code = "job_deleted"
+    next_step = "To submit it again, send the request with a new idempotency key."
+
+
 class CannotBePlaced(Conflict):
     """No worker can take this job now, and the request asked not to wait."""
 

@@ -55,6 +55,7 @@ class EventType(StrEnum):
     JOB_FAILED = "job.failed"
     JOB_CANCELLED = "job.cancelled"
     JOB_EMPTIED = "job.emptied"
+    JOB_DELETED = "job.deleted"
     JOB_STORED = "job.stored"
     JOB_DROPPED = "job.dropped"
     JOB_LOSS_NAN = "job.loss_nan"

@@ -59,6 +59,8 @@ class Fleet:
         """Told how long a job waited from its submission to its first offer."""
         self.on_attempt_end: Callable[[str, str], None] | None = None
         """Told how an attempt ended, and the class of its failure."""
+        self.on_due: Callable[[float], None] | None = None
+        """Told of the moment at which a job that is held may go on."""
         self.on_commit: Callable[[float], None] | None = None
         """Told how many seconds a transaction took, with its wait for the disk."""
         self.on_revoked: Callable[[list[Revocation]], None] | None = None
@@ -233,6 +235,8 @@ class Fleet:
             self.organisation = effects.organisation
         if self.on_revoked and effects.revoked:
             self.on_revoked(effects.revoked)
+        if self.on_due and effects.due:
+            self.on_due(min(effects.due))
         self._count(effects)
         self._follow_presence(effects)
         if effects.audit_head and (not self.audit_head or effects.audit_head[0] > self.audit_head.seq):

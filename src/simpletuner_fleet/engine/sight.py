@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
+from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, seen_owner, seen_use
@@ -25,6 +26,7 @@ from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredMan
 T = TypeVar("T")
 NOBODYS = frozenset(
     {
+        *("deleted_jobs_with_files", "deleted_jobs_since"),
         *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since", "any_priced_attempt"),
         *("worker", "worker_by_token_hash", "worker_by_name", "workers", "offline_workers_before"),
         *("api_token", "api_token_by_hash", "api_tokens", "session", "sessions_of_user", "sessions_by_sid"),
@@ -67,6 +69,10 @@ class SightView:
     def job(self, job_id: str) -> Job | None:
         job = self.whole.job(job_id)
         return job if job and may_see(self.onlooker, job.belongs) else None
+
+    def deleted_job(self, job_id: str) -> DeletedJob | None:
+        deleted = self.whole.deleted_job(job_id)
+        return deleted if deleted and may_see(self.onlooker, deleted.belongs) else None
 
     def job_bundle(self, job_id: str) -> bytes | None:
         return self.whole.job_bundle(job_id) if self.job(job_id) else None

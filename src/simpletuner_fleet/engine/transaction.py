@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
@@ -44,6 +45,8 @@ class Effects(Struct):
     """From submission to the first offer, of each job first offered here."""
     outcomes: list[tuple[str, str]] = field(default_factory=list)
     """How each attempt that ended here ended, and the class of its failure, if it was one."""
+    due: list[float] = field(default_factory=list)
+    """When jobs that are held from now on may go on."""
     revoked: list[Revocation] = field(default_factory=list)
     organisation: Organisation | None = None
     """As it is from now on, where it was changed."""
@@ -162,6 +165,12 @@ class Transaction:
         self._jobs[job.id] = job
         self._follow_job(job, None)
 
+    def delete_job(self, job: Job, deleted: DeletedJob) -> None:
+        self.tx.delete_job(deleted)
+        self._jobs.pop(job.id, None)
+        self._attempts = {id: one for id, one in self._attempts.items() if one.job_id != job.id}
+        self.publish_job(job, deleted=True)
+
     def add_worker(self, worker: Worker) -> None:
         self.tx.add_worker(worker)
         self._workers[worker.id] = worker
@@ -271,6 +280,8 @@ class Transaction:
             self._offer_to(worker_id)
         if waits(job):
             self.causes.append(ClassHasJob(job.line))
+        elif job.not_before is not None and job.state is JobState.QUEUED:
+            self.effects.due.append(job.not_before)
         if job.worker_id and job.state in TOLD_TO_WORKERS:
             self.wake(job.worker_id)
         if before is None or before.state is not job.state:

@@ -135,6 +135,7 @@ EVENTS = {
     "job.failed": N_("Job failed"),
     "job.dropped": N_("Checkpoint deleted"),
     "job.emptied": N_("Old job's files deleted"),
+    "job.deleted": N_("Job deleted"),
     "job.publish_asked": N_("Publishing requested"),
     "job.published": N_("Model published"),
     "job.publish_failed": N_("Publishing failed"),

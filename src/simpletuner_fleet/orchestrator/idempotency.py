@@ -4,7 +4,7 @@ import hashlib
 
 import msgspec
 
-from simpletuner_fleet.core.errors import IdempotencyMismatch, Invalid
+from simpletuner_fleet.core.errors import IdempotencyMismatch, Invalid, JobDeleted
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.engine.transaction import Transaction
@@ -39,4 +39,6 @@ def remember(transaction: Transaction, key: str, by: Submitter, fingerprint: str
 def same_job(transaction: Transaction, known: IdempotentAnswer, fingerprint: str) -> Job:
     if known.request_hash != fingerprint:
         raise IdempotencyMismatch
+    if transaction.tx.deleted_job(known.job_id) is not None:
+        raise JobDeleted(f"Job {known.job_id}, which this idempotency key submitted, was deleted.")
     return transaction.job(known.job_id)

@@ -56,11 +56,19 @@ class Runtime:
         self._fleet = fleet
         self._sweeper: asyncio.Task[None] | None = None
         self._missing: asyncio.Task[None] | None = None
+        self._sooner = asyncio.Event()
+        self._wakes_at = 0.0
+        """By the fleet's clock, as it was when the rest began."""
 
     async def start(self) -> None:
         await self._fleet.start()
+        self._fleet.on_due = self._wake_for
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
         self._missing = asyncio.create_task(self._note_missing_streams())
+
+    def _wake_for(self, at: float) -> None:
+        if at < self._wakes_at:
+            self._sooner.set()
 
     async def stop(self) -> None:
         for task in (self._sweeper, self._missing):
@@ -80,18 +88,27 @@ class Runtime:
 
     async def _sweep_for_ever(self) -> None:
         while True:
-            pause_s = self._fleet.policy.sweep_interval_s
+            interval_s = self._fleet.policy.sweep_interval_s
             try:
                 await sweep_once(self._fleet)
-                pause_s = await self._pause_s()
+                await self._rest(asyncio.get_running_loop().time() + interval_s)
             except Exception:
-                log.exception("the health check failed; the next one is due in %.1f s", pause_s)
-            await asyncio.sleep(pause_s)
+                log.exception("the health check failed; the next one is due in %.1f s", interval_s)
+                await asyncio.sleep(interval_s)
 
-    async def _pause_s(self) -> float:
-        """Until the next regular check, or until a retry is due before it."""
-        due = await self._fleet.read(lambda view: view.next_backoff_at())
-        interval = self._fleet.policy.sweep_interval_s
-        if due is None:
-            return interval
-        return min(interval, max(SHORTEST_PAUSE_S, due - self._fleet.clock.now()))
+    async def _rest(self, until: float) -> None:
+        """Until the next regular check, or until a job's time comes before it: also one that is put off meanwhile."""
+        loop = asyncio.get_running_loop()
+        woken = True
+        while woken:
+            self._sooner.clear()
+            pause_s = max(SHORTEST_PAUSE_S, until - loop.time())
+            self._wakes_at = self._fleet.clock.now() + pause_s
+            due = await self._fleet.read(lambda view: view.next_backoff_at())
+            if due is not None:
+                pause_s = min(pause_s, max(SHORTEST_PAUSE_S, due - self._fleet.clock.now()))
+                self._wakes_at = min(self._wakes_at, due)
+            try:
+                await asyncio.wait_for(self._sooner.wait(), pause_s)
+            except TimeoutError:
+                woken = False

@@ -413,7 +413,7 @@ def _why_waiting(transaction: Transaction, job: Job) -> Explanation:
 
 
 def _would_start_now(transaction: Transaction, job: Job) -> bool:
-    if job.state is not JobState.QUEUED or transaction.index.holds_placements(transaction.now):
+    if job.state is not JobState.QUEUED or job.hold or transaction.index.holds_placements(transaction.now):
         return False
     return isinstance(would_start_now(transaction.index.roster, job, transaction.limits), Placement)
 

@@ -1,4 +1,4 @@
-"""The health check: silence, unanswered offers, retries that are due, ephemeral workers long gone."""
+"""The health check: silence, unanswered offers, jobs whose time has come, ephemeral workers long gone."""
 
 import logging
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import AttemptState, Hold, Job, JobState, is_finishing
+from simpletuner_fleet.core.jobs.job import AttemptState, Job, is_finishing
 from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.start_trouble import tried_again
 from simpletuner_fleet.core.workers.worker import Connection
@@ -181,9 +181,7 @@ async def _what_the_store_shows(fleet: Fleet) -> None:
 async def _release_backoffs(fleet: Fleet, due: Sequence[Job]) -> None:
     def step(transaction: Transaction) -> None:
         for stale in due:
-            job = transaction.job(stale.id)
-            if job.state is JobState.QUEUED and job.hold is Hold.BACKOFF:
-                transaction.apply(lifecycle.backoff_over(job))
+            transaction.apply(lifecycle.hold_over(transaction.job(stale.id), transaction.now))
 
     await fleet.act(step)
 

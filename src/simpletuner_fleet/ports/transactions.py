@@ -17,6 +17,7 @@ from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.ports.deletions import DeletedJobsRead, DeletedJobsWrite
 from simpletuner_fleet.ports.machines import MachinesRead, MachinesWrite
 from simpletuner_fleet.ports.records import (
     ApiToken,
@@ -33,7 +34,7 @@ from simpletuner_fleet.ports.records import (
 from simpletuner_fleet.ports.scim import ScimRead, ScimWrite
 
 
-class View(MachinesRead, ScimRead, Protocol):
+class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
     """Reading. Every method costs one indexed look-up or one page, never the whole table, unless it says so."""
 
     def job(self, job_id: str) -> Job | None: ...
@@ -297,7 +298,7 @@ class View(MachinesRead, ScimRead, Protocol):
         ...
 
 
-class Tx(View, MachinesWrite, ScimWrite, Protocol):
+class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
     """Writing, inside one transaction: all of it is durable when `Store.write` returns, or none of it happened."""
 
     def next_seq(self) -> int: ...

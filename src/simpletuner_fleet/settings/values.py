@@ -11,6 +11,7 @@ from simpletuner_fleet.core.money.amounts import read_amount
 from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
+CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_WHOLE = 2**53 - 1
 """What JSON carries everywhere."""
@@ -176,6 +177,24 @@ def moment(raw: str) -> str:
     except ValueError:
         raise ValueError(_("expected a span such as 10m, or a time such as 2026-01-31T12:00:00Z")) from None
     return raw.strip()
+
+
+def start_time(raw: str) -> str:
+    """Raises ValueError where nobody could tell which moment is meant."""
+    text = raw.strip()
+    if not CLOCK.fullmatch(text):
+        try:
+            whole = datetime.fromisoformat(text)
+        except ValueError:
+            whole = None
+        if whole is None or "T" not in text.upper().replace(" ", "T"):
+            raise ValueError(_("expected a time such as 22:00, 2026-01-31T22:00 or 2026-01-31T22:00:00Z"))
+    return text
+
+
+def start_time_or_none(raw: str) -> str:
+    """`none` takes it away."""
+    return "" if raw.strip().lower() == "none" else start_time(raw)
 
 
 def priority(raw: str) -> int | str:

@@ -207,6 +207,7 @@ class Scenario:
                 Code.BEHIND_OTHERS,
                 Code.OVER_SHARE,
                 Code.RETRY_BACKOFF,
+                Code.START_TIME,
                 Code.NOT_WAITING,
             ):
                 problems.append(("L1", f"{job_id} is {job.state} at rest because {code}"))

@@ -140,6 +140,8 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/jobs/{id}/checkpoint",
         "POST /api/jobs/{id}/validate",
         "POST /api/matching/cancel",
+        "POST /api/matching/delete",
+        "DELETE /api/jobs/{id}",
     ),
     "jobs.edit": (
         "POST /api/jobs/{id}/tags",
@@ -361,6 +363,7 @@ RULES: dict[str, Rule] = {
     "POST /api/jobs/{id}/checkpoint": OWN_WHILE_IT_TRAINS,
     "POST /api/jobs/{id}/validate": OWN_WHILE_IT_TRAINS,
     "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
+    "DELETE /api/jobs/{id}": OWN_AFTER_THE_END,
     "POST /api/jobs/{id}/tags": OWN_ALWAYS,
     "PUT /api/jobs/{id}/note": OWN_ALWAYS,
     "PATCH /api/jobs/{id}": OWN_UNTIL_APPROVED,

@@ -416,7 +416,7 @@ def test_whatever_happens_the_books_balance(
                     live = current if current.live else None
                     decision = stopping.cancel(job, live, explicit_accept=True, actor=ADMIN, now=NOW)
                 case "backoff":
-                    decision = lifecycle.backoff_over(job)
+                    decision = lifecycle.hold_over(job, job.not_before or NOW)
                 case "readopt" if last and last.outcome is Outcome.LOST and job.state is JobState.QUEUED:
                     decision = lifecycle.readopted(job, last, now=NOW)
                 case "readopt":

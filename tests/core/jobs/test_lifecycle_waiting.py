@@ -77,9 +77,9 @@ DEPENDING = a_job(state=JobState.BLOCKED, hold=Hold.DEPENDENCY, depends_on=("j_0
 
 
 def test_an_approved_job_queues_or_waits_for_others() -> None:
-    free = lifecycle.approved(AWAITING, ADMIN, waits_for_others=False)
+    free = lifecycle.approved(AWAITING, ADMIN, waits_for_others=False, now=NOW)
     assert (job_of(free).state, job_of(free).hold) == (JobState.QUEUED, Hold.NONE)
-    bound = lifecycle.approved(AWAITING, ADMIN, waits_for_others=True)
+    bound = lifecycle.approved(AWAITING, ADMIN, waits_for_others=True, now=NOW)
     assert (job_of(bound).state, job_of(bound).hold) == (JobState.BLOCKED, Hold.DEPENDENCY)
     assert types(free) == types(bound) == ["job.approved"]
 
@@ -106,7 +106,7 @@ def test_a_job_cancelled_before_its_approval_says_that_nobody_approved_it() -> N
 @pytest.mark.parametrize("job", [DEPENDING, *(a_job(state=state) for state in JobState)])
 def test_only_a_job_that_waits_for_approval_can_be_approved_or_rejected(job: Job) -> None:
     with pytest.raises(WrongJobState):
-        lifecycle.approved(job, ADMIN, waits_for_others=False)
+        lifecycle.approved(job, ADMIN, waits_for_others=False, now=NOW)
     with pytest.raises(WrongJobState):
         lifecycle.rejected(job, "", ADMIN, now=NOW)
 
@@ -149,7 +149,7 @@ def test_a_job_that_waits_no_more_does_not_care_how_its_dependency_ends(
 
 def test_a_backoff_ends_once() -> None:
     waiting = a_job(hold=Hold.BACKOFF, not_before=NOW)
-    over = job_of(lifecycle.backoff_over(waiting))
+    over = job_of(lifecycle.hold_over(waiting, NOW))
     assert (over.hold, over.not_before, over.state) == (Hold.NONE, None, JobState.QUEUED)
-    assert lifecycle.backoff_over(over) is NOTHING
-    assert lifecycle.backoff_over(AWAITING) is NOTHING
+    assert lifecycle.hold_over(over, NOW) is NOTHING
+    assert lifecycle.hold_over(AWAITING, NOW) is NOTHING

@@ -97,6 +97,7 @@ def test_who_lost_its_connection_is_named_with_the_seconds() -> None:
         (Code.APPROVAL_REQUIRED, a_job(state=JobState.BLOCKED, hold=Hold.APPROVAL), None),
         (Code.DEPENDENCY, a_job(state=JobState.BLOCKED, hold=Hold.DEPENDENCY, depends_on=("j_0",)), None),
         (Code.RETRY_BACKOFF, a_job(hold=Hold.BACKOFF, not_before=NOW + 9), None),
+        (Code.START_TIME, a_job(hold=Hold.START_TIME, not_before=NOW + 9, start_at=NOW + 9), None),
         (Code.QUOTA_USER, a_job(), Ceiling(Code.QUOTA_USER, {})),
         (Code.QUOTA_GLOBAL, a_job(), Ceiling(Code.QUOTA_GLOBAL, {})),
         (Code.NOT_WAITING, a_job(state=JobState.RUNNING), None),
@@ -119,7 +120,7 @@ OF_MACHINES = {
 
 def test_together_these_tests_reach_every_code() -> None:
     reached = {code for code, _ in SURVEYS} | {
-        *(Code.APPROVAL_REQUIRED, Code.DEPENDENCY, Code.RETRY_BACKOFF, Code.NOT_WAITING),
+        *(Code.APPROVAL_REQUIRED, Code.DEPENDENCY, Code.RETRY_BACKOFF, Code.START_TIME, Code.NOT_WAITING),
         *(Code.QUOTA_USER, Code.QUOTA_GLOBAL, Code.QUOTA_TEAM, Code.QUOTA, Code.HELD_AFTER_RESTORE),
         Code.OVER_SHARE,
     }

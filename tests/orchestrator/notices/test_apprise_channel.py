@@ -1,5 +1,6 @@
 """A channel through Apprise is told as every other: at least once, with a history, a test, a digest, and sealed."""
 
+import asyncio
 from pathlib import Path
 
 from tests.delivery.receivers import Certificates, hook
@@ -41,6 +42,52 @@ async def test_a_failed_job_reaches_a_service_through_apprise_after_a_failure(
         audit = await here.running.http.get("/api/audit")
         assert "notification.added" in audit.text
         assert TOKEN not in audit.text
+
+
+async def test_what_happens_in_quiet_hours_reaches_the_service_in_one_message_when_they_end(
+    tmp_path: Path, certs: Certificates
+) -> None:
+    """The clock of these tests stands at 08:00 in UTC."""
+    async with telling(tmp_path, certs) as here, hook(certs.context) as receiver:
+        here.running.clock.at = 1_800_000_000.0
+        address = receiver.url.replace("https://", "gotifys://").replace("/hook", f"/{TOKEN}")
+        await here.add(address, "apprise", language="en", quiet="07:00-09:00")
+        agent = await here.running.worker()
+        await here.ends(agent, name="cats")
+        await here.ends(agent, "completed", name="dogs")
+        await asyncio.sleep(0.7)
+        assert receiver.got == []
+        here.running.clock.at += 3600
+        await receiver.has(1)
+        said = f"{receiver.got[0].document['title']} {receiver.got[0].document['message']}"
+        assert "cats" in said
+        assert "dogs" in said
+        await here.ends(agent, name="later")
+        await receiver.has(2)
+        assert "later" in str(receiver.got[1].document)
+
+
+async def test_a_digest_of_the_hour_reaches_the_service_once_an_hour(
+    tmp_path: Path, certs: Certificates
+) -> None:
+    async with telling(tmp_path, certs) as here, hook(certs.context) as receiver:
+        here.running.clock.at = 1_800_000_000.0
+        address = receiver.url.replace("https://", "gotifys://").replace("/hook", f"/{TOKEN}")
+        made = await here.add(address, "apprise", language="en", digest="hourly", quiet="")
+        agent = await here.running.worker()
+        for name in ("one", "two"):
+            await here.ends(agent, name=name)
+        await asyncio.sleep(0.7)
+        assert receiver.got == []
+        here.running.clock.at += 3600
+        await receiver.has(1)
+        said = str(receiver.got[0].document)
+        assert "one" in said
+        assert "two" in said
+        await asyncio.sleep(0.7)
+        assert len(receiver.got) == 1
+        history = await here.running.get(f"/api/notifications/{made['endpoint']['id']}/history")
+        assert [one["ok"] for one in history["deliveries"]] == [True]
 
 
 async def test_without_the_extra_the_channel_is_refused_and_says_how_to_install_it(

@@ -3,12 +3,14 @@
 import argparse
 
 from simpletuner_fleet.cli.commands.rows import FORMATS, Noun, OneOf, Verb, argument, repeated, switch
+from simpletuner_fleet.core.jobs.states import ENDED
 from simpletuner_fleet.languages.names import JOB_STATUSES, TARGETS, VISIBILITIES
 from simpletuner_fleet.settings import values
 
 JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
 ATTEMPT = argument("--attempt", read=values.positive_count, metavar="N", help="Of this attempt")
 PRIORITY_HELP = "A number, or low, normal, high, urgent"
+NOT_ENDED = tuple(status for status in JOB_STATUSES if status not in ENDED)
 NODES_HELP = "Spread its GPUs over so many nodes of one worker, equally (default: 1)"
 
 SUBMIT = (
@@ -44,6 +46,23 @@ SUBMIT = (
         help="At the limit: fail, or save a checkpoint and go on later (default: fail)",
     ),
     repeated("--depends-on", "ID", "Wait for this job to complete; may be repeated"),
+    OneOf(
+        (
+            argument(
+                "--not-before",
+                read=values.start_time,
+                metavar="TIME",
+                help="Start no earlier: 22:00 (the next one here), 2026-01-31T22:00, or with a zone",
+            ),
+            argument(
+                "--in",
+                dest="start_in",
+                read=values.seconds,
+                metavar="TIME",
+                help="Start no earlier than in, for example, 2h",
+            ),
+        )
+    ),
     repeated(
         "--watchdog",
         "KEY=VALUE",
@@ -164,8 +183,16 @@ DOWNLOAD = (
     argument("--to", metavar="DIR", help="Into this folder (default: the job's id)"),
     argument("--archive", metavar="FILE", help="Into one .tar or .tar.gz file"),
 )
+YES = switch("--yes", help="Do it; without it only the number of jobs is told")
+DRY_RUN = switch("-n", "--dry-run", help="Only tell how many jobs match")
 CANCEL = (
-    argument("jobs", nargs="+", metavar="ID", help="A job's id or a unique beginning of it"),
+    argument("jobs", nargs="*", metavar="ID", help="A job's id or a unique beginning of it"),
+    switch("--all", help="All jobs that have not ended instead, or those of a status"),
+    repeated(
+        "--status", "STATUS", "With --all: only jobs of this status; may be repeated", choices=NOT_ENDED
+    ),
+    YES,
+    DRY_RUN,
     switch(
         "--checkpoint-first",
         help="Save and store a checkpoint before; cancelling again without it hurries",
@@ -175,6 +202,19 @@ CANCEL = (
     ),
 )
 
+DELETE = (argument("jobs", nargs="+", metavar="ID", help="A job's id or a unique beginning of it"),)
+PURGE = (
+    argument(
+        "--older-than",
+        read=values.seconds,
+        required=True,
+        metavar="TIME",
+        help="Only jobs that ended longer ago than this, for example 30d",
+    ),
+    repeated("--state", "STATUS", "Only jobs that ended like this; may be repeated", choices=ENDED),
+    YES,
+    DRY_RUN,
+)
 PUBLISH = (
     JOB,
     argument(
@@ -218,6 +258,23 @@ EDIT = (
     argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
     argument("--max-retries", read=values.count, metavar="N", help="Retries"),
     argument("--time-limit", read=values.seconds, metavar="TIME", help="For example 2h"),
+    OneOf(
+        (
+            argument(
+                "--not-before",
+                read=values.start_time_or_none,
+                metavar="TIME",
+                help="Start no earlier: 22:00 (the next one here), 2026-01-31T22:00, or with a zone; none lifts that",
+            ),
+            argument(
+                "--in",
+                dest="start_in",
+                read=values.seconds,
+                metavar="TIME",
+                help="Start no earlier than in, for example, 2h",
+            ),
+        )
+    ),
 )
 PIN = (
     JOB,
@@ -226,7 +283,7 @@ PIN = (
 )
 NOTE = (JOB, argument("text", metavar="TEXT", help="The note; empty for none"))
 ACT = (
-    argument("act", choices=("cancel", "retry", "priority", "tags"), help="What to do"),
+    argument("act", choices=("cancel", "retry", "priority", "tags", "delete"), help="What to do"),
     *SEARCH,
     argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
     repeated("--add-tag", "TAG", "A tag to add; may be repeated"),
@@ -280,9 +337,23 @@ JOBS = Noun(
         Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),
         Verb("checkpoint", "Ask a running job for a checkpoint; it trains on", (JOB,)),
         Verb("validate", "Ask a running job to validate; it trains on", (JOB,)),
-        Verb("cancel", "Cancel jobs", CANCEL),
+        Verb("cancel", "Cancel jobs", CANCEL, run="jobs.matching:cancel"),
+        Verb(
+            "delete",
+            "Delete ended jobs with their logs, checkpoints and artifacts",
+            DELETE,
+            run="jobs.matching:delete",
+            formats=("json",),
+        ),
+        Verb(
+            "purge",
+            "Delete all jobs that ended long ago",
+            PURGE,
+            run="jobs.matching:purge",
+            formats=("json",),
+        ),
         Verb("retry", "Submit an ended job again", RETRY),
-        Verb("tag", "Add tags to a job, or remove them", TAG, run="jobs.marking:tag"),
+        Verb("tag", "Add tags to a job, or remove them", TAG, run="jobs.editing:tag"),
         Verb("edit", "Change a waiting job's request in place", EDIT, run="jobs.editing:edit"),
         Verb(
             "pin",
@@ -290,10 +361,10 @@ JOBS = Noun(
             PIN,
             run="jobs.editing:pin",
         ),
-        Verb("note", "Write a note on a job", NOTE, run="jobs.marking:note"),
+        Verb("note", "Write a note on a job", NOTE, run="jobs.editing:note"),
         Verb(
             "act",
-            "Cancel, retry, tag or reorder all matching jobs",
+            "Cancel, retry, tag, reorder or delete all matching jobs",
             ACT,
             run="jobs.matching:act",
             formats=("json",),

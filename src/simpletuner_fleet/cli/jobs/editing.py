@@ -1,4 +1,4 @@
-"""`simpletuner jobs edit`, `simpletuner jobs pin`"""
+"""`simpletuner jobs edit`, `pin`, `tag` and `note`"""
 
 import argparse
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import job_text
+from simpletuner_fleet.cli.jobs.start_times import asked_start
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.lookup import segment
@@ -37,6 +38,10 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
     changes = {name: value for name, value in wished.items() if value is not None}
     if "max_price" in args:
         changes["max_price_micros"] = args.max_price
+    if args.not_before == "":
+        changes["not_before"] = None
+    elif (start := asked_start(args)) is not None:
+        changes["not_before"] = start
     return changes if args.name is None else {**changes, "name": args.name or None}
 
 
@@ -73,3 +78,26 @@ def _checkpoint(api: Api, job_id: str, step: int | None) -> dict[str, Any]:
 
 def _id(api: Api, args: argparse.Namespace) -> str:
     return str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
+
+
+def tag(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id(api, args)
+        job = api.post(f"/api/jobs/{segment(job_id)}/tags", {"add": args.tags, "remove": args.remove})
+        tags = ", ".join(job.get("tags", [])) or _("none")
+        out.say(_("tags of %(id)s: %(tags)s", id=job_id, tags=tags))
+        if out.for_programs:
+            out.item(job, job_text.DETAIL)
+    return ExitCode.OK
+
+
+def note(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id(api, args)
+        job = api.put(f"/api/jobs/{segment(job_id)}/note", {"note": args.text})
+        out.say(_("the note of %(id)s is saved", id=job_id))
+        if out.for_programs:
+            out.item(job, job_text.DETAIL)
+    return ExitCode.OK

@@ -1,14 +1,21 @@
-"""`simpletuner jobs act`: one act on all jobs that match."""
+"""`simpletuner jobs act`, `purge` and `cancel --all`: one act on all jobs that match; `delete` of those that are named."""
 
 import argparse
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from simpletuner_fleet.cli.frame.command_name import as_called
-from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.cli.jobs import verbs
 from simpletuner_fleet.cli.jobs.verbs import searched
+from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _, ngettext
+
+COUNTED_ANEW = 3
+"""So often jobs may end or go between the count and the act."""
 
 
 def act(args: argparse.Namespace) -> int:
@@ -18,20 +25,7 @@ def act(args: argparse.Namespace) -> int:
         if args.expected is None:
             return _tell_count(api, args, search, out)
         body = {"search": search, "expected": args.expected, **_wished(args)}
-        done, refused, cursor = 0, [], None
-        while True:
-            answer = api.post(f"/api/matching/{args.act}", {**body, "cursor": cursor})
-            done += answer["done"]
-            refused += answer["refusals"]
-            cursor = answer["next"]
-            if not cursor:
-                break
-        for one in refused:
-            out.say(_("%(id)s was refused: %(why)s", id=one["id"], why=one["detail"]))
-        out.say(ngettext("done: %(n)s job", "done: %(n)s jobs", done))
-        if out.for_programs:
-            out.json({"done": done, "refusals": refused})
-    return ExitCode.FAILED if refused else ExitCode.OK
+        return _say_done(out, *_acted(api, out, args.act, body))
 
 
 def _tell_count(api: Api, args: argparse.Namespace, search: dict[str, Any], out: Output) -> int:
@@ -63,3 +57,113 @@ def _wished(args: argparse.Namespace) -> dict[str, Any]:
             return {"add": args.add_tag, "remove": args.remove_tag}
         case _:
             return {}
+
+
+def delete(args: argparse.Namespace) -> int:
+    """Says of each what became of it: one that is refused keeps no other."""
+    out = Output(args)
+    results: list[dict[str, Any]] = []
+    with connected(args) as api:
+        for name in args.jobs:
+            try:
+                gone = api.delete(f"/api/jobs/{segment(_id(api, args, name))}")
+            except CliError as error:
+                trouble = error.trouble
+                out.say(_("%(id)s was refused: %(why)s", id=name, why=trouble.what))
+                out.say_all(trouble.next)
+                results.append({"id": name, "deleted": False, "code": trouble.code, "detail": trouble.what})
+            else:
+                results.append({"id": gone["id"], "deleted": True, "deleted_at": gone["deleted_at"]})
+                out.say(_("%(id)s is deleted", id=gone["id"]))
+    if out.for_programs:
+        out.json({"jobs": results})
+    return ExitCode.OK if all(one["deleted"] for one in results) else ExitCode.FAILED
+
+
+def _id(api: Api, args: argparse.Namespace, name: str) -> str:
+    """One that is deleted already is not found any more: the server answers for it as it did the first time."""
+    if getattr(args, "curl", False):
+        return name
+    try:
+        return lookup.job_id(api, name)
+    except CliError as error:
+        if error.trouble.exit != ExitCode.NOT_FOUND:
+            raise
+        return name
+
+
+def purge(args: argparse.Namespace) -> int:
+    # As a moment, not a span: what is counted is what is acted on, however long that takes.
+    before = datetime.now(UTC) - timedelta(seconds=args.older_than)
+    search: dict[str, Any] = {"ended_until": before.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    if args.state:
+        search["status"] = args.state
+    return _on_all(args, "delete", search, {})
+
+
+def cancel(args: argparse.Namespace) -> int:
+    """Those that are named, or with --all every one that matches."""
+    return _cancel_all(args) if args.all else verbs.cancel(args)
+
+
+def _cancel_all(args: argparse.Namespace) -> int:
+    if args.jobs:
+        raise fail(
+            _("--all and ids of jobs exclude each other"),
+            _("--all cancels every job that matches"),
+            as_called("simpletuner jobs cancel --all --status queued"),
+            "E_USAGE",
+            ExitCode.USAGE,
+        )
+    search = {"status": args.status} if args.status else {}
+    return _on_all(args, "cancel", search, {"checkpoint_first": args.checkpoint_first})
+
+
+def _on_all(args: argparse.Namespace, act: str, search: dict[str, Any], wished: dict[str, Any]) -> int:
+    """Tells the number; with --yes acts on some hundred at a time, and says how far it is."""
+    out = Output(args)
+    done, refused = 0, list[dict[str, Any]]()
+    with connected(args) as api:
+        for left in reversed(range(COUNTED_ANEW)):
+            count = api.post("/api/matching/count", {"search": search, "act": act})["count"]
+            if args.dry_run or not args.yes or not count:
+                return _only_told(out, args, count)
+            try:
+                done, refused = _acted(api, out, act, {"search": search, "expected": count, **wished})
+                break
+            except CliError as error:
+                if error.trouble.code != "count_changed" or not left:
+                    raise
+    return _say_done(out, done, refused)
+
+
+def _say_done(out: Output, done: int, refused: list[dict[str, Any]]) -> int:
+    for one in refused:
+        out.say(_("%(id)s was refused: %(why)s", id=one["id"], why=one["detail"]))
+    out.say(ngettext("done: %(n)s job", "done: %(n)s jobs", done))
+    if out.for_programs:
+        out.json({"done": done, "refusals": refused})
+    return ExitCode.FAILED if refused else ExitCode.OK
+
+
+def _only_told(out: Output, args: argparse.Namespace, count: int) -> int:
+    out.say(
+        ngettext("%(n)s job matches; nothing was changed", "%(n)s jobs match; nothing was changed", count)
+    )
+    if count and not args.yes:
+        out.hint(_("To do it, repeat the command with --yes"))
+    if out.for_programs:
+        out.json({"count": count})
+    return ExitCode.OK
+
+
+def _acted(api: Api, out: Output, act: str, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    done, refused, cursor = 0, [], None
+    while True:
+        answer = api.post(f"/api/matching/{act}", {**body, "cursor": cursor})
+        done += answer["done"]
+        refused += answer["refusals"]
+        cursor = answer["next"]
+        if not cursor:
+            return done, refused
+        out.hint(_("%(done)s of %(n)s", done=done, n=body["expected"]))

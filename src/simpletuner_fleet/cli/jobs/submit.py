@@ -17,6 +17,7 @@ from simpletuner_fleet.cli.frame.words import pairs_of
 from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
 from simpletuner_fleet.cli.jobs.logs import print_log
+from simpletuner_fleet.cli.jobs.start_times import asked_start
 from simpletuner_fleet.cli.jobs.waiting import wait_for_end
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected, new_key
@@ -83,6 +84,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "time_limit_s": args.time_limit,
         "on_time_limit": args.on_time_limit,
         "depends_on": values.words(args.depends_on),
+        "not_before": asked_start(args),
         "watchdog": {key: _value(text) for key, text in pairs_of(args.watchdog, "--watchdog").items()},
         "publish": {"to": args.publish, "secret": args.publish_secret} if args.publish else None,
         "name": args.name,

@@ -3,7 +3,8 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.command_name import as_called
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import job_progress, job_text
 from simpletuner_fleet.cli.jobs import logs as job_logs
@@ -162,6 +163,14 @@ def logs(args: argparse.Namespace) -> int:
 
 
 def cancel(args: argparse.Namespace) -> int:
+    if not args.jobs:
+        raise fail(
+            _("no job was named"),
+            _("cancel needs the ids of jobs, or --all"),
+            as_called("simpletuner jobs cancel ID"),
+            "E_USAGE",
+            ExitCode.USAGE,
+        )
     out = Output(args)
     with connected(args) as api:
         cancelled = []

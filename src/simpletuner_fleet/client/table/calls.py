@@ -96,6 +96,7 @@ SUBMIT: RouteCall[SubmitAnswer] = RouteCall(
         "on_time_limit",
         "on_partition",
         "depends_on",
+        "not_before",
         "overrides",
         "datasets",
         "watchdog",

@@ -89,6 +89,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     retry_on_failure: bool
     time_limit_s: float | None
     on_time_limit: str
+    not_before: str | None
+    """The moment before which it is not to start, as it was asked for."""
     depends_on: list[str]
     tags: list[str]
     note: str

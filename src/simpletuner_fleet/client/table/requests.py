@@ -25,6 +25,8 @@ class SubmitOptions(TypedDict, total=False):
     on_time_limit: str
     on_partition: str
     depends_on: list[str]
+    not_before: str | None
+    """It does not start before this time, as in 2026-11-18T22:00:00+01:00; it keeps its place in line."""
     overrides: dict[str, Any]
     datasets: dict[str, str]
     """These are added to the config's, or take the place of those of the same name."""

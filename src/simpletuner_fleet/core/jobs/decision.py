@@ -18,6 +18,7 @@ from simpletuner_fleet.core.jobs.job import (
     next_state,
 )
 from simpletuner_fleet.core.jobs.progress import is_preparing
+from simpletuner_fleet.core.jobs.start_time import held
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -92,12 +93,11 @@ def requeued(
     waiting = replace(
         without_attempt(job),
         state=next_state(job.state, JobInput.REQUEUE),
-        hold=Hold.BACKOFF if not_before is not None else Hold.NONE,
-        not_before=not_before,
         error=error,
         results=Results.NONE,
         progress=None if is_preparing(job.progress) else job.progress,
     )
+    waiting = held(waiting, attempt.ended_at or 0.0, not_before)
     event = job_event(EventType.JOB_REQUEUED, job, losses=job.losses, failures=job.failures, why=error)
     return Decision(job=waiting, attempt=attempt, events=(*before, event))
 

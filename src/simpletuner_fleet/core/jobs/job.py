@@ -19,11 +19,12 @@ from simpletuner_fleet.core.people.visibility import Belonging, Visibility
 
 
 class Hold(StrEnum):
-    """The reason why a waiting job may not be placed: the first two belong to `blocked`, the last two to `queued`."""
+    """The reason why a waiting job may not be placed: the first two belong to `blocked`, the others to `queued`."""
 
     APPROVAL = "approval"
     DEPENDENCY = "dependency"
     BACKOFF = "backoff"
+    START_TIME = "start_time"
     NONE = ""
 
 
@@ -104,6 +105,9 @@ class Job(Struct, frozen=True, kw_only=True):
     created_at: float
     hold: Hold = Hold.NONE
     not_before: float | None = None
+    """Until when it is held, by whichever of the two holds it longer."""
+    start_at: float | None = None
+    """The moment before which its owner does not want it to start."""
     retry_on_failure: bool = False
     time_limit_s: float | None = None
     on_time_limit: OnTimeLimit = "fail"

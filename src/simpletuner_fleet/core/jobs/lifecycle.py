@@ -37,6 +37,7 @@ from simpletuner_fleet.core.jobs.job import (
     next_state,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, is_preparing
+from simpletuner_fleet.core.jobs.start_time import held
 from simpletuner_fleet.core.money.costs import kind_of_gpus
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import ResumePoint
@@ -345,13 +346,13 @@ def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decis
     return Decision(job=moved, events=(event,))
 
 
-def approved(job: Job, actor: Actor, *, waits_for_others: bool, note: str = "") -> Decision:
+def approved(job: Job, actor: Actor, *, waits_for_others: bool, now: float, note: str = "") -> Decision:
     if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
         raise WrongJobState("The job is not waiting for approval.", state=job.state)
     event = job_event(EventType.JOB_APPROVED, job, actor, **({"note": note} if note else {}))
     if waits_for_others:
         return Decision(job=replace(job, hold=Hold.DEPENDENCY), events=(event,))
-    return Decision(job=_unblocked(job), events=(event,))
+    return Decision(job=_unblocked(job, now), events=(event,))
 
 
 def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
@@ -398,11 +399,12 @@ def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: fl
         return Decision(job=ended, events=(job_event(EventType.JOB_FAILED, job, why=why),))
     if others_pending or job.hold is not Hold.DEPENDENCY:
         return NOTHING
-    return Decision(job=_unblocked(job), events=(job_event(EventType.JOB_UNBLOCKED, job),))
+    return Decision(job=_unblocked(job, now), events=(job_event(EventType.JOB_UNBLOCKED, job),))
 
 
-def backoff_over(job: Job) -> Decision:
-    if job.hold is not Hold.BACKOFF:
+def hold_over(job: Job, now: float) -> Decision:
+    """Its start time has come, or the wait after a failure is over: unless it was put off meanwhile."""
+    if job.state is not JobState.QUEUED or job.not_before is None or job.not_before > now:
         return NOTHING
     return Decision(job=replace(job, hold=Hold.NONE, not_before=None))
 
@@ -415,11 +417,11 @@ def backoff_capped(job: Job, attempt: Attempt, policy: Policy, now: float) -> De
     if job.hold is not Hold.BACKOFF or job.not_before is None or attempt.ended_at is None:
         return NOTHING
     latest = now + min(max(0.0, job.not_before - attempt.ended_at), policy.retry_backoff_max_s)
-    return Decision(job=replace(job, not_before=latest)) if job.not_before > latest else NOTHING
+    return Decision(job=held(job, now, latest)) if job.not_before > latest else NOTHING
 
 
-def _unblocked(job: Job) -> Job:
-    return replace(job, state=next_state(job.state, JobInput.UNBLOCK), hold=Hold.NONE)
+def _unblocked(job: Job, now: float) -> Job:
+    return held(replace(job, state=next_state(job.state, JobInput.UNBLOCK)), now)
 
 
 def _how_it_ended(end: End) -> str:

@@ -7,8 +7,9 @@ A job begins `blocked` or `queued`. It is blocked while it waits for something o
 person, or for jobs that it depends on. `job.Hold` says which. Once nothing of that kind is left it is unblocked, and if a
 job it depends on ends badly it is given up, since the wait would be in vain.
 
-A `queued` job waits for a worker. It may be held back for a while after a failure (`job.Hold.BACKOFF`), but it stands in
-line. As soon as a worker fits, it is offered to that one worker and is `dispatched`. An offer is an attempt: it has a
+A `queued` job waits for a worker. It may be held back for a while, after a failure (`job.Hold.BACKOFF`) or until the time
+that its owner has set (`job.Hold.START_TIME`), but it stands in line.
+As soon as a worker fits, it is offered to that one worker and is `dispatched`. An offer is an attempt: it has a
 number, and an epoch that no other attempt ever has. From here until the end exactly one attempt of the job is alive, and
 every message about it must name its epoch.
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.jobs.start_time import shown
 from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_price
 from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
@@ -305,6 +306,12 @@ def _why(
         return Code.DEPENDENCY, {"depends_on": list(job.depends_on)}
     if job.state is not JobState.QUEUED:
         return Code.NOT_WAITING, {"state": job.state}
+    if job.hold is Hold.START_TIME and job.not_before is not None:
+        return Code.START_TIME, {
+            "wait_s": max(0.0, job.not_before - now),
+            "until": job.not_before,
+            "starts": shown(job.not_before),
+        }
     if fleet.code in IMPOSSIBLE:
         return fleet.code, fleet.params
     if held_until is not None and now < held_until:

@@ -32,6 +32,7 @@ class Code(StrEnum):
     OVER_SHARE = "OVER_SHARE"
     HELD_AFTER_RESTORE = "HELD_AFTER_RESTORE"
     RETRY_BACKOFF = "RETRY_BACKOFF"
+    START_TIME = "START_TIME"
     APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
     DEPENDENCY = "DEPENDENCY"
     QUOTA_USER = "QUOTA_USER"
@@ -352,6 +353,12 @@ REASONS: dict[str, Reason] = {
             kind=Kind.WAIT,
             sentence=N_("waits %(wait_s)s s before the next attempt"),
             label=N_("waiting before the next attempt"),
+        ),
+        Reason(
+            code=Code.START_TIME,
+            kind=Kind.WAIT,
+            sentence=N_("starts at %(starts)s or later"),
+            label=N_("start time"),
         ),
         Reason(
             code=Code.APPROVAL_REQUIRED,

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.money.amounts import MS_OF_HOUR, milliseconds
@@ -227,11 +228,11 @@ class UseLedger:
                 if self._submitted[account] and self._submitted[account][-1] == before.created_at:
                     self._submitted[account].pop()
 
-    def note_submission(self, job: Job) -> None:
+    def note_submission(self, job: Job | DeletedJob) -> None:
         for account in counted_for(job.owner, job.team):
             self.submitted_since(account, job.created_at - HOUR_S).append(job.created_at)
 
-    def take_submissions(self, jobs: Iterable[Job]) -> None:
+    def take_submissions(self, jobs: Iterable[Job | DeletedJob]) -> None:
         """Counts those of the last hour anew, in the order in which they came."""
         self._submitted.clear()
         for job in jobs:
@@ -254,7 +255,7 @@ class UseLedger:
         for account in accounts:
             self.started_since(account, at - HOUR_S).append(at)
 
-    def take_starts(self, starts: Iterable[tuple[float, Job]]) -> None:
+    def take_starts(self, starts: Iterable[tuple[float, Job | DeletedJob]]) -> None:
         """Counts those of the last hour anew, in the order in which they came."""
         self._started.clear()
         for at, job in starts:

@@ -2,6 +2,7 @@
 
 from operator import itemgetter
 
+from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind
 from simpletuner_fleet.core.placement.shares import HALF_LIVES_KEPT, Shares
@@ -26,17 +27,24 @@ def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float
         usage.month.forget()
         usage.take_charges(view.charges_since(usage.month.begins))
     if _any_of(quotas, QuotaKind.JOBS_PER_HOUR):
+        deleted = (one for one in view.deleted_jobs_since(now - HOUR_S) if one.created_at >= now - HOUR_S)
         recent = view.jobs_page(JobFilter(created_since=now - HOUR_S), None, MOST_JOBS_AN_HOUR)
-        usage.take_submissions(reversed(recent))
+        usage.take_submissions(sorted((*recent, *deleted), key=lambda one: one.created_at))
         usage.take_starts(_starts_since(view, now - HOUR_S))
     currency = organisation.prices.currency
     return QuotaBook(quotas, organisation.roles, organisation.names, usage, currency)
 
 
-def _starts_since(view: View, at: float) -> list[tuple[float, Job]]:
+def _starts_since(view: View, at: float) -> list[tuple[float, Job | DeletedJob]]:
+    gone = [
+        (one.first_offered_at, one)
+        for one in view.deleted_jobs_since(at)
+        if one.first_offered_at is not None and one.first_offered_at > at
+    ]
     first = (one for one in view.attempts_since(at, MOST_JOBS_AN_HOUR) if one.number == 1)
     begun = [(one.offered_at, view.job(one.job_id)) for one in first if one.offered_at > at]
-    return sorted(((moment, job) for moment, job in begun if job), key=itemgetter(0))
+    there: list[tuple[float, Job | DeletedJob]] = [(moment, job) for moment, job in begun if job]
+    return sorted((*there, *gone), key=itemgetter(0))
 
 
 def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:

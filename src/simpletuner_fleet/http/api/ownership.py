@@ -6,10 +6,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden, NotFound
+from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.job import Job
-from simpletuner_fleet.core.people.own_roles import only_own_jobs
+from simpletuner_fleet.core.jobs.submitting.submit_request import SET_PRIORITY
+from simpletuner_fleet.core.people.own_roles import only_own_jobs, permissions_held
 from simpletuner_fleet.core.people.ownership import Writer, stands_above
-from simpletuner_fleet.core.people.permissions import may_steer_job
+from simpletuner_fleet.core.people.permissions import allowed, may_steer_job
+from simpletuner_fleet.core.people.teams import priority_ceiling
 from simpletuner_fleet.engine.sight import SeenFleet
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import Access, Answer, Call, Route
@@ -69,6 +72,24 @@ def acts_for_itself_alone(call: Call[Any]) -> bool:
     return role is None or only_own_jobs(role, organisation.own_roles)
 
 
+def holds_by_role(call: Call[Any], permission: str) -> bool:
+    """Tells whether the caller holds it for all they do, not as the lead of some team."""
+    caller, organisation = call.principal, deps_of(call).fleet.organisation
+    user_id = caller.owner_id or caller.id
+    if not caller.can(permission) or not organisation.leads_any(user_id):
+        return caller.can(permission)
+    role = organisation.roles.get(user_id)
+    return role is not None and allowed(permissions_held(role, organisation.own_roles), permission)
+
+
+def refuse_priority_beyond(call: Call[Any], job: Job, number: int) -> None:
+    """A lead raises a job of the team as far as its rules let leads do."""
+    team = deps_of(call).fleet.organisation.teams.get(job.team)
+    ids = frozenset({call.principal.id, call.principal.owns_as})
+    if number > max(0, priority_ceiling(team, ids)) and not holds_by_role(call, SET_PRIORITY):
+        raise Forbidden(SET_PRIORITY)
+
+
 async def refuse_job_of_another(call: Call[Any], *, even_own: bool = False) -> None:
     """A job keeps its owner and its team, so it is enough to look before the act.
 
@@ -81,7 +102,7 @@ async def refuse_job_of_another(call: Call[Any], *, even_own: bool = False) -> N
         raise NotYourJob
 
 
-def may_steer(call: Call[Any], job: Job, *, even_own: bool = False) -> bool:
+def may_steer(call: Call[Any], job: Job | DeletedJob, *, even_own: bool = False) -> bool:
     ids = frozenset({call.principal.id, call.principal.owns_as})
     return may_steer_job(
         only_own=acts_for_itself_alone(call),
@@ -102,7 +123,8 @@ def guarded(row: Route) -> Route:
         deps = deps_of(call)
         if isinstance(deps.fleet, SeenFleet):
             job_id = call.path["id"]
-            if await deps.fleet.read_now(lambda view: view.job(job_id)) is None:
+            seen = await deps.fleet.read_now(lambda view: view.job(job_id) or view.deleted_job(job_id))
+            if seen is None or (isinstance(seen, DeletedJob) and row.method != "DELETE"):
                 raise NotFound(f"There is no job {job_id}.")
         return await handler(call)
 

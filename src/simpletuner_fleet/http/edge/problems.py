@@ -73,6 +73,7 @@ STATUS: dict[type[Exception], int] = {
     RequestTimeout: 408,
     errors.Conflict: 409,
     errors.AskedOtherwise: 410,
+    errors.JobDeleted: 410,
     ConcurrentChange: 409,
     errors.TooLarge: 413,
     errors.UnsupportedMediaType: 415,

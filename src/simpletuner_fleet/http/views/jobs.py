@@ -14,6 +14,7 @@ from simpletuner_fleet.core.money.costs import JobCost
 from simpletuner_fleet.core.placement.explain import Explanation, FunnelStep, WorkerVerdict
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.http.views.fields import Time, view_of
 from simpletuner_fleet.http.views.stopping import (
     StoppingView,
@@ -110,6 +111,8 @@ class JobView(Struct, kw_only=True):
     retry_on_failure: bool
     time_limit_s: float | None
     on_time_limit: str
+    not_before: Time
+    """The moment before which it is not to start, as it was asked for."""
     depends_on: list[str]
     tags: list[str]
     note: str
@@ -293,6 +296,7 @@ def job_view(
         target=job.requires.target,
         requires=_requires_view(job),
         attempt=job.attempts,
+        not_before=rfc3339(job.start_at),
         worker_name=attempt.worker_name if attempt else None,
         checkpoint_step=checkpoint_step,
         resumed=resumed_text(attempt) if attempt else None,

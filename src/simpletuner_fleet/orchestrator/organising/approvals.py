@@ -66,7 +66,7 @@ def with_approval(
         requirements = [BY_SETTING]
     if not requirements:
         return job, None
-    held = replace(job, state=JobState.BLOCKED, hold=Hold.APPROVAL)
+    held = replace(job, state=JobState.BLOCKED, hold=Hold.APPROVAL, not_before=None)
     return held, asked_for(held, requirements, (rule.expires_s for rule in holding), transaction.now)
 
 
@@ -123,7 +123,7 @@ def approve_within(transaction: Transaction, job_id: str, voter: Voter, actor: A
         transaction.record(job_event(EventType.JOB_APPROVAL_GIVEN, job, actor, note=note))
         return job
     waits = any(not transaction.job(other).terminal for other in job.depends_on)
-    transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits, note=note))
+    transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits, now=transaction.now, note=note))
     return transaction.job(job_id)
 
 

@@ -79,7 +79,8 @@ async def create_token(
     return await fleet.act(step), secret
 
 
-async def revoke_token(fleet: Fleet, token_id: str, actor: Actor) -> ApiToken:
+async def revoke_token(fleet: Fleet, token_id: str, actor: Actor, *, why: str = "") -> ApiToken:
+    """`why` is told in the audit log, where there is more to tell than who did it."""
     if token_id == ADMIN_ID:
         raise Conflict(
             "The first admin's token cannot be revoked.",
@@ -93,17 +94,18 @@ async def revoke_token(fleet: Fleet, token_id: str, actor: Actor) -> ApiToken:
         if token.revoked_at is None:
             token = replace(token, revoked_at=transaction.now)
             transaction.tx.save_api_token(token)
-            transaction.record(token_event(EventType.TOKEN_REVOKED, token, actor))
+            transaction.record(token_event(EventType.TOKEN_REVOKED, token, actor, why=why))
         return token
 
     return await fleet.act(step)
 
 
-def token_event(type_: EventType, token: ApiToken, actor: Actor) -> Event:
+def token_event(type_: EventType, token: ApiToken, actor: Actor, *, why: str = "") -> Event:
+    said = {"name": token.name, "permissions": list(token.permissions), "owner": token.owner}
     return Event(
         type=type_,
         actor=actor,
         target_type="token",
         target_id=token.id,
-        details={"name": token.name, "permissions": list(token.permissions), "owner": token.owner},
+        details={**said, "why": why} if why else said,
     )

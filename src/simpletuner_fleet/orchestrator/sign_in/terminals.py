@@ -45,7 +45,8 @@ class WaitingTerminal(Struct, kw_only=True):
     """The user who let it in."""
     is_refused: bool = False
     token: str = ""
-    """What it was given; the answer may be asked for again."""
+    """What it was given; the answer may be asked for again until it is used."""
+    token_id: str = ""
     one_time_hash: str = ""
     """Of the code that the browser carries back."""
     redeem_until: float = 0.0
@@ -55,6 +56,8 @@ class Terminals:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._waiting: dict[str, WaitingTerminal] = {}
+        self._exchanged: dict[str, WaitingTerminal] = {}
+        """Those whose code was used, as long as somebody may come with it again."""
         self.giving = asyncio.Lock()
         """Held while a token is made: of two questions at once one makes it."""
 
@@ -112,12 +115,19 @@ class Terminals:
             (one for one in self._waiting.values() if hmac.compare_digest(one.one_time_hash, hashed)), None
         )
         if terminal is None or terminal.loopback is None:
-            raise _lost()
-        del self._waiting[terminal.code]
+            raise lost()
+        self._exchanged[terminal.code] = self._waiting.pop(terminal.code)
         proven = loopbacks.proves(verifier, terminal.loopback.challenge)
         if not proven or self._now() >= terminal.redeem_until:
-            raise _lost()
+            raise lost()
         return terminal
+
+    def replayed(self, one_time: str) -> WaitingTerminal | None:
+        """Returns the terminal whose code this is, where it was used before: two have it, and one of them stole it."""
+        self._forget_old()
+        hashed = tokens.hashed(one_time)
+        used = (one for one in self._exchanged.values() if hmac.compare_digest(one.one_time_hash, hashed))
+        return next(used, None)
 
     def claimed(self, secret: str) -> WaitingTerminal:
         """Returns the terminal that holds this secret."""
@@ -126,12 +136,13 @@ class Terminals:
         for terminal in self._waiting.values():
             if hmac.compare_digest(terminal.secret_hash, hashed) and not terminal.is_refused:
                 return terminal
-        raise _lost()
+        raise lost()
 
     def _forget_old(self) -> None:
         now = self._now()
-        while self._waiting and next(iter(self._waiting.values())).expires_at <= now:
-            del self._waiting[next(iter(self._waiting))]
+        for known in (self._waiting, self._exchanged):
+            for code in [code for code, one in known.items() if one.expires_at <= now]:
+                del known[code]
 
 
 def _one_time() -> str:
@@ -143,7 +154,7 @@ def _short_code() -> str:
     return f"{letters[:4]}-{letters[4:]}"
 
 
-def _lost() -> NotFound:
+def lost() -> NotFound:
     return NotFound(
         "This log-in was refused, was used already, or took too long.",
         next_step="Run 'simpletuner login' again.",

@@ -20,8 +20,17 @@ async def edit(fleet: Fleet, job_id: str, wished: JobEdit, by: Submitter, *, loc
         bundle = msgspec.json.decode(transaction.tx.job_bundle(job_id) or b"{}", type=Bundle)
         asked = _away_from_home(transaction, job, wished)
         team = transaction.organisation.teams.get(job.team) if job.team else None
+        last = transaction.tx.attempts_of_job(job_id)[-1:] if job.attempts else []
         decision = editing.edited(
-            job, asked, by, bundle, transaction.policy, local_enabled=local_enabled, team=team
+            job,
+            asked,
+            by,
+            bundle,
+            transaction.policy,
+            local_enabled=local_enabled,
+            now=transaction.now,
+            last=last[0] if last else None,
+            team=team,
         )
         if decision.job:
             _check_admission(transaction, job, decision.job, by)

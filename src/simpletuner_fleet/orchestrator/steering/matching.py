@@ -27,6 +27,7 @@ class MassAct(StrEnum):
     RETRY = "retry"
     PRIORITY = "priority"
     TAGS = "tags"
+    DELETE = "delete"
 
 
 STATES: dict[MassAct, tuple[str, ...]] = {
@@ -36,6 +37,7 @@ STATES: dict[MassAct, tuple[str, ...]] = {
     MassAct.RETRY: tuple(TERMINAL),
     MassAct.PRIORITY: tuple(state for state in JobState if state not in TERMINAL),
     MassAct.TAGS: tuple(JobState),
+    MassAct.DELETE: tuple(TERMINAL),
 }
 
 

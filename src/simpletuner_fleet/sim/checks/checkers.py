@@ -60,6 +60,8 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
         problems.append(("S13", f"{job.id} is {job.state} and still names a worker, an attempt or GPUs"))
     if job.terminal and (job.finished_at is None or job.hold is not Hold.NONE):
         problems.append(("S1", f"{job.id} ended without a time or with a hold"))
+    if job.start_at is not None and any(one.offered_at < job.start_at for one in attempts):
+        problems.append(("S9", f"{job.id} was offered before {job.start_at}, its start time"))
     if job.attempts != len(attempts):
         problems.append(("S9", f"{job.id} counts {job.attempts} attempts and has {len(attempts)}"))
     failed = [a.resumed_manifest for a in attempts if a.reason == EndReason.RESUME_FAILED]

@@ -5,11 +5,13 @@ on from there, and a job that was emptied is not looked at again.
 """
 
 import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.jobs.deleting import AttemptFiles, DeletedJob
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Blobs, Ending, View
 from simpletuner_fleet.storage.logs import gap_key, log_key, times_key
@@ -50,17 +52,42 @@ async def _empty(storage: Storage, ending: Ending) -> None:
     """Deletes the bytes first: if this ends half-way, it is done again."""
     await storage.fleet.announce(DELETING, f"files of {ending.job_id}")
     attempts = await storage.fleet.read(lambda view: view.attempts_of_job(ending.job_id))
+    files = [AttemptFiles(one.id, max(1, len(one.gpus))) for one in attempts]
+    await _delete_files(storage, ending.job_id, files)
+    await storage.fleet.act(lambda transaction: _drop_manifests(transaction, ending))
+
+
+async def remove_files_of_deleted_jobs(storage: Storage) -> int:
+    """Removes logs and numbers of jobs whose record is gone, and returns of how many.
+
+    A round that ends half-way is done again: what stands on the list goes, until it is crossed off.
+    """
+    removed = 0
+    while gone := await storage.fleet.read(lambda view: view.deleted_jobs_with_files(JOBS_PER_ROUND)):
+        for job in gone:
+            await storage.fleet.announce(DELETING, f"files of {job.id}")
+            await _delete_files(storage, job.id, job.attempts)
+        await storage.fleet.act(partial(_cross_off, jobs=gone))
+        removed += len(gone)
+    return removed
+
+
+def _cross_off(transaction: Transaction, jobs: Sequence[DeletedJob]) -> None:
+    for job in jobs:
+        transaction.tx.files_are_gone(job.id)
+
+
+async def _delete_files(storage: Storage, job_id: str, attempts: Iterable[AttemptFiles]) -> None:
     for attempt in attempts:
         await storage.blobs.delete(metrics_folder(attempt.id))
         await storage.blobs.delete(gpu_folder(attempt.id))
         await _delete_logs(storage.blobs, attempt)
-    await storage.blobs.delete(job_parts_folder(ending.job_id))
-    await storage.fleet.act(lambda transaction: _drop_manifests(transaction, ending))
+    await storage.blobs.delete(job_parts_folder(job_id))
 
 
-async def _delete_logs(blobs: Blobs, attempt: Attempt) -> None:
+async def _delete_logs(blobs: Blobs, attempt: AttemptFiles) -> None:
     rank = 0
-    while rank < max(1, len(attempt.gpus)) or await blobs.size(log_key(attempt.id, rank)):
+    while rank < attempt.ranks or await blobs.size(log_key(attempt.id, rank)):
         for key in (log_key, times_key, gap_key):
             await blobs.delete(key(attempt.id, rank))
         rank += 1

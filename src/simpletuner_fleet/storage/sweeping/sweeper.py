@@ -10,7 +10,7 @@ from simpletuner_fleet.storage.datasets import let_go_of_unused
 from simpletuner_fleet.storage.ownership import is_still_ours
 from simpletuner_fleet.storage.storage import DELETING, ROWS_PER_ROUND, Storage
 from simpletuner_fleet.storage.sweeping.deletion_list import DeletionList
-from simpletuner_fleet.storage.sweeping.retention import empty_old_jobs_once
+from simpletuner_fleet.storage.sweeping.retention import empty_old_jobs_once, remove_files_of_deleted_jobs
 from simpletuner_fleet.storage.sweeping.staging import drop_abandoned_staging
 from simpletuner_fleet.storage.uploads.datasets import drop_abandoned_dataset_parts
 from simpletuner_fleet.storage.uploads.jobs import JOB_PARTS, job_parts_folder
@@ -27,6 +27,7 @@ async def sweep_storage_once(storage: Storage) -> int:
         return 0
     before = storage.fleet.clock.now() - storage.fleet.policy.object_grace_s
     await empty_old_jobs_once(storage)
+    await remove_files_of_deleted_jobs(storage)
     await let_go_of_unused(storage, before)
     await drop_abandoned_dataset_parts(storage, before)
     await _disown_unused(storage.fleet, before)

@@ -27,6 +27,7 @@ from simpletuner_fleet.ports import (
     View,
 )
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsTx
+from simpletuner_fleet.store.memory.deleted_jobs import MemoryDeletedJobsTx
 from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsTx
 from simpletuner_fleet.store.memory.machines import MemoryMachinesTx
 from simpletuner_fleet.store.memory.scim import MemoryScimTx
@@ -39,7 +40,14 @@ from simpletuner_fleet.store.rows.text import name_key
 T = TypeVar("T")
 
 
-class MemoryTx(MemoryView, MemoryDatasetsTx, MemoryEndpointsTx, MemoryMachinesTx, MemoryScimTx):
+class MemoryTx(
+    MemoryView,
+    MemoryDatasetsTx,
+    MemoryDeletedJobsTx,
+    MemoryEndpointsTx,
+    MemoryMachinesTx,
+    MemoryScimTx,
+):
     """The promise of ports.Tx. Changes are made in place; the journal of the tables takes them back."""
 
     def next_seq(self) -> int:

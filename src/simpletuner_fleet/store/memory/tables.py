@@ -6,7 +6,9 @@ from typing import Any
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
-from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState
+from simpletuner_fleet.core.jobs.deleting import DeletedJob
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.money.reports import UsedAttempt
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
@@ -72,6 +74,9 @@ class Tables(LiveRows):
         self.dataset_objects: dict[str, tuple[int, float | None, frozenset[str]]] = {}
         """By SHA-256: size, since when no dataset names it, and who has sent it."""
         self.dataset_jobs: dict[str, frozenset[str]] = {}
+        self.deleted_jobs: dict[str, DeletedJob] = {}
+        self.spent: dict[str, UsedAttempt] = {}
+        """What attempts of deleted jobs have used, by their ids."""
         self.counters: dict[str, int] = {"seq": 0, "epoch": 0}
         self.audit: list[AuditEntry] = []
         self.audit_by_job: defaultdict[str, list[AuditEntry]] = defaultdict(list)
@@ -109,7 +114,7 @@ class Tables(LiveRows):
         if job.state is not JobState.QUEUED:
             return
         insort(self.queue, (job.rank, job.seq, job.id))
-        if job.hold is Hold.BACKOFF and job.not_before is not None:
+        if job.not_before is not None:
             insort(self.backoffs, (job.not_before, job.seq, job.id))
 
     def _unindex_job(self, job: Job) -> None:
@@ -117,7 +122,7 @@ class Tables(LiveRows):
         if job.state is not JobState.QUEUED:
             return
         _remove(self.queue, (job.rank, job.seq, job.id))
-        if job.hold is Hold.BACKOFF and job.not_before is not None:
+        if job.not_before is not None:
             _remove(self.backoffs, (job.not_before, job.seq, job.id))
 
     def set_bundle(self, job_id: str, bundle: bytes | None) -> None:
@@ -246,6 +251,37 @@ class Tables(LiveRows):
     def set_dataset_jobs(self, dataset_id: str, jobs: frozenset[str] | None) -> None:
         self.journal.append((self.set_dataset_jobs, dataset_id, self.dataset_jobs.get(dataset_id)))
         _put(self.dataset_jobs, dataset_id, jobs)
+
+    def set_deleted_job(self, job_id: str, deleted: DeletedJob | None) -> None:
+        self.journal.append((self.set_deleted_job, job_id, self.deleted_jobs.get(job_id)))
+        _put(self.deleted_jobs, job_id, deleted)
+
+    def set_spent(self, attempt_id: str, used: UsedAttempt | None) -> None:
+        self.journal.append((self.set_spent, attempt_id, self.spent.get(attempt_id)))
+        _put(self.spent, attempt_id, used)
+
+    def set_ended_job(self, job_id: str, job: Job | None) -> None:
+        """Takes a job away that is over, or puts it back; the observer, who counts what was used, is not told."""
+        old = self.jobs.pop(job_id, None)
+        self.journal.append((self.set_ended_job, job_id, old))
+        if old is not None:
+            self._unindex_job(old)
+            del self.job_ids_by_seq[old.seq], self.seqs[bisect_left(self.seqs, old.seq)]
+        if job is not None:
+            self.jobs[job_id] = job
+            self.job_ids_by_seq[job.seq] = job_id
+            insort(self.seqs, job.seq)
+            self._index_job(job)
+
+    def set_ended_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
+        """The same of an attempt."""
+        old = self.attempts.pop(attempt_id, None)
+        self.journal.append((self.set_ended_attempt, attempt_id, old))
+        if old is not None:
+            self._unindex_attempt(old)
+        if attempt is not None:
+            self.attempts[attempt_id] = attempt
+            self._index_attempt(attempt)
 
     def set_counter(self, name: str, value: int) -> None:
         self.journal.append((self.set_counter, name, self.counters[name]))

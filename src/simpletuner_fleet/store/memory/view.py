@@ -28,6 +28,7 @@ from simpletuner_fleet.ports import (
     StoredManifest,
 )
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsView
+from simpletuner_fleet.store.memory.deleted_jobs import MemoryDeletedJobsView
 from simpletuner_fleet.store.memory.endpoints import MemoryEndpointsView
 from simpletuner_fleet.store.memory.finding import MemoryFindingView
 from simpletuner_fleet.store.memory.machines import MemoryMachinesView
@@ -41,7 +42,12 @@ BEFORE_EVERY_ID = ""
 
 
 class MemoryView(
-    MemoryDatasetsView, MemoryEndpointsView, MemoryFindingView, MemoryMachinesView, MemoryScimView
+    MemoryDatasetsView,
+    MemoryDeletedJobsView,
+    MemoryEndpointsView,
+    MemoryFindingView,
+    MemoryMachinesView,
+    MemoryScimView,
 ):
     """The promise of ports.View, over dictionaries and sorted lists."""
 
@@ -134,26 +140,39 @@ class MemoryView(
             and one.ended_at >= at
             and (job := self._tables.jobs.get(one.job_id))
         ]
+        ended += [
+            Charge(one.owner, one.team, one.gpus, one.begun_at, one.ended_at, one.hourly_micros)
+            for one in self._tables.spent.values()
+            if one.ended_at is not None and one.ended_at >= at
+        ]
         return sorted(ended, key=lambda charge: charge.ended_at)
 
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
+        spent = (
+            one
+            for _, one in sorted(self._tables.spent.items())
+            if one.begun_at < until and one.ended_at is not None and one.ended_at > since
+        )
         return [
-            UsedAttempt(
-                owner=job.owner,
-                team=job.team,
-                visibility=job.visibility,
-                config_name=job.config_name,
-                gpu_kind=one.gpu_kind,
-                gpus=len(one.gpus),
-                begun_at=one.accepted_at,
-                ended_at=one.ended_at,
-                hourly_micros=one.hourly_micros,
-            )
-            for one in sorted(self._tables.attempts.values(), key=lambda one: (one.live, one.id))
-            if one.accepted_at is not None
-            and one.accepted_at < until
-            and (one.live or (one.ended_at is not None and one.ended_at > since))
-            and (job := self._tables.jobs.get(one.job_id))
+            *spent,
+            *(
+                UsedAttempt(
+                    owner=job.owner,
+                    team=job.team,
+                    visibility=job.visibility,
+                    config_name=job.config_name,
+                    gpu_kind=one.gpu_kind,
+                    gpus=len(one.gpus),
+                    begun_at=one.accepted_at,
+                    ended_at=one.ended_at,
+                    hourly_micros=one.hourly_micros,
+                )
+                for one in sorted(self._tables.attempts.values(), key=lambda one: (one.live, one.id))
+                if one.accepted_at is not None
+                and one.accepted_at < until
+                and (one.live or (one.ended_at is not None and one.ended_at > since))
+                and (job := self._tables.jobs.get(one.job_id))
+            ),
         ]
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:
@@ -168,7 +187,9 @@ class MemoryView(
         ]
 
     def any_priced_attempt(self) -> bool:
-        return any(one.hourly_micros is not None for one in self._tables.attempts.values())
+        prices = [one.hourly_micros for one in self._tables.attempts.values()]
+        prices += [one.hourly_micros for one in self._tables.spent.values()]
+        return any(price is not None for price in prices)
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._tables.live_of_worker(worker_id)

@@ -42,6 +42,8 @@ class LiveRows:
         self.jobs: dict[str, Job] = {}
         self.job_ids_by_seq: dict[int, str] = {}
         self.dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.going_on: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        """By the job whose checkpoint they began with: those that have not ended."""
         self.attempts: dict[str, Attempt] = {}
         self.attempt_ids: dict[Turn, str] = {}
         self.live_by_worker: defaultdict[str, dict[str, Attempt]] = defaultdict(dict)
@@ -55,7 +57,7 @@ class LiveRows:
         self.journal.clear()
         for rows in (
             *(self.jobs, self.job_ids_by_seq, self.dependents, self.attempts, self.attempt_ids),
-            *(self.live_by_job, self.live_by_worker),
+            *(self.live_by_job, self.live_by_worker, self.going_on),
             *(self.workers, self.worker_ids_by_hash, self.worker_ids_by_name),
         ):
             rows.clear()
@@ -91,6 +93,7 @@ class LiveRows:
         elif old is not None:
             del self.jobs[job_id], self.job_ids_by_seq[old.seq]
         self._index_dependencies(job_id, old, job)
+        self._index_source(job_id, old, job)
         self.observer.job_changed(old, job)
 
     def _index_dependencies(self, job_id: str, old: Job | None, job: Job | None) -> None:
@@ -99,14 +102,17 @@ class LiveRows:
             if job is not None and job.state is JobState.BLOCKED:
                 self.dependents[other][job_id] = None
             else:
-                self._forget_dependent(other, job_id)
+                _forget(self.dependents, other, job_id)
 
-    def _forget_dependent(self, needed: str, job_id: str) -> None:
-        waiting = self.dependents.get(needed)
-        if waiting is not None:
-            waiting.pop(job_id, None)
-            if not waiting:
-                del self.dependents[needed]
+    def _index_source(self, job_id: str, old: Job | None, job: Job | None) -> None:
+        resume_from = (job or old).resume_from if job or old else None  # type: ignore[union-attr]
+        if not resume_from:
+            return
+        source = resume_from.partition(":")[0]
+        if job is not None and not job.terminal:
+            self.going_on[source][job_id] = None
+        else:
+            _forget(self.going_on, source, job_id)
 
     def set_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
         old = self.attempts.get(attempt_id)
@@ -184,6 +190,14 @@ class LiveRows:
         if attempt is not None and not attempt.live:
             del self.attempts[attempt_id]
             del self.attempt_ids[Turn(attempt.job_id, attempt.epoch)]
+
+
+def _forget(jobs: dict[str, dict[str, None]], key: str, job_id: str) -> None:
+    named = jobs.get(key)
+    if named is not None:
+        named.pop(job_id, None)
+        if not named:
+            del jobs[key]
 
 
 def _unreadable_attempt(job: Job) -> Attempt:

@@ -136,14 +136,19 @@ class JobsView(FindingView):
         return sorted(by_id.values(), key=lambda one: (one.epoch, one.id), reverse=True)[:limit]
 
     def charges_since(self, at: float) -> list[Charge]:
-        rows = self._db.rows(sql.CHARGES_SINCE, {"at": float(at)})
-        return [
+        since = {"at": float(at)}
+        charges = [
             Charge(owner, team, len(strings(gpus)), begun, ended, hourly)
-            for owner, team, gpus, begun, ended, hourly in rows
+            for owner, team, gpus, begun, ended, hourly in chain(
+                self._db.rows(sql.CHARGES_SINCE, since), self._db.rows(sql.CHARGES_SPENT_SINCE, since)
+            )
         ]
+        return sorted(charges, key=lambda charge: charge.ended_at)
 
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
-        ended = self._db.rows(sql.USED_AND_ENDED, {"since": float(since), "until": float(until)})
+        between = {"since": float(since), "until": float(until)}
+        spent = self._db.rows(sql.SPENT, between)
+        ended = self._db.rows(sql.USED_AND_ENDED, between)
         still = self._db.rows(sql.USED_STILL, {"until": float(until)})
         return [
             UsedAttempt(
@@ -158,11 +163,12 @@ class JobsView(FindingView):
                 hourly_micros=hourly_micros,
             )
             for owner, team, visibility, config_name, gpu_kind, gpus, begun_at, ended_at, hourly_micros in chain(
-                ended, still
+                spent, ended, still
             )
         ]
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:
+        spent = self._db.rows(sql.TIME_SPENT, {"since": float(since)})
         ended = self._db.rows(sql.TIME_USED_AND_ENDED, {"since": float(since)})
         still = self._db.rows(sql.TIME_USED_STILL, {"since": float(since), "now": float(now)})
         return [
@@ -172,11 +178,14 @@ class JobsView(FindingView):
                 visibility=Visibility(visibility),
                 gpu_seconds=max(0.0, seconds) * len(strings(gpus)),
             )
-            for owner, team, visibility, gpus, seconds in chain(ended, still)
+            for owner, team, visibility, gpus, seconds in chain(spent, ended, still)
         ]
 
     def any_priced_attempt(self) -> bool:
-        return self._db.row(sql.ANY_PRICED_ATTEMPT, NOTHING) is not None
+        return any(
+            self._db.row(statement, NOTHING) is not None
+            for statement in (sql.ANY_PRICED_ATTEMPT, sql.ANY_PRICED_SPENT)
+        )
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._attempts(sql.LIVE_ATTEMPTS_OF_WORKER, {"worker_id": worker_id})

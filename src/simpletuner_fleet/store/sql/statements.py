@@ -66,7 +66,7 @@ _ENTRY = f"SELECT {', '.join(AUDIT_COLUMNS)} FROM audit"
 _MANIFEST = f"SELECT {', '.join(MANIFEST_COLUMNS)} FROM manifests"
 
 # Partial indexes serve a query only where it repeats their condition word for word.
-_BACKING_OFF = "state = 'queued' AND hold = 'backoff'"
+_BACKING_OFF = "state = 'queued' AND not_before IS NOT NULL"
 _LIVE = "state <> 'ended'"
 
 JOB = f"{_JOB} WHERE id = :id"
@@ -125,6 +125,17 @@ USED_AND_ENDED = (
     f"{_USED} AND attempts.ended_at > :since AND attempts.ended_at IS NOT NULL ORDER BY attempts.id"
 )
 USED_STILL = f"{_USED} AND attempts.state <> 'ended' ORDER BY attempts.id"
+CHARGES_SPENT_SINCE = (
+    "SELECT owner, team, gpus, accepted_at, ended_at, hourly_micros FROM spent_attempts WHERE ended_at >= :at"
+)
+SPENT = (
+    "SELECT owner, team, visibility, config_name, gpu_kind, gpus, accepted_at, ended_at, hourly_micros"
+    " FROM spent_attempts WHERE accepted_at < :until AND ended_at > :since ORDER BY id"
+)
+TIME_SPENT = (
+    "SELECT owner, team, visibility, gpus, sum(ended_at - CASE WHEN accepted_at < :since THEN :since"
+    " ELSE accepted_at END) FROM spent_attempts WHERE ended_at > :since GROUP BY owner, team, visibility, gpus"
+)
 # By the text of the GPUs, since their number is known only to whoever reads it: there are few texts, and many attempts.
 _TIME_USED = (
     "SELECT jobs.owner, jobs.team, jobs.visibility, attempts.gpus, sum({ended} - CASE WHEN"
@@ -137,6 +148,7 @@ TIME_USED_AND_ENDED = _TIME_USED.format(
 )
 TIME_USED_STILL = _TIME_USED.format(ended=":now", which="attempts.state <> 'ended'")
 ANY_PRICED_ATTEMPT = "SELECT 1 FROM attempts WHERE hourly_micros IS NOT NULL LIMIT 1"
+ANY_PRICED_SPENT = "SELECT 1 FROM spent_attempts WHERE hourly_micros IS NOT NULL LIMIT 1"
 LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
 LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
 

@@ -3,6 +3,7 @@
 from simpletuner_fleet.store.sql.audit import AuditView
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.datasets import DatasetsView
+from simpletuner_fleet.store.sql.deleted_jobs import DeletedJobsView
 from simpletuner_fleet.store.sql.jobs import JobsView
 from simpletuner_fleet.store.sql.machines.machine_rows import MachineRowsView
 from simpletuner_fleet.store.sql.people.accounts import AccountsView
@@ -18,6 +19,7 @@ from simpletuner_fleet.store.sql.workers import WorkersView
 
 class SqlView(
     JobsView,
+    DeletedJobsView,
     WorkersView,
     PeopleView,
     AuditView,

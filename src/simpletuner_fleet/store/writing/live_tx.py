@@ -70,6 +70,9 @@ class LiveTx(SqlView):
         waiting = (self._rows.jobs[waiting] for waiting in self._rows.dependents.get(job_id, ()))
         return sorted((job for job in waiting if job.state is JobState.BLOCKED), key=lambda job: job.seq)
 
+    def going_on_from(self, job_id: str) -> list[str]:
+        return sorted(self._rows.going_on.get(job_id, ()))
+
     def add_job(self, job: Job, bundle: bytes) -> None:
         if self._job_exists(job):
             raise ConcurrentChange(f"there is a job {job.id} or one with sequence number {job.seq} already")

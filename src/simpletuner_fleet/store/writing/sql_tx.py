@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from simpletuner_fleet.core.audit import GENESIS
+from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.ports import ConfigVersion, RowObserver
 from simpletuner_fleet.store.rows.batches import RowWrite
 from simpletuner_fleet.store.rows.live_rows import LiveRows
@@ -12,6 +13,7 @@ from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.audit import AuditTx
 from simpletuner_fleet.store.sql.database import Database, Params, Row, SqlSession
 from simpletuner_fleet.store.sql.datasets import DatasetsTx
+from simpletuner_fleet.store.sql.deleted_jobs import DeletedJobsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
 from simpletuner_fleet.store.sql.machines.machine_rows import MachineRowsTx
 from simpletuner_fleet.store.sql.people.accounts import AccountsTx
@@ -21,6 +23,7 @@ from simpletuner_fleet.store.sql.people.people import PeopleTx
 from simpletuner_fleet.store.sql.people.scim import ScimRowsTx
 from simpletuner_fleet.store.sql.publications import PublicationsTx
 from simpletuner_fleet.store.sql.saved_views import SavedViewsTx
+from simpletuner_fleet.store.sql.tallies import JOBS
 from simpletuner_fleet.store.sql.uploads import UploadsTx
 from simpletuner_fleet.store.sql.view import SqlView
 from simpletuner_fleet.store.writing.live_tx import LiveTx
@@ -77,6 +80,7 @@ class Batch:
 
 class SqlTx(
     LiveTx,
+    DeletedJobsTx,
     PeopleTx,
     UploadsTx,
     AccountsTx,
@@ -265,6 +269,17 @@ class SqlTx(
             if bundle is not None and not may_be_undone:
                 self._bundles.put(job_id, bundle)
         return bundle
+
+    def delete_job(self, deleted: DeletedJob) -> None:
+        job = self.job(deleted.id)
+        attempts = self.attempts_of_job(deleted.id)
+        super().delete_job(deleted)
+        if job is not None:
+            self._step.tallies[JOBS, job.state.value] -= 1
+        for attempt in attempts:
+            self._rows.evict_attempt(attempt.id)
+        self._rows.evict_job(deleted.id)
+        self._bundles.drop(deleted.id)
 
     def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
         """Remembers the newest of each name, since jobs are submitted by it."""

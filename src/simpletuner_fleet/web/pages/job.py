@@ -211,6 +211,7 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             risk=risk_text(row.steps),
             priorities=PRIORITY_NAMES,
             may_cancel=own and call.principal.can("jobs.cancel") and not info.job.terminal,
+            may_delete=own and call.principal.can("jobs.cancel") and info.job.terminal,
             may_save=own and call.principal.can("jobs.cancel") and _can_save(info, worker),
             may_validate=own and call.principal.can("jobs.cancel") and validation == "",
             no_validation=problem_detail(current(), {"detail": validation}),

@@ -58,6 +58,7 @@ ACTS = (
     ("retry", "jobs.retry", N_("Retry")),
     ("priority", "queue.priority", N_("Set priority")),
     ("tags", "jobs.edit", N_("Change tags")),
+    ("delete", "jobs.cancel", N_("Delete")),
 )
 
 

@@ -118,7 +118,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
         if job := self._one(which, lambda job: not job.terminal):
             self._save(replace(job, priority=priority, rank=rank(job.created_at, priority, POLICY)))
 
-    @rule(which=any_job, hold=st.sampled_from([Hold.NONE, Hold.BACKOFF]))
+    @rule(which=any_job, hold=st.sampled_from([Hold.NONE, Hold.BACKOFF, Hold.START_TIME]))
     def hold_back(self, which: int, hold: Hold) -> None:
         if job := self._one(which, lambda job: job.state is JobState.QUEUED):
             self._save(replace(job, hold=hold))
@@ -315,7 +315,7 @@ def test_a_worker_that_stops_serving_or_changes_is_not_kept_for_anybody(change: 
 
 
 def test_a_placed_cancelled_or_held_job_gives_its_reservation_up() -> None:
-    for change in ({"state": JobState.DISPATCHED}, {"state": JobState.CANCELLED}, {"hold": Hold.BACKOFF}):
+    for change in ({"state": JobState.DISPATCHED}, {"state": JobState.CANCELLED}, {"hold": Hold.START_TIME}):
         fleet = _reserved_fleet()
         fleet.see_job(BIG, replace(BIG, **change))
         assert reserved_for(fleet, "w_1") is None

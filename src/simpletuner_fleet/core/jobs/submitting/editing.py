@@ -14,7 +14,8 @@ from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import ApprovedAsItIs, WrongJobState
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision, job_event
-from simpletuner_fleet.core.jobs.job import Hold, Job, OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.jobs.start_time import read_start, shown, started_from
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.jobs.submitting.submission import new_job
 from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter, permitted
@@ -48,6 +49,8 @@ class JobEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     time_limit_s: Seconds | UnsetType | None = UNSET
     on_time_limit: OnTimeLimit | UnsetType = UNSET
     on_partition: OnPartition | UnsetType = UNSET
+    not_before: FreeText | UnsetType | None = UNSET
+    """null: it starts as soon as it can."""
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -62,11 +65,13 @@ def edited(
     policy: Policy,
     *,
     local_enabled: bool,
+    now: float,
+    last: Attempt | None = None,
     team: Team | None = None,
 ) -> Decision:
     """Returns the job as it would have been submitted with these changes, or raises what is wrong with them.
 
-    `team`: the one that the job is for.
+    `team`: the one that the job is for; `last`: its last attempt.
     """
     if job.state not in WAITING:
         raise WrongJobState(f"The job is {job.state}; only a waiting job can be edited.", state=job.state)
@@ -97,6 +102,9 @@ def edited(
         rank=job.rank + (job.priority - anew.priority) * policy.priority_point_s,
         refused_by=job.refused_by if requires == job.requires else (),
     )
+    if edit.not_before is not UNSET:
+        start_at = read_start(edit.not_before or None, now)
+        after = started_from(after, start_at, last, policy, now)
     if after == job:
         return NOTHING
     changed = _differences(job, after)
@@ -114,6 +122,7 @@ def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, cei
     )
     if "target" in changes:
         changes["target"] = allowed.target
+    changes.pop("not_before", None)  # counted from this moment, not from the submission
     as_it_is = SubmitRequest(
         target=requires.target,
         worker_labels=dict(requires.labels),
@@ -154,6 +163,8 @@ def _differences(before: Job, after: Job) -> dict[str, Any]:
     asked = {name: getattr(after.requires, name) for name in OF_THE_WORKER}
     changed = {name: value for name, value in own.items() if value != getattr(before, name)}
     changed |= {name: value for name, value in asked.items() if value != getattr(before.requires, name)}
+    if before.start_at != after.start_at:
+        changed["not_before"] = None if after.start_at is None else shown(after.start_at)
     if "labels" in changed:
         changed["labels"] = dict(changed["labels"])
     return {name: str(value) if isinstance(value, Target) else value for name, value in changed.items()}

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.configs.bundle import Bundle, check_gpus, check_nodes, gpus_of, nodes_of
 from simpletuner_fleet.core.errors import Invalid, WrongJobState
 from simpletuner_fleet.core.jobs.job import REJECTED, Hold, Job, JobState, Requirements
+from simpletuner_fleet.core.jobs.start_time import held, read_start
 from simpletuner_fleet.core.jobs.submitting import going_on
 from simpletuner_fleet.core.jobs.submitting.submit_request import (
     ChosenConfig,
@@ -216,7 +217,7 @@ def new_job(
         raise Invalid(f"A job can depend on at most {MAX_DEPENDENCIES} others.", path="$.depends_on")
     if request.name is not None and not (1 <= len(request.name) <= 200 and request.name.isprintable()):
         raise Invalid("A job name must have 1 to 200 printable characters.", path="$.name")
-    return Job(
+    job = Job(
         id=job_id,
         seq=seq,
         config_name=config_name,
@@ -239,7 +240,9 @@ def new_job(
         name=request.name,
         team=requires.team,
         visibility=visibility_of(request.visibility, team, policy.default_visibility),
+        start_at=read_start(request.not_before, now),
     )
+    return held(job, now) if hold is Hold.NONE else job
 
 
 def retried(

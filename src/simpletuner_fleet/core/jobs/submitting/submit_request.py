@@ -80,6 +80,8 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     on_time_limit: OnTimeLimit = "fail"
     on_partition: OnPartition = "pause"
     depends_on: list[FreeText] = []
+    not_before: FreeText | None = None
+    """It does not start before this time, as in 2026-11-18T22:00:00+01:00; it keeps its place in line."""
     overrides: dict[str, Any] = {}
     datasets: dict[FreeText, FreeText] = {}
     """These are added to the config's, or take the place of those of the same name."""

@@ -14,11 +14,16 @@ from simpletuner_fleet.core.jobs.submitting.submit_request import read_priority
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import submitter
-from simpletuner_fleet.http.api.ownership import NotYourJob, acts_for_itself_alone, may_steer
+from simpletuner_fleet.http.api.ownership import (
+    NotYourJob,
+    acts_for_itself_alone,
+    may_steer,
+    refuse_priority_beyond,
+)
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
-from simpletuner_fleet.orchestrator.steering import matching
+from simpletuner_fleet.orchestrator.steering import deleting, matching
 from simpletuner_fleet.orchestrator.steering.matching import ActedOn, FilterOf, JobStep, MassAct
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.finding import filter_of
@@ -86,6 +91,7 @@ async def set_priority(call: Call[MassPriorityBody]) -> ActedOn:
     number = read_priority(call.body.priority)
 
     def step(transaction: Transaction, job: Job) -> None:
+        refuse_priority_beyond(call, job, number)
         if job.priority != number:
             transaction.apply(lifecycle.set_priority(job, number, transaction.policy, call.actor))
 
@@ -99,6 +105,13 @@ async def change_tags(call: Call[MassTagsBody]) -> ActedOn:
         transaction.apply(marking.tagged(job, add, remove, call.actor))
 
     return await _acted(call, MassAct.TAGS, step)
+
+
+async def delete(call: Call[MassBody]) -> ActedOn:
+    def step(transaction: Transaction, job: Job) -> None:
+        deleting.delete_in(transaction, job.id, call.actor)
+
+    return await _acted(call, MassAct.DELETE, step)
 
 
 async def _acted(call: Call[Any], act: MassAct, step: JobStep) -> ActedOn:
@@ -154,4 +167,7 @@ ROUTES = [
         "Set the priority of all matching jobs",
     ),
     _post("tags", change_tags, "jobs.edit", MassTagsBody, ActedOn, "Tag all matching jobs"),
+    _post(
+        "delete", delete, "jobs.cancel", MassBody, ActedOn, "Delete the records of all matching ended jobs"
+    ),
 ]

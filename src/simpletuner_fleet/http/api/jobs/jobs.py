@@ -19,7 +19,7 @@ from simpletuner_fleet.http.api.jobs.queue import (
     submitter,
     validate_now,
 )
-from simpletuner_fleet.http.api.ownership import refuse_job_of_another
+from simpletuner_fleet.http.api.ownership import NotYourJob, may_steer, refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import (
     AttemptsView,
@@ -33,6 +33,7 @@ from simpletuner_fleet.http.views.jobs import (
     note_view,
 )
 from simpletuner_fleet.orchestrator import submit
+from simpletuner_fleet.orchestrator.steering import deleting
 from simpletuner_fleet.queries import outlook, read_models
 
 TAGS = ("jobs",)
@@ -123,6 +124,22 @@ async def retry(call: Call[RetryBody | None]) -> WholeJobView:
     return await current(call, job)
 
 
+class DeletedJobView(Struct, kw_only=True):
+    id: str
+    deleted_at: str | None
+
+
+async def delete(call: Call[None]) -> DeletedJobView:
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    await refuse_job_of_another(call)
+    gone = await fleet.read_now(lambda view: view.deleted_job(job_id))
+    if gone is None:
+        gone = await deleting.delete(fleet, job_id, call.actor)
+    elif not may_steer(call, gone):
+        raise NotYourJob
+    return DeletedJobView(id=gone.id, deleted_at=rfc3339(gone.deleted_at))
+
+
 def _get(path: str, handler: Any, answer: Any, summary: str, query: Any = None) -> Route:
     return Route("GET", path, handler, "jobs.read", answer=answer, summary=summary, query=query, tags=TAGS)
 
@@ -177,6 +194,15 @@ ROUTES = [
         WholeJobView,
         "Try an ended job again, as a new job with the same copy of everything",
         body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        "/api/jobs/{id}",
+        delete,
+        "jobs.cancel",
+        answer=DeletedJobView,
+        summary="Delete an ended job's record, log, curves, checkpoints and artifacts",
         tags=TAGS,
     ),
 ]

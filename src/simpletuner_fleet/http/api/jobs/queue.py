@@ -17,11 +17,17 @@ from simpletuner_fleet.core.jobs.submitting.submit_request import (
     SUBMIT_LOCAL,
     SubmitRequest,
     Submitter,
+    read_priority,
 )
 from simpletuner_fleet.core.money.estimate import Estimate
 from simpletuner_fleet.http.api.admin.approvals import NoteBody, voter_for
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
-from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, refuse_job_of_another
+from simpletuner_fleet.http.api.ownership import (
+    acts_for_itself_alone,
+    holds_by_role,
+    refuse_job_of_another,
+    refuse_priority_beyond,
+)
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import (
     ExplainView,
@@ -99,7 +105,7 @@ def submitter(call: Call[Any]) -> Submitter:
         actor=call.actor,
         may_run_locally=call.principal.can(SUBMIT_LOCAL),
         may_approve=call.principal.can(APPROVE) and not acts_for_itself_alone(call),
-        may_raise_priority=call.principal.can(SET_PRIORITY),
+        may_raise_priority=holds_by_role(call, SET_PRIORITY),
         owns_as=call.principal.owns_as,
         may_read_jobs=call.principal.can(READ_JOBS),
         may_run_commands=call.principal.can(SUBMIT_COMMAND),
@@ -178,7 +184,11 @@ async def validate_now(call: Call[None]) -> WholeJobView:
 
 async def set_priority(call: Call[PriorityBody]) -> WholeJobView:
     await refuse_job_of_another(call, even_own=True)
-    await submit.set_priority(deps_of(call).fleet, call.path["id"], call.body.priority, call.actor)
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    job = await fleet.read_now(lambda view: view.job(job_id))
+    if job is not None:
+        refuse_priority_beyond(call, job, read_priority(call.body.priority))
+    await submit.set_priority(fleet, job_id, call.body.priority, call.actor)
     return await current(call)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Forbidden
-from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.core.events import ORCHESTRATOR, Actor
 from simpletuner_fleet.core.people.permissions import EVERYTHING
 from simpletuner_fleet.core.people.sign_in.loopback import Loopback
 from simpletuner_fleet.http.access.limits import address_key
@@ -15,7 +15,7 @@ from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Route
 from simpletuner_fleet.orchestrator.people import accounts, api_tokens
 from simpletuner_fleet.orchestrator.people.api_tokens import CreateToken
-from simpletuner_fleet.orchestrator.sign_in.terminals import LIFE_S, POLL_S, WaitingTerminal
+from simpletuner_fleet.orchestrator.sign_in.terminals import LIFE_S, POLL_S, WaitingTerminal, lost
 
 TAGS = ("account",)
 MAX_BODY_BYTES = 4 * KIB
@@ -100,6 +100,9 @@ async def claim(call: Call[ClaimBody]) -> ClaimView:
     terminal = deps.sign_in.terminals.claimed(call.body.secret)
     if not terminal.granted_to:
         return ClaimView(token=None, name=None)
+    if terminal.token and await _is_in_use(call, terminal):
+        await _take_back(call, terminal)
+        raise lost()
     given = await _given(call, terminal)
     return ClaimView(token=given.token, name=given.name)
 
@@ -107,7 +110,29 @@ async def claim(call: Call[ClaimBody]) -> ClaimView:
 async def exchange(call: Call[CodeBody]) -> GivenView:
     deps = deps_of(call)
     deps.sign_in_rate.spend(f"claim {address_key(call.ip)}")
-    return await _given(call, deps.sign_in.terminals.exchanged(call.body.code, call.body.verifier))
+    terminals = deps.sign_in.terminals
+    replayed = terminals.replayed(call.body.code)
+    if replayed is not None:
+        await _take_back(call, replayed)
+        raise lost()
+    return await _given(call, terminals.exchanged(call.body.code, call.body.verifier))
+
+
+async def _is_in_use(call: Call[Any], terminal: WaitingTerminal) -> bool:
+    """Whoever asks again although the token works somewhere is another one than who has it."""
+    token = await deps_of(call).fleet.read_now(lambda view: view.api_token(terminal.token_id))
+    return token is None or token.last_used_at is not None
+
+
+async def _take_back(call: Call[Any], terminal: WaitingTerminal) -> None:
+    """Revokes what a code gave that comes a second time (RFC 6749, 4.1.2): nobody knows which of the two was meant."""
+    deps = deps_of(call)
+    async with deps.sign_in.terminals.giving:
+        terminal.is_refused = True
+        if terminal.token_id:
+            actor = Actor(ORCHESTRATOR.id, ORCHESTRATOR.name, call.ip)
+            token = await api_tokens.revoke_token(deps.fleet, terminal.token_id, actor, why="replayed")
+            deps.revoke([token.token_hash])
 
 
 async def _given(call: Call[Any], terminal: WaitingTerminal) -> GivenView:
@@ -117,13 +142,16 @@ async def _given(call: Call[Any], terminal: WaitingTerminal) -> GivenView:
     if user.disabled_at is not None:
         raise Forbidden(EVERYTHING)
     async with deps.sign_in.terminals.giving:
+        if terminal.is_refused:
+            raise lost()
         if not terminal.token:
             # It may do what its user may, at every moment: a token is never more than whom it acts for.
             wanted = CreateToken(
                 name=f"login on {terminal.name}", permissions=[EVERYTHING], expires_in_s=TOKEN_LIFE_S
             )
             actor = Actor(user.id, user.name, call.ip)
-            _, terminal.token = await api_tokens.create_token(deps.fleet, wanted, actor, user.id)
+            made, terminal.token = await api_tokens.create_token(deps.fleet, wanted, actor, user.id)
+            terminal.token_id = made.id
     return GivenView(token=terminal.token, name=user.name)
 
 
@@ -157,7 +185,7 @@ ROUTES = [
         PUBLIC,
         ClaimBody,
         ClaimView,
-        "A terminal asks whether it was let in; the answer may be asked for again",
+        "A terminal asks whether it was let in; the answer may be asked for again until its token is used",
         max_body_bytes=MAX_BODY_BYTES,
         tags=TAGS,
     ),

@@ -1,7 +1,7 @@
 // Forms and buttons that speak to the JSON API: data-api="POST /api/…".
 //   data-then   refresh | go:/path/{field} | leave | event:name | close  (what follows success; several with a blank between)
 //   data-body   JSON that is sent as it is; a form adds its fields by name: dots nest, data-type says int, float, bool,
-//               amount (money, sent in millionths), json, lines, pairs (key=value, by line or comma), pair-lines (by line), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
+//               amount (money, sent in millionths), moment (a local time, sent with its zone), json, lines, pairs (key=value, by line or comma), pair-lines (by line), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
 //               data-path='["a", "b.c"]' nests by these names instead, whatever stands in them.
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
@@ -47,6 +47,17 @@ export function millionths(text) {
   return digits ? Number(digits[1]) * 1_000_000 + Number((digits[2] || "").padEnd(6, "0")) : text;
 }
 
+// A time of the browser's own zone, as a field of type datetime-local has it, with its zone for the server.
+export function zoned(text) {
+  const moment = text ? new Date(text) : null;
+  return moment && !Number.isNaN(moment.getTime()) ? moment.toISOString() : text || undefined;
+}
+
+for (const field of document.querySelectorAll("input[data-moment]")) {
+  const moment = new Date(Number(field.dataset.moment) * 1000);
+  if (field.dataset.moment) field.value = new Date(moment - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
 function typed(field) {
   const { type } = field.dataset;
   if (field.type === "checkbox") return field.checked;
@@ -56,6 +67,7 @@ function typed(field) {
   if (type === "amount" || (type === "ceiling" && field.form.elements.kind.value.startsWith("money"))) return millionths(text);
   // What is no number goes as it is: the server says so at the field. NaN would be sent as nothing at all.
   if (type === "int" || type === "ceiling" || type === "float") return Number.isNaN(Number(text)) ? text : Number(text);
+  if (type === "moment") return zoned(text);
   if (type === "bool") return text === "true";
   if (type === "json") return JSON.parse(text);
   if (type === "words") return text.split(/[\s,]+/).filter(Boolean);

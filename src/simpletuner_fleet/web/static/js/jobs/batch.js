@@ -7,7 +7,7 @@ import { tn } from "../common/words.js";
 const MOST_COMPARED = 8;
 const chosen = new Set();
 const bar = document.querySelector("[data-batch]");
-const dialog = document.getElementById("batch-cancel");
+const dialogs = { cancel: document.getElementById("batch-cancel"), delete: document.getElementById("batch-delete") };
 
 function rowsThatMay(what) {
   return [...chosen].filter((id) => document.getElementById(`row-${id}`)?.dataset[what] === "true");
@@ -25,19 +25,26 @@ function show() {
   for (const button of bar.querySelectorAll("[data-batch-do]")) button.disabled = rowsThatMay(button.dataset.batchDo).length === 0;
 }
 
+function said(what, n) {
+  if (what === "cancel") return tn("%(n)s job is being cancelled.", "%(n)s jobs are being cancelled.", n);
+  if (what === "delete") return tn("%(n)s job is deleted.", "%(n)s jobs are deleted.", n);
+  return tn("%(n)s job is queued again.", "%(n)s jobs are queued again.", n);
+}
+
 async function each(what, ids, body) {
   let done = 0;
   let refused = null;
   for (const id of ids) {
     try {
-      await call("POST", `/api/jobs/${encodeURIComponent(id)}/${what}`, body);
+      const path = `/api/jobs/${encodeURIComponent(id)}`;
+      await (what === "delete" ? call("DELETE", path) : call("POST", `${path}/${what}`, body));
       chosen.delete(id);
       done += 1;
     } catch (problem) {
       refused = problem;
     }
   }
-  if (done) toast(what === "cancel" ? tn("%(n)s job is being cancelled.", "%(n)s jobs are being cancelled.", done) : tn("%(n)s job is queued again.", "%(n)s jobs are queued again.", done));
+  if (done) toast(said(what, done));
   if (refused) toast([refused.title, refused.detail].filter(Boolean).join(" "), true);
   show();
   refresh();
@@ -63,15 +70,19 @@ bar?.addEventListener("click", (event) => {
   } else if (button?.dataset.batchDo === "retry") {
     each("retry", rowsThatMay("retry"), {});
   } else if (button) {
-    dialog.querySelector("[data-batch-title]").textContent = tn("Cancel %(n)s job?", "Cancel %(n)s jobs?", rowsThatMay("cancel").length);
+    const [what, dialog] = [button.dataset.batchDo, dialogs[button.dataset.batchDo]];
+    const n = rowsThatMay(what).length;
+    dialog.querySelector("[data-batch-title]").textContent = what === "cancel" ? tn("Cancel %(n)s job?", "Cancel %(n)s jobs?", n) : tn("Delete %(n)s job?", "Delete %(n)s jobs?", n);
     dialog.showModal();
   }
 });
 
-dialog?.querySelector("[data-batch-confirm]").addEventListener("click", () => {
-  dialog.close();
-  each("cancel", rowsThatMay("cancel"), { checkpoint_first: dialog.querySelector("[data-batch-checkpoint]").checked });
-});
+for (const [what, dialog] of Object.entries(dialogs)) {
+  dialog?.querySelector("[data-batch-confirm]").addEventListener("click", () => {
+    dialog.close();
+    each(what, rowsThatMay(what), { checkpoint_first: dialog.querySelector("[data-batch-checkpoint]")?.checked });
+  });
+}
 
 document.addEventListener("refreshed", show);
 show();

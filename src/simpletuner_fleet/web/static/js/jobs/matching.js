@@ -20,6 +20,7 @@ function act() {
 
 function says(n) {
   if (act() === "cancel") return tn("Cancel %(n)s job", "Cancel %(n)s jobs", n);
+  if (act() === "delete") return tn("Delete %(n)s job", "Delete %(n)s jobs", n);
   if (act() === "retry") return tn("Retry %(n)s job", "Retry %(n)s jobs", n);
   if (act() === "priority") return tn("Set the priority of %(n)s job", "Set the priority of %(n)s jobs", n);
   return tn("Change the tags of %(n)s job", "Change the tags of %(n)s jobs", n);

@@ -1,6 +1,6 @@
 // The page where a training is configured and sent off. `bundle` is the config as it stands; the form, the JSON and the
 // data all show it, and after every change the server is asked what would become of it.
-import { call, millionths, showProblem } from "../common/actions.js";
+import { call, millionths, showProblem, zoned } from "../common/actions.js";
 import { read, whereBroken, write } from "../common/exact.js";
 import * as draft from "./train-draft.js";
 import { setUp } from "./train-form.js";
@@ -170,6 +170,7 @@ function request() {
     max_price_micros: price === "" ? undefined : millionths(price),
     worker_labels: Object.fromEntries(labels()),
     priority: fields.namedItem("priority").value,
+    not_before: zoned(fields.namedItem("not_before").value),
     time_limit_s: hours === undefined ? undefined : hours * 3600,
     on_time_limit: hours === undefined ? "fail" : fields.namedItem("on_time_limit").value,
     name: fields.namedItem("name").value.trim() || undefined,

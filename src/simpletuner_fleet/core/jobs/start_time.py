@@ -1,0 +1,67 @@
+"""Until when a queued job is held: by its owner's start time, or by the wait after a failure. The later of the two counts.
+
+Both are moments of the server's clock. A clock that is set forward lets a job start as soon as it shows the time; one that
+is set back lets it wait until it shows the time again. What has started is not stopped for that.
+"""
+
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState
+from simpletuner_fleet.core.jobs.retry import backoff_s
+from simpletuner_fleet.core.policy import Policy
+
+PATH = "$.not_before"
+MOST_DAYS_AHEAD = 366
+DAY_S = 86_400.0
+
+
+def held(job: Job, now: float, retry_at: float | None = None) -> Job:
+    """Returns the queued job as it waits: until the later of the two moments, or not at all where both are over."""
+    start_at = job.start_at if job.start_at is not None and job.start_at > now else None
+    if start_at is not None and (retry_at is None or start_at >= retry_at):
+        return replace(job, hold=Hold.START_TIME, not_before=start_at)
+    return replace(job, hold=Hold.NONE if retry_at is None else Hold.BACKOFF, not_before=retry_at)
+
+
+def read_start(text: str | None, now: float) -> float | None:
+    """Returns the moment that a request names. One that is over is as good as none."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise Invalid(
+            "not_before must be a time with its zone, as in 2026-11-18T22:00:00Z or 2026-11-18T22:00:00+01:00.",
+            path=PATH,
+        )
+    try:
+        at = moment.astimezone(UTC).timestamp()
+    except OverflowError:
+        at = float("inf")
+    if at > now + MOST_DAYS_AHEAD * DAY_S:
+        raise Invalid(f"not_before can be at most {MOST_DAYS_AHEAD} days ahead.", path=PATH)
+    return at
+
+
+def started_from(job: Job, start_at: float | None, last: Attempt | None, policy: Policy, now: float) -> Job:
+    """Returns a waiting job with another start time; what is left of a wait after a failure stays.
+
+    `last` is its last attempt, whose end that wait is counted from.
+    """
+    changed = replace(job, start_at=start_at)
+    if job.state is not JobState.QUEUED:
+        return changed
+    retry_at = None
+    if last is not None and last.ended_at is not None and job.not_before is not None:
+        retry_at = min(job.not_before, last.ended_at + backoff_s(job.charged, policy))
+    return held(changed, now, retry_at if retry_at is not None and retry_at > now else None)
+
+
+def shown(at: float) -> str:
+    """As sentences say it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

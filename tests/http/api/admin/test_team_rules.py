@@ -1,0 +1,140 @@
+"""What a team may use: each rule refuses its jobs or lets them wait, with the reason, and leaves other teams alone."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from devtools.fuzz.house import CPU_JOB, Headers, House
+from simpletuner_fleet.core.policy import Policy
+
+GPU_JOB = {**CPU_JOB, "resources": {"gpus": 1}}
+
+
+class TwoTeams(Struct):
+    house: House
+    ann: Headers
+    """Of the team `narrow`, which has the rules of the test."""
+    bob: Headers
+    """Of the team `wide`, which has none."""
+    lead: Headers
+    """Leads `narrow`."""
+
+    async def rule(self, **rules: Any) -> None:
+        await self.house.good("PATCH", "/api/teams/narrow", {"rules": rules})
+
+    async def submit(self, by: Headers, **options: Any) -> tuple[int, Any]:
+        answer = await self.house.ask("POST", "/api/queue/submit", {"config": CPU_JOB, **options}, by)
+        return answer.status, json.loads(answer.body)
+
+    async def waits(self, by: Headers, **options: Any) -> tuple[str, str | None]:
+        """Returns the status of a job that was let in, and why it waits."""
+        status, said = await self.submit(by, **options)
+        assert status == 200, said
+        job = await self.house.good("GET", f"/api/jobs/{said['job_id']}")
+        return str(job["status"]), (job["explain"] or {}).get("code")
+
+
+@pytest.fixture
+async def teams(tmp_path: Path) -> AsyncIterator[TwoTeams]:
+    house = await House(tmp_path / "house", 1, Policy()).open()
+    for name in ("ann", "bob", "cleo"):
+        await house.user(name, "member")
+    for name, members in (("narrow", {"ann": "member", "cleo": "lead"}), ("wide", {"bob": "member"})):
+        await house.good("POST", "/api/teams", {"name": name})
+        for member, role in members.items():
+            await house.good("PUT", f"/api/teams/{name}/members/{member}", {"role": role})
+    ann, bob, cleo = [await house.log_in(name) for name in ("ann", "bob", "cleo")]
+    yield TwoTeams(house, ann, bob, cleo)
+    await house.close()
+
+
+async def test_workers_by_a_glob_of_a_label(teams: TwoTeams) -> None:
+    await teams.house.worker("room-b-1")
+    await teams.rule(workers=["only=room-a*"])
+    assert await teams.waits(teams.ann) == ("queued", "NOT_FOR_TEAM")
+    assert await teams.waits(teams.bob) == ("dispatched", None)
+    await teams.house.worker("room-a-1")
+    assert await teams.waits(teams.ann) == ("dispatched", None)
+
+
+async def test_kinds_of_gpus(teams: TwoTeams) -> None:
+    await teams.house.worker("gpu", gpus=8)
+    await teams.rule(gpus=["*h100*"])
+    assert await teams.waits(teams.ann, config=GPU_JOB) == ("queued", "NOT_FOR_TEAM")
+    assert await teams.waits(teams.bob, config=GPU_JOB) == ("dispatched", None)
+    await teams.rule(gpus=["*"])
+    assert await teams.waits(teams.ann, config=GPU_JOB) == ("dispatched", None)
+
+
+async def test_trainers(teams: TwoTeams) -> None:
+    await teams.house.worker("gpu")
+    await teams.rule(trainers=["simpletuner"])
+    status, said = await teams.submit(teams.ann)
+    assert (status, said["code"]) == (403, "not_for_team")
+    assert "'command'" in said["detail"]
+    assert "simpletuner" in said["detail"]
+    assert await teams.waits(teams.bob) == ("dispatched", None)
+    await teams.rule(trainers=["simpletuner", "command"])
+    assert await teams.waits(teams.ann) == ("dispatched", None)
+
+
+async def test_targets(teams: TwoTeams) -> None:
+    await teams.house.worker("gpu")
+    await teams.rule(targets=["local"])
+    status, said = await teams.submit(teams.ann, target="worker")
+    assert (status, said["code"]) == (403, "not_for_team")
+    assert "'worker'" in said["detail"]
+    assert await teams.waits(teams.bob, target="worker") == ("dispatched", None)
+    await teams.rule(targets=["worker"])
+    assert await teams.waits(teams.ann, target="worker") == ("dispatched", None)
+
+
+async def test_priorities_of_members_and_of_leads(teams: TwoTeams) -> None:
+    await teams.rule(max_priority=5, lead_max_priority=8)
+    for who, allowed in ((teams.ann, 5), (teams.lead, 8), (teams.bob, 0)):
+        status, said = await teams.submit(who, priority=allowed + 1)
+        assert (status, said["code"]) == (403, "forbidden"), said
+        status, said = await teams.submit(who, priority=allowed)
+        assert status == 200, said
+
+
+async def test_a_lead_raises_jobs_of_the_team_as_far_as_its_rules_say_and_no_others(teams: TwoTeams) -> None:
+    await teams.rule(max_priority=5, lead_max_priority=8)
+    of_team = (await teams.submit(teams.ann))[1]["job_id"]
+    for priority, code in ((9, 403), (8, 200)):
+        path, body = f"/api/queue/{of_team}/priority", {"priority": priority}
+        answer = await teams.house.ask("POST", path, body, teams.lead)
+        assert answer.status == code, answer
+    own = (await teams.submit(teams.lead))[1]["job_id"]
+    asked = {"search": {"q": own}, "expected": 1, "priority": 9}
+    acted = await teams.house.good("POST", "/api/matching/priority", asked, teams.lead)
+    assert (acted["done"], acted["refused"]) == (0, 1)
+    await teams.house.good("PUT", "/api/teams/wide/members/cleo", {"role": "member"})
+    status, said = await teams.submit(teams.lead, team="wide", priority=8)
+    assert (status, said["code"]) == (403, "forbidden")
+    raised = await teams.house.good("POST", f"/api/queue/{of_team}/priority", {"priority": 9})
+    assert raised["priority"] == 9
+
+
+async def test_a_rule_that_changes_concerns_those_who_wait(teams: TwoTeams) -> None:
+    await teams.rule(workers=["only=nowhere"])
+    await teams.house.worker("gpu")
+    status, said = await teams.submit(teams.ann)
+    assert status == 200
+    job = f"/api/jobs/{said['job_id']}"
+    assert (await teams.house.good("GET", job))["explain"]["code"] == "NOT_FOR_TEAM"
+    await teams.rule(workers=[])
+    assert (await teams.house.good("GET", job))["status"] == "dispatched"
+
+
+async def test_an_edit_of_a_waiting_job_is_held_to_the_rules_as_well(teams: TwoTeams) -> None:
+    await teams.rule(targets=["worker"], max_priority=5)
+    status, said = await teams.submit(teams.ann, target="worker")
+    assert status == 200
+    for change, code in (({"target": "local"}, 403), ({"priority": 6}, 403), ({"priority": 5}, 200)):
+        answer = await teams.house.ask("PATCH", f"/api/jobs/{said['job_id']}", change, teams.ann)
+        assert answer.status == code, (change, answer)
