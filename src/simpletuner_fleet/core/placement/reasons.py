@@ -27,6 +27,7 @@ class Code(StrEnum):
     ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
     ALL_MATCHING_INTERRUPTED = "ALL_MATCHING_INTERRUPTED"
     ALL_MATCHING_SET_ASIDE = "ALL_MATCHING_SET_ASIDE"
+    ALL_MATCHING_NOT_LISTENING = "ALL_MATCHING_NOT_LISTENING"
     ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
     BEHIND_OTHERS = "BEHIND_OTHERS"
     OVER_SHARE = "OVER_SHARE"
@@ -303,6 +304,18 @@ REASONS: dict[str, Reason] = {
             ),
         ),
         Reason(
+            code=Code.ALL_MATCHING_NOT_LISTENING,
+            kind=Kind.WAIT,
+            sentence=N_(
+                "%(worker)s takes no job for the moment: it gave one back, left an offer unanswered, lost its connection or "
+                "is about to leave; if it stays, it gets jobs again with its next heartbeat"
+            ),
+            label=N_("matching workers take no job just now"),
+            refusals=(Refusal.NOT_LISTENING,),
+            fixes=(N_("Wait for its next heartbeat; if nothing changes, check the log of %(worker)s."),),
+            advice=(_SEE_STATUS, N_("check the worker's log if nothing changes")),
+        ),
+        Reason(
             code=Code.ALL_MATCHING_UNUSABLE,
             kind=Kind.ADMIN,
             sentence=N_("the GPUs of all matching workers are unhealthy or in use by another program"),
@@ -486,7 +499,6 @@ QUOTA_UNTIL = N_(
 LABEL_DIFFERS = N_("no worker has the required label %(asked)s (%(have)s)")
 LABELS_APART = N_("no worker has the required combination of labels: %(asked)s")
 LABELS_APART_DIFFER = N_("no worker has the required combination of labels: %(asked)s (%(have)s)")
-JOINED = N_("workers have joined")
 MORE_AT_ONCE = N_(
     "%(full_worker)s has unused GPUs (%(idle_gpus)s), but its limit of jobs at a time is %(at_once)s: "
     "start it with --max-jobs auto."
