@@ -113,8 +113,8 @@ async def turn(page: Page, link: str) -> list[str]:
 async def test_the_pages_of_a_list_are_the_same_there_and_back_and_each_heading_turns_the_order(
     stage: Stage, page_as: Pages
 ) -> None:
-    for number in range(125):
-        name = f"run-{number * 37 % 125:03}"
+    for number in range(101):
+        name = f"run-{number * 37 % 101:03}"
         await stage.crew.queue(
             "admin", config_name="sdxl-cats", target="worker", name=name, priority=number % 5
         )
@@ -124,7 +124,7 @@ async def test_the_pages_of_a_list_are_the_same_there_and_back_and_each_heading_
     second = await turn(page, "next")
     third = await turn(page, "next")
     await expect(page.locator("nav.pages a[rel=next]")).to_have_count(0)
-    assert [len(first), len(second), len(third)] == [50, 50, 25]
+    assert [len(first), len(second), len(third)] == [50, 50, 1]
     assert first + second + third == await ids_by(stage, "name")
     assert await turn(page, "prev") == second
     assert await turn(page, "prev") == first
