@@ -82,9 +82,7 @@ def funnel_texts(words: Words, funnel: Sequence[Any]) -> list[tuple[int, str]]:
             )
             lines.append((left, refused))
         elif name == EVERYBODY:
-            lines.append(
-                (left, words.plural("%(n)s worker has joined", "%(n)s workers have joined", left))
-            )
+            lines.append((left, words.plural("%(n)s worker has joined", "%(n)s workers have joined", left)))
         else:
             lines.append((left, words.gettext(str(_part(step, "rule") or name))))
     return lines

@@ -29,7 +29,9 @@ def test_a_misspelt_setting_is_refused_where_it_stands_with_the_right_name(
 ) -> None:
     with pytest.raises(Invalid) as refused:
         read_bundle({"trainer": trainer, "settings": settings})
-    assert refused.value.detail == f"The trainer '{trainer}' has no setting '{wrong}'; did you mean '{right}'?"
+    assert (
+        refused.value.detail == f"The trainer '{trainer}' has no setting '{wrong}'; did you mean '{right}'?"
+    )
     assert refused.value.params["errors"][0]["path"] == f"$.settings.{wrong}"
 
 
@@ -49,6 +51,8 @@ def test_what_is_less_alike_is_only_a_warning() -> None:
 
 def test_of_very_many_settings_only_so_many_are_compared() -> None:
     many = {f"own_{number}": number for number in range(5_000)}
-    assert read_bundle({"trainer": "command", "settings": {**COMMAND, **many, "cwdd": "x"}}).trainer == "command"
+    assert (
+        read_bundle({"trainer": "command", "settings": {**COMMAND, **many, "cwdd": "x"}}).trainer == "command"
+    )
     long = {"expected_steps" * 10_000: 1}
     assert check_launch_settings(read_bundle({"trainer": "command", "settings": {**COMMAND, **long}})) == []

@@ -458,7 +458,9 @@ async def test_settings_of_trainers_without_a_schema_are_marked_where_they_stand
     send = page.get_by_role("button", name="Train in Cloud")
     await command.fill("")
     await expect(command).to_have_attribute("aria-invalid", "true")
-    await expect(command.locator("xpath=..").locator(".field-error")).to_contain_text("needs settings.command")
+    await expect(command.locator("xpath=..").locator(".field-error")).to_contain_text(
+        "needs settings.command"
+    )
     await expect(send).to_have_attribute("aria-disabled", "true")
     await command.fill("true")
     await expect(command).not_to_have_attribute("aria-invalid", "true")
@@ -490,11 +492,15 @@ async def test_settings_of_trainers_without_a_schema_are_marked_where_they_stand
         )
         await processes.fill("")
         await page.get_by_role("tab", name="JSON").click()
-        await page.get_by_label("Trainer settings as JSON").fill('{"script": "/data/train.py", "arg": ["--x"]}')
+        await page.get_by_label("Trainer settings as JSON").fill(
+            '{"script": "/data/train.py", "arg": ["--x"]}'
+        )
         await page.get_by_role("tab", name="Settings").click()
         listed = page.locator("#other-arg")
         await expect(listed).to_have_attribute("aria-invalid", "true")
-        await expect(listed.locator("xpath=..").locator(".field-error")).to_contain_text("did you mean 'args'?")
+        await expect(listed.locator("xpath=..").locator(".field-error")).to_contain_text(
+            "did you mean 'args'?"
+        )
         await page.get_by_role("tab", name="JSON").click()
         await page.get_by_label("Trainer settings as JSON").fill("{}")
         await page.get_by_role("tab", name="Settings").click()

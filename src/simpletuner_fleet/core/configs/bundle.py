@@ -169,9 +169,7 @@ def misspelt(bundle: Bundle, likeness: float) -> dict[str, str]:
     own = LAUNCH_SETTINGS.get(bundle.trainer, ())
     names = {key: key.lstrip("-").replace("-", "_") for key in bundle.settings}
     either_is_set = not EITHER.isdisjoint(names.values())
-    missing = [
-        name for name in own if name not in names.values() and not (either_is_set and name in EITHER)
-    ]
+    missing = [name for name in own if name not in names.values() and not (either_is_set and name in EITHER)]
     unknown = [key for key, name in names.items() if name not in own and len(key) <= MOST_LETTERS]
     near = {
         key: difflib.get_close_matches(names[key], missing, n=1, cutoff=likeness)

@@ -136,7 +136,9 @@ def survey(
         dear = [worker for worker, refusal in verdicts if refusal is Refusal.TOO_DEAR]
         params |= _prices_of(dear, requires, prices)
     if code is Code.ALL_MATCHING_NOT_LISTENING:
-        params["worker"] = min(worker.name for worker, refusal in verdicts if refusal is Refusal.NOT_LISTENING)
+        params["worker"] = min(
+            worker.name for worker, refusal in verdicts if refusal is Refusal.NOT_LISTENING
+        )
     if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
         busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
         params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)

@@ -240,7 +240,9 @@ async def until_gone(running: Running, worker_id: str) -> None:
     raise AssertionError("it is still there")
 
 
-async def test_a_worker_that_gives_an_offer_back_is_named_until_its_next_heartbeat_brings_the_next_one() -> None:
+async def test_a_worker_that_gives_an_offer_back_is_named_until_its_next_heartbeat_brings_the_next_one() -> (
+    None
+):
     async with orchestrator() as running:
         agent = await running.worker("gpu-1")
         job = await running.submit()

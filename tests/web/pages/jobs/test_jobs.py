@@ -130,7 +130,12 @@ async def test_the_pages_of_a_list_are_the_same_there_and_back_and_each_heading_
     assert await turn(page, "prev") == first
     await expect(page.locator("nav.pages a[rel=prev]")).to_have_count(0)
 
-    for title, sort in (("Priority", "priority"), ("Attempt", "attempts"), ("When", "created"), ("Job", "name")):
+    for title, sort in (
+        ("Priority", "priority"),
+        ("Attempt", "attempts"),
+        ("When", "created"),
+        ("Job", "name"),
+    ):
         heading = page.get_by_role("columnheader", name=title)
         for text in (sort, f"-{sort}"):
             await heading.get_by_role("link").click()
