@@ -99,7 +99,9 @@ async def test_a_waiting_job_is_edited_in_place_and_a_checkpoint_pinned_and_fork
 
 
 async def rows_of(page: Page) -> list[str]:
-    return await page.locator("tbody tr[data-job]").evaluate_all("rows => rows.map((row) => row.dataset.job)")
+    rows = page.locator("tbody tr[data-job]")
+    ids: list[str] = await rows.evaluate_all("rows => rows.map((row) => row.dataset.job)")
+    return ids
 
 
 async def turn(page: Page, link: str) -> list[str]:
