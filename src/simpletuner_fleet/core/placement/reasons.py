@@ -78,6 +78,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
 _SEE_STATUS = N_("check worker status:  simpletuner workers list")
 _SEE_CONNECTED = N_("verify workers are connected and IDLE")
+_SEE_ALL = (_SEE_STATUS, _SEE_CONNECTED)
 
 REASONS: dict[str, Reason] = {
     reason.code: reason
@@ -90,11 +91,7 @@ REASONS: dict[str, Reason] = {
             refusals=(Refusal.NOT_REMOTE,),
             impossible=True,
             fixes=(N_("Create a worker: simpletuner workers create NAME"),),
-            advice=(
-                N_("create a worker and start it:  simpletuner workers create NAME"),
-                _SEE_STATUS,
-                _SEE_CONNECTED,
-            ),
+            advice=(N_("create a worker and start it:  simpletuner workers create NAME"), *_SEE_ALL),
         ),
         Reason(
             code=Code.KEPT_FOR_OTHERS,
@@ -294,8 +291,7 @@ REASONS: dict[str, Reason] = {
             refusals=(Refusal.SET_ASIDE,),
             fixes=(
                 N_(
-                    "See what they failed to start, fix it, and put one back to work: simpletuner "
-                    "workers resume NAME"
+                    "See what they failed to start, fix it, and put one back to work: simpletuner workers resume NAME"
                 ),
             ),
             advice=(
@@ -323,8 +319,7 @@ REASONS: dict[str, Reason] = {
             refusals=(Refusal.UNUSABLE,),
             fixes=(
                 N_(
-                    "Check with nvidia-smi on the workers what is using the GPUs, or whether they need a "
-                    "reset."
+                    "Check with nvidia-smi on the workers what is using the GPUs, or whether they need a reset."
                 ),
             ),
             advice=(
