@@ -5,7 +5,6 @@ from typing import Any
 
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.placement import matching, reason_sentences, reasons
-from simpletuner_fleet.core.placement.explain import EVERYBODY
 from simpletuner_fleet.core.workers import job_groups
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.numbers import in_language
@@ -81,7 +80,7 @@ def funnel_texts(words: Words, funnel: Sequence[Any]) -> list[tuple[int, str]]:
                 "%(n)s ruled out: %(why)s", n=lines[-1][0] - left, why=refusal_text(words, name)
             )
             lines.append((left, refused))
-        elif name == EVERYBODY:
+        elif name == matching.EVERYBODY:
             lines.append((left, words.plural("%(n)s worker has joined", "%(n)s workers have joined", left)))
         else:
             lines.append((left, words.gettext(str(_part(step, "rule") or name))))

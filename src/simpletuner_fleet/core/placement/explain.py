@@ -13,6 +13,7 @@ from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_pri
 from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
 from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.matching import (
+    EVERYBODY,
     NEVER,
     STEPS,
     Occupancy,
@@ -33,8 +34,6 @@ from simpletuner_fleet.core.placement.reasons import (
 from simpletuner_fleet.core.placement.shares import Shares
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 
-EVERYBODY = "workers"
-"""The funnel's first step, before anybody is ruled out."""
 MAX_WORKERS_TOLD = 50
 MAX_IN_A_SENTENCE = 3
 

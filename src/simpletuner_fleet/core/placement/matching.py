@@ -41,6 +41,8 @@ class Refusal(StrEnum):
     BUSY = N_("is busy")
 
 
+EVERYBODY = "workers"
+"""The funnel's first step, before anybody is ruled out."""
 STEPS = tuple(Refusal)
 NEVER = frozenset(STEPS[: STEPS.index(Refusal.OFFLINE)])
 
