@@ -10,6 +10,7 @@ SENT_TO_CLIENTS = (
     *("core/**/*.py", "http/**/*.py", "orchestrator/**/*.py"),
     *("engine/**/*.py", "storage/**/*.py", "queries/**/*.py"),
     *("store/memory/store.py", "store/sql/people/accounts.py", "store/writing/live_tx.py"),
+    *("store/backup/*.py", "cli/nouns/backup.py"),
     *("providers/forms.py", "delivery/apprise/*.py", "providers/kubernetes/*.py", "providers/ssh/*.py"),
 )
 LEFT_ENGLISH = frozenset(

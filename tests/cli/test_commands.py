@@ -316,7 +316,7 @@ def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> 
             "code": "LABELS_MATCH_NONE",
             "params": {},
             "sentence": "no worker has the required label gpu_type",
-            "funnel": [{"step": "workers", "left": 5, "rule": "workers known"}],
+            "funnel": [{"step": "workers", "left": 5, "rule": "5 workers have joined"}],
             "workers": [
                 {
                     "id": "w_1",
@@ -331,7 +331,7 @@ def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> 
     )
     result = ask("jobs", "explain", "j_abcdef")
     assert "no worker has the required label gpu_type" in result.out
-    assert "5 left  workers known" in result.out
+    assert "5 left  5 workers have joined" in result.out
     assert "gpu-1: labels_differ (SimpleTuner 3.1.6)" in result.out
     assert "check for label mismatch between job and workers" in result.err
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from tests.cli.conftest import Answer, FakeServer, Run
 
@@ -31,7 +32,7 @@ def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, 
         "valid": True,
         "trainer": "command",
         "gpus": 2,
-        "checked_against": None,
+        "checked_against": __version__,
         "findings": [],
     }
     server.on("GET", "/api/configs", {"configs": [{"name": "mine", "version": 3}]})

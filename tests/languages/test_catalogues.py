@@ -92,3 +92,16 @@ def test_hindi_says_in_hindi_what_hindi_has_a_word_for() -> None:
         if HINDI_HAS_A_WORD.search(text) and not any(part in text for part in TYPED_OR_PRINTED_BY_PROGRAMS)
     ]
     assert said_in_english == []
+
+
+def test_the_hindi_guide_says_the_same_in_its_prose() -> None:
+    code = re.compile(r"<!--.*?-->|```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
+    pages = sorted((words.ROOT / "docs" / "guide" / "hi").rglob("*.md"))
+    said_in_english = [
+        (page.name, line)
+        for page in pages
+        for line in code.sub("", page.read_text("utf-8")).splitlines()
+        if HINDI_HAS_A_WORD.search(line) and not any(part in line for part in TYPED_OR_PRINTED_BY_PROGRAMS)
+    ]
+    assert len(pages) > 10
+    assert said_in_english == []

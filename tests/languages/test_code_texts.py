@@ -153,12 +153,12 @@ def test_a_code_without_a_name_is_shown_as_it_is() -> None:
 
 def test_the_funnel_says_how_many_went_at_each_step() -> None:
     funnel = [
-        {"step": "workers", "left": 5, "rule": "workers have joined"},
+        {"step": "workers", "left": 5, "rule": "5 workers have joined"},
         {"step": "busy", "left": 2, "rule": "3 is busy"},
         {"step": "moody", "left": 1, "rule": "1 is moody"},
     ]
     assert funnel_texts(translator("en"), funnel) == [
-        (5, "workers have joined"),
+        (5, "5 workers have joined"),
         (2, "3 ruled out: is busy"),
         (1, "1 is moody"),
     ]

@@ -80,6 +80,8 @@ def funnel_texts(words: Words, funnel: Sequence[Any]) -> list[tuple[int, str]]:
                 "%(n)s ruled out: %(why)s", n=lines[-1][0] - left, why=refusal_text(words, name)
             )
             lines.append((left, refused))
+        elif name == matching.EVERYBODY:
+            lines.append((left, words.plural("%(n)s worker has joined", "%(n)s workers have joined", left)))
         else:
             lines.append((left, words.gettext(str(_part(step, "rule") or name))))
     return lines

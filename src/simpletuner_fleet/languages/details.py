@@ -71,6 +71,7 @@ OF_CHECKS = (
     N_("No worker has a trainer '%(name)s'."),
     N_("There are %(known)s."),
     N_("The demo trainer has no setting '%(name)s': it is ignored."),
+    N_("The trainer '%(trainer)s' has no setting '%(name)s': only the program can read it, from its config."),
     N_("lora_type 'lycoris' needs a lycoris_config."),
     N_("push_to_hub needs the worker's own Hugging Face Hub login, or a secret HF_TOKEN."),
 )

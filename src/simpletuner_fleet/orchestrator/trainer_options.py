@@ -6,8 +6,9 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.core.configs.bundle import Bundle, check_name
+from simpletuner_fleet.core.configs.bundle import LAUNCH_SETTINGS, Bundle, check_name
 from simpletuner_fleet.core.configs.demo_settings import DEMO, check_demo_settings
+from simpletuner_fleet.core.configs.launch_settings import check_launch_settings
 from simpletuner_fleet.core.configs.options import (
     MAX_OPTIONS,
     MAX_VERSIONS,
@@ -76,6 +77,8 @@ async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None)
     )
     if bundle.trainer == DEMO:
         return CheckedOptions(__version__, check_demo_settings(bundle))
+    if bundle.trainer in LAUNCH_SETTINGS:
+        return CheckedOptions(__version__, check_launch_settings(bundle))
     misnamed = check_trainer(bundle.trainer, of_workers)
     chosen = version or max(known, key=version_order, default=None)
     options = known.get(chosen) if chosen else None

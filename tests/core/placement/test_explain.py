@@ -63,6 +63,8 @@ SURVEYS: list[tuple[Code, Survey]] = [
         asked(REMOTE, a_worker(connection=Connection.RECONNECTING, offline_since=NOW)),
     ),
     (Code.ALL_MATCHING_SET_ASIDE, asked(REMOTE, a_worker(start_trouble=StartTrouble(closed_until=NOW + 1)))),
+    (Code.ALL_MATCHING_NOT_LISTENING, asked(REMOTE, a_worker(), held=Occupancy(listens=False))),
+    (Code.ALL_MATCHING_NOT_LISTENING, asked(LOCAL, a_worker(local=True), held=Occupancy(listens=False))),
     (Code.ALL_MATCHING_OFFLINE, asked(LOCAL, a_worker(local=True, connection=Connection.OFFLINE))),
     (Code.ALL_MATCHING_UNUSABLE, asked(REMOTE, a_worker(gpus=(replace(a_gpu(), unusable="unhealthy"),)))),
     (Code.BEHIND_OTHERS, asked(REMOTE, a_worker())),

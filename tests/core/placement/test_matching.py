@@ -123,7 +123,7 @@ def test_refusals_are_tried_in_the_contracts_order() -> None:
         "WRONG_ACCELERATOR",
         *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "TOO_DEAR", "NOT_GRANTED"),
         *("OFFLINE", "RECONNECTING", "DRAINING", "INTERRUPTED", "SET_ASIDE", "UNUSABLE"),
-        *("HELD_ELSEWHERE", "BUSY"),
+        *("HELD_ELSEWHERE", "NOT_LISTENING", "BUSY"),
     ]
     assert STEPS[:13] == tuple(step for step in STEPS if step in NEVER)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from simpletuner_fleet.core.configs.bundle import read_bundle
 from simpletuner_fleet.web.pages import train
@@ -447,3 +447,40 @@ async def test_a_trainer_whose_options_nobody_asks_for_is_not_called_unchecked(
     await visit(page, "/train?config=plain")
     await expect(outlook(page).locator(".verdict")).to_be_visible()
     await expect(outlook(page)).not_to_contain_text("not checked")
+
+
+async def is_wrong(field: Locator, text: str) -> None:
+    """It is marked, and what is wrong stands in its own box."""
+    await expect(field).to_have_attribute("aria-invalid", "true")
+    box = field.locator("xpath=ancestor::div[contains(concat(' ', @class, ' '), ' field ')][1]")
+    await expect(box.locator(".field-error")).to_contain_text(text)
+
+
+async def test_settings_of_trainers_without_a_schema_are_marked_where_they_stand(
+    ours: Console, page_as: Pages
+) -> None:
+    page = await page_as(ours, "admin")
+    await visit(page, "/train?new=command")
+    command = page.get_by_role("textbox", name="Command, one argument per line")
+    await command.fill("")
+    await is_wrong(command, "needs settings.command")
+    await command.fill("true")
+    await expect(command).not_to_have_attribute("aria-invalid", "true")
+    await page.get_by_role("combobox", name="Add a setting").fill("expected_step")
+    await page.get_by_label("Value").fill("5")
+    await page.keyboard.press("Enter")
+    await is_wrong(page.locator("#other-expected_step"), "did you mean 'expected_steps'?")
+    await axe(page)
+    await page.get_by_role("button", name="Remove expected_step").click()
+    send = page.get_by_role("button", name="Train in Cloud")
+    await expect(send).not_to_have_attribute("aria-disabled", "true")
+    for trainer in ("accelerate", "torchrun"):
+        await page.get_by_label("Trainer", exact=True).select_option(trainer)
+        script = page.locator(f"#set-{trainer}-script")
+        await is_wrong(script, "settings.script")
+        await script.fill("/data/train.py")
+        processes = page.locator(f"#set-{trainer}-num_processes")
+        await processes.fill("many")
+        await is_wrong(processes, "num_processes must be a whole number.")
+        await processes.fill("")
+        await script.fill("")

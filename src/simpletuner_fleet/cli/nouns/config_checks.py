@@ -10,8 +10,9 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.files.examples import PYTHON_VARIABLE
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.core.configs.bundle import DEFAULT_TRAINER, gpus_of, read_bundle
+from simpletuner_fleet.core.configs.bundle import DEFAULT_TRAINER, LAUNCH_SETTINGS, gpus_of, read_bundle
 from simpletuner_fleet.core.configs.demo_settings import DEMO, check_demo_settings
+from simpletuner_fleet.core.configs.launch_settings import check_launch_settings
 from simpletuner_fleet.core.configs.options import check_settings
 from simpletuner_fleet.core.configs.trainer_names import check_trainer
 from simpletuner_fleet.languages import _
@@ -53,9 +54,13 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
         with connected(args) as api:
             return ask_orchestrator(api, body)
     except CliError:
-        findings = [*check_trainer(bundle.trainer), *check_demo_settings(bundle)]
+        findings = [
+            *check_trainer(bundle.trainer),
+            *check_demo_settings(bundle),
+            *check_launch_settings(bundle),
+        ]
         wrong = any(finding.level == "error" for finding in findings)
-        against = __version__ if bundle.trainer == DEMO else None
+        against = __version__ if bundle.trainer in (DEMO, *LAUNCH_SETTINGS) else None
         document = {"checked_against": against, "findings": msgspec.to_builtins(findings)}
         return {**unchecked, "valid": not wrong, **document}
 

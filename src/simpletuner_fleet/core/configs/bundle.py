@@ -21,13 +21,26 @@ BUNDLE_KEYS = {
     *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
     "publish",
 }
-NEAR = 0.85
+NEAR, SIMILAR = 0.85, 0.7
 MAX_SECRETS = 32
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
 RESERVED_ENV = "SIMPLETUNER_"
 LAUNCHERS = ("accelerate", "torchrun")
 MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 MIXED_PRECISION = ("no", "fp16", "bf16", "fp8")
+_OF_ALL = ("cwd", "expected_steps", "num_processes")
+_OF_LAUNCHERS = (*_OF_ALL, "script", "module", "args", "launcher_args")
+LAUNCH_SETTINGS: dict[str, tuple[str, ...]] = {
+    "command": (*_OF_ALL, "command"),
+    "accelerate": (*_OF_LAUNCHERS, "mixed_precision"),
+    "torchrun": _OF_LAUNCHERS,
+}
+"""What the trainers that run a program of the user's own read themselves; the program may read more from its config."""
+EITHER = frozenset({"script", "module"})
+"""Whoever sets one of them does not want the other."""
+WHAT_IS_RUN = EITHER | {"command"}
+MOST_LETTERS, MOST_COMPARED = 40, 100
+"""Of a setting that is looked at for its spelling, and how many are: a config may hold a hundred thousand."""
 
 
 class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -140,10 +153,40 @@ def _check(bundle: Bundle) -> None:
     check_nodes(nodes_of(bundle), gpus_of(bundle), "$.resources.nodes")
     if (bundle.resources.min_vram_gb or 0) < 0:
         raise Invalid("min_vram_gb must be 0 or more.", path="$.resources.min_vram_gb")
+    if bundle.trainer in LAUNCH_SETTINGS:
+        _check_spelling(bundle)
     if bundle.trainer == "command":
         _check_command(bundle.settings)
     if bundle.trainer in LAUNCHERS:
         check_launcher(bundle.trainer, bundle.settings)
+
+
+def misspelt(bundle: Bundle, likeness: float) -> dict[str, str]:
+    """Returns the settings that resemble one of their trainer's own that is not set, each with that one's name.
+
+    A program may have settings of its own in its config, so a name that resembles none is no mistake.
+    """
+    own = LAUNCH_SETTINGS.get(bundle.trainer, ())
+    names = {key: key.lstrip("-").replace("-", "_") for key in bundle.settings}
+    either_is_set = not EITHER.isdisjoint(names.values())
+    missing = [name for name in own if name not in names.values() and not (either_is_set and name in EITHER)]
+    unknown = [key for key, name in names.items() if name not in own and len(key) <= MOST_LETTERS]
+    near = {
+        key: difflib.get_close_matches(names[key], missing, n=1, cutoff=likeness)
+        for key in unknown[:MOST_COMPARED]
+    }
+    return {key: match[0] for key, match in near.items() if match}
+
+
+def _check_spelling(bundle: Bundle) -> None:
+    """Without what it runs a config is of no use: for that a weaker likeness is enough."""
+    surely = misspelt(bundle, NEAR)
+    for key, name in misspelt(bundle, SIMILAR).items():
+        if key in surely or name in WHAT_IS_RUN:
+            raise Invalid(
+                f"The trainer '{bundle.trainer}' has no setting '{key}'; did you mean '{name}'?",
+                path=f"$.settings.{key}",
+            )
 
 
 def check_references(bundle: Bundle) -> None:

@@ -14,6 +14,7 @@ from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_pri
 from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
 from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.matching import (
+    EVERYBODY,
     NEVER,
     STEPS,
     Occupancy,
@@ -27,7 +28,6 @@ from simpletuner_fleet.core.placement.reason_sentences import fixes, sentence
 from simpletuner_fleet.core.placement.reasons import (
     CODE_OF_REFUSAL,
     IMPOSSIBLE,
-    JOINED,
     REASONS,
     Code,
     Kind,
@@ -39,7 +39,10 @@ MAX_WORKERS_TOLD = 50
 MAX_IN_A_SENTENCE = 3
 
 NOT_AT_WORK = frozenset(
-    {Refusal.OFFLINE, Refusal.RECONNECTING, Refusal.DRAINING, Refusal.INTERRUPTED, Refusal.SET_ASIDE}
+    {
+        *(Refusal.OFFLINE, Refusal.RECONNECTING, Refusal.DRAINING, Refusal.INTERRUPTED, Refusal.SET_ASIDE),
+        Refusal.NOT_LISTENING,
+    }
 )
 OUT_OF_QUESTION = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL, Refusal.KEPT_FOR_OTHERS})
 """What such workers have is not told, since it would not help."""
@@ -115,7 +118,8 @@ def survey(
     through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
     refused = Counter(refusal for _, refusal in verdicts)
     left = len(verdicts)
-    funnel = [FunnelStep("workers", left, JOINED)]
+    joined = "1 worker has joined" if left == 1 else f"{left} workers have joined"
+    funnel = [FunnelStep(EVERYBODY, left, joined)]
     for step in STEPS:
         if refused[step]:
             left -= refused[step]
@@ -131,6 +135,10 @@ def survey(
     if code is Code.TOO_DEAR:
         dear = [worker for worker, refusal in verdicts if refusal is Refusal.TOO_DEAR]
         params |= _prices_of(dear, requires, prices)
+    if code is Code.ALL_MATCHING_NOT_LISTENING:
+        params["worker"] = min(
+            worker.name for worker, refusal in verdicts if refusal is Refusal.NOT_LISTENING
+        )
     if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
         busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
         params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)

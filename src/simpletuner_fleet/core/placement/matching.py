@@ -37,15 +37,18 @@ class Refusal(StrEnum):
     SET_ASIDE = N_("failed to start its last jobs and is set aside for a while")
     UNUSABLE = N_("has GPUs that are unhealthy or in use by another program")
     HELD_ELSEWHERE = N_("has GPUs that another worker on the same machine is using")
+    NOT_LISTENING = N_("takes no job for the moment")
     BUSY = N_("is busy")
 
 
+EVERYBODY = "workers"
+"""The funnel's first step, before anybody is ruled out."""
 STEPS = tuple(Refusal)
 NEVER = frozenset(STEPS[: STEPS.index(Refusal.OFFLINE)])
 
 
 class Occupancy(Struct, frozen=True):
-    """How many live attempts a worker has, and which of its GPUs are held."""
+    """How many live attempts a worker has, which of its GPUs are held, and whether an offer would be taken."""
 
     live: int = 0
     gpus: frozenset[str] = frozenset()
@@ -53,6 +56,8 @@ class Occupancy(Struct, frozen=True):
     """Those of them that are held through another worker of the same machine."""
     through: frozenset[str] = frozenset()
     """The ids of those other workers."""
+    listens: bool = True
+    """False: its stream is gone, it gave a job back, let an offer pass or is leaving. Its next heartbeat says otherwise."""
 
 
 FREE = Occupancy()
@@ -169,7 +174,7 @@ def in_service(worker: Worker) -> bool:
 
 def is_open(worker: Worker, occupancy: Occupancy) -> bool:
     """Tells whether the worker may be given any job at all now."""
-    return in_service(worker) and occupancy.live < worker.max_jobs
+    return occupancy.listens and in_service(worker) and occupancy.live < worker.max_jobs
 
 
 def gpus_left_idle(worker: Worker, occupancy: Occupancy) -> int:
@@ -224,10 +229,10 @@ def why_not_now(
         return away
     if chosen_gpus(_usable(worker, requires, pool), requires) is None:
         return Refusal.UNUSABLE
-    if not is_open(worker, occupancy):
+    if occupancy.live >= worker.max_jobs:
         return Refusal.BUSY
     if allocate(worker, occupancy, requires, pool) is not None:
-        return None
+        return None if occupancy.listens else Refusal.NOT_LISTENING
     own = Occupancy(occupancy.live, occupancy.gpus - occupancy.elsewhere)
     return Refusal.BUSY if allocate(worker, own, requires, pool) is None else Refusal.HELD_ELSEWHERE
 

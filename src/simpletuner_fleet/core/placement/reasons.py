@@ -27,6 +27,7 @@ class Code(StrEnum):
     ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
     ALL_MATCHING_INTERRUPTED = "ALL_MATCHING_INTERRUPTED"
     ALL_MATCHING_SET_ASIDE = "ALL_MATCHING_SET_ASIDE"
+    ALL_MATCHING_NOT_LISTENING = "ALL_MATCHING_NOT_LISTENING"
     ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
     BEHIND_OTHERS = "BEHIND_OTHERS"
     OVER_SHARE = "OVER_SHARE"
@@ -78,6 +79,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
 _SEE_STATUS = N_("check worker status:  simpletuner workers list")
 _SEE_CONNECTED = N_("verify workers are connected and IDLE")
+_SEE_ALL = (_SEE_STATUS, _SEE_CONNECTED)
 
 REASONS: dict[str, Reason] = {
     reason.code: reason
@@ -90,11 +92,7 @@ REASONS: dict[str, Reason] = {
             refusals=(Refusal.NOT_REMOTE,),
             impossible=True,
             fixes=(N_("Create a worker: simpletuner workers create NAME"),),
-            advice=(
-                N_("create a worker and start it:  simpletuner workers create NAME"),
-                _SEE_STATUS,
-                _SEE_CONNECTED,
-            ),
+            advice=(N_("create a worker and start it:  simpletuner workers create NAME"), *_SEE_ALL),
         ),
         Reason(
             code=Code.KEPT_FOR_OTHERS,
@@ -294,14 +292,25 @@ REASONS: dict[str, Reason] = {
             refusals=(Refusal.SET_ASIDE,),
             fixes=(
                 N_(
-                    "See what they failed to start, fix it, and put one back to work: simpletuner "
-                    "workers resume NAME"
+                    "See what they failed to start, fix it, and put one back to work: simpletuner workers resume NAME"
                 ),
             ),
             advice=(
                 N_("see what is wrong with them:  simpletuner workers list"),
                 N_("put one back to work:  simpletuner workers resume NAME"),
             ),
+        ),
+        Reason(
+            code=Code.ALL_MATCHING_NOT_LISTENING,
+            kind=Kind.WAIT,
+            sentence=N_(
+                "%(worker)s takes no job for the moment: it gave one back, left an offer unanswered, lost its connection or "
+                "is about to leave; if it stays, it gets jobs again with its next heartbeat"
+            ),
+            label=N_("matching workers take no job just now"),
+            refusals=(Refusal.NOT_LISTENING,),
+            fixes=(N_("Wait for its next heartbeat; if nothing changes, check the log of %(worker)s."),),
+            advice=(_SEE_STATUS, N_("check the worker's log if nothing changes")),
         ),
         Reason(
             code=Code.ALL_MATCHING_UNUSABLE,
@@ -311,8 +320,7 @@ REASONS: dict[str, Reason] = {
             refusals=(Refusal.UNUSABLE,),
             fixes=(
                 N_(
-                    "Check with nvidia-smi on the workers what is using the GPUs, or whether they need a "
-                    "reset."
+                    "Check with nvidia-smi on the workers what is using the GPUs, or whether they need a reset."
                 ),
             ),
             advice=(
@@ -493,7 +501,6 @@ QUOTA_UNTIL = N_(
 LABEL_DIFFERS = N_("no worker has the required label %(asked)s (%(have)s)")
 LABELS_APART = N_("no worker has the required combination of labels: %(asked)s")
 LABELS_APART_DIFFER = N_("no worker has the required combination of labels: %(asked)s (%(have)s)")
-JOINED = N_("workers have joined")
 MORE_AT_ONCE = N_(
     "%(full_worker)s has unused GPUs (%(idle_gpus)s), but its limit of jobs at a time is %(at_once)s: "
     "start it with --max-jobs auto."

@@ -11,7 +11,7 @@ from typing import Any
 
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.notices.services import Service, check_options, service_of
-from simpletuner_fleet.delivery.apprise.courier import CarriedRequests, RequestCarrier
+from simpletuner_fleet.delivery.apprise.carrier import CarriedRequests, RequestCarrier
 from simpletuner_fleet.delivery.formats import unmarked
 from simpletuner_fleet.delivery.http_post import TIMEOUT_S, judged
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
@@ -50,19 +50,19 @@ class AppriseSender:
     ) -> str:
         """Returns what was answered, in a few words. Raises DeliveryFailed."""
         loop = asyncio.get_running_loop()
-        courier = RequestCarrier(reach, loop)
+        carrier = RequestCarrier(reach, loop)
         try:
             async with asyncio.timeout(timeout_s):
-                taken = await loop.run_in_executor(self._threads, self._notify, courier, address, wording)
+                taken = await loop.run_in_executor(self._threads, self._notify, carrier, address, wording)
         except TimeoutError:
             raise DeliveryFailed(f"No answer within {timeout_s:g} s.") from None
         except Invalid as error:
             raise DeliveryFailed(error.detail, hopeless=True) from None
         finally:
-            courier.close()
-        return _outcome(courier, taken=taken)
+            carrier.close()
+        return _outcome(carrier, taken=taken)
 
-    def _notify(self, courier: RequestCarrier, address: str, wording: Wording) -> bool:
+    def _notify(self, carrier: RequestCarrier, address: str, wording: Wording) -> bool:
         plugin, service = self._opened(address)
         apprise: Any = importlib.import_module("apprise")
         services = apprise.Apprise(asset=plugin.asset)
@@ -71,7 +71,7 @@ class AppriseSender:
         kind = apprise.NotifyType.WARNING if wording.bad else apprise.NotifyType.INFO
         body = "\n".join([*map(shown, wording.lines), *([wording.link] if wording.link else [])])
         requests = self._loaded(service)[1]
-        requests.carry_for_this_thread(courier)
+        requests.carry_for_this_thread(carrier)
         try:
             return bool(
                 services.notify(
@@ -140,12 +140,12 @@ def _plain(text: str) -> str:
     return unmarked(text).replace("@", "@\u200b")
 
 
-def _outcome(courier: RequestCarrier, *, taken: bool) -> str:
-    if courier.failure is not None:
-        raise courier.failure
-    if courier.last is None:
+def _outcome(carrier: RequestCarrier, *, taken: bool) -> str:
+    if carrier.failure is not None:
+        raise carrier.failure
+    if carrier.last is None:
         raise DeliveryFailed(NOT_WRITTEN)
-    said = judged(courier.last.status, courier.last.fields, time.time())
+    said = judged(carrier.last.status, carrier.last.fields, time.time())
     if not taken:
         raise DeliveryFailed(NOT_TAKEN)
     return said

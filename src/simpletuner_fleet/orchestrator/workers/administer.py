@@ -233,7 +233,10 @@ async def set_price(fleet: Fleet, worker_id: str, price_micros: int | None, acto
 
 
 async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Worker, str]:
-    """The old token is refused from this commit on, and the stream it opened is cut; the trainer runs on."""
+    """The old token is refused from this commit on, and the stream it opened is cut; the trainer runs on.
+
+    Nobody is there with the new token yet, so the worker is reconnecting from this commit on, too.
+    """
     token = fleet.ids.token(tokens.WORKER)
 
     def step(transaction: Transaction) -> Worker:
@@ -241,14 +244,15 @@ async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Work
         former = (*worker.former_tokens, worker.token_hash)[-FORMER_TOKENS_KEPT:]
         transaction.save_worker(
             replace(
-                worker,
+                worker.stream_gone(transaction.now),
                 token_hash=tokens.hashed(token),
                 token_created_at=transaction.now,
                 former_tokens=former,
             )
         )
         transaction.record(_event(EventType.WORKER_TOKEN_ROTATED, worker, actor))
-        _publish(transaction, worker)
+        _publish(transaction, transaction.worker(worker_id))
+        transaction.set_reachable(worker_id, False)
         transaction.cut(worker_id, "token_rotated")
         return transaction.worker(worker_id)
 

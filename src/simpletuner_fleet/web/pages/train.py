@@ -260,7 +260,7 @@ def _checked(
             problem=problem,
             outlook=None if isinstance(result, FleetError) else outlook(result),
             findings=findings,
-            release=options.version if options else None,
+            release=options.version if options and bundle and bundle.trainer == ASKED_FOR_OPTIONS else None,
             unchecked=bundle is not None
             and bundle.trainer == ASKED_FOR_OPTIONS
             and not (options and options.version),
@@ -283,9 +283,15 @@ def problem_of(error: FleetError) -> FieldProblem:
     errors = error.params.get("errors") if isinstance(error, Invalid) else None
     return FieldProblem(
         detail=detail_text(words, error.detail),
-        path=str(errors[0]["path"]).removeprefix("$").removeprefix(".") if errors else "",
+        path=_field_path(str(errors[0]["path"])) if errors else "",
         next=detail_text(words, error.next or ""),
     )
+
+
+def _field_path(path: str) -> str:
+    """Returns it as the form has it: without the root, and without dashes before a setting's name."""
+    part, dot, name = path.removeprefix("$").removeprefix(".").partition(".")
+    return part + dot + (name.lstrip("-") if part == "settings" else name)
 
 
 def findings_of(options: CheckedOptions) -> list[SettingsFinding]:

@@ -254,10 +254,10 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
         live = [a for a in self.attempts.values() if a.live and a.worker_id == worker_id]
         held = {uuid for attempt in live for uuid in attempt.gpus}
         mine = {gpu.uuid for gpu in self.workers[worker_id].gpus} if worker_id in self.workers else set()
-        return Occupancy(len(live), frozenset(held & mine))
+        return Occupancy(len(live), frozenset(held & mine), listens=worker_id not in self.unreachable)
 
     def _is_open(self, worker: Worker) -> bool:
-        return worker.id not in self.unreachable and is_open(worker, self._occupancy(worker.id))
+        return is_open(worker, self._occupancy(worker.id))
 
 
 TestFleetAgainstPlainRecomputation = FleetAgainstPlainRecomputation.TestCase

@@ -57,7 +57,7 @@ async def test_explain_tells_the_funnel() -> None:
         assert explained["state"] == "queued"
         assert explained["class"] == "change"
         assert explained["code"] == "GPU_COUNT_TOO_LARGE"
-        assert explained["funnel"][0] == {"step": "workers", "left": 1, "rule": "workers have joined"}
+        assert explained["funnel"][0] == {"step": "workers", "left": 1, "rule": "1 worker has joined"}
         assert explained["funnel"][-1]["left"] == 0
         assert explained["workers"][0]["fails"] == ["too_few_gpus"]
         assert explained["as_of"].endswith("Z")

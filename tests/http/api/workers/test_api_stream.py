@@ -6,6 +6,7 @@ import time
 import pytest
 
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.queries import free_now
 from tests.http.api_kit import Agent, Running, orchestrator, read_events, until
 
 QUICK = Policy(ping_interval_s=0.1, offer_resend_s=0.2)
@@ -237,3 +238,42 @@ async def until_gone(running: Running, worker_id: str) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("it is still there")
+
+
+async def test_a_worker_that_gives_an_offer_back_is_named_until_its_next_heartbeat_brings_the_next_one() -> (
+    None
+):
+    async with orchestrator() as running:
+        agent = await running.worker("gpu-1")
+        job = await running.submit()
+        await agent.report(await agent.offer(), "released", error="not now")
+        why = await running.get(f"/api/jobs/{job['job_id']}/explain")
+        assert (why["code"], why["class"], why["params"]["worker"]) == (
+            "ALL_MATCHING_NOT_LISTENING",
+            "wait",
+            "gpu-1",
+        )
+        assert why["workers"][0]["fails"] == ["not_listening"]
+        given_back = len(agent.events.of_kind("job_submit"))
+        await agent.heartbeat()
+        await agent.take()
+        assert len(agent.events.of_kind("job_submit")) > given_back
+        assert (await running.job(job["job_id"]))["status"] == "running"
+
+
+async def test_a_rotated_worker_is_reconnecting_from_that_moment_and_idle_again_with_its_new_token() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker("gpu-1")
+        assert (await free_now.look(running.fleet)).room
+        rotated = await running.post(f"/api/admin/workers/{agent.id}/token")
+        assert not (await free_now.look(running.fleet)).room
+        seen = await running.get(f"/api/admin/workers/{agent.id}")
+        assert (seen["connection"], seen["status"]) == ("reconnecting", "connecting")
+        job = await running.submit()
+        why = await running.get(f"/api/jobs/{job['job_id']}/explain")
+        assert (why["code"], why["params"]["worker"]) == ("ALL_MATCHING_RECONNECTING", "gpu-1")
+        agent.use_token(rotated["token"])
+        await agent.register()
+        await agent.open_stream()
+        await agent.take()
+        assert (await running.job(job["job_id"]))["status"] == "running"

@@ -6,6 +6,7 @@ from playwright.async_api import Page, expect
 
 from tests.web.browser import visit
 from tests.web.console import Pages
+from tests.web.fleet import PEOPLE
 from tests.web.stage import Stage
 
 
@@ -95,3 +96,84 @@ async def test_a_waiting_job_is_edited_in_place_and_a_checkpoint_pinned_and_fork
     await expect(page.locator(".chip", has_text="pinned")).to_be_visible()
     await page.get_by_role("link", name="Fork from here").click()
     await page.wait_for_url(re.compile(rf"/train\?job={work.job_id}&resume_from={work.job_id}(:|%3A)100"))
+
+
+async def rows_of(page: Page) -> list[str]:
+    rows = page.locator("tbody tr[data-job]")
+    ids: list[str] = await rows.evaluate_all("rows => rows.map((row) => row.dataset.job)")
+    return ids
+
+
+async def turn(page: Page, link: str) -> list[str]:
+    """Goes to the next or the previous page by its own link."""
+    before = await rows_of(page)
+    await page.locator(f"nav.pages a[rel={link}]").click()
+    await expect(page.locator("tbody tr[data-job]").first).not_to_have_attribute("data-job", before[0])
+    return await rows_of(page)
+
+
+async def many_wait(stage: Stage, count: int) -> None:
+    for number in range(count):
+        name = f"run-{number * 37 % count:03}"
+        await stage.crew.queue(
+            "admin", config_name="sdxl-cats", target="worker", name=name, priority=number % 5
+        )
+
+
+async def test_the_pages_of_a_list_are_the_same_there_and_back(stage: Stage, page_as: Pages) -> None:
+    await many_wait(stage, 101)
+    page = await page_as(stage, "admin")
+    await visit(page, "/jobs?sort=name")
+    first = await rows_of(page)
+    second = await turn(page, "next")
+    third = await turn(page, "next")
+    await expect(page.locator("nav.pages a[rel=next]")).to_have_count(0)
+    assert [len(first), len(second), len(third)] == [50, 50, 1]
+    assert first + second + third == await ids_by(stage, "name")
+    assert await turn(page, "prev") == second
+    assert await turn(page, "prev") == first
+    await expect(page.locator("nav.pages a[rel=prev]")).to_have_count(0)
+
+
+async def test_each_heading_orders_the_list_and_turns_it_round(stage: Stage, page_as: Pages) -> None:
+    await many_wait(stage, 8)
+    page = await page_as(stage, "admin")
+    await visit(page, "/jobs?sort=config&column=priority&column=attempt")
+    headings = {"Priority": "priority", "Attempt": "attempts", "When": "created", "Job": "name"}
+    for title, sort in headings.items():
+        heading = page.get_by_role("columnheader", name=title)
+        for text in (sort, f"-{sort}"):
+            await heading.get_by_role("link").click()
+            await expect(page).to_have_url(re.compile(rf"[?&]sort={text}(&|$)"))
+            await expect(heading).to_have_attribute("aria-sort", re.compile("ascending|descending"))
+            assert await rows_of(page) == await ids_by(stage, text), text
+
+
+async def ids_by(stage: Stage, sort: str) -> list[str]:
+    return [job["id"] for job in (await stage.running.get("/api/jobs", sort=sort, limit=200))["jobs"]]
+
+
+async def test_jobs_are_found_by_owner_worker_and_label_and_each_says_whose_it_is(
+    stage: Stage, page_as: Pages
+) -> None:
+    await stage.machine("gpu-1")
+    on_worker = await stage.begin(name="owls")
+    labelled = await stage.crew.queue(
+        "admin", config_name="sdxl-cats", target="worker", name="cats", worker_labels={"rack": "r7"}
+    )
+    members = await stage.crew.queue("member", config_name="sdxl-cats", target="worker", name="dogs", gpus=16)
+    page = await page_as(stage, "admin")
+    for field, text, job_id in (
+        ("owner", PEOPLE["member"], members),
+        ("worker", "gpu-1", on_worker.job_id),
+        ("label", "rack=r7", labelled),
+    ):
+        await visit(page, "/jobs")
+        await page.locator("#more-filters > summary").click()
+        await page.locator(f"#find-{field}").fill(text)
+        await page.get_by_role("button", name="Find", exact=True).click()
+        await expect(page.locator("tbody tr[data-job]")).to_have_count(1)
+        assert await rows_of(page) == [job_id]
+    await visit(page, "/jobs?sort=name")
+    owners = page.locator("tbody td.owner-cell")
+    await expect(owners).to_have_text([PEOPLE["admin"], PEOPLE["member"], PEOPLE["admin"]])

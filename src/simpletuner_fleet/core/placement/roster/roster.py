@@ -85,18 +85,19 @@ class Roster:
         return known
 
     def _count_occupancy(self, worker_id: str) -> Occupancy:
-        live = self._live.get(worker_id, 0)
+        live, listens = self._live.get(worker_id, 0), worker_id not in self._unreachable
+        without_gpus = Occupancy(live, listens=listens) if live or not listens else FREE
         worker = self.workers.get(worker_id)
         if worker is None or not self._gpus:
-            return Occupancy(live) if live else FREE
+            return without_gpus
         held = [uuid for uuid in (gpu.uuid for gpu in worker.gpus) if self._gpus.holders_of(worker_id, uuid)]
         if not held:
-            return Occupancy(live) if live else FREE
+            return without_gpus
         elsewhere = [
             uuid for uuid in held if worker_id not in self._gpus.holders_of(worker_id, uuid).values()
         ]
         through = chain.from_iterable(self._gpus.holders_of(worker_id, uuid).values() for uuid in elsewhere)
-        return Occupancy(live, frozenset(held), frozenset(elsewhere), frozenset(through))
+        return Occupancy(live, frozenset(held), frozenset(elsewhere), frozenset(through), listens)
 
     def holders_of_gpu(self, worker_id: str, uuid: str) -> dict[str, str]:
         """Returns the live attempts that hold this GPU of this worker, each with the worker it runs on."""
@@ -136,6 +137,7 @@ class Roster:
             self._unreachable.discard(worker_id)
         else:
             self._unreachable.add(worker_id)
+        self._occupancy.pop(worker_id, None)
         worker = self.workers.get(worker_id)
         if worker:
             self._place_worker(worker)
@@ -305,7 +307,7 @@ class Roster:
         )
 
     def _takes_offers(self, worker: Worker) -> bool:
-        return worker.id not in self._unreachable and is_open(worker, self.occupancy(worker.id))
+        return is_open(worker, self.occupancy(worker.id))
 
     def _match_worker(self, worker: Worker) -> None:
         fits = {requires: None for requires in self.lines.alike if self._could_take(worker, requires)}

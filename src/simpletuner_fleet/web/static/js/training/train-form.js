@@ -55,6 +55,7 @@ function row(key, value, option, changed) {
     told.className = "code";
     told.readOnly = true;
     told.value = JSON.stringify(value);
+    told.dataset.path = `settings.${bare(key)}`;
     place.append(told);
     return place;
   }

@@ -53,12 +53,12 @@ class CarriedRequests:
 
     def __init__(self, requests: ModuleType) -> None:
         self._requests: Any = requests
-        self._couriers = threading.local()
+        self._carriers = threading.local()
         self.RequestException = self._requests.RequestException
         self.codes = self._requests.codes
 
-    def carry_for_this_thread(self, courier: RequestCarrier | None) -> None:
-        self._couriers.one = courier
+    def carry_for_this_thread(self, carrier: RequestCarrier | None) -> None:
+        self._carriers.one = carrier
 
     def get(self, url: str, **asked: Any) -> Any:
         return self._carried("GET", url, asked)
@@ -67,14 +67,14 @@ class CarriedRequests:
         return self._carried("POST", url, asked)
 
     def _carried(self, method: str, url: str, asked: dict[str, Any]) -> Any:
-        courier: RequestCarrier | None = getattr(self._couriers, "one", None)
-        if courier is None:
+        carrier: RequestCarrier | None = getattr(self._carriers, "one", None)
+        if carrier is None:
             raise self.RequestException("nobody carries requests in this thread")
         written = {name: asked.get(name) for name in ("data", "json", "params", "headers", "auth")}
         prepared = self._requests.Request(method, url, **written).prepare()
         body = prepared.body or b""
         try:
-            answer = courier.carry(
+            answer = carrier.carry(
                 method,
                 prepared.url,
                 dict(prepared.headers),

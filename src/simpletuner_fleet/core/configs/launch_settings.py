@@ -1,0 +1,17 @@
+"""Settings of the trainers that run a program of the user's own: no worker needs to tell of them."""
+
+from simpletuner_fleet.core.configs.bundle import SIMILAR, Bundle, misspelt
+from simpletuner_fleet.core.configs.options import OptionFinding
+
+
+def check_launch_settings(bundle: Bundle) -> list[OptionFinding]:
+    """Only warns: what is more alike than this is refused with the config itself."""
+    return [
+        OptionFinding(
+            path=f"$.settings.{key}",
+            level="warning",
+            detail=f"The trainer '{bundle.trainer}' has no setting '{key}': only the program can read it, from its config.",
+            next=f"Did you mean '{name}'?",
+        )
+        for key, name in misspelt(bundle, SIMILAR).items()
+    ]
