@@ -17,7 +17,7 @@ STORE = (
     "tests/store/writing/test_transactions.py",
 )
 INBOX = ("tests/agent/test_inbox.py", *SIM)
-STOPPING = ("tests/core/jobs/test_stopping.py", "tests/orchestrator/test_stopping.py")
+STOPPING = ("tests/core/jobs/requests/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
 LEASE = ("tests/agent/test_lease.py",)
 PIPELINE = ("tests/store/writing/test_pipeline.py",)

@@ -165,7 +165,7 @@ STATES = (
         "core/jobs/job.py",
         "        return saving is not None and self.live and self.checkpoint_step == saving.had_step",
         "        return saving is not None and self.live",
-        ("tests/core/jobs/test_saving.py",),
+        ("tests/core/jobs/requests/test_saving.py",),
     ),
     Mutant(
         "asked-at-every-heartbeat",
@@ -186,10 +186,10 @@ STATES = (
     Mutant(
         "validation-told-of-another",
         "a late word about an older request ends a new wish for a validation",
-        "core/jobs/validating.py",
+        "core/jobs/requests/validating.py",
         "    if validating is None or not attempt.waits_for_validation or validating.asked_at != asked_at:",
         "    if validating is None or not attempt.waits_for_validation:",
-        ("tests/core/jobs/test_validating.py",),
+        ("tests/core/jobs/requests/test_validating.py",),
     ),
     Mutant(
         "older-name-for-anybody",

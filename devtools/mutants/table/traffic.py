@@ -7,7 +7,7 @@ TRAFFIC = (
     Mutant(
         "time-limit-for-ever",
         "a job that makes no headway in its time goes on for ever",
-        "core/jobs/stopping.py",
+        "core/jobs/requests/stopping.py",
         'if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):',
         'if out_of_time and job.on_time_limit != "requeue":',
         STOPPING,
@@ -15,7 +15,7 @@ TRAFFIC = (
     Mutant(
         "offer-out-of-time",
         "an offer given back unaccepted is taken for a trainer that has run out of time",
-        "core/jobs/stopping.py",
+        "core/jobs/requests/stopping.py",
         "    if attempt.state is AttemptState.OFFERED:\n        return _given_back_unaccepted",
         "    if attempt.state is AttemptState.OFFERED and not reason:\n        return _given_back_unaccepted",
         STOPPING,
@@ -23,7 +23,7 @@ TRAFFIC = (
     Mutant(
         "no-hurry",
         "a cancellation that waits for a checkpoint cannot be hurried",
-        "core/jobs/stopping.py",
+        "core/jobs/requests/stopping.py",
         "        return _hurry(attempt, stop_request, event)",
         "        return NOTHING",
         STOPPING,
@@ -31,7 +31,7 @@ TRAFFIC = (
     Mutant(
         "drain-charges",
         "a drain with a deadline costs the job a failure on agents that call it a cancellation",
-        "core/jobs/stopping.py",
+        "core/jobs/requests/stopping.py",
         "    if job.state is not JobState.CANCELLING and attempt.stopping is not None:",
         "    if job.state is JobState.CANCELLING and attempt.stopping is not None:",
         STOPPING,

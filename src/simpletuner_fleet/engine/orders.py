@@ -18,7 +18,7 @@ from simpletuner_fleet.core.jobs.job import (
     Saving,
     Validating,
 )
-from simpletuner_fleet.core.jobs.validating import can_be_asked
+from simpletuner_fleet.core.jobs.requests.validating import can_be_asked
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerType

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.finding import JobOrder, JobPlace
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, seen_owner, seen_use
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker, knows_of, may_see

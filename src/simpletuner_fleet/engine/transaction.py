@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.decision import Decision
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.jobs.progress import fields_of
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.placement.roster.lines import waits

@@ -11,9 +11,10 @@ from simpletuner_fleet.core.configs.bundle import Bundle, check_references
 from simpletuner_fleet.core.configs.stored_bundle import read_stored
 from simpletuner_fleet.core.errors import CannotBePlaced, Invalid, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.jobs import lifecycle, saving, stopping, validating
+from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED, Decision
 from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Stopping, Target
+from simpletuner_fleet.core.jobs.requests import saving, stopping, validating
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.jobs.submitting import going_on
 from simpletuner_fleet.core.jobs.submitting.submission import Facts, decide_submission, retried

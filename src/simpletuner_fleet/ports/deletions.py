@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 
 
 class DeletedJobsRead(Protocol):

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import IllegalTransition, OfferWithdrawn, StaleAttempt, WrongJobState
-from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Hold, Job, JobState, Outcome
 from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.jobs.progress import Progress
+from simpletuner_fleet.core.jobs.requests import stopping
 from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt, holding
 from tests.core.jobs.lifecycle_kit import (
     ADMIN,

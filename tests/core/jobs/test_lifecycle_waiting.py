@@ -3,9 +3,10 @@
 import pytest
 
 from simpletuner_fleet.core.errors import OfferWithdrawn, WrongJobState
-from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import NOTHING
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.requests import stopping
 from tests.core.builders import NOW, POLICY, a_job, holding
 from tests.core.jobs.lifecycle_kit import (
     ADMIN,

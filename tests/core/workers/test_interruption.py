@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Outcome
 from simpletuner_fleet.core.jobs.lifecycle import INTERRUPTIONS_UNCHARGED
+from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.workers.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
 from simpletuner_fleet.core.workers.interruption import (
     LEAST_TO_SAVE_S,

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs.deleting import deleted
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Hold, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.requests.deleting import deleted
 from simpletuner_fleet.ports import ConcurrentChange, JobFilter, Store, Tx, View
 from tests.store.samples import job
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.money.amounts import MS_OF_HOUR, milliseconds
 from simpletuner_fleet.core.money.costs import is_unpriced

@@ -2,8 +2,8 @@
 
 from operator import itemgetter
 
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind
 from simpletuner_fleet.core.placement.shares import HALF_LIVES_KEPT, Shares
 from simpletuner_fleet.core.placement.usage import HOUR_S, UseLedger

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden, NotFound
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.submitting.submit_request import SET_PRIORITY
 from simpletuner_fleet.core.people.own_roles import only_own_jobs, permissions_held
 from simpletuner_fleet.core.people.ownership import Writer, stands_above

@@ -2,8 +2,8 @@
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.jobs import deleting
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
+from simpletuner_fleet.core.jobs.requests import deleting
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 

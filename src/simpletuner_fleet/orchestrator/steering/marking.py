@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.jobs import marking
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.requests import marking
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 

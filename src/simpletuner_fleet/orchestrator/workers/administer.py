@@ -11,8 +11,9 @@ from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid, NameTaken, WorkerNotOffline
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import AttemptState, EndReason, JobState, Stopping
+from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.jobs.submitting.submission import check_labels
 from simpletuner_fleet.core.money.prices import checked_price
 from simpletuner_fleet.core.people import tokens

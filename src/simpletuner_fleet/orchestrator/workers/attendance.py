@@ -14,7 +14,7 @@ from simpletuner_fleet.core.errors import (
     UnreadableRow,
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome, is_finishing
 from simpletuner_fleet.core.jobs.reconcile import (
@@ -22,6 +22,7 @@ from simpletuner_fleet.core.jobs.reconcile import (
     is_in_doubt,
     may_readopt,
 )
+from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.workers.gpu_health import Health
 from simpletuner_fleet.core.workers.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
 from simpletuner_fleet.core.workers.worker import Connection, Worker

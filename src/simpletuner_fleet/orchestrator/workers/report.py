@@ -5,16 +5,17 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.cutting import tail_of
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.jobs import fencing, lifecycle, stopping
+from simpletuner_fleet.core.jobs import fencing, lifecycle
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome, Results
 from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.jobs.progress import read_progress
 from simpletuner_fleet.core.jobs.reconcile import may_readopt
+from simpletuner_fleet.core.jobs.requests import stopping
+from simpletuner_fleet.core.jobs.requests.validating import trainer_was_asked
 from simpletuner_fleet.core.jobs.start_failure import not_granted, not_started
 from simpletuner_fleet.core.jobs.submitting import going_on
-from simpletuner_fleet.core.jobs.validating import trainer_was_asked
 from simpletuner_fleet.core.workers.start_trouble import Blame, after_start_failure
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.jobs.deleting import AttemptFiles, DeletedJob
+from simpletuner_fleet.core.jobs.requests.deleting import AttemptFiles, DeletedJob
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Blobs, Ending, View
 from simpletuner_fleet.storage.logs import gap_key, log_key, times_key

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.money.reports import UsedAttempt
 from simpletuner_fleet.ports import ConcurrentChange
 from simpletuner_fleet.store.memory.tables import Tables

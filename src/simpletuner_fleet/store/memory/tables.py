@@ -6,8 +6,8 @@ from typing import Any
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.money.reports import UsedAttempt
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.core.jobs.deleting import AttemptFiles, DeletedJob
+from simpletuner_fleet.core.jobs.requests.deleting import AttemptFiles, DeletedJob
 from simpletuner_fleet.core.jobs.states import ENDED
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.ports import ConcurrentChange

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from simpletuner_fleet.core.audit import GENESIS
-from simpletuner_fleet.core.jobs.deleting import DeletedJob
+from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.ports import ConfigVersion, RowObserver
 from simpletuner_fleet.store.rows.batches import RowWrite
 from simpletuner_fleet.store.rows.live_rows import LiveRows

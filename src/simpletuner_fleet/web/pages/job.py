@@ -9,10 +9,10 @@ from msgspec.structs import asdict
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.errors import CannotValidateNow
-from simpletuner_fleet.core.jobs import validating
 from simpletuner_fleet.core.jobs.failure import advice_for
 from simpletuner_fleet.core.jobs.job import Attempt, Job, Requirements
-from simpletuner_fleet.core.jobs.saving import refusal_of
+from simpletuner_fleet.core.jobs.requests import validating
+from simpletuner_fleet.core.jobs.requests.saving import refusal_of
 from simpletuner_fleet.core.jobs.states import CUT_SHORT, HAVE_TRAINER
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.core.policy import PRIORITY_NAMES

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.jobs.lifecycle import End
+from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.placement.matching import Occupancy, allocate, is_open, preference, why_never
 from simpletuner_fleet.core.placement.ordering import place_of, rank
 from simpletuner_fleet.core.placement.roster import roster

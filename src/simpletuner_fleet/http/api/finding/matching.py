@@ -7,9 +7,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Count, FreeText, Name, Whole
-from simpletuner_fleet.core.jobs import lifecycle, marking
+from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.finding import JobSearch, check_tags
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.requests import marking
 from simpletuner_fleet.core.jobs.submitting.submit_request import read_priority
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.api.deps import deps_of

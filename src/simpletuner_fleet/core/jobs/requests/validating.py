@@ -6,7 +6,7 @@ from simpletuner_fleet.core.errors import CannotValidateNow, FleetError, WrongJo
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision, job_event
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Validating
-from simpletuner_fleet.core.jobs.saving import no_trainer_to_ask
+from simpletuner_fleet.core.jobs.requests.saving import no_trainer_to_ask
 from simpletuner_fleet.core.workers.worker import Worker
 
 

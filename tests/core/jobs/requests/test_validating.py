@@ -9,7 +9,7 @@ from simpletuner_fleet.core.errors import CannotValidateNow, WrongJobState
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, JobState, Outcome, Stopping
-from simpletuner_fleet.core.jobs.validating import can_be_asked, trainer_was_asked, validate_now
+from simpletuner_fleet.core.jobs.requests.validating import can_be_asked, trainer_was_asked, validate_now
 from simpletuner_fleet.core.workers.worker import Worker
 from tests.core.builders import NOW, a_worker, an_attempt, holding
 

@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.jobs import stopping
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision
 from simpletuner_fleet.core.jobs.job import AttemptState, EndReason, JobState, Outcome, Stopping
 from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of, is_older
+from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.placement.ordering import rank
 from simpletuner_fleet.core.training.checkpoint import StoredManifest, beyond_reach, to_drop
 from simpletuner_fleet.core.workers.worker import AdminState, DrainPlan

@@ -6,14 +6,14 @@ import pytest
 
 from simpletuner_fleet.core.errors import FleetError, JobStillNeeded, WrongJobState
 from simpletuner_fleet.core.events import Actor, EventType
-from simpletuner_fleet.core.jobs.deleting import (
+from simpletuner_fleet.core.jobs.job import TERMINAL, JobState
+from simpletuner_fleet.core.jobs.requests.deleting import (
     AttemptFiles,
     JobTies,
     check_deletable,
     deleted,
     deletion_event,
 )
-from simpletuner_fleet.core.jobs.job import TERMINAL, JobState
 from simpletuner_fleet.core.publishing import Publication, PublicationState, Publish
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from tests.core.builders import NOW, a_job

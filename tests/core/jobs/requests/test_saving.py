@@ -20,7 +20,7 @@ from simpletuner_fleet.core.jobs.job import (
     Stopping,
 )
 from simpletuner_fleet.core.jobs.progress import Progress
-from simpletuner_fleet.core.jobs.saving import checkpoint_now
+from simpletuner_fleet.core.jobs.requests.saving import checkpoint_now
 from simpletuner_fleet.core.workers.worker import Worker
 from tests.core.builders import NOW, a_worker, an_attempt, holding
 
