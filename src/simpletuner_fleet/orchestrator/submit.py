@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, check_references
@@ -149,20 +149,26 @@ async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Ac
 
 
 async def retry(
-    fleet: Fleet, job_id: str, by: Submitter, resume_from: str | None = None, key: str | None = None
+    fleet: Fleet,
+    job_id: str,
+    by: Submitter,
+    resume_from: str | None = None,
+    key: str | None = None,
+    max_cost_micros: int | UnsetType | None = UNSET,
 ) -> Job:
     """Tries an ended job again, as a new job; from the start, or from what a job has stored.
 
     A request that comes again with the same key is answered with the job that it made.
     """
     key = checked_key(key)
-    asked = fingerprint_of(["retry", job_id, resume_from])
+    ceiling = [] if max_cost_micros is UNSET else [max_cost_micros]
+    asked = fingerprint_of(["retry", job_id, resume_from, *ceiling])
 
     def step(transaction: Transaction) -> Job:
         known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
         if known:
             return same_job(transaction, known, asked)
-        job = retry_in(transaction, job_id, by, resume_from)
+        job = retry_in(transaction, job_id, by, resume_from, max_cost_micros)
         if key:
             remember(transaction, key, by, asked, job)
         return job
@@ -209,7 +215,13 @@ def _submit(
     return _answer(transaction, transaction.job(job.id), config=used)
 
 
-def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: str | None) -> Job:
+def retry_in(
+    transaction: Transaction,
+    job_id: str,
+    by: Submitter,
+    resume_from: str | None,
+    max_cost_micros: int | UnsetType | None = UNSET,
+) -> Job:
     old = transaction.job(job_id)
     stored = transaction.tx.job_bundle(job_id) or b"{}"
     bundle = read_stored(stored)
@@ -226,6 +238,7 @@ def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: 
         job_id=transaction.ids.new("j"),
         seq=transaction.tx.next_seq(),
         now=transaction.now,
+        max_cost_micros=max_cost_micros,
     )
     job, approval = admitted(transaction, job, by)
     job = _behind_those_who_wait(transaction, job)

@@ -9,6 +9,9 @@ from simpletuner_fleet.settings import values
 JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
 ATTEMPT = argument("--attempt", read=values.positive_count, metavar="N", help="Of this attempt")
 PRIORITY_HELP = "A number, or low, normal, high, urgent"
+ON_MAX_COST_HELP = (
+    "Near the cost limit: save a checkpoint and stop, or finish and start no further attempt (default: stop)"
+)
 NODES_HELP = "Spread its GPUs over so many nodes of one worker, equally (default: 1)"
 
 SUBMIT = (
@@ -43,6 +46,13 @@ SUBMIT = (
         choices=("fail", "requeue"),
         help="At the limit: fail, or save a checkpoint and go on later (default: fail)",
     ),
+    argument(
+        "--max-cost",
+        read=values.money,
+        metavar="AMOUNT",
+        help="All its attempts together cost no more, for example 5.00",
+    ),
+    argument("--on-max-cost", choices=("stop", "finish"), help=ON_MAX_COST_HELP),
     repeated("--depends-on", "ID", "Wait for this job to complete; may be repeated"),
     repeated(
         "--watchdog",
@@ -185,6 +195,13 @@ PUBLISH = (
     argument("--branch", metavar="NAME", default="main", help="Of the repository (default: main)"),
     switch("--show", help="Only show how far it is"),
 )
+OTHER_MAX_COST = argument(
+    "--max-cost",
+    read=values.money_or_none,
+    metavar="AMOUNT",
+    default=argparse.SUPPRESS,
+    help="All its attempts together cost no more, with what is spent already; none lifts that",
+)
 RETRY = (
     JOB,
     argument(
@@ -192,6 +209,7 @@ RETRY = (
         metavar="JOB[:STEP]",
         help="Go on from what a job has stored, usually the same (default: from the start)",
     ),
+    OTHER_MAX_COST,
 )
 
 TAG = (
@@ -218,6 +236,8 @@ EDIT = (
     argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
     argument("--max-retries", read=values.count, metavar="N", help="Retries"),
     argument("--time-limit", read=values.seconds, metavar="TIME", help="For example 2h"),
+    OTHER_MAX_COST,
+    argument("--on-max-cost", choices=("stop", "finish"), help=ON_MAX_COST_HELP),
 )
 PIN = (
     JOB,

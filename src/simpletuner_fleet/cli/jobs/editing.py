@@ -33,10 +33,13 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
         "priority": args.priority,
         "max_retries": args.max_retries,
         "time_limit_s": args.time_limit,
+        "on_max_cost": args.on_max_cost,
     }
     changes = {name: value for name, value in wished.items() if value is not None}
     if "max_price" in args:
         changes["max_price_micros"] = args.max_price
+    if "max_cost" in args:
+        changes["max_cost_micros"] = args.max_cost
     return changes if args.name is None else {**changes, "name": args.name or None}
 
 

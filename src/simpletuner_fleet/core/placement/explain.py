@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.money.amounts import amount_text
+from simpletuner_fleet.core.money.ceilings import LEAST_RUN_S
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_price
 from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
 from simpletuner_fleet.core.placement.label_match import labels_match
@@ -18,6 +19,7 @@ from simpletuner_fleet.core.placement.matching import (
     Occupancy,
     Refusal,
     allocate,
+    fitting_gpus,
     gpus_left_idle,
     why_not_now,
 )
@@ -42,6 +44,7 @@ NOT_AT_WORK = frozenset(
 )
 OUT_OF_QUESTION = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL, Refusal.KEPT_FOR_OTHERS})
 """What such workers have is not told, since it would not help."""
+PAID_TOO_MUCH = frozenset({Code.COST_LIMIT, Code.PRICE_UNKNOWN})
 
 
 class FunnelStep(Struct, frozen=True):
@@ -130,6 +133,8 @@ def survey(
     if code is Code.TOO_DEAR:
         dear = [worker for worker, refusal in verdicts if refusal is Refusal.TOO_DEAR]
         params |= _prices_of(dear, requires, prices)
+    if code in PAID_TOO_MUCH:
+        params |= _what_is_left(verdicts, requires, pool, prices)
     if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
         busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
         params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)
@@ -231,6 +236,34 @@ def _prices_of(workers: list[Worker], requires: Requirements, prices: PriceList)
     }
 
 
+def _what_is_left(
+    verdicts: list[tuple[Worker, Refusal | None]],
+    requires: Requirements,
+    pool: Pool | None,
+    prices: PriceList,
+) -> dict[str, Any]:
+    """Returns what is left of the job's ceiling, and what an hour costs on the cheapest worker that only that rules out."""
+    room = requires.room_micros or 0
+    left = {
+        "left_micros": room,
+        "left": amount_text(room, prices.currency),
+        "least_s": LEAST_RUN_S,
+        "unpriced": [worker.name for worker, refusal in verdicts if refusal is Refusal.PRICE_UNKNOWN][
+            :MAX_IN_A_SENTENCE
+        ],
+    }
+    dear = [worker for worker, refusal in verdicts if refusal is Refusal.COST_LIMIT]
+    costs = {
+        worker.name: hourly_price(prices, worker, fitting_gpus(worker, requires, pool)[: requires.gpus]) or 0
+        for worker in dear
+    }
+    if not costs:
+        return left
+    cheapest = min(costs, key=lambda name: (costs[name], name))
+    price = amount_text(costs[cheapest], prices.currency)
+    return {**left, "worker": cheapest, "hourly_micros": costs[cheapest], "price": price}
+
+
 def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> dict[str, Any]:
     """Names a worker whose GPUs would do, if it took more jobs at a time."""
     for worker, occupancy in busy:
@@ -305,6 +338,9 @@ def _why(
         return Code.DEPENDENCY, {"depends_on": list(job.depends_on)}
     if job.state is not JobState.QUEUED:
         return Code.NOT_WAITING, {"state": job.state}
+    if fleet.code in PAID_TOO_MUCH:
+        spent = {"max_cost_micros": job.max_cost_micros, "spent_micros": job.spent_micros}
+        return fleet.code, {**fleet.params, **spent}
     if fleet.code in IMPOSSIBLE:
         return fleet.code, fleet.params
     if held_until is not None and now < held_until:

@@ -20,6 +20,8 @@ class Code(StrEnum):
     DATA_TOO_LARGE = "DATA_TOO_LARGE"
     NOT_FOR_TEAM = "NOT_FOR_TEAM"
     TOO_DEAR = "TOO_DEAR"
+    PRICE_UNKNOWN = "PRICE_UNKNOWN"
+    COST_LIMIT = "COST_LIMIT"
     PATH_NOT_GRANTED = "PATH_NOT_GRANTED"
     ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
@@ -43,6 +45,7 @@ class Code(StrEnum):
     WAITING_FOR_MACHINE = "WAITING_FOR_MACHINE"
     MACHINE_CEILING = "MACHINE_CEILING"
     MACHINE_TOO_DEAR = "MACHINE_TOO_DEAR"
+    MACHINE_COST_LIMIT = "MACHINE_COST_LIMIT"
     NO_MACHINE_OFFERED = "NO_MACHINE_OFFERED"
     MACHINES_FAILED = "MACHINES_FAILED"
     ASKING_FOR_MACHINE = "ASKING_FOR_MACHINE"
@@ -77,6 +80,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
 _SEE_STATUS = N_("check worker status:  simpletuner workers list")
 _SEE_CONNECTED = N_("verify workers are connected and IDLE")
+_RAISE_COST_LIMIT = N_("Raise the limit: simpletuner jobs edit JOB --max-cost AMOUNT")
 
 REASONS: dict[str, Reason] = {
     reason.code: reason
@@ -226,6 +230,40 @@ REASONS: dict[str, Reason] = {
             impossible=True,
             fixes=(N_("Allow more: simpletuner jobs edit JOB --max-price AMOUNT"),),
             advice=(N_("allow more:  simpletuner jobs edit JOB --max-price AMOUNT"),),
+        ),
+        Reason(
+            code=Code.PRICE_UNKNOWN,
+            kind=Kind.ADMIN,
+            sentence=N_(
+                "the job has a cost limit, and the price of matching workers is not known: %(unpriced)s"
+            ),
+            label=N_("no matching worker has a known price"),
+            refusals=(Refusal.PRICE_UNKNOWN,),
+            impossible=True,
+            fixes=(
+                N_(
+                    "Set the price of a GPU per hour, 0 where it costs nothing: simpletuner prices worker NAME 0"
+                ),
+                N_("Remove the limit: simpletuner jobs edit JOB --max-cost none"),
+            ),
+            advice=(
+                N_(
+                    "set the price of a GPU per hour, 0 where it costs nothing:  simpletuner prices worker NAME 0"
+                ),
+            ),
+        ),
+        Reason(
+            code=Code.COST_LIMIT,
+            kind=Kind.CHANGE,
+            sentence=N_(
+                "%(left)s is left of the job's cost limit, which does not pay for %(least_s)s s on the cheapest matching "
+                "worker: %(worker)s, %(price)s an hour"
+            ),
+            label=N_("the job's cost limit is reached"),
+            refusals=(Refusal.COST_LIMIT,),
+            impossible=True,
+            fixes=(_RAISE_COST_LIMIT,),
+            advice=(N_("raise the limit:  simpletuner jobs edit JOB --max-cost AMOUNT"),),
         ),
         Reason(
             code=Code.PATH_NOT_GRANTED,
@@ -437,6 +475,16 @@ REASONS: dict[str, Reason] = {
             ),
             label=N_("a machine costs more than the job allows"),
             fixes=(N_("Submit it with a higher --max-price."),),
+        ),
+        Reason(
+            code=Code.MACHINE_COST_LIMIT,
+            kind=Kind.CHANGE,
+            sentence=N_(
+                "no machine is started: %(left)s is left of the job's cost limit, and the cheapest machine that fits costs "
+                "%(price)s an hour in the pool %(pool)s"
+            ),
+            label=N_("a machine costs more than is left"),
+            fixes=(_RAISE_COST_LIMIT,),
         ),
         Reason(
             code=Code.NO_MACHINE_OFFERED,

@@ -127,7 +127,15 @@ class MemoryView(
 
     def charges_since(self, at: float) -> list[Charge]:
         ended = [
-            Charge(job.owner, job.team, len(one.gpus), one.accepted_at, one.ended_at, one.hourly_micros)
+            Charge(
+                job.owner,
+                job.team,
+                len(one.gpus),
+                one.accepted_at,
+                one.ended_at,
+                one.hourly_micros,
+                one.rates,
+            )
             for one in self._tables.attempts.values()
             if one.accepted_at is not None
             and one.ended_at is not None
@@ -148,6 +156,7 @@ class MemoryView(
                 begun_at=one.accepted_at,
                 ended_at=one.ended_at,
                 hourly_micros=one.hourly_micros,
+                rates=one.rates,
             )
             for one in sorted(self._tables.attempts.values(), key=lambda one: (one.live, one.id))
             if one.accepted_at is not None
@@ -168,7 +177,7 @@ class MemoryView(
         ]
 
     def any_priced_attempt(self) -> bool:
-        return any(one.hourly_micros is not None for one in self._tables.attempts.values())
+        return any(one.hourly_micros is not None or one.rates for one in self._tables.attempts.values())
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._tables.live_of_worker(worker_id)

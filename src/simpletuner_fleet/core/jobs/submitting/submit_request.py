@@ -23,7 +23,7 @@ from simpletuner_fleet.core.configs.datasets import check_mounts
 from simpletuner_fleet.core.configs.stored_bundle import MOST_REMEMBERED, is_small, read_stored, text_of
 from simpletuner_fleet.core.errors import Forbidden, Invalid
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.jobs.job import OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.jobs.job import OnMaxCost, OnPartition, OnTimeLimit, Target
 from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker, Visibility
 from simpletuner_fleet.core.policy import MAX_PRIORITY, PRIORITY_NAMES
 from simpletuner_fleet.core.publishing import Publish, check_publish
@@ -79,6 +79,9 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     time_limit_s: Seconds | None = None
     on_time_limit: OnTimeLimit = "fail"
     on_partition: OnPartition = "pause"
+    max_cost_micros: Count | None = None
+    """All its attempts together cost no more, in millionths of the currency's unit."""
+    on_max_cost: OnMaxCost = "stop"
     depends_on: list[FreeText] = []
     overrides: dict[str, Any] = {}
     datasets: dict[FreeText, FreeText] = {}
