@@ -24,6 +24,9 @@ class SubmitOptions(TypedDict, total=False):
     time_limit_s: float | None
     on_time_limit: str
     on_partition: str
+    max_cost_micros: int | None
+    """All its attempts together cost no more, in millionths of the currency's unit."""
+    on_max_cost: str
     depends_on: list[str]
     overrides: dict[str, Any]
     datasets: dict[str, str]
