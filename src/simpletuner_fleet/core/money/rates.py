@@ -12,7 +12,7 @@ MAX_RATES = 64
 """So many changes are kept one by one; before them, neighbours become one stretch of the same cost."""
 
 
-class Span(Struct, frozen=True):
+class PricedSpan(Struct, frozen=True):
     """One stretch of time at one price."""
 
     hourly_micros: int | None
@@ -24,18 +24,18 @@ class Span(Struct, frozen=True):
         return cost_micros(self.hourly_micros or 0, self.begun_at, self.ended_at)
 
 
-def spans_of(first: int | None, rates: Rates, begun_at: float, ended_at: float) -> Iterator[Span]:
+def spans_of(first: int | None, rates: Rates, begun_at: float, ended_at: float) -> Iterator[PricedSpan]:
     """Returns the stretches from then to then, at the price of each moment; `first` held before all rates."""
     hourly, begun = first, begun_at
     for since, following in rates:
         if since >= ended_at:
             break
         if since > begun:
-            yield Span(hourly, begun, since)
+            yield PricedSpan(hourly, begun, since)
             begun = since
         hourly = following
     if ended_at > begun:
-        yield Span(hourly, begun, ended_at)
+        yield PricedSpan(hourly, begun, ended_at)
 
 
 def present_rate(first: int | None, rates: Rates) -> int | None:

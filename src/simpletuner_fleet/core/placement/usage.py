@@ -14,7 +14,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.money.amounts import MS_OF_HOUR, milliseconds
 from simpletuner_fleet.core.money.costs import is_unpriced
-from simpletuner_fleet.core.money.rates import Rates, Span, present_rate, spans_of
+from simpletuner_fleet.core.money.rates import PricedSpan, Rates, present_rate, spans_of
 
 HOUR_S = 3600.0
 EVERYBODY = "all"
@@ -300,7 +300,7 @@ def _since(moments: deque[float], at: float) -> deque[float]:
     return moments
 
 
-def _paid(span: Span) -> int:
+def _paid(span: PricedSpan) -> int:
     """In millionths times milliseconds."""
     return (span.hourly_micros or 0) * (milliseconds(span.ended_at) - milliseconds(span.begun_at))
 

@@ -105,6 +105,24 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     idempotency_key: FreeText | UnsetType | None = UNSET
 
 
+class RetryRequest(Struct, frozen=True, kw_only=True):
+    """What differs when an ended job is tried again."""
+
+    resume_from: str | None = None
+    """JOB or JOB:STEP: go on from what that job has stored; from the start where it is left out."""
+    max_cost_micros: int | UnsetType | None = UNSET
+    """Another ceiling; None: none any more."""
+
+    @property
+    def words(self) -> list[str | int | None]:
+        """What two requests have in common that ask for the same."""
+        ceiling = self.max_cost_micros
+        return [self.resume_from] if ceiling is UNSET else [self.resume_from, ceiling]
+
+
+AS_IT_WAS = RetryRequest()
+
+
 def read_priority(requested: int | str) -> int:
     if isinstance(requested, str):
         named = PRIORITY_NAMES.get(requested.lower())

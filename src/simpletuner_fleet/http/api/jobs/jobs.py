@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Count, Name
 from simpletuner_fleet.core.jobs.finding import JobSearch, JobSort, SearchWord, read_order
+from simpletuner_fleet.core.jobs.submitting.submit_request import RetryRequest
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import (
@@ -121,9 +122,8 @@ async def retry(call: Call[RetryBody | None]) -> WholeJobView:
     await refuse_job_of_another(call)
     body = call.body or RetryBody()
     key = call.headers.get("idempotency-key")
-    job = await submit.retry(
-        deps_of(call).fleet, call.path["id"], submitter(call), body.resume_from, key, body.max_cost_micros
-    )
+    request = RetryRequest(resume_from=body.resume_from, max_cost_micros=body.max_cost_micros)
+    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), request, key)
     return await current(call, job)
 
 
