@@ -78,11 +78,13 @@ OUTCOME_MEANINGS = {
 REASON_MEANINGS = {
     EndReason.DRAINED: "Its worker's drain has waited long enough.",
     EndReason.TIME_LIMIT: "Its time is used up; it left a newer checkpoint, and goes on later.",
+    EndReason.COST_LIMIT: "Its job was about to cost more than it may, and is over; its checkpoint stays.",
     EndReason.PREEMPTED: "Its worker was told to leave: a shutdown.",
     EndReason.INTERRUPTED: "Its machine was about to be taken away, or was.",
     EndReason.CUT_OFF: "Its worker could not reach the orchestrator for longer than its lease.",
     EndReason.RESUME_FAILED: "The checkpoint to go on from could not be fetched; after some tries an older one is taken.",
 }
+REASONS_TOLD = (*GIVE_BACK_REASONS, EndReason.COST_LIMIT)
 
 
 def document() -> str:
@@ -179,9 +181,7 @@ def _attempts() -> Iterable[str]:
         "A live attempt may be asked to stop, by a cancellation or at the end of a drain: with a checkpoint first or "
         "without. The request can be hurried, never slowed. An attempt that was given back says why:"
     )
-    yield _table(
-        ("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in GIVE_BACK_REASONS)
-    )
+    yield _table(("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in REASONS_TOLD))
 
 
 def _mermaid(lines: Iterable[str]) -> str:

@@ -193,3 +193,21 @@ async def test_pools_and_machines_that_counted_in_dollars_count_in_millionths(da
     assert (first.offered_micros, first.rates) == (300_000, ((1.5, 300_000), (2.5, 2_000_000)))
     assert second.rates == ()
     await store.close()
+
+
+async def test_what_waiting_jobs_have_cost_counts_towards_a_ceiling_that_they_are_given_later(
+    database: Database,
+) -> None:
+    known = migrations_for(database.dialect)
+    database.migrate(known[:1])
+    database.fill_as_version_1_did()
+    database.migrate([each for each in known if each.number < 27])
+    database.script(
+        "UPDATE attempts SET job_id = 'j_queued', hourly_micros = 3000000, accepted_at = 1000.0, ended_at = 2200.0,"
+        " state = 'ended', gpus = '[\"GPU-1\"]' WHERE id = (SELECT min(id) FROM attempts);"
+    )
+    await database.store().close()
+    spent = "SELECT spent_micros FROM jobs WHERE id = '{}'"
+    assert database.value(spent.format("j_queued")) == 1_000_000
+    assert database.value(spent.format("j_done")) == 0, "what is over is not counted again"
+    assert database.value("SELECT max_cost_micros FROM jobs WHERE id = 'j_queued'") is None

@@ -24,6 +24,8 @@ HAPPENS = (
     "fault:cloud: taken away",
     "notice given",
     "a stranger waited",
+    "a job ended at its cost limit",
+    "a job with a cost limit completed",
 )
 
 

@@ -115,6 +115,10 @@ class Fleet:
             if worker.drain_plan is not None and worker.drain_is_due(now) and roster.occupancy(worker.id).live
         ]
 
+    def ceilings_near(self) -> list[Turn]:
+        """Trainings that have to end now, so that their jobs do not cost more than they may."""
+        return self._index.ceilings.due(self.policy, self.clock.now())
+
     def pauses_over(self) -> list[str]:
         """Workers that could not start what they were given, and may be tried again."""
         now = self.clock.now()

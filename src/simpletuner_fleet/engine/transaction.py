@@ -15,6 +15,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.jobs.progress import fields_of
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
+from simpletuner_fleet.core.money.costs import repriced
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.placement.roster.lines import waits
@@ -95,6 +96,8 @@ class Transaction:
         self._reservations = index.roster.reservations
         self._reserved_before = self._reservations.copied()
         self._limits_changed = False
+        self._repriced: set[str] = set()
+        """Workers whose prices may have changed."""
 
     # Reading: each row once, as this transaction has left it.
 
@@ -177,6 +180,9 @@ class Transaction:
 
     def save_worker(self, worker: Worker) -> None:
         self._note_standing(worker.id)
+        known = self.index.roster.workers.get(worker.id)
+        if known is not None and _priced_by(known) != _priced_by(worker):
+            self._repriced.add(worker.id)
         self.tx.save_worker(worker)
         self._workers[worker.id] = replace(worker, version=worker.version + 1)
         self._offer_to(worker.id)
@@ -227,8 +233,11 @@ class Transaction:
 
     def organisation_changed(self) -> None:
         """Reads it anew, and places what may be placed now."""
+        prices = self.index.roster.prices
         self.index.organisation = None
         self.effects.organisation = self.organisation
+        if self.organisation.prices != prices:
+            self._repriced |= {attempt.worker_id for attempt in self.tx.live_attempts()}
         self.consider_every_class()
 
     def user_changed(self, user: User) -> None:
@@ -242,6 +251,7 @@ class Transaction:
 
     def finish(self) -> None:
         """Records how statuses changed, then every fact of this transaction, in order."""
+        self._follow_prices()
         for worker_id, (row_before, had_attempts) in self._standing_before.items():
             row, has_attempts = self._standing(worker_id)
             if row is row_before and has_attempts is had_attempts:
@@ -257,6 +267,15 @@ class Transaction:
                 self.effects.revoked = [
                     noted_in(entry) for entry in entries if entry.event_type in TAKES_AWAY
                 ]
+
+    def _follow_prices(self) -> None:
+        """Attempts that go on cost what their workers cost from now on. Done last, when all else has been decided."""
+        for worker_id in sorted(self._repriced):
+            worker = self.index.roster.workers.get(worker_id)
+            for attempt in self.live_attempts(worker_id) if worker else ():
+                changed = repriced(attempt, worker, self.organisation.prices, self.now) if worker else None
+                if changed is not None:
+                    self._save_attempt(changed)
 
     def _save_job(self, job: Job) -> None:
         before = self.job(job.id)
@@ -297,6 +316,8 @@ class Transaction:
         job = self.job(attempt.job_id)
         roster = self.index.roster
         if attempt.live:
+            if attempt.accepted_at is not None:  # it was thought lost, and prices may have changed meanwhile
+                self._repriced.add(attempt.worker_id)
             self.effects.began.append((Turn(attempt.job_id, attempt.epoch), attempt.worker_id))
             if attempt.number == 1:
                 self.effects.waited_s.append(self.now - job.created_at)
@@ -342,3 +363,11 @@ class Transaction:
             target_id=worker_id,
             details={"from": before, "to": after, "name": self.worker_in_memory(worker_id).name},
         )
+
+
+def _priced_by(worker: Worker) -> tuple[object, ...]:
+    """What the price of its GPUs depends on."""
+    return (
+        *(worker.price_micros, worker.reported_price_micros, worker.gpus, worker.labels),
+        *(worker.reported_labels, worker.worker_type),
+    )

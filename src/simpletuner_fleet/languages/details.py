@@ -20,6 +20,9 @@ OF_JOBS = (
     N_("leaving its worker: saving a checkpoint first"),
     N_("leaving its worker: the checkpoint of step %(step)s is stored, stopping the trainer"),
     N_("leaving its worker: stopping the trainer"),
+    N_("near its cost limit: saving a checkpoint first"),
+    N_("near its cost limit: the checkpoint of step %(step)s is stored, stopping the trainer"),
+    N_("near its cost limit: stopping the trainer"),
 )
 OF_ENDS = (
     N_("the trainer ended with exit code %(code)s"),
@@ -33,6 +36,8 @@ OF_ENDS = (
     N_("the job reached the process limit of its worker, %(count)s processes and threads (--job-pids)"),
     N_("the time limit of %(seconds)s s was reached"),
     N_("the time limit was reached"),
+    N_("the cost limit of %(allowed)s would have been passed; %(spent)s was spent"),
+    N_("its job was about to pass its cost limit"),
     N_("the worker agent died"),
     N_("the worker agent died while it stopped the trainer"),
     N_("the worker came back without its trainer"),

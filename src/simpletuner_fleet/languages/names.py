@@ -38,6 +38,7 @@ VISIBILITIES = {
 }
 FAILURES = {
     "time_limit": N_("Time limit reached"),
+    "cost_limit": N_("Cost limit reached"),
     "model_missing": N_("Model not found"),
     "model_gated": N_("No access to the model"),
     "captions_missing": N_("Missing captions"),

@@ -19,8 +19,10 @@ from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.jobs.submitting import going_on
 from simpletuner_fleet.core.jobs.submitting.submission import Facts, decide_submission, retried
 from simpletuner_fleet.core.jobs.submitting.submit_request import (
+    AS_IT_WAS,
     SUBMIT_LOCAL,
     ChosenConfig,
+    RetryRequest,
     SubmitRequest,
     Submitter,
     away_from_home,
@@ -110,9 +112,7 @@ async def cancel(
     """Cancels a job. A second call without `checkpoint_first` hurries one that still waits for a checkpoint."""
     if grace_s is not None and not 0 <= grace_s <= MAX_GRACE_S:
         raise Invalid(f"grace_s must be between 0 and {MAX_GRACE_S:g}.", path="$.grace_s")
-    return await fleet.act(
-        lambda transaction: cancel_in(transaction, job_id, actor, checkpoint_first, grace_s)
-    )
+    return await fleet.act(lambda step: cancel_in(step, job_id, actor, checkpoint_first, grace_s))
 
 
 async def checkpoint_now(fleet: Fleet, job_id: str, actor: Actor) -> Job:
@@ -151,20 +151,20 @@ async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Ac
 
 
 async def retry(
-    fleet: Fleet, job_id: str, by: Submitter, resume_from: str | None = None, key: str | None = None
+    fleet: Fleet, job_id: str, by: Submitter, request: RetryRequest = AS_IT_WAS, key: str | None = None
 ) -> Job:
     """Tries an ended job again, as a new job; from the start, or from what a job has stored.
 
     A request that comes again with the same key is answered with the job that it made.
     """
     key = checked_key(key)
-    asked = fingerprint_of(["retry", job_id, resume_from])
+    asked = fingerprint_of(["retry", job_id, *request.words])
 
     def step(transaction: Transaction) -> Job:
         known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
         if known:
             return same_job(transaction, known, asked)
-        job = retry_in(transaction, job_id, by, resume_from)
+        job = retry_in(transaction, job_id, by, request)
         if key:
             remember(transaction, key, by, asked, job)
         return job
@@ -211,13 +211,13 @@ def _submit(
     return _answer(transaction, transaction.job(job.id), config=used)
 
 
-def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: str | None) -> Job:
+def retry_in(transaction: Transaction, job_id: str, by: Submitter, request: RetryRequest = AS_IT_WAS) -> Job:
     old = transaction.job(job_id)
     stored = transaction.tx.job_bundle(job_id) or b"{}"
     bundle = read_stored(stored)
     check_references(bundle)
     team = transaction.organisation.teams.get(old.team) if old.team else None
-    resume = _resume(transaction, resume_from, by, bundle)
+    resume = _resume(transaction, request.resume_from, by, bundle)
     facts = _facts(transaction, by, bundle, old.depends_on, team, resume, old.owner)
     job = retried(
         old,
@@ -228,6 +228,7 @@ def retry_in(transaction: Transaction, job_id: str, by: Submitter, resume_from: 
         job_id=transaction.ids.new("j"),
         seq=transaction.tx.next_seq(),
         now=transaction.now,
+        max_cost_micros=request.max_cost_micros,
     )
     job, approval = admitted(transaction, job, by)
     job = _behind_those_who_wait(transaction, job)

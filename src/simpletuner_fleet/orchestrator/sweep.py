@@ -11,6 +11,7 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import AttemptState, Job, is_finishing
+from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.start_trouble import tried_again
 from simpletuner_fleet.core.workers.worker import Connection
@@ -55,6 +56,8 @@ def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
         yield _results_overdue(fleet)
     for worker_id in fleet.drains_due():
         yield _drain_over(fleet, worker_id)
+    for turn in fleet.ceilings_near():
+        yield _ceiling_near(fleet, turn)
     for worker_id in fleet.pauses_over():
         yield _try_again(fleet, worker_id)
     yield watch_quotas(fleet)
@@ -208,6 +211,18 @@ async def _drain_over(fleet: Fleet, worker_id: str) -> None:
     def step(transaction: Transaction) -> None:
         if transaction.tx.worker(worker_id) is not None:
             end_drain(transaction, worker_id)
+
+    await fleet.act(step)
+
+
+async def _ceiling_near(fleet: Fleet, turn: Turn) -> None:
+    def step(transaction: Transaction) -> None:
+        attempt = transaction.attempt_by_epoch(*turn)
+        if attempt is None:
+            return
+        job = transaction.job(attempt.job_id)
+        transaction.apply(stopping.ceiling_near(job, attempt, transaction.policy, transaction.now))
+        transaction.wake(attempt.worker_id)
 
     await fleet.act(step)
 

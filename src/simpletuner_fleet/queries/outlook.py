@@ -14,7 +14,7 @@ from simpletuner_fleet.core.placement.forecast import (
     is_busy,
     other_ways,
 )
-from simpletuner_fleet.core.placement.matching import Occupancy, has_refused, is_too_dear
+from simpletuner_fleet.core.placement.matching import Occupancy, has_refused, is_too_dear, why_not_paid
 from simpletuner_fleet.core.placement.place import limit_of
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.workers.worker import Worker
@@ -56,13 +56,16 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
     roster = Explainer(view, standing).roster
     if limit_of(roster, job, read_limits(unrestricted(view))) is not None:
         return JobOutlook()
-    pool = roster.pools.get(job.requires.team)
+    requires = job.requires
+    pool = roster.pools.get(requires.team)
     workers = [one for one in roster.workers.values() if pool is None or pool.holds_worker(one)]
     usable = [
         _as_far_as_the_team_may(worker, pool) if pool else worker
         for worker in workers
-        if not is_too_dear(worker, job.requires, roster.prices)
+        if not is_too_dear(worker, requires, roster.prices)
+        and why_not_paid(worker, requires, pool, roster.prices) is None
     ]
+    requires = requires.at_any_cost
 
     def asked() -> Iterable[tuple[Worker, Occupancy]]:
         return (
@@ -74,12 +77,10 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
     busy = [
         (worker, running_on(view, worker, now))
         for worker, occupancy in asked()
-        if is_busy(worker, occupancy, job.requires)
+        if is_busy(worker, occupancy, requires)
     ]
     ahead = view.queued_ahead(job.rank, job.seq)
-    return JobOutlook(
-        start=forecast(job.requires, busy, ahead, now), now_with=other_ways(job.requires, asked)
-    )
+    return JobOutlook(start=forecast(requires, busy, ahead, now), now_with=other_ways(requires, asked))
 
 
 def _as_far_as_the_team_may(worker: Worker, pool: Pool) -> Worker:

@@ -35,6 +35,8 @@ class MachineKind(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     host: str = ""
     """Whose GPUs it shares; '' has its own."""
+    price_micros: int | None = None
+    """What its agent says of an hour of one GPU."""
     forwarded: bool = False
     """A forwarder stands between it and the orchestrator, and refuses for itself where it is dead."""
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import FleetError, IdempotencyMismatch
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import AttemptState, Job, JobState, Target
-from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
+from simpletuner_fleet.core.jobs.submitting.submit_request import RetryRequest, SubmitRequest, Submitter
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.approvals import Voter
 from simpletuner_fleet.core.policy import Limits
@@ -237,7 +237,9 @@ class People:
         resume_from = None
         if self.world.chance.random() < 0.5:
             resume_from = self.world.chance.choice((job_id, self._stored_job()))
-        self._ask(lambda fleet: submit.retry(fleet, job_id, user, resume_from), answered)
+        self._ask(
+            lambda fleet: submit.retry(fleet, job_id, user, RetryRequest(resume_from=resume_from)), answered
+        )
 
     def change_priority(self) -> None:
         job_id = self._some_job()

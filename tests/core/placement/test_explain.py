@@ -43,6 +43,8 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.NO_WORKERS, asked(REMOTE, a_worker(local=True))),
     (Code.KEPT_FOR_OTHERS, asked(REMOTE, a_worker(local=True), a_worker(audience=Audience(people=("u",))))),
     (Code.TOO_DEAR, asked(Requirements(max_price_micros=1), a_worker(price_micros=2))),
+    (Code.PRICE_UNKNOWN, asked(Requirements(room_micros=9), a_worker())),
+    (Code.COST_LIMIT, asked(Requirements(room_micros=9), a_worker(price_micros=3_000_000))),
     (Code.LABELS_MATCH_NONE, asked(Requirements(labels=(("team", "nlp"),)), a_worker())),
     (Code.NODES_MATCH_NONE, asked(Requirements(gpus=2, nodes=2), a_worker(gpus=2))),
     (Code.GPU_COUNT_TOO_LARGE, asked(Requirements(gpus=4), a_worker(gpus=2))),
@@ -115,6 +117,7 @@ def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: 
 
 OF_MACHINES = {
     *(Code.WAITING_FOR_MACHINE, Code.MACHINE_CEILING, Code.MACHINE_TOO_DEAR),
+    Code.MACHINE_COST_LIMIT,
     *(Code.NO_MACHINE_OFFERED, Code.MACHINES_FAILED, Code.ASKING_FOR_MACHINE),
 }
 """Told in place of another; `tests/core/provisioning` and `tests/orchestrator/machines` reach them."""

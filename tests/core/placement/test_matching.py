@@ -121,11 +121,12 @@ def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
         *("NOT_REMOTE", "NOT_LOCAL", "KEPT_FOR_OTHERS", "NODES_DIFFER", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM"),
         "WRONG_ACCELERATOR",
-        *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "TOO_DEAR", "NOT_GRANTED"),
+        *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA", "NOT_FOR_TEAM", "TOO_DEAR"),
+        *("PRICE_UNKNOWN", "COST_LIMIT", "NOT_GRANTED"),
         *("OFFLINE", "RECONNECTING", "DRAINING", "INTERRUPTED", "SET_ASIDE", "UNUSABLE"),
         *("HELD_ELSEWHERE", "NOT_LISTENING", "BUSY"),
     ]
-    assert STEPS[:13] == tuple(step for step in STEPS if step in NEVER)
+    assert STEPS[:15] == tuple(step for step in STEPS if step in NEVER)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from typing import Any
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
+from simpletuner_fleet.core.money.prices import PriceList, PriceRule
 from simpletuner_fleet.core.placement.forecast import RunningJob
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
@@ -164,6 +165,20 @@ def test_a_jobs_own_price_limit_brings_no_dearer_machine_and_says_what_one_costs
     assert chosen(grown(a_fleet(waiting(max_price_micros=2_000_000)), cheap, dear, pool=pool)) == ["dear"]
     firm = an_offer("firm", 1_000_000)
     assert chosen(grown(a_fleet(waiting(max_price_micros=1_500_000)), dear, firm, pool=pool)) == ["firm"]
+
+
+def test_no_machine_is_brought_that_what_is_left_of_a_jobs_cost_limit_does_not_pay_for() -> None:
+    """Two minutes of a machine for 3.00 an hour cost 0.10."""
+    cheap, dear = an_offer("cheap", 3_000_000), an_offer("dear", 6_000_000)
+    poor = grown(a_fleet(waiting(room_micros=99_999)), cheap, dear)
+    (refusal,) = poor.no_machine["cloud"].values()
+    assert (chosen(poor), refusal.code) == ([], Code.MACHINE_COST_LIMIT)
+    assert (refusal.params["hourly_micros"], refusal.params["left_micros"]) == (3_000_000, 99_999)
+    assert chosen(grown(a_fleet(waiting(2, room_micros=100_000)), cheap, dear)) == ["cheap", "cheap"]
+    unknown = an_offer("unknown", 0)
+    assert chosen(grown(a_fleet(waiting(room_micros=100_000)), unknown)) == [], "not known is not free"
+    free = PriceList(rules=(PriceRule(id="p_1", price_micros=0),))
+    assert chosen(grown(a_fleet(waiting(room_micros=0), prices=free), unknown)) == ["unknown"]
 
 
 def test_what_is_wanted_in_one_decision_counts_for_the_next_one_of_it() -> None:

@@ -49,6 +49,19 @@ async def test_a_job_that_allows_less_than_it_costs_is_told_so(cloud: Cloud) -> 
     assert cloud.vendor.count("create") == 0
 
 
+async def test_a_job_whose_cost_limit_pays_for_no_machine_is_told_so(cloud: Cloud) -> None:
+    await cloud.save_pool()
+    job_id = await cloud.waiting_job(max_cost_micros=10_000)
+    await cloud.round()
+    explained = await cloud.explained(job_id)
+    assert (explained["code"], explained["params"]["left"]) == ("MACHINE_COST_LIMIT", "0.01 USD")
+    assert cloud.vendor.count("create") == 0
+    raised = await cloud.running.http.patch(f"/api/jobs/{job_id}", json={"max_cost_micros": 1_000_000})
+    assert raised.status_code == 200, raised.text
+    await cloud.round()
+    assert cloud.vendor.count("create") == 1
+
+
 async def test_an_answer_that_is_lost_and_a_list_that_lags_make_no_second_machine(cloud: Cloud) -> None:
     await cloud.save_pool(max_machines=2)
     await cloud.waiting_job()

@@ -54,7 +54,10 @@ async def test_a_price_that_changes_under_a_running_job_is_what_everything_costs
     assert (pool["hourly_micros"], pool["this_month_micros"]) == (3_000_000, row["cost_micros"])
     worker = await cloud.running.get(f"/api/admin/workers/{agent.id}")
     assert worker["reported_price_micros"] == 3_000_000
+    first = (await cloud.running.job(offer["job_id"]))["cost"]
+    assert (first["micros"], first["hourly_micros"]) == (PRICE + 3_000_000, 3_000_000)
     await agent.report(offer, "completed")
+    assert (await cloud.running.job(offer["job_id"]))["spent_micros"] == PRICE + 3_000_000
     second = await cloud.waiting_job()
     await agent.take()
     assert (await cloud.running.job(second))["cost"]["hourly_micros"] == 3_000_000

@@ -11,6 +11,9 @@ JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it
 ATTEMPT = argument("--attempt", read=values.positive_count, metavar="N", help="Of this attempt")
 PRIORITY_HELP = "A number, or low, normal, high, urgent"
 NOT_ENDED = tuple(status for status in JOB_STATUSES if status not in ENDED)
+ON_MAX_COST_HELP = (
+    "Near the cost limit: save a checkpoint and stop, or finish and start no further attempt (default: stop)"
+)
 NODES_HELP = "Spread its GPUs over so many nodes of one worker, equally (default: 1)"
 
 SUBMIT = (
@@ -45,6 +48,13 @@ SUBMIT = (
         choices=("fail", "requeue"),
         help="At the limit: fail, or save a checkpoint and go on later (default: fail)",
     ),
+    argument(
+        "--max-cost",
+        read=values.money,
+        metavar="AMOUNT",
+        help="All its attempts together cost no more, for example 5.00",
+    ),
+    argument("--on-max-cost", choices=("stop", "finish"), help=ON_MAX_COST_HELP),
     repeated("--depends-on", "ID", "Wait for this job to complete; may be repeated"),
     OneOf(
         (
@@ -225,6 +235,13 @@ PUBLISH = (
     argument("--branch", metavar="NAME", default="main", help="Of the repository (default: main)"),
     switch("--show", help="Only show how far it is"),
 )
+OTHER_MAX_COST = argument(
+    "--max-cost",
+    read=values.money_or_none,
+    metavar="AMOUNT",
+    default=argparse.SUPPRESS,
+    help="All its attempts together cost no more, with what is spent already; none lifts that",
+)
 RETRY = (
     JOB,
     argument(
@@ -232,6 +249,7 @@ RETRY = (
         metavar="JOB[:STEP]",
         help="Go on from what a job has stored, usually the same (default: from the start)",
     ),
+    OTHER_MAX_COST,
 )
 
 TAG = (
@@ -275,6 +293,8 @@ EDIT = (
             ),
         )
     ),
+    OTHER_MAX_COST,
+    argument("--on-max-cost", choices=("stop", "finish"), help=ON_MAX_COST_HELP),
 )
 PIN = (
     JOB,

@@ -34,6 +34,7 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
         "priority": args.priority,
         "max_retries": args.max_retries,
         "time_limit_s": args.time_limit,
+        "on_max_cost": args.on_max_cost,
     }
     changes = {name: value for name, value in wished.items() if value is not None}
     if "max_price" in args:
@@ -42,6 +43,8 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
         changes["not_before"] = None
     elif (start := asked_start(args)) is not None:
         changes["not_before"] = start
+    if "max_cost" in args:
+        changes["max_cost_micros"] = args.max_cost
     return changes if args.name is None else {**changes, "name": args.name or None}
 
 

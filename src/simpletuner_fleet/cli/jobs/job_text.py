@@ -11,6 +11,7 @@ from simpletuner_fleet.cli.remote.advice import of_reason
 from simpletuner_fleet.core.jobs.states import CUT_SHORT
 from simpletuner_fleet.core.jobs.states import TERMINAL as TERMINAL
 from simpletuner_fleet.core.jobs.states import WAITING as WAITING
+from simpletuner_fleet.core.money.amounts import typed_amount
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, kind_text, reason_text
 from simpletuner_fleet.languages.details import detail_text
@@ -111,6 +112,17 @@ def cost(job: dict[str, Any]) -> str | None:
     return _("%(amount)s, %(hourly)s an hour", amount=until_now, hourly=hourly) if hourly else until_now
 
 
+def cost_limit(job: dict[str, Any]) -> str | None:
+    """Says what it may cost in all, and how much of that is spent."""
+    if job.get("max_cost_micros") is None:
+        return None
+    live = dig(job, "cost.live_micros") or 0
+    most, spent = typed_amount(job["max_cost_micros"]), typed_amount((job.get("spent_micros") or 0) + live)
+    if job.get("on_max_cost") == "finish":
+        return _("%(most)s (%(spent)s spent), then the running attempt may finish", most=most, spent=spent)
+    return _("%(most)s (%(spent)s spent)", most=most, spent=spent)
+
+
 def status(job: dict[str, Any]) -> str:
     """Nobody may take a job whose results are not stored for one that is done."""
     if job.get("results") == "missing":
@@ -154,6 +166,7 @@ DETAIL = (
     Column("ERROR", error),
     Column("FAILURE", failure_text),
     Column("COST", cost),
+    Column("COST LIMIT", cost_limit),
     Column("CREATED", lambda job: job.get("created_at")),
     Column("STARTED", lambda job: job.get("started_at")),
     Column("FINISHED", lambda job: job.get("finished_at")),
@@ -167,10 +180,12 @@ def advice(job: dict[str, Any]) -> tuple[str, ...]:
     if job.get("status") == "failed":
         worker_lost = (job.get("losses") or 0) > (job.get("failures") or 0)
         code = "WORKER_LOST" if worker_lost else "TRAINER_FAILED"
+        code = None if job.get("reason") == "cost_limit" else code
     from_failure = failure(job).get("advice")
     first = (current().gettext(str(from_failure)),) if from_failure else ()
     if job.get("status") in CUT_SHORT and job.get("checkpoint_step") is not None:
-        first = (f"simpletuner jobs retry {job['id']} --resume-from {job['id']}", *first)
+        more = " --max-cost AMOUNT" if job.get("reason") == "cost_limit" else ""
+        first = (f"simpletuner jobs retry {job['id']} --resume-from {job['id']}{more}", *first)
     return first + (of_reason(str(code)) if code else ())
 
 

@@ -83,6 +83,8 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "retry_on_failure": args.retry_on_failure,
         "time_limit_s": args.time_limit,
         "on_time_limit": args.on_time_limit,
+        "max_cost_micros": args.max_cost,
+        "on_max_cost": args.on_max_cost,
         "depends_on": values.words(args.depends_on),
         "not_before": asked_start(args),
         "watchdog": {key: _value(text) for key, text in pairs_of(args.watchdog, "--watchdog").items()},

@@ -230,11 +230,15 @@ def retry(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         old = _id_for_call(api, args)
-        body = {"resume_from": lookup.checkpoint(api, args.resume_from)} if args.resume_from else None
-        job = api.post_once(f"/api/jobs/{segment(old)}/retry", body, new_key())
+        body: dict[str, Any] = (
+            {"resume_from": lookup.checkpoint(api, args.resume_from)} if args.resume_from else {}
+        )
+        if "max_cost" in args:
+            body["max_cost_micros"] = args.max_cost
+        job = api.post_once(f"/api/jobs/{segment(old)}/retry", body or None, new_key())
         job = {**job, "id": job.get("id") or job.get("job_id")}
         out.say(_("%(old)s is retried as %(id)s", old=old, id=job["id"]))
-        if not body and not getattr(args, "curl", False):
+        if not args.resume_from and not getattr(args, "curl", False):
             _tell_what_is_stored(api, old, out)
         out.item(job, job_text.DETAIL)
     return ExitCode.OK

@@ -95,6 +95,8 @@ SUBMIT: RouteCall[SubmitAnswer] = RouteCall(
         "time_limit_s",
         "on_time_limit",
         "on_partition",
+        "max_cost_micros",
+        "on_max_cost",
         "depends_on",
         "not_before",
         "overrides",
@@ -118,7 +120,7 @@ CANCEL: RouteCall[WholeJobView] = RouteCall(
 )
 """Cancel a job, on request with a checkpoint saved first."""
 RETRY: RouteCall[WholeJobView] = RouteCall(
-    "POST", "/api/jobs/{id}/retry", WholeJobView, query=(), body=("resume_from",)
+    "POST", "/api/jobs/{id}/retry", WholeJobView, query=(), body=("resume_from", "max_cost_micros")
 )
 """Try an ended job again, as a new job with the same copy of everything."""
 SET_PRIORITY: RouteCall[WholeJobView] = RouteCall(

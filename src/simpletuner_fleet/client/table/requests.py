@@ -24,6 +24,9 @@ class SubmitOptions(TypedDict, total=False):
     time_limit_s: float | None
     on_time_limit: str
     on_partition: str
+    max_cost_micros: int | None
+    """All its attempts together cost no more, in millionths of the currency's unit."""
+    on_max_cost: str
     depends_on: list[str]
     not_before: str | None
     """It does not start before this time, as in 2026-11-18T22:00:00+01:00; it keeps its place in line."""

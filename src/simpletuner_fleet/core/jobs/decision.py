@@ -10,6 +10,7 @@ from simpletuner_fleet.core.jobs import retry
 from simpletuner_fleet.core.jobs.job import (
     Attempt,
     AttemptState,
+    EndReason,
     Hold,
     Job,
     JobInput,
@@ -19,6 +20,8 @@ from simpletuner_fleet.core.jobs.job import (
 )
 from simpletuner_fleet.core.jobs.progress import is_preparing
 from simpletuner_fleet.core.jobs.start_time import held
+from simpletuner_fleet.core.money.ceilings import is_stopped_for_cost, limit_sentence, paid
+from simpletuner_fleet.core.placement.ordering import with_room
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -57,6 +60,12 @@ def follow(
 ) -> Decision:
     if isinstance(verdict, retry.Requeue):
         return requeued(job, attempt, verdict.not_before, error, before)
+    return _given_up(paid(job, attempt), attempt, verdict, before, now)
+
+
+def _given_up(
+    job: Job, attempt: Attempt, verdict: retry.GiveUp, before: tuple[Event, ...], now: float
+) -> Decision:
     given_up = replace(
         job,
         state=next_state(job.state, JobInput.GIVE_UP),
@@ -90,8 +99,11 @@ def requeued(
     error: str | None,
     before: tuple[Event, ...],
 ) -> Decision:
+    job = paid(job, attempt)
+    if is_stopped_for_cost(attempt):
+        return _stopped_for_cost(job, attempt, before)
     waiting = replace(
-        without_attempt(job),
+        with_room(without_attempt(job)),
         state=next_state(job.state, JobInput.REQUEUE),
         error=error,
         results=Results.NONE,
@@ -102,11 +114,22 @@ def requeued(
     return Decision(job=waiting, attempt=attempt, events=(*before, event))
 
 
+def _stopped_for_cost(job: Job, attempt: Attempt, before: tuple[Event, ...]) -> Decision:
+    """What was given back as asked is charged as what has used up its time is. What was lost is charged already."""
+    over = retry.GiveUp(EndReason.COST_LIMIT, limit_sentence(job))
+    if attempt.outcome is Outcome.RELEASED:
+        job = replace(job, failures=job.failures + 1)
+        attempt = replace(
+            attempt, outcome=Outcome.FAILED, failure_class=over.reason, failure_evidence=over.why
+        )
+    return _given_up(job, attempt, over, before, attempt.ended_at or 0.0)
+
+
 def cancelled_now(
     job: Job, attempt: Attempt | None, *, now: float, before: tuple[Event, ...] = ()
 ) -> Decision:
     ended = replace(
-        job,
+        paid(job, attempt) if attempt else job,
         state=next_state(job.state, JobInput.CANCEL),
         hold=Hold.NONE,
         not_before=None,

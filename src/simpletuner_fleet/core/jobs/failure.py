@@ -14,6 +14,7 @@ ADVICE = {
     "time_limit": N_(
         "Raise the job's time limit, or resume it from its last checkpoint with fewer steps left."
     ),
+    "cost_limit": N_("Retry the job from its last checkpoint with a higher cost limit (--max-cost)."),
     "gpu_out_of_memory": N_(
         "Use a smaller batch or resolution, gradient checkpointing or a quantised model, or request GPUs "
         "with more memory (--min-vram)."

@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.core.jobs.states import AT_WORK as AT_WORK
@@ -42,6 +43,9 @@ OnPartition = Literal["pause", "continue", "stop"]
 """It says what a trainer does while its worker cannot reach the orchestrator for so long that the job may be given away."""
 OnTimeLimit = Literal["fail", "requeue"]
 """It says what becomes of a job whose attempt has used up its time: over, or back in line with a checkpoint saved first."""
+
+OnMaxCost = Literal["stop", "finish"]
+"""It says what becomes of a training that is about to cost more than its job may: stopped, or left to end by itself."""
 
 
 class Results(StrEnum):
@@ -84,10 +88,17 @@ class Requirements(Struct, frozen=True, kw_only=True):
     """It runs on no machine of which an hour is known to cost more, and none such is brought for it."""
     nodes: int = 1
     """Over so many nodes of one worker its GPUs are spread, equally."""
+    room_micros: int | None = None
+    """So much is left of what the job may cost: it runs where that pays for something; None: whatever it costs."""
 
     @property
     def gpus_per_node(self) -> int:
         return self.gpus // self.nodes
+
+    @property
+    def at_any_cost(self) -> "Requirements":
+        """What is asked for beside money."""
+        return self if self.room_micros is None else replace(self, room_micros=None)
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -112,6 +123,11 @@ class Job(Struct, frozen=True, kw_only=True):
     time_limit_s: float | None = None
     on_time_limit: OnTimeLimit = "fail"
     on_partition: OnPartition = "pause"
+    max_cost_micros: int | None = None
+    """What all its attempts together may cost, with those of the job that it tries again; None: any amount."""
+    on_max_cost: OnMaxCost = "stop"
+    spent_micros: int = 0
+    """What those of them have cost that are over, as far as that is known."""
     depends_on: tuple[str, ...] = ()
     retry_of: str | None = None
     resume_from: str | None = None
@@ -193,6 +209,8 @@ class EndReason(StrEnum):
     """Somebody asked for it."""
     DRAINED = "drained"
     TIME_LIMIT = "time_limit"
+    COST_LIMIT = "cost_limit"
+    """Its job was about to cost more than it may."""
     PREEMPTED = "preempted"
     """Its worker was told to leave: a shutdown."""
     INTERRUPTED = "interrupted"
@@ -231,7 +249,7 @@ class Stopping(Struct, frozen=True, kw_only=True):
     """The way in which the worker is asked to end an attempt. A request made once can be hurried, never slowed."""
 
     reason: EndReason
-    """CANCELLED or DRAINED."""
+    """CANCELLED, DRAINED or COST_LIMIT."""
     asked_at: float
     grace_s: float
     """The time from the request to end to the kill."""
@@ -314,6 +332,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """What its GPUs are called, for reports: workers go, and attempts stay."""
     hourly_micros: int | None = None
     """What an hour of its GPUs costs, in millionths, as it was when it was offered; None where nobody had said."""
+    rates: tuple[tuple[float, int], ...] = ()
+    """From when on another price holds, for each change since the offer (see `money.rates`)."""
 
     @property
     def saved_something(self) -> bool:

@@ -38,7 +38,9 @@ from simpletuner_fleet.core.jobs.job import (
 )
 from simpletuner_fleet.core.jobs.progress import Progress, is_preparing
 from simpletuner_fleet.core.jobs.start_time import held
+from simpletuner_fleet.core.money.ceilings import paid, unpaid
 from simpletuner_fleet.core.money.costs import kind_of_gpus
+from simpletuner_fleet.core.placement.ordering import with_room
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import ResumePoint
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
@@ -174,8 +176,11 @@ class End(Struct, frozen=True, kw_only=True):
 
 def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
     must_be_current(job, attempt)
+    ended = ended_as(
+        attempt, Outcome.COMPLETED, now, exit_code=end.exit_code if end.exit_code is not None else 0
+    )
     done = replace(
-        job,
+        paid(job, ended),
         state=next_state(job.state, JobInput.COMPLETE),
         finished_at=now,
         results=end.results,
@@ -190,9 +195,6 @@ def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
         attempt=attempt.number,
         epoch=attempt.epoch,
         **results,
-    )
-    ended = ended_as(
-        attempt, Outcome.COMPLETED, now, exit_code=end.exit_code if end.exit_code is not None else 0
     )
     return Decision(job=done, attempt=ended, events=(event,))
 
@@ -301,7 +303,7 @@ def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
         attempt, state=AttemptState.RUNNING, outcome=None, ended_at=None, error=None, reason=None
     )
     resumed = replace(
-        job,
+        with_room(unpaid(job, attempt)),
         state=next_state(job.state, JobInput.READOPT),
         hold=Hold.NONE,
         not_before=None,

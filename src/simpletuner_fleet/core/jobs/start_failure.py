@@ -82,7 +82,7 @@ def might_grant(job: Job, worker: Worker) -> bool:
     return (
         has_joined(worker)
         and not has_refused(worker, job.refused_by)
-        and why_never(worker, job.requires) is None
+        and why_never(worker, job.requires.at_any_cost) is None
     )
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.money.amounts import cost_micros
+from simpletuner_fleet.core.money.rates import Rates, spans_of
 from simpletuner_fleet.core.people.visibility import Onlooker, Visibility
 from simpletuner_fleet.core.placement.usage import day_of
 
@@ -37,6 +37,8 @@ class UsedAttempt(Struct, frozen=True, kw_only=True):
     ended_at: float | None
     """None while it goes on."""
     hourly_micros: int | None
+    rates: Rates = ()
+    """Later prices."""
 
 
 class UsedTime(Struct, frozen=True, kw_only=True):
@@ -104,12 +106,12 @@ def report(
 
 
 def _add(line: UsageLine, used: UsedAttempt, begun: float, ended: float) -> None:
-    seconds = used.gpus * (ended - begun)
-    line.gpu_seconds += seconds
-    if used.hourly_micros is None:
-        line.unpriced_gpu_seconds += seconds
-    else:
-        line.micros += cost_micros(used.hourly_micros, begun, ended)
+    line.gpu_seconds += used.gpus * (ended - begun)
+    for span in spans_of(used.hourly_micros, used.rates, begun, ended):
+        if span.hourly_micros is None:
+            line.unpriced_gpu_seconds += used.gpus * (span.ended_at - span.begun_at)
+        else:
+            line.micros += span.micros
 
 
 def _pieces(used: UsedAttempt, by: UsedBy, begun: float, ended: float) -> Iterable[tuple[str, float, float]]:

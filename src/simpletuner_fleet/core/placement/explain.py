@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.jobs.start_time import shown
 from simpletuner_fleet.core.money.amounts import amount_text
+from simpletuner_fleet.core.money.ceilings import LEAST_RUN_S
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_price
 from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
 from simpletuner_fleet.core.placement.label_match import labels_match
@@ -20,6 +21,7 @@ from simpletuner_fleet.core.placement.matching import (
     Occupancy,
     Refusal,
     allocate,
+    fitting_gpus,
     gpus_left_idle,
     why_not_now,
 )
@@ -46,6 +48,7 @@ NOT_AT_WORK = frozenset(
 )
 OUT_OF_QUESTION = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL, Refusal.KEPT_FOR_OTHERS})
 """What such workers have is not told, since it would not help."""
+PAID_TOO_MUCH = frozenset({Code.COST_LIMIT, Code.PRICE_UNKNOWN})
 
 
 class FunnelStep(Struct, frozen=True):
@@ -139,6 +142,8 @@ def survey(
         params["worker"] = min(
             worker.name for worker, refusal in verdicts if refusal is Refusal.NOT_LISTENING
         )
+    if code in PAID_TOO_MUCH:
+        params |= _what_is_left(verdicts, requires, pool, prices)
     if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
         busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
         params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)
@@ -240,6 +245,34 @@ def _prices_of(workers: list[Worker], requires: Requirements, prices: PriceList)
     }
 
 
+def _what_is_left(
+    verdicts: list[tuple[Worker, Refusal | None]],
+    requires: Requirements,
+    pool: Pool | None,
+    prices: PriceList,
+) -> dict[str, Any]:
+    """Returns what is left of the job's ceiling, and what an hour costs on the cheapest worker that only that rules out."""
+    room = requires.room_micros or 0
+    left = {
+        "left_micros": room,
+        "left": amount_text(room, prices.currency),
+        "least_s": LEAST_RUN_S,
+        "unpriced": [worker.name for worker, refusal in verdicts if refusal is Refusal.PRICE_UNKNOWN][
+            :MAX_IN_A_SENTENCE
+        ],
+    }
+    dear = [worker for worker, refusal in verdicts if refusal is Refusal.COST_LIMIT]
+    costs = {
+        worker.name: hourly_price(prices, worker, fitting_gpus(worker, requires, pool)[: requires.gpus]) or 0
+        for worker in dear
+    }
+    if not costs:
+        return left
+    cheapest = min(costs, key=lambda name: (costs[name], name))
+    price = amount_text(costs[cheapest], prices.currency)
+    return {**left, "worker": cheapest, "hourly_micros": costs[cheapest], "price": price}
+
+
 def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> dict[str, Any]:
     """Names a worker whose GPUs would do, if it took more jobs at a time."""
     for worker, occupancy in busy:
@@ -305,6 +338,13 @@ def by_share(
     )
 
 
+def _spent(job: Job, code: Code) -> dict[str, Any]:
+    """Returns what the job has cost and may cost, where it waits for that."""
+    if code not in PAID_TOO_MUCH:
+        return {}
+    return {"max_cost_micros": job.max_cost_micros, "spent_micros": job.spent_micros}
+
+
 def _why(
     job: Job, fleet: Survey, limit: Ceiling | None, now: float, held_until: float | None
 ) -> tuple[Code, dict[str, Any]]:
@@ -320,8 +360,8 @@ def _why(
             "until": job.not_before,
             "starts": shown(job.not_before),
         }
-    if fleet.code in IMPOSSIBLE:
-        return fleet.code, fleet.params
+    if fleet.code in IMPOSSIBLE or fleet.code in PAID_TOO_MUCH:
+        return fleet.code, fleet.params | _spent(job, fleet.code)
     if held_until is not None and now < held_until:
         return Code.HELD_AFTER_RESTORE, {"wait_s": held_until - now, "until": held_until}
     if job.hold is Hold.BACKOFF:

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.marks import N_
-from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_price
+from simpletuner_fleet.core.money.ceilings import pays_for
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, gpu_price, hourly_price
 from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, Worker
@@ -29,6 +30,8 @@ class Refusal(StrEnum):
     NO_ROOM_FOR_DATA = N_("has no data cache large enough for the job's datasets")
     NOT_FOR_TEAM = N_("is not for the job's team")
     TOO_DEAR = N_("costs more an hour than the job allows")
+    PRICE_UNKNOWN = N_("has no known price, and the job has a cost limit")
+    COST_LIMIT = N_("costs more than is left of the job's cost limit")
     NOT_GRANTED = N_("does not grant a path that the job names")
     OFFLINE = N_("is not connected")
     RECONNECTING = N_("lost its connection and is expected back")
@@ -97,7 +100,7 @@ def why_never(
         return Refusal.NOT_FOR_TEAM
     if is_too_dear(worker, requires, prices):
         return Refusal.TOO_DEAR
-    return None
+    return why_not_paid(worker, requires, pool, prices)
 
 
 def _why_never_by_gpus(worker: Worker, requires: Requirements) -> Refusal | None:
@@ -133,6 +136,23 @@ def is_too_dear(worker: Worker, requires: Requirements, prices: PriceList) -> bo
         return False
     price = hourly_price(prices, worker, worker.gpus)
     return price is not None and price > requires.max_price_micros
+
+
+def why_not_paid(
+    worker: Worker, requires: Requirements, pool: Pool | None, prices: PriceList
+) -> Refusal | None:
+    """Compares what is left of the job's ceiling with the dearest GPUs that it could be given there.
+
+    What nobody knows the price of is never taken for free: nobody could tell when the ceiling is reached.
+    """
+    if requires.room_micros is None or not requires.gpus:
+        return None
+    known = [gpu_price(prices, worker, gpu) for gpu in fitting_gpus(worker, requires, pool)]
+    costs = sorted(price for price in known if price is not None)
+    if len(costs) < len(known):
+        return Refusal.PRICE_UNKNOWN
+    dearest = sum(costs[len(costs) - requires.gpus :])
+    return None if pays_for(requires.room_micros, dearest) else Refusal.COST_LIMIT
 
 
 def _in_pool(worker: Worker, requires: Requirements, pool: Pool) -> bool:

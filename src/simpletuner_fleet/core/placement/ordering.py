@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Job, Requirements
+from simpletuner_fleet.core.money.ceilings import room_of
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits, Policy
 
@@ -34,6 +35,15 @@ def place_of(job: Job) -> Place:
 def class_id(requires: Requirements) -> str:
     """Jobs of one class are interchangeable to the matcher, so that picking one never walks the backlog."""
     return hashlib.sha256(msgspec.json.encode(requires)).hexdigest()[:16]
+
+
+def with_room(job: Job) -> Job:
+    """Lets what the job asks of a worker, and with it its class, follow from its ceiling and from what is spent."""
+    room = room_of(job.max_cost_micros, job.spent_micros)
+    if room == job.requires.room_micros:
+        return job
+    requires = replace(job.requires, room_micros=room)
+    return replace(job, requires=requires, class_id=class_id(requires))
 
 
 def limit_reached(

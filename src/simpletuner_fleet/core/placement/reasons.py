@@ -1,85 +1,15 @@
 """Every reason for which a job waits, in one table. Its sentences have named blanks, for other languages, too."""
 
-from enum import StrEnum
-
-from msgspec import Struct
-
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.placement.matching import Refusal
-
-
-class Code(StrEnum):
-    NO_WORKERS = "NO_WORKERS"
-    KEPT_FOR_OTHERS = "KEPT_FOR_OTHERS"
-    LABELS_MATCH_NONE = "LABELS_MATCH_NONE"
-    NODES_MATCH_NONE = "NODES_MATCH_NONE"
-    GPU_COUNT_TOO_LARGE = "GPU_COUNT_TOO_LARGE"
-    VRAM_TOO_SMALL = "VRAM_TOO_SMALL"
-    WRONG_ACCELERATOR = "WRONG_ACCELERATOR"
-    TRAINER_MISSING = "TRAINER_MISSING"
-    DATA_TOO_LARGE = "DATA_TOO_LARGE"
-    NOT_FOR_TEAM = "NOT_FOR_TEAM"
-    TOO_DEAR = "TOO_DEAR"
-    PATH_NOT_GRANTED = "PATH_NOT_GRANTED"
-    ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
-    ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
-    ALL_MATCHING_RECONNECTING = "ALL_MATCHING_RECONNECTING"
-    ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
-    ALL_MATCHING_INTERRUPTED = "ALL_MATCHING_INTERRUPTED"
-    ALL_MATCHING_SET_ASIDE = "ALL_MATCHING_SET_ASIDE"
-    ALL_MATCHING_NOT_LISTENING = "ALL_MATCHING_NOT_LISTENING"
-    ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
-    BEHIND_OTHERS = "BEHIND_OTHERS"
-    OVER_SHARE = "OVER_SHARE"
-    HELD_AFTER_RESTORE = "HELD_AFTER_RESTORE"
-    RETRY_BACKOFF = "RETRY_BACKOFF"
-    START_TIME = "START_TIME"
-    APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
-    DEPENDENCY = "DEPENDENCY"
-    QUOTA_USER = "QUOTA_USER"
-    QUOTA_TEAM = "QUOTA_TEAM"
-    QUOTA_GLOBAL = "QUOTA_GLOBAL"
-    QUOTA = "QUOTA"
-    LOCAL_GPU_BUSY = "LOCAL_GPU_BUSY"
-    LOCAL_NO_GPU = "LOCAL_NO_GPU"
-    WAITING_FOR_MACHINE = "WAITING_FOR_MACHINE"
-    MACHINE_CEILING = "MACHINE_CEILING"
-    MACHINE_TOO_DEAR = "MACHINE_TOO_DEAR"
-    NO_MACHINE_OFFERED = "NO_MACHINE_OFFERED"
-    MACHINES_FAILED = "MACHINES_FAILED"
-    ASKING_FOR_MACHINE = "ASKING_FOR_MACHINE"
-    NOT_WAITING = "NOT_WAITING"
-
-
-class Kind(StrEnum):
-    """What it takes: time, another request, or somebody with rights."""
-
-    WAIT = "wait"
-    CHANGE = "change"
-    ADMIN = "admin"
-
-
-class Reason(Struct, frozen=True, kw_only=True):
-    code: Code
-    kind: Kind
-    sentence: str
-    label: str
-    """A few words, for counting jobs by it."""
-    refusals: tuple[Refusal, ...] = ()
-    """Why the workers that come closest refuse the job, where it is a matter of workers."""
-    impossible: bool = False
-    """No registered worker could ever take the job."""
-    fixes: tuple[str, ...] = ()
-    """What would help; part of the explanation that the API gives."""
-    advice: tuple[str, ...] = ()
-    """What a person at a command line does next, where the explanation brings no fixes."""
-    trouble: str = ""
-    """The client's trouble whose next steps help here, too."""
-
+from simpletuner_fleet.core.placement.reason_codes import Code as Code
+from simpletuner_fleet.core.placement.reason_codes import Kind as Kind
+from simpletuner_fleet.core.placement.reason_codes import Reason as Reason
 
 _SEE_STATUS = N_("check worker status:  simpletuner workers list")
 _SEE_CONNECTED = N_("verify workers are connected and IDLE")
 _SEE_ALL = (_SEE_STATUS, _SEE_CONNECTED)
+_RAISE_COST_LIMIT = N_("Raise the limit: simpletuner jobs edit JOB --max-cost AMOUNT")
 
 REASONS: dict[str, Reason] = {
     reason.code: reason
@@ -225,6 +155,40 @@ REASONS: dict[str, Reason] = {
             impossible=True,
             fixes=(N_("Allow more: simpletuner jobs edit JOB --max-price AMOUNT"),),
             advice=(N_("allow more:  simpletuner jobs edit JOB --max-price AMOUNT"),),
+        ),
+        Reason(
+            code=Code.PRICE_UNKNOWN,
+            kind=Kind.ADMIN,
+            sentence=N_(
+                "the job has a cost limit, and the price of matching workers is not known: %(unpriced)s"
+            ),
+            label=N_("no matching worker has a known price"),
+            refusals=(Refusal.PRICE_UNKNOWN,),
+            impossible=True,
+            fixes=(
+                N_(
+                    "Set the price of a GPU per hour, 0 where it costs nothing: simpletuner prices worker NAME 0"
+                ),
+                N_("Remove the limit: simpletuner jobs edit JOB --max-cost none"),
+            ),
+            advice=(
+                N_(
+                    "set the price of a GPU per hour, 0 where it costs nothing:  simpletuner prices worker NAME 0"
+                ),
+            ),
+        ),
+        Reason(
+            code=Code.COST_LIMIT,
+            kind=Kind.CHANGE,
+            sentence=N_(
+                "%(left)s is left of the job's cost limit, which does not pay for %(least_s)s s on the cheapest matching "
+                "worker: %(worker)s, %(price)s an hour"
+            ),
+            label=N_("the job's cost limit is reached"),
+            refusals=(Refusal.COST_LIMIT,),
+            impossible=True,
+            fixes=(_RAISE_COST_LIMIT,),
+            advice=(N_("raise the limit:  simpletuner jobs edit JOB --max-cost AMOUNT"),),
         ),
         Reason(
             code=Code.PATH_NOT_GRANTED,
@@ -452,6 +416,16 @@ REASONS: dict[str, Reason] = {
             ),
             label=N_("a machine costs more than the job allows"),
             fixes=(N_("Submit it with a higher --max-price."),),
+        ),
+        Reason(
+            code=Code.MACHINE_COST_LIMIT,
+            kind=Kind.CHANGE,
+            sentence=N_(
+                "no machine is started: %(left)s is left of the job's cost limit, and the cheapest machine that fits costs "
+                "%(price)s an hour in the pool %(pool)s"
+            ),
+            label=N_("a machine costs more than is left"),
+            fixes=(_RAISE_COST_LIMIT,),
         ),
         Reason(
             code=Code.NO_MACHINE_OFFERED,

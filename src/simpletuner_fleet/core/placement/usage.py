@@ -16,6 +16,7 @@ from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.money.amounts import MS_OF_HOUR, milliseconds
 from simpletuner_fleet.core.money.costs import is_unpriced
+from simpletuner_fleet.core.money.rates import PricedSpan, Rates, present_rate, spans_of
 
 HOUR_S = 3600.0
 EVERYBODY = "all"
@@ -45,6 +46,8 @@ class Charge(Struct, frozen=True):
     ended_at: float
     hourly_micros: int | None = None
     """The price of its GPUs together; None where it is not known."""
+    rates: Rates = ()
+    """Later prices."""
 
 
 class Window(Struct):
@@ -100,6 +103,7 @@ class Going(Struct, frozen=True):
     """None while it is an offer."""
     offered_at: float
     hourly_micros: int | None = None
+    rates: Rates = ()
 
     @property
     def accounts(self) -> tuple[str, ...]:
@@ -141,7 +145,7 @@ class UseLedger:
                     since = max(one.begun_at, window.begins)
                     for account in one.accounts:
                         window.starts[account] += one.gpus * since
-                        window.paid_since[account] += (one.hourly_micros or 0) * milliseconds(since)
+                        window.paid_since[account] += _paid_since(one.hourly_micros, one.rates, since)
         return new
 
     def see_attempt(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
@@ -163,12 +167,13 @@ class UseLedger:
                         attempt.accepted_at,
                         attempt.offered_at,
                         attempt.hourly_micros,
+                        attempt.rates,
                     )
                 else:
                     self.going.pop(attempt.id, None)
             elif attempt.accepted_at is not None and attempt.ended_at is not None and attempt.gpus:
                 gpus, begun, ended = len(attempt.gpus), attempt.accepted_at, attempt.ended_at
-                charge = Charge(owner, team_id, gpus, begun, ended, attempt.hourly_micros)
+                charge = Charge(owner, team_id, gpus, begun, ended, attempt.hourly_micros, attempt.rates)
                 self._charge(accounts, charge, sign)
 
     def _count(self, accounts: tuple[str, ...], attempt: Attempt, sign: int) -> None:
@@ -185,13 +190,17 @@ class UseLedger:
         self._count_money(accounts, attempt, since, sign)
 
     def _count_money(self, accounts: tuple[str, ...], attempt: Attempt, since: float, sign: int) -> None:
-        hourly, unpriced = attempt.hourly_micros, is_unpriced(attempt)
-        for account in accounts if hourly or unpriced else ():
+        first, rates, unpriced = attempt.hourly_micros, attempt.rates, is_unpriced(attempt)
+        if not (first or rates or unpriced):
+            return
+        hourly = present_rate(first, rates) or 0
+        for account in accounts:
             self.unpriced[account] += sign * unpriced
-            if hourly:
+            if hourly or rates:
                 self.hourly[account] += sign * hourly
                 for window in (self.day, self.month):
-                    window.paid_since[account] += sign * hourly * milliseconds(max(since, window.begins))
+                    counted = _paid_since(first, rates, max(since, window.begins))
+                    window.paid_since[account] += sign * counted
 
     def take_charges(self, charges: Iterable[Charge]) -> None:
         """Counts attempts that ended before anybody counted."""
@@ -199,18 +208,19 @@ class UseLedger:
             self._charge(counted_for(one.owner, one.team), one, 1)
 
     def _charge(self, accounts: tuple[str, ...], charge: Charge, sign: int) -> None:
-        hourly = charge.hourly_micros
         for window in (self.day, self.month):
             since = max(charge.begun_at, window.begins)
             seconds = charge.ended_at - since
             if seconds <= 0:
                 continue
-            paid = hourly * (milliseconds(charge.ended_at) - milliseconds(since)) if hourly else 0
+            spans = list(spans_of(charge.hourly_micros, charge.rates, since, charge.ended_at))
+            paid = sum(map(_paid, spans))
+            unpriced = bool(charge.gpus) and any(span.hourly_micros is None for span in spans)
             for account in accounts:
                 window.ended[account] += sign * charge.gpus * seconds
                 if paid:
                     window.spent[account] += sign * paid
-                elif hourly is None and charge.gpus:
+                if unpriced:
                     window.unpriced[account] += sign
 
     def see_job(self, before: Job | None, after: Job | None) -> None:
@@ -292,9 +302,24 @@ def _since(moments: deque[float], at: float) -> deque[float]:
     return moments
 
 
+def _paid(span: PricedSpan) -> int:
+    """In millionths times milliseconds."""
+    return (span.hourly_micros or 0) * (milliseconds(span.ended_at) - milliseconds(span.begun_at))
+
+
+def _paid_since(first: int | None, rates: Rates, since: float) -> int:
+    """Returns what makes P·now less it the amount paid since then, where P is the present price."""
+    if not rates:
+        return (first or 0) * milliseconds(since)
+    last = max(since, rates[-1][0])
+    earlier = sum(map(_paid, spans_of(first, rates, since, last)))
+    return (rates[-1][1] or 0) * milliseconds(last) - earlier
+
+
 def _as_before(before: Attempt, after: Attempt) -> bool:
     return (
         before.state is after.state
         and before.accepted_at == after.accepted_at
         and before.ended_at == after.ended_at
+        and before.rates == after.rates
     )

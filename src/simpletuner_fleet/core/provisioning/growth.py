@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.placement.forecast import RunningJob, forecast
-from simpletuner_fleet.core.placement.matching import why_never
+from simpletuner_fleet.core.placement.matching import why_never, why_not_paid
 from simpletuner_fleet.core.placement.ordering import limit_reached
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
@@ -96,8 +96,11 @@ class _Room(Struct):
     gpus: int
     slots: int
 
-    def take(self, job: Job, team_pools: TeamPools) -> bool:
-        if self.slots < 1 or self.gpus < job.requires.gpus or not fits(self.worker, job.requires, team_pools):
+    def take(self, job: Job, fleet: FleetNow) -> bool:
+        requires = job.requires
+        if self.slots < 1 or self.gpus < requires.gpus:
+            return False
+        if not fits(self.worker, requires, fleet.team_pools, fleet.prices):
             return False
         self.slots -= 1
         self.gpus -= job.requires.gpus
@@ -160,7 +163,7 @@ def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: 
             free = forecast(job.requires, fleet.busy_for(job), ahead, fleet.now)
             if free is not None and free.at <= fleet.now + soonest_s:
                 ahead += 1
-            elif not any(room.take(job, fleet.team_pools) for room in rooms) and not _bring(
+            elif not any(room.take(job, fleet) for room in rooms) and not _bring(
                 fleet, job, for_it, rooms, growth
             ):
                 break
@@ -198,7 +201,7 @@ def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room]
     _, market, offer = best
     _want(market, offer, job.id, growth)
     room = _room(market.pool, offer)
-    room.take(job, fleet.team_pools)
+    room.take(job, fleet)
     rooms.append(room)
     return True
 
@@ -220,7 +223,8 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
         (
             offer
             for offer in market.look.offers
-            if is_eligible(pool, offer) and fits(expected_worker(pool, offer), job.requires, fleet.team_pools)
+            if is_eligible(pool, offer)
+            and fits(expected_worker(pool, offer), job.requires.at_any_cost, fleet.team_pools)
         ),
         key=lambda offer: preference_of(pool, offer, job.interruptions),
     )
@@ -240,6 +244,10 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
         return NoMachine(code=Code.MACHINE_TOO_DEAR, params=params)
     if allowed is not None:
         fitting = [offer for offer in fitting if offer.hourly_micros <= allowed]
+    fitting = [offer for offer in fitting if _can_be_paid(pool, offer, job, fleet)]
+    if not fitting:
+        left = {"pool": pool.name, "hourly_micros": cheapest, "left_micros": job.requires.room_micros}
+        return NoMachine(code=Code.MACHINE_COST_LIMIT, params=left)
     if fleet.now < market.paused_until:
         params = {"pool": pool.name, "until": market.paused_until}
         return NoMachine(code=Code.MACHINES_FAILED, params=params)
@@ -256,6 +264,12 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
         "hourly_micros": cheapest,
     }
     return NoMachine(code=Code.MACHINE_CEILING, params=params)
+
+
+def _can_be_paid(pool: MachinePool, offer: MachineOffer, job: Job, fleet: FleetNow) -> bool:
+    """Tells whether what is left of the job's ceiling is enough for a machine at this price."""
+    worker = with_price(expected_worker(pool, offer), offer.hourly_micros)
+    return why_not_paid(worker, job.requires, fleet.team_pools.get(job.team), fleet.prices) is None
 
 
 def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, growth: Growth) -> None:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.placement.matching import why_never
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.provisioning.machine import Machine
@@ -109,12 +110,14 @@ TeamPools = Mapping[str, Pool]
 """By team, what of the fleet it may use; a team that is not named may use everything."""
 
 
-def fits(worker: Worker, requires: Requirements, team_pools: TeamPools) -> bool:
+def fits(
+    worker: Worker, requires: Requirements, team_pools: TeamPools, prices: PriceList = NO_PRICES
+) -> bool:
     """Nodes that stand idle are paid, too: no machine is brought, or waited for, that has more than the job asks for."""
     team_pool = team_pools.get(requires.team)
     if worker.nodes != requires.nodes:
         return False
-    return requires.target is not Target.LOCAL and why_never(worker, requires, team_pool) is None
+    return requires.target is not Target.LOCAL and why_never(worker, requires, team_pool, prices) is None
 
 
 def is_eligible(pool: MachinePool, offer: MachineOffer) -> bool:

@@ -126,6 +126,8 @@ def _at_this_moment(refusal: NoMachine, now: float, currency: str) -> dict[str, 
         params["wait_s"] = max(0.0, until - now)
     if (hourly_micros := params.get("hourly_micros")) is not None:
         params["price"] = amount_text(hourly_micros, currency)
+    if (left_micros := params.get("left_micros")) is not None:
+        params["left"] = amount_text(left_micros, currency)
     if (allowed_micros := params.get("allowed_micros")) is not None:
         params["allowed"] = amount_text(allowed_micros, currency)
     return params

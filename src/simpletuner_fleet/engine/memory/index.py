@@ -10,6 +10,7 @@ from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.memory.ceilings import CeilingWatch
 from simpletuner_fleet.engine.memory.counting import book_of, shares_of
 from simpletuner_fleet.engine.memory.organisation import Organisation, read_organisation
 from simpletuner_fleet.engine.memory.stored_counts import StoredCounts
@@ -29,6 +30,7 @@ class FleetIndex:
         """The same of teams, quotas and shares."""
         self.usage = UseLedger()
         """Always counted, since rows are told of once; history is looked up where a quota or a share needs it."""
+        self.ceilings = CeilingWatch()
         self.stored = StoredCounts()
         self.reachable: set[str] = set()
         self.version = 0
@@ -48,6 +50,7 @@ class FleetIndex:
         self.version += 1
         self.settled = False
         self.usage = UseLedger()
+        self.ceilings = CeilingWatch()
         self.stored = StoredCounts()
         self.limits = None
         self.organisation = None
@@ -65,12 +68,14 @@ class FleetIndex:
     def job_changed(self, before: Job | None, after: Job | None) -> None:
         self.roster.see_job(before, after)
         self.usage.see_job(before, after)
+        self.ceilings.see_job(after)
         if before is None or after is None or before.state is not after.state:
             self.version += 1
 
     def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
         self.roster.see_attempt(before, after, job.owner if job else "", job.team if job else "")
         self.usage.see_attempt(before, after, job)
+        self.ceilings.see_attempt(after, job)
         if self.roster.lines.shares is not None:
             self.roster.lines.shares.see_attempt(before, after, job)
         self.version += 1

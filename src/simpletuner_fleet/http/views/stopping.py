@@ -5,12 +5,12 @@ from msgspec import Struct
 from simpletuner_fleet.core.jobs.job import Attempt, Stopping
 from simpletuner_fleet.http.edge.routes import rfc3339
 
-DOING = {"cancelled": "cancelling", "drained": "leaving its worker"}
+DOING = {"cancelled": "cancelling", "drained": "leaving its worker", "cost_limit": "near its cost limit"}
 
 
 class StoppingView(Struct, kw_only=True):
     reason: str
-    """cancelled or drained."""
+    """cancelled, drained or cost_limit."""
     since: str | None
     checkpoint_first: bool
     sentence: str

@@ -114,6 +114,7 @@ def _offer_of(machine: Machine) -> MachineOffer:
         hourly_micros=machine.offered_micros,
         gpu_name=machine.gpu_name,
         gpus=machine.gpus,
+        nodes=machine.nodes,
         vram_gb=machine.vram_gb,
         accelerator=machine.accelerator,
         spot=machine.spot,

@@ -16,6 +16,7 @@ from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.jobs.requests.validating import trainer_was_asked
 from simpletuner_fleet.core.jobs.start_failure import not_granted, not_started
 from simpletuner_fleet.core.jobs.submitting import going_on
+from simpletuner_fleet.core.money.ceilings import is_stopped_for_cost
 from simpletuner_fleet.core.workers.start_trouble import Blame, after_start_failure
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
@@ -107,7 +108,8 @@ def _report(
         attempt = _attempt_of(transaction, worker.id, job_id, message.epoch)
     if not attempt.live and fresh.legacy and message.status in FINAL_REPORTS:
         return ReportAnswer(accepted=False, job_status=transaction.job(job_id).state), attempt.epoch
-    if message.status is ReportStatus.RELEASED and message.reason != EndReason.TIME_LIMIT:
+    stays = message.reason == EndReason.TIME_LIMIT or is_stopped_for_cost(attempt)
+    if message.status is ReportStatus.RELEASED and not stays:
         # Who gives a job back is about to leave: not the one to offer it to. If it stays, its next heartbeat says so.
         transaction.set_reachable(worker.id, False)
     return _take(transaction, transaction.job(job_id), attempt, message), attempt.epoch

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.money.amounts import read_amount
 from simpletuner_fleet.orchestrator.machines import joining
 from simpletuner_fleet.orchestrator.machines.joining import JoinedMachine
 from simpletuner_fleet.sim.checks.truth import Truth
@@ -75,11 +76,13 @@ class BroughtMachines:
             return
         machine.joined, machine.useful_at = True, self.world.now
         self.world.counts["machine joined"] += 1
+        price = machine.environment.get("SIMPLETUNER_WORKER_PRICE")
         kind = MachineKind(
             name=machine.id,
             persistent=self.habits.persistent,
             gpus=machine.gpus,
             max_jobs=machine.gpus if self.habits.persistent else 1,
+            price_micros=read_amount(price) if price else None,
         )
         body = SimulatedMachine(self.world, self.orchestrator, self.truth, kind, link, joined.token)
         body.worker_id = joined.worker_id

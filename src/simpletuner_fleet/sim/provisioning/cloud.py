@@ -17,6 +17,8 @@ from simpletuner_fleet.sim.world import Violation, World
 
 LONGEST_LAG_S = 120.0
 LONGEST_CALL_S = 25.0
+DEAREST_SHARE = 1.6
+"""Of the base price, what a GPU costs at the most."""
 
 
 class CallPause(Struct, frozen=True):
@@ -92,7 +94,7 @@ class QuirkyCloud:
         await CallPause(self.chance.uniform(0.1, 5.0))
         if self.fails("no offers", 0.05):
             return []
-        prices = [round(self.base_price * self.chance.uniform(0.8, 1.6)) for _ in range(3)]
+        prices = [round(self.base_price * self.chance.uniform(0.8, DEAREST_SHARE)) for _ in range(3)]
         return [
             MachineOffer(
                 id=f"o{gpus}",

@@ -9,9 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import StoreUnavailable
-from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Job, JobState
 from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
-from simpletuner_fleet.core.money.amounts import MICROS
+from simpletuner_fleet.core.money.amounts import MICROS, cost_micros
+from simpletuner_fleet.core.money.ceilings import pays_for
+from simpletuner_fleet.core.money.costs import attempt_cost, cost_of
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.provisioning.money import day_begins
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
@@ -24,7 +26,7 @@ from simpletuner_fleet.providers.contract import ProviderUnsure
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.people import ADMIN, People
 from simpletuner_fleet.sim.provisioning.brought import BootHabits, BroughtMachines
-from simpletuner_fleet.sim.provisioning.cloud import LONGEST_CALL_S, CallPause, QuirkyCloud
+from simpletuner_fleet.sim.provisioning.cloud import DEAREST_SHARE, LONGEST_CALL_S, CallPause, QuirkyCloud
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.server.process import sweep_heard
 from simpletuner_fleet.sim.world import Violation, World, drive
@@ -41,6 +43,8 @@ CALM_SHARE = 0.25
 SPOT_SHARE = 0.5
 KEPT_SHARE = 0.4
 """Of the pools that are for one person alone."""
+CAPPED_SHARE = 0.3
+"""Of the jobs that say what they may cost."""
 SHORT = SubmitRequest(config={"run_s": 60.0}, gpus=1, idempotency_key="stranger")
 POLICY = Policy(
     heartbeat_interval_s=60.0,
@@ -90,6 +94,9 @@ class MachineDays:
         self.submitted: list[str] = []
         self.of_strangers: list[str] = []
         """Jobs of somebody for whom the pool is not: nothing is ever brought for them, and they run nowhere."""
+        self.capped: list[str] = []
+        """Jobs that say what they may cost: they complete, or end at their ceiling."""
+        self._caps = Random(f"ceilings of {seed}")
         self.down_s = 0.0
         self._spent: defaultdict[float, float] = defaultdict(float)
         self._looked_at = 0.0
@@ -163,6 +170,10 @@ class MachineDays:
             gpus=chance.choice((1, 1, 1, 2)),
             idempotency_key=f"k{len(self.submitted)}-{self.world.now}",
         )
+        if self._caps.random() < CAPPED_SHARE:
+            most = round(self._caps.choice((0.1, 0.5, 2.0)) * self.cloud.base_price * (request.gpus or 1))
+            self._send(self.people.users[0], replace(request, max_cost_micros=most), self.capped)
+            return
         self._send(self.people.users[0], request, self.submitted)
 
     def _send(self, by: Submitter, request: SubmitRequest, sent: list[str]) -> None:
@@ -214,11 +225,21 @@ class MachineDays:
             job = view.job(job_id)
             if job is None or job.state is not JobState.COMPLETED:
                 return f"{job_id} is {job.state if job else 'gone'}"
+        for job_id in self.capped:
+            job = view.job(job_id)
+            if job is None or not (job.terminal or self._has_nothing_left(job)):
+                return f"{job_id} is {job.state if job else 'gone'}"
         left = self.cloud.of_ours()
         if left:
             return f"{left[0].id} ({left[0].name}) still costs"
         rows = view.machines_since(float("inf"))
         return f"{rows[0].id} is {rows[0].state}" if rows else None
+
+    def _has_nothing_left(self, job: Job) -> bool:
+        """Tells whether it waits, and what is left of its ceiling does not pay for every machine that it could get."""
+        dearest = round(DEAREST_SHARE * self.cloud.base_price) * job.requires.gpus
+        room = job.requires.room_micros
+        return job.state is JobState.QUEUED and room is not None and not pays_for(room, dearest)
 
     # The provisioner's rounds
 
@@ -292,9 +313,31 @@ class MachineDays:
                 raise Violation("M6", f"a machine was brought for {job_id} of a stranger")
             self.world.counts["a stranger waited"] += 1
 
+    def _check_capped(self) -> None:
+        """No job costs more than it may, but for the time that ending it takes; faults put that off by their time."""
+        view, now = self.orchestrator.store.view, self.orchestrator.wall_now()
+        beyond_s = POLICY.cancel_grace_s + 2 * POLICY.sweep_interval_s + LOOKED_AT_EVERY_S
+        if not self.calm:
+            beyond_s += self.down_s + 3 * POLICY.heartbeat_timeout_s + POLICY.checkpoint_wait_s
+        for job_id in self.capped:
+            job, attempts = view.job(job_id), view.attempts_of_job(job_id)
+            if job is None or job.max_cost_micros is None:
+                raise Violation("M7", f"{job_id} has lost its ceiling")
+            over = sum(attempt_cost(one, now).micros for one in attempts if not one.live)
+            if job.spent_micros != over:
+                raise Violation("M7", f"{job_id} says {job.spent_micros}, its attempts cost {over}")
+            cost = cost_of(attempts, now)
+            dearest = max((rate for one in attempts for rate in rates_of(one)), default=0)
+            allowed = job.max_cost_micros + cost_micros(dearest, 0.0, beyond_s)
+            if cost is not None and cost.micros > allowed:
+                raise Violation("M7", f"{job_id} cost {cost.micros} of {job.max_cost_micros}")
+            self.world.counts["a job ended at its cost limit"] += job.reason == EndReason.COST_LIMIT
+            self.world.counts["a job with a cost limit completed"] += job.state is JobState.COMPLETED
+
     def _look(self) -> None:
         now = self.world.now
         self._check_strangers()
+        self._check_capped()
         elapsed_s, self._looked_at = now - self._looked_at, now
         if self.orchestrator.fleet is None:
             self.down_s += elapsed_s
@@ -320,6 +363,11 @@ class MachineDays:
             bound_s += 2 * POLICY.heartbeat_timeout_s + self.request.boot_s + 3600.0
         if useless_s > bound_s:
             raise Violation("M5", f"{machine.id} has cost for {useless_s:.0f} s and did nothing")
+
+
+def rates_of(attempt: Attempt) -> list[int]:
+    """Returns every price that the attempt had."""
+    return [attempt.hourly_micros or 0, *(rate for _, rate in attempt.rates)]
 
 
 def _next_pause(round_: Coroutine[CallPause, None, None]) -> CallPause | None:

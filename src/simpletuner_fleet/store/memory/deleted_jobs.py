@@ -45,6 +45,7 @@ class MemoryDeletedJobsTx(MemoryDeletedJobsView):
                     begun_at=attempt.accepted_at,
                     ended_at=attempt.ended_at,
                     hourly_micros=attempt.hourly_micros,
+                    rates=attempt.rates,
                 )
                 tables.set_spent(attempt_id, used)
             tables.set_ended_attempt(attempt_id, None)

@@ -133,7 +133,15 @@ class MemoryView(
 
     def charges_since(self, at: float) -> list[Charge]:
         ended = [
-            Charge(job.owner, job.team, len(one.gpus), one.accepted_at, one.ended_at, one.hourly_micros)
+            Charge(
+                job.owner,
+                job.team,
+                len(one.gpus),
+                one.accepted_at,
+                one.ended_at,
+                one.hourly_micros,
+                one.rates,
+            )
             for one in self._tables.attempts.values()
             if one.accepted_at is not None
             and one.ended_at is not None
@@ -141,7 +149,7 @@ class MemoryView(
             and (job := self._tables.jobs.get(one.job_id))
         ]
         ended += [
-            Charge(one.owner, one.team, one.gpus, one.begun_at, one.ended_at, one.hourly_micros)
+            Charge(one.owner, one.team, one.gpus, one.begun_at, one.ended_at, one.hourly_micros, one.rates)
             for one in self._tables.spent.values()
             if one.ended_at is not None and one.ended_at >= at
         ]
@@ -166,6 +174,7 @@ class MemoryView(
                     begun_at=one.accepted_at,
                     ended_at=one.ended_at,
                     hourly_micros=one.hourly_micros,
+                    rates=one.rates,
                 )
                 for one in sorted(self._tables.attempts.values(), key=lambda one: (one.live, one.id))
                 if one.accepted_at is not None
@@ -187,9 +196,9 @@ class MemoryView(
         ]
 
     def any_priced_attempt(self) -> bool:
-        prices = [one.hourly_micros for one in self._tables.attempts.values()]
-        prices += [one.hourly_micros for one in self._tables.spent.values()]
-        return any(price is not None for price in prices)
+        priced = [(one.hourly_micros, one.rates) for one in self._tables.attempts.values()]
+        priced += [(one.hourly_micros, one.rates) for one in self._tables.spent.values()]
+        return any(price is not None or rates for price, rates in priced)
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._tables.live_of_worker(worker_id)

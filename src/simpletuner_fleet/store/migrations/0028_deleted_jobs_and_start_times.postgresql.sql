@@ -23,7 +23,8 @@ CREATE TABLE spent_attempts (
     gpus TEXT NOT NULL,
     accepted_at DOUBLE PRECISION NOT NULL,
     ended_at DOUBLE PRECISION NOT NULL,
-    hourly_micros BIGINT
+    hourly_micros BIGINT,
+    rates TEXT NOT NULL
 );
 CREATE INDEX spent_attempts_by_end ON spent_attempts (ended_at);
 -- A deleted job takes these rows along: they are found without walking past those of all others.

@@ -23,6 +23,7 @@ from simpletuner_fleet.core.jobs.job import (
     Validating,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, read_progress
+from simpletuner_fleet.core.money.rates import Rates
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.store.rows.batches import Table
 from simpletuner_fleet.store.rows.codec import (
@@ -67,7 +68,9 @@ FIXED_IN_JOBS = frozenset(
 )
 """What is fixed is set when the row is added; a save leaves it alone, and with it the indexes over it."""
 FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at", "gpu_kind", "hourly_micros"})
-OFTEN_IN_JOBS = frozenset({"id", "state", "progress", "started_at", "finished_at", "results", "version"})
+OFTEN_IN_JOBS = frozenset(
+    {"id", "state", "progress", "started_at", "finished_at", "results", "version"} | {"spent_micros"}
+)
 OFTEN_IN_ATTEMPTS = frozenset(
     {"id", "job_id", "number", "epoch"}
     | {"state", "accepted_at", "started_at", "ended_at", "outcome", "exit_code", "checkpoint_step"}
@@ -87,6 +90,7 @@ JOB_CODECS = {
     "tags": JSON_LIST,
     "progress": optional(Codec(progress_text, progress_of)),
 }
+RATES = json_codec(Rates)
 JOBS = RowCodec(Job, JOB_CODECS, FIXED_IN_JOBS, OFTEN_IN_JOBS)
 ATTEMPTS = RowCodec(
     Attempt,
@@ -98,6 +102,7 @@ ATTEMPTS = RowCodec(
         "stopping": optional(json_codec(Stopping)),
         "saving": optional(json_codec(Saving)),
         "validating": optional(json_codec(Validating)),
+        "rates": RATES,
     },
     FIXED_IN_ATTEMPTS,
     OFTEN_IN_ATTEMPTS,

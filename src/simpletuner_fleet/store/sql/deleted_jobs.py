@@ -22,8 +22,8 @@ _ADD = (
 )
 _KEEP_WHAT_WAS_SPENT = (
     "INSERT INTO spent_attempts (id, owner, team, visibility, config_name, gpu_kind, gpus, accepted_at, ended_at,"
-    " hourly_micros) SELECT attempts.id, jobs.owner, jobs.team, jobs.visibility, jobs.config_name,"
-    " attempts.gpu_kind, attempts.gpus, attempts.accepted_at, attempts.ended_at, attempts.hourly_micros"
+    " hourly_micros, rates) SELECT attempts.id, jobs.owner, jobs.team, jobs.visibility, jobs.config_name,"
+    " attempts.gpu_kind, attempts.gpus, attempts.accepted_at, attempts.ended_at, attempts.hourly_micros, attempts.rates"
     " FROM attempts JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.job_id = :id"
     " AND attempts.accepted_at IS NOT NULL AND attempts.ended_at IS NOT NULL"
 )

@@ -11,6 +11,7 @@ from simpletuner_fleet.ports import JobFilter, SetAsideRow
 from simpletuner_fleet.store.rows.codec import strings
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
+from simpletuner_fleet.store.rows.jobs import RATES
 from simpletuner_fleet.store.rows.workers import WORKERS
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Params
@@ -138,8 +139,8 @@ class JobsView(FindingView):
     def charges_since(self, at: float) -> list[Charge]:
         since = {"at": float(at)}
         charges = [
-            Charge(owner, team, len(strings(gpus)), begun, ended, hourly)
-            for owner, team, gpus, begun, ended, hourly in chain(
+            Charge(owner, team, len(strings(gpus)), begun, ended, hourly, RATES.to_field(rates))
+            for owner, team, gpus, begun, ended, hourly, rates in chain(
                 self._db.rows(sql.CHARGES_SINCE, since), self._db.rows(sql.CHARGES_SPENT_SINCE, since)
             )
         ]
@@ -161,8 +162,9 @@ class JobsView(FindingView):
                 begun_at=begun_at,
                 ended_at=ended_at,
                 hourly_micros=hourly_micros,
+                rates=RATES.to_field(rates),
             )
-            for owner, team, visibility, config_name, gpu_kind, gpus, begun_at, ended_at, hourly_micros in chain(
+            for owner, team, visibility, config_name, gpu_kind, gpus, begun_at, ended_at, hourly_micros, rates in chain(
                 spent, ended, still
             )
         ]

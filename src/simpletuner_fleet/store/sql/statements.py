@@ -112,13 +112,13 @@ ATTEMPTS_ENDED_SINCE = (
 )
 CHARGES_SINCE = (
     "SELECT jobs.owner, jobs.team, attempts.gpus, attempts.accepted_at, attempts.ended_at,"
-    " attempts.hourly_micros FROM attempts"
+    " attempts.hourly_micros, attempts.rates FROM attempts"
     " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.ended_at >= :at AND attempts.ended_at IS NOT NULL"
     " AND attempts.accepted_at IS NOT NULL ORDER BY attempts.ended_at"
 )
 _USED = (
     "SELECT jobs.owner, jobs.team, jobs.visibility, jobs.config_name, attempts.gpu_kind, attempts.gpus,"
-    " attempts.accepted_at, attempts.ended_at, attempts.hourly_micros FROM attempts"
+    " attempts.accepted_at, attempts.ended_at, attempts.hourly_micros, attempts.rates FROM attempts"
     " JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.accepted_at < :until"
 )
 USED_AND_ENDED = (
@@ -126,10 +126,11 @@ USED_AND_ENDED = (
 )
 USED_STILL = f"{_USED} AND attempts.state <> 'ended' ORDER BY attempts.id"
 CHARGES_SPENT_SINCE = (
-    "SELECT owner, team, gpus, accepted_at, ended_at, hourly_micros FROM spent_attempts WHERE ended_at >= :at"
+    "SELECT owner, team, gpus, accepted_at, ended_at, hourly_micros, rates FROM spent_attempts"
+    " WHERE ended_at >= :at"
 )
 SPENT = (
-    "SELECT owner, team, visibility, config_name, gpu_kind, gpus, accepted_at, ended_at, hourly_micros"
+    "SELECT owner, team, visibility, config_name, gpu_kind, gpus, accepted_at, ended_at, hourly_micros, rates"
     " FROM spent_attempts WHERE accepted_at < :until AND ended_at > :since ORDER BY id"
 )
 TIME_SPENT = (
@@ -147,8 +148,8 @@ TIME_USED_AND_ENDED = _TIME_USED.format(
     ended="attempts.ended_at", which="attempts.ended_at > :since AND attempts.ended_at IS NOT NULL"
 )
 TIME_USED_STILL = _TIME_USED.format(ended=":now", which="attempts.state <> 'ended'")
-ANY_PRICED_ATTEMPT = "SELECT 1 FROM attempts WHERE hourly_micros IS NOT NULL LIMIT 1"
-ANY_PRICED_SPENT = "SELECT 1 FROM spent_attempts WHERE hourly_micros IS NOT NULL LIMIT 1"
+ANY_PRICED_ATTEMPT = "SELECT 1 FROM attempts WHERE hourly_micros IS NOT NULL OR rates <> '[]' LIMIT 1"
+ANY_PRICED_SPENT = "SELECT 1 FROM spent_attempts WHERE hourly_micros IS NOT NULL OR rates <> '[]' LIMIT 1"
 LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
 LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
 

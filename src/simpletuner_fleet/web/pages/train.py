@@ -64,6 +64,8 @@ class JobForm(Struct, frozen=True, kw_only=True):
     nodes: int | None = None
     min_vram_gb: float | None = None
     max_price_micros: int | None = None
+    max_cost_micros: int | None = None
+    on_max_cost: str = "stop"
     labels: tuple[tuple[str, str], ...] = ()
     priority: str = "normal"
     time_limit_h: float | None = None
@@ -210,6 +212,8 @@ def form_of(job: Job | None, priorities: Collection[str]) -> JobForm:
         nodes=job.requires.nodes,
         min_vram_gb=job.requires.min_vram_gb or None,
         max_price_micros=job.requires.max_price_micros,
+        max_cost_micros=job.max_cost_micros,
+        on_max_cost=job.on_max_cost,
         labels=job.requires.labels,
         priority=names.get(job.priority, "normal"),
         time_limit_h=job.time_limit_s / HOUR_S if job.time_limit_s else None,

@@ -1,4 +1,4 @@
-"""An attempt ends because it is wanted: cancelled, drained long enough, given back, out of time."""
+"""An attempt ends because it is wanted: cancelled, drained long enough, given back, out of time, too dear to go on."""
 
 from typing import Any
 
@@ -26,14 +26,17 @@ from simpletuner_fleet.core.jobs.job import (
     JobState,
     Outcome,
     Stopping,
+    is_finishing,
     next_state,
 )
 from simpletuner_fleet.core.jobs.lifecycle import End, failed
 from simpletuner_fleet.core.jobs.retry import GiveUp
+from simpletuner_fleet.core.money.ceilings import is_stopped_for_cost, must_stop_at, reached_at, stop_times
 from simpletuner_fleet.core.placement.ordering import rank
 from simpletuner_fleet.core.policy import Policy
 
 DRAINED = "its worker was drained"
+COSTS_TOO_MUCH = "its job was about to pass its cost limit"
 UNREACHABLE = "the checkpoint to resume from could not be downloaded"
 
 
@@ -56,7 +59,8 @@ def released(
     must_be_current(job, attempt)
     if attempt.state is AttemptState.OFFERED:
         return _given_back_unaccepted(job, attempt, why, now=now)
-    reason = reason or (attempt.stopping.reason if attempt.stopping else "")
+    reason = _asked_reason(attempt, reason)
+    why = COSTS_TOO_MUCH if reason == EndReason.COST_LIMIT else why
     out_of_time = reason == EndReason.TIME_LIMIT
     if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):
         return _out_of_time(job, attempt, why, policy, now=now)
@@ -67,6 +71,12 @@ def released(
     if reason == EndReason.INTERRUPTED:
         waiting = replace(job, interruptions=job.interruptions + 1)
     return _waits_again(waiting, ended, why, now=now)
+
+
+def _asked_reason(attempt: Attempt, reported: str) -> str:
+    """A stop for the cost is passed on as a drain, which every agent knows: what the worker calls it says less than ours."""
+    asked = attempt.stopping.reason if attempt.stopping else ""
+    return asked if is_stopped_for_cost(attempt) else reported or asked
 
 
 def _given_back_unaccepted(job: Job, attempt: Attempt, why: str, *, now: float) -> Decision:
@@ -157,7 +167,7 @@ def _hurry(attempt: Attempt | None, stop_request: Stopping | None, event: Event)
 
 
 def drain_over(job: Job, attempt: Attempt, stop_request: Stopping) -> Decision:
-    """The worker's drain has waited long enough: this attempt is to be given back, and goes on elsewhere."""
+    """The worker's drain has waited long enough, or the job costs too much: this attempt is to be given back."""
     if not attempt.live or attempt.stopping is not None:
         return NOTHING
     event = job_event(
@@ -169,6 +179,22 @@ def drain_over(job: Job, attempt: Attempt, stop_request: Stopping) -> Decision:
         checkpoint_first=bool(stop_request.save_s),
     )
     return Decision(attempt=_with_stop_request(attempt, stop_request), events=(event,))
+
+
+def ceiling_near(job: Job, attempt: Attempt, policy: Policy, now: float) -> Decision:
+    """Asks a training that would soon have cost more than its job may for a checkpoint, and then to end."""
+    if job.on_max_cost != "stop" or job.state is not JobState.RUNNING or is_finishing(job):
+        return NOTHING
+    reached = reached_at(job, attempt)
+    if (
+        reached is None
+        or attempt.accepted_at is None
+        or now < must_stop_at(reached, attempt.accepted_at, policy)
+    ):
+        return NOTHING
+    times = stop_times(reached, policy, now)
+    asked = Stopping(reason=EndReason.COST_LIMIT, asked_at=now, grace_s=times.grace_s, save_s=times.save_s)
+    return drain_over(job, attempt, asked)
 
 
 def _with_stop_request(attempt: Attempt, stop_request: Stopping) -> Attempt:

@@ -14,11 +14,12 @@ from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import ApprovedAsItIs, WrongJobState
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.decision import NOTHING, Decision, job_event
-from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, OnMaxCost, OnPartition, OnTimeLimit, Target
 from simpletuner_fleet.core.jobs.start_time import read_start, shown, started_from
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.jobs.submitting.submission import new_job
 from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter, permitted
+from simpletuner_fleet.core.money.ceilings import room_of
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.teams import Team, check_use, priority_ceiling
 from simpletuner_fleet.core.placement.ordering import class_id
@@ -27,7 +28,7 @@ from simpletuner_fleet.core.policy import Policy
 OF_THE_WORKER = ("target", "gpus", "nodes", "min_vram_gb", "accelerator", "labels", "max_price_micros")
 OF_THE_JOB = (
     *("name", "priority", "max_retries", "retry_on_failure", "time_limit_s", "on_time_limit"),
-    "on_partition",
+    *("on_partition", "max_cost_micros", "on_max_cost"),
 )
 
 
@@ -51,6 +52,9 @@ class JobEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     on_partition: OnPartition | UnsetType = UNSET
     not_before: FreeText | UnsetType | None = UNSET
     """null: it starts as soon as it can."""
+    max_cost_micros: Count | UnsetType | None = UNSET
+    """null: it may cost any amount."""
+    on_max_cost: OnMaxCost | UnsetType = UNSET
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -93,7 +97,9 @@ def edited(
         now=job.created_at,
         datasets=job.requires.datasets,
     )
-    requires = replace(job.requires, **{name: getattr(anew.requires, name) for name in OF_THE_WORKER})
+    asked = {name: getattr(anew.requires, name) for name in OF_THE_WORKER}
+    room = room_of(anew.max_cost_micros, job.spent_micros)
+    requires = replace(job.requires, **asked, room_micros=room)
     after = replace(
         job,
         **{name: getattr(anew, name) for name in OF_THE_JOB},
@@ -123,6 +129,8 @@ def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, cei
     if "target" in changes:
         changes["target"] = allowed.target
     changes.pop("not_before", None)  # counted from this moment, not from the submission
+    if changes.get("max_cost_micros", 0) is None:
+        changes.setdefault("on_max_cost", "stop")
     as_it_is = SubmitRequest(
         target=requires.target,
         worker_labels=dict(requires.labels),
@@ -137,6 +145,8 @@ def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, cei
         time_limit_s=job.time_limit_s,
         on_time_limit=job.on_time_limit,
         on_partition=job.on_partition,
+        max_cost_micros=job.max_cost_micros,
+        on_max_cost=job.on_max_cost,
         name=job.name,
     )
     return replace(as_it_is, **changes)

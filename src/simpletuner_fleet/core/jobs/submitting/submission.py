@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, check_gpus, check_nodes, gpus_of, nodes_of
@@ -18,6 +18,8 @@ from simpletuner_fleet.core.jobs.submitting.submit_request import (
     permitted_target,
     read_priority,
 )
+from simpletuner_fleet.core.money.ceilings import room_of
+from simpletuner_fleet.core.money.prices import checked_price
 from simpletuner_fleet.core.people.teams import Team, check_use, visibility_of
 from simpletuner_fleet.core.placement.ordering import class_id, rank
 from simpletuner_fleet.core.policy import (
@@ -74,6 +76,7 @@ def requirements(
         secrets=tuple(sorted(set(bundle.secrets.values()))),
         team=team,
         max_price_micros=request.max_price_micros,
+        room_micros=request.max_cost_micros,
         nodes=check_nodes(asked_nodes, gpus, "$.nodes"),
     )
 
@@ -213,6 +216,10 @@ def new_job(
         raise Invalid("time_limit_s must be more than 0.", path="$.time_limit_s")
     if request.on_time_limit == "requeue" and request.time_limit_s is None:
         raise Invalid("on_time_limit 'requeue' needs a time_limit_s.", path="$.on_time_limit")
+    if request.on_max_cost == "finish" and request.max_cost_micros is None:
+        raise Invalid("on_max_cost 'finish' needs a max_cost_micros.", path="$.on_max_cost")
+    if request.max_cost_micros is not None:
+        checked_price(request.max_cost_micros, "$.max_cost_micros")
     if len(request.depends_on) > MAX_DEPENDENCIES:
         raise Invalid(f"A job can depend on at most {MAX_DEPENDENCIES} others.", path="$.depends_on")
     if request.name is not None and not (1 <= len(request.name) <= 200 and request.name.isprintable()):
@@ -235,6 +242,8 @@ def new_job(
         time_limit_s=request.time_limit_s,
         on_time_limit=request.on_time_limit,
         on_partition=request.on_partition,
+        max_cost_micros=request.max_cost_micros,
+        on_max_cost=request.on_max_cost,
         depends_on=tuple(dict.fromkeys(request.depends_on)),
         resume_from=resume_from,
         name=request.name,
@@ -255,11 +264,13 @@ def retried(
     job_id: str,
     seq: int,
     now: float,
+    max_cost_micros: int | UnsetType | None = UNSET,
 ) -> Job:
     """Returns a new job with the same copy of everything: a terminal state is final, so an ended job never runs again.
 
     What its predecessor waited for, it waits for. An approval that was refused or never given is needed again, unless
     who tries it again could give it. Those it depends on must have completed or still be on their way.
+    What it has cost counts on towards the ceiling, which `max_cost_micros` may change.
     """
     if not old.terminal:
         raise WrongJobState(f"The job is {old.state}; only an ended job can be retried.", state=old.state)
@@ -267,7 +278,12 @@ def retried(
     check_trainer(bundle, by)
     if facts.team:
         check_use(facts.team, trainer=bundle.trainer, target=old.requires.target)
-    requires = replace(old.requires, target=permitted_target(old.requires.target, by))
+    ceiling = old.max_cost_micros if max_cost_micros is UNSET else max_cost_micros
+    requires = replace(
+        old.requires,
+        target=permitted_target(old.requires.target, by),
+        room_micros=room_of(ceiling, old.spent_micros),
+    )
     priority = old.priority if by.may_raise_priority else min(old.priority, 0)
     unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved
     hold = _hold(_dependencies(old.depends_on, facts), approval_needed=unapproved and not by.may_approve)
@@ -289,6 +305,9 @@ def retried(
         time_limit_s=old.time_limit_s,
         on_time_limit=old.on_time_limit,
         on_partition=old.on_partition,
+        max_cost_micros=ceiling,
+        on_max_cost="stop" if ceiling is None else old.on_max_cost,
+        spent_micros=old.spent_micros,
         depends_on=old.depends_on,
         retry_of=old.id,
         resume_from=going_on.described(facts.resume) if facts.resume else None,

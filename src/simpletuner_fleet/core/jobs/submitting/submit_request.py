@@ -23,7 +23,7 @@ from simpletuner_fleet.core.configs.datasets import check_mounts
 from simpletuner_fleet.core.configs.stored_bundle import MOST_REMEMBERED, is_small, read_stored, text_of
 from simpletuner_fleet.core.errors import Forbidden, Invalid
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.jobs.job import OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.jobs.job import OnMaxCost, OnPartition, OnTimeLimit, Target
 from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker, Visibility
 from simpletuner_fleet.core.policy import MAX_PRIORITY, PRIORITY_NAMES
 from simpletuner_fleet.core.publishing import Publish, check_publish
@@ -79,6 +79,9 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     time_limit_s: Seconds | None = None
     on_time_limit: OnTimeLimit = "fail"
     on_partition: OnPartition = "pause"
+    max_cost_micros: Count | None = None
+    """All its attempts together cost no more, in millionths of the currency's unit."""
+    on_max_cost: OnMaxCost = "stop"
     depends_on: list[FreeText] = []
     not_before: FreeText | None = None
     """It does not start before this time, as in 2026-11-18T22:00:00+01:00; it keeps its place in line."""
@@ -102,6 +105,24 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     """Asks for an approval where a quota would refuse the job."""
     dry_run: bool = False
     idempotency_key: FreeText | UnsetType | None = UNSET
+
+
+class RetryRequest(Struct, frozen=True, kw_only=True):
+    """What differs when an ended job is tried again."""
+
+    resume_from: str | None = None
+    """JOB or JOB:STEP: go on from what that job has stored; from the start where it is left out."""
+    max_cost_micros: int | UnsetType | None = UNSET
+    """Another ceiling; None: none any more."""
+
+    @property
+    def words(self) -> list[str | int | None]:
+        """What two requests have in common that ask for the same."""
+        ceiling = self.max_cost_micros
+        return [self.resume_from] if ceiling is UNSET else [self.resume_from, ceiling]
+
+
+AS_IT_WAS = RetryRequest()
 
 
 def read_priority(requested: int | str) -> int:

@@ -83,7 +83,7 @@ async def retry(call: Call[MassBody]) -> ActedOn:
     by = submitter(call)
 
     def step(transaction: Transaction, job: Job) -> None:
-        submit.retry_in(transaction, job.id, by, None)
+        submit.retry_in(transaction, job.id, by)
 
     return await _acted(call, MassAct.RETRY, step)
 

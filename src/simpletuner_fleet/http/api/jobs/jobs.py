@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.bounds import Name
+from simpletuner_fleet.core.bounds import Count, Name
 from simpletuner_fleet.core.jobs.finding import JobSearch, JobSort, SearchWord, read_order
+from simpletuner_fleet.core.jobs.submitting.submit_request import RetryRequest
 from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import (
@@ -114,13 +115,16 @@ async def events(call: Call[None]) -> JobEventsView:
 class RetryBody(Struct, kw_only=True, forbid_unknown_fields=True):
     resume_from: Name | None = None
     """JOB or JOB:STEP: go on from what that job has stored, usually this one; from the start where it is left out."""
+    max_cost_micros: Count | UnsetType | None = UNSET
+    """Another cost limit, in millionths of the currency's unit; what the job has cost counts on. null: none any more."""
 
 
 async def retry(call: Call[RetryBody | None]) -> WholeJobView:
     await refuse_job_of_another(call)
     body = call.body or RetryBody()
     key = call.headers.get("idempotency-key")
-    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), body.resume_from, key)
+    request = RetryRequest(resume_from=body.resume_from, max_cost_micros=body.max_cost_micros)
+    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), request, key)
     return await current(call, job)
 
 

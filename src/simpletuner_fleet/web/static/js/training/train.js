@@ -161,6 +161,7 @@ function request() {
   const fields = cloud.elements;
   const hours = number("time_limit_h");
   const price = fields.namedItem("max_price").value.trim();
+  const cost = fields.namedItem("max_cost").value.trim();
   const wishes = {
     config_name: byId("config-name").value.trim() || undefined,
     target: fields.namedItem("target").value,
@@ -168,6 +169,8 @@ function request() {
     nodes: number("nodes"),
     min_vram_gb: number("min_vram_gb"),
     max_price_micros: price === "" ? undefined : millionths(price),
+    max_cost_micros: cost === "" ? undefined : millionths(cost),
+    on_max_cost: cost === "" ? "stop" : fields.namedItem("on_max_cost").value,
     worker_labels: Object.fromEntries(labels()),
     priority: fields.namedItem("priority").value,
     not_before: zoned(fields.namedItem("not_before").value),

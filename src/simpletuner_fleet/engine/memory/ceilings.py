@@ -1,0 +1,51 @@
+"""Which trainings are to end before their jobs cost more than they may, and when; only those with a ceiling are here."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, has_left_its_gpus
+from simpletuner_fleet.core.money.ceilings import must_stop_at, reached_at
+from simpletuner_fleet.core.policy import Policy
+
+
+class WatchedAttempt(Struct, frozen=True):
+    attempt: Attempt
+    begun_at: float
+    reached_at: float | None
+    """When its job will have cost all that it may; None: never, or it is not to be stopped."""
+
+
+class CeilingWatch:
+    """Follows the rows: an attempt is watched from its acceptance until it ends."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, WatchedAttempt] = {}
+        """By job."""
+
+    def see_attempt(self, after: Attempt | None, job: Job | None) -> None:
+        if job is None or job.max_cost_micros is None:
+            return
+        if after is None or after.state is not AttemptState.RUNNING:
+            self._watched.pop(job.id, None)
+        else:
+            self._watched[job.id] = _watched(after, job)
+
+    def see_job(self, after: Job | None) -> None:
+        known = self._watched.get(after.id) if after is not None and self._watched else None
+        if known is not None and after is not None:
+            self._watched[after.id] = _watched(known.attempt, after)
+
+    def due(self, policy: Policy, now: float) -> list[Turn]:
+        watched = list(self._watched.values())  # a step may run in the writer's thread just now
+        return [
+            Turn(one.attempt.job_id, one.attempt.epoch)
+            for one in watched
+            if one.reached_at is not None and now >= must_stop_at(one.reached_at, one.begun_at, policy)
+        ]
+
+
+def _watched(attempt: Attempt, job: Job) -> WatchedAttempt:
+    begun = attempt.offered_at if attempt.accepted_at is None else attempt.accepted_at
+    goes_on = attempt.stopping is None and job.state is not JobState.CANCELLING and not has_left_its_gpus(job)
+    stops = job.on_max_cost == "stop" and goes_on
+    return WatchedAttempt(attempt, begun, reached_at(job, attempt) if stops else None)
