@@ -8,8 +8,8 @@ STATES = (
         "worker-kept-on-requeue",
         "a requeued job still names the worker it was lost on",
         "core/jobs/decision.py",
-        "        without_attempt(job),\n        state=next_state(job.state, JobInput.REQUEUE),",
-        "        job,\n        state=next_state(job.state, JobInput.REQUEUE),",
+        "        with_room(without_attempt(job)),\n        state=next_state(job.state, JobInput.REQUEUE),",
+        "        with_room(job),\n        state=next_state(job.state, JobInput.REQUEUE),",
         CORE_OR_SIM,
     ),
     Mutant(

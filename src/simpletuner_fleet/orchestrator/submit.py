@@ -1,7 +1,6 @@
 """Jobs come in, are changed while they wait, and leave the queue."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -12,9 +11,9 @@ from simpletuner_fleet.core.configs.stored_bundle import read_stored
 from simpletuner_fleet.core.errors import CannotBePlaced, Invalid, QuotaReached
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
-from simpletuner_fleet.core.jobs.decision import NOT_APPROVED, Decision
+from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
 from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Stopping, Target
-from simpletuner_fleet.core.jobs.requests import saving, stopping, validating
+from simpletuner_fleet.core.jobs.requests import stopping
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.jobs.submitting import going_on
 from simpletuner_fleet.core.jobs.submitting.submission import Facts, decide_submission, retried
@@ -113,31 +112,6 @@ async def cancel(
     if grace_s is not None and not 0 <= grace_s <= MAX_GRACE_S:
         raise Invalid(f"grace_s must be between 0 and {MAX_GRACE_S:g}.", path="$.grace_s")
     return await fleet.act(lambda step: cancel_in(step, job_id, actor, checkpoint_first, grace_s))
-
-
-async def checkpoint_now(fleet: Fleet, job_id: str, actor: Actor) -> Job:
-    """Asks a running job's trainer for a checkpoint; it trains on."""
-    return await _ask_trainer(fleet, job_id, partial(saving.checkpoint_now, actor=actor))
-
-
-async def validate_now(fleet: Fleet, job_id: str, actor: Actor) -> Job:
-    """Asks a running job's trainer to validate; it trains on."""
-    return await _ask_trainer(fleet, job_id, partial(validating.validate_now, actor=actor))
-
-
-async def _ask_trainer(fleet: Fleet, job_id: str, ask: Callable[..., Decision]) -> Job:
-    def step(transaction: Transaction) -> Job:
-        job = transaction.job(job_id)
-        attempt = transaction.current_attempt(job)
-        worker = transaction.tx.worker(attempt.worker_id) if attempt else None
-        decision = ask(job, attempt, worker, now=transaction.now)
-        transaction.apply(decision)
-        if decision.attempt:
-            transaction.wake(decision.attempt.worker_id)
-            transaction.publish_job(job)
-        return job
-
-    return await fleet.act(step)
 
 
 async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Actor) -> Job:

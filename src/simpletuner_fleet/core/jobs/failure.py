@@ -261,6 +261,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("watchdog_stall", _said(r"^watchdog: no step\b")),
     ("disk_full", _said(r"^watchdog: .*\bdisk\b")),
     ("time_limit", _said(r"^the time limit\b.* was reached")),
+    ("cost_limit", _said(r"^its job was about to pass its cost limit\b")),
     ("memory_limit", _said(r"^the job reached the memory limit\b")),
     (
         "killed",

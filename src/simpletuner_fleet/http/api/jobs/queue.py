@@ -41,6 +41,7 @@ from simpletuner_fleet.http.views.jobs import (
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.orchestrator.organising import approvals
+from simpletuner_fleet.orchestrator.steering import trainer_requests
 from simpletuner_fleet.queries import finding, read_models
 
 TAGS = ("queue",)
@@ -172,13 +173,13 @@ async def cancel(call: Call[CancelBody | None]) -> WholeJobView:
 
 async def checkpoint_now(call: Call[None]) -> WholeJobView:
     await refuse_job_of_another(call)
-    await submit.checkpoint_now(deps_of(call).fleet, call.path["id"], call.actor)
+    await trainer_requests.checkpoint_now(deps_of(call).fleet, call.path["id"], call.actor)
     return await current(call)
 
 
 async def validate_now(call: Call[None]) -> WholeJobView:
     await refuse_job_of_another(call)
-    await submit.validate_now(deps_of(call).fleet, call.path["id"], call.actor)
+    await trainer_requests.validate_now(deps_of(call).fleet, call.path["id"], call.actor)
     return await current(call)
 
 
