@@ -19,12 +19,12 @@ class RequiresView(Struct, frozen=True, kw_only=True):
     datasets: dict[str, int] = field(default_factory=dict)
     """Size in bytes by id."""
     max_price_micros: int | None = None
-    """No machine is brought for it of which an hour costs more."""
+    """It runs on no machine of which an hour is known to cost more, and none such is brought for it."""
 
 
 class StoppingView(Struct, frozen=True, kw_only=True):
     reason: str
-    """cancelled or drained."""
+    """cancelled, drained or cost_limit."""
     since: str | None
     checkpoint_first: bool
     sentence: str
@@ -91,6 +91,12 @@ class JobView(Struct, frozen=True, kw_only=True):
     on_time_limit: str
     not_before: str | None
     """The moment before which it is not to start, as it was asked for."""
+    max_cost_micros: int | None
+    """All its attempts together may cost so much, in millionths of the currency's unit; null: any amount."""
+    on_max_cost: str
+    """What becomes of a training that is about to cost more: stop or finish."""
+    spent_micros: int
+    """What its attempts have cost that are over, with those of the job that it tries again, as far as that is known."""
     depends_on: list[str]
     tags: list[str]
     note: str
@@ -152,6 +158,8 @@ class CostView(Struct, frozen=True, kw_only=True):
     """The price of some of it is not known: it is more."""
     hourly_micros: int
     """What it adds in an hour, while it runs."""
+    live_micros: int
+    """So much of it is of the attempt that goes on."""
 
 
 class WholeJobView(JobView, frozen=True, kw_only=True):
@@ -245,7 +253,7 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     checkpoint_step: int | None
     """The newest step that is safely off the worker."""
     reason: str | None
-    """Why it was given back: drained, time_limit, preempted, interrupted, cut_off, resume_failed."""
+    """Why it was given back: drained, time_limit, cost_limit, preempted, interrupted, cut_off, resume_failed."""
     stopping: StoppingView | None
     failure_class: str | None
     failure_evidence: str | None
