@@ -26,6 +26,8 @@ async def test_a_cost_limit_is_given_shown_and_raised(stage: Stage, page_as: Pag
     await page.get_by_role("button", name="Edit", exact=True).click()
     dialog = page.locator("#edit-job")
     await dialog.get_by_label("Maximum for the whole job (USD)").fill("7.50")
+    await dialog.get_by_label("When the maximum cost is near").select_option("stop")
     await dialog.get_by_role("button", name="Save", exact=True).click()
     await expect(dialog).to_be_hidden()
     await expect(page.locator("#cost-limit")).to_contain_text("of 7.50 USD spent")
+    await expect(page.locator("#cost-limit")).not_to_contain_text("may finish")
