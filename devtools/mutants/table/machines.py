@@ -28,7 +28,7 @@ MACHINES = (
         "named-people-are-not-told-apart",
         "whoever waits with the same requirements is matched as somebody whom no worker names",
         "core/placement/roster/lines.py",
-        '        shared = requires if requires.owner in self._told_apart else replace(requires, owner="")',
+        '        shared = requires if requires.owner in self._distinguished else replace(requires, owner="")',
         '        shared = replace(requires, owner="")',
         ("tests/core/placement",),
     ),

@@ -66,7 +66,7 @@ TRAINING = (
         "a trainer that was paused while its worker was cut off is stopped for standing still",
         "core/training/watchdog.py",
         "        if paused:\n            return []",
-        "        if paused and self._stall_told:\n            return []",
+        "        if paused and self._stall_reported:\n            return []",
         ("tests/core/training/test_watchdog.py",),
     ),
     Mutant(

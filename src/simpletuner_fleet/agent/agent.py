@@ -118,7 +118,7 @@ class Agent:
         self._accepted_at: dict[Turn, float] = {}
         self._fetching_told_at: dict[Turn, float] = {}
         self._unstored_warned_at: dict[Turn, float] = {}
-        self._data_told: DataHeld | None = None
+        self._data_reported: DataHeld | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Speaking.
@@ -126,7 +126,7 @@ class Agent:
     async def register(self) -> Registered:
         sent_at, data = boottime(), self._data_held()
         answer = await self.client.register(self._registration(data))
-        self._data_told = data
+        self._data_reported = data
         self.worker_id = answer.worker_id
         self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
         if 0 < answer.ping_interval_s <= LONGEST_INTERVAL_S:
@@ -159,13 +159,13 @@ class Agent:
                 status=self.inbox.status,
                 attempts=self.inbox.held_attempts(self.attempts.paused()),
                 gpus=[*self.samples, *self.node_samples()],
-                data=None if data == self._data_told else data,
+                data=None if data == self._data_reported else data,
                 incarnation=self.incarnation,
                 notice=self._end_notice(),
                 audit_head=self.audit_memory.newest,
             )
         )
-        self._data_told = data
+        self._data_reported = data
         self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
         self.audit_memory.heard(answer.audit_head)
         self.perform(

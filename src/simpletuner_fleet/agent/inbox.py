@@ -63,7 +63,7 @@ class Holding(Struct):
     """The request for a checkpoint that its trainer was told of last."""
     validation_asked_at: float | None = None
     """The request for a validation that its trainer is being told of, or was told of last."""
-    validation_told: bool = False
+    validation_passed_on: bool = False
     """The trainer was asked; the orchestrator may not know it yet."""
 
 
@@ -239,9 +239,9 @@ class Inbox:
         if holding is None or holding.phase is not Phase.RUNNING or holding.stopping:
             return []
         if holding.validation_asked_at != order.asked_at:
-            holding.validation_asked_at, holding.validation_told = order.asked_at, False
+            holding.validation_asked_at, holding.validation_passed_on = order.asked_at, False
             return [AskForValidation(turn, order.asked_at)]
-        return [self._validation_report(turn, order.asked_at)] if holding.validation_told else []
+        return [self._validation_report(turn, order.asked_at)] if holding.validation_passed_on else []
 
     def asked_to_validate(self, turn: Turn, asked_at: float, *, heard: bool) -> list[Action]:
         """Its trainer was asked, or could not be: then it is asked anew when the request comes again."""
@@ -251,7 +251,7 @@ class Inbox:
         if not heard:
             holding.validation_asked_at = None
             return []
-        holding.validation_told = True
+        holding.validation_passed_on = True
         return [self._validation_report(turn, asked_at)]
 
     def _validation_report(self, turn: Turn, asked_at: float) -> Action:

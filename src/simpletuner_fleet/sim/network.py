@@ -76,11 +76,11 @@ class Link:
         """Which of several orchestrators is spoken to: another one after every failure."""
         self.compares_terms = True
         self.newest_term = 0
-        self._newest_told = 0
+        self._newest_obeyed = 0
 
     def forget_terms(self) -> None:
         """Whoever listens here is another process now."""
-        self.newest_term = self._newest_told = 0
+        self.newest_term = self._newest_obeyed = 0
 
     def _understood(self, outcome: Any) -> Any:
         """What the caller makes of an answer: one of a leader that was replaced is weather."""
@@ -90,10 +90,10 @@ class Link:
             if self.compares_terms and is_outdated(outcome.term, self.newest_term):
                 self.world.counts["answer of a replaced leader"] += 1
                 return UNREACHABLE
-            if self.compares_terms and outcome.term < self._newest_told:
-                raise Violation("T3", f"{self.name} obeys term {outcome.term} after {self._newest_told}")
+            if self.compares_terms and outcome.term < self._newest_obeyed:
+                raise Violation("T3", f"{self.name} obeys term {outcome.term} after {self._newest_obeyed}")
             self.newest_term = max(self.newest_term, outcome.term)
-            self._newest_told = max(self._newest_told, outcome.term)
+            self._newest_obeyed = max(self._newest_obeyed, outcome.term)
             return outcome.outcome
         return outcome
 

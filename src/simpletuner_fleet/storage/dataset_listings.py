@@ -23,7 +23,7 @@ async def listing(storage: Storage, dataset: Dataset) -> DatasetListing:
         files = await read_files(storage, dataset.id, dataset.manifest_bytes)
         return await asyncio.to_thread(listing_of, files)
 
-    return await storage.listing_shelf.get(dataset.id, make)
+    return await storage.listing_cache.get(dataset.id, make)
 
 
 async def captions_of(blobs: Blobs, pictures: Sequence[DatasetPicture]) -> list[str]:

@@ -5,8 +5,8 @@ from msgspec import Struct, field
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.keyed_locks import KeyedLocks
 from simpletuner_fleet.ports import Blobs
-from simpletuner_fleet.storage.listing_shelf import ListingShelf
-from simpletuner_fleet.storage.metrics.kept_curves import CurveShelf
+from simpletuner_fleet.storage.listing_cache import ListingCache
+from simpletuner_fleet.storage.metrics.kept_curves import CurveCache
 from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.uploads.direct import DirectStorage
 
@@ -38,8 +38,8 @@ class Storage:
         """None: no file goes straight to the bucket, or there is none."""
         self.dataset_usage = DatasetUsage()
         self.locks = KeyedLocks()
-        self.curve_shelf = CurveShelf()
-        self.listing_shelf = ListingShelf()
+        self.curve_cache = CurveCache()
+        self.listing_cache = ListingCache()
 
     @property
     def direct_in_use(self) -> DirectStorage | None:

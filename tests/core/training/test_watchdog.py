@@ -16,10 +16,10 @@ from simpletuner_fleet.core.training.watchdog import (
     Watch,
     Watchdog,
     disk_least,
+    duration_text,
     merged,
     read_watchdog,
     rules_of,
-    told_s,
     verdict_of,
 )
 
@@ -191,4 +191,4 @@ def test_what_a_newer_orchestrator_says_is_taken_as_far_as_it_is_understood() ->
     ("seconds", "words"), [(5.0, "5 s"), (1800.0, "30 min"), (7200.0, "2 h"), (90.5, "90.5 s")]
 )
 def test_times_are_told_as_people_say_them(seconds: float, words: str) -> None:
-    assert told_s(seconds) == words
+    assert duration_text(seconds) == words

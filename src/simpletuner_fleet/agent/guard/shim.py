@@ -69,7 +69,7 @@ class Shim:
         """Of the second guardian, where there is one: it ends with the trainer, by itself, and nothing is sent to it."""
         self.shown_pid = 0
         """Of the trainer itself, as this machine counts."""
-        self.status_told = -1
+        self.status_pipe = -1
         """Where the trainer's own status is told by whoever stands for it."""
         self.trainer_status: int | None = None
         self.exit: dict[str, Any] | None = None
@@ -204,7 +204,7 @@ class Shim:
         walls = part("shim_wall") if wall else None
         self.starting = part("shim_trainer").begin(wall, walls, cgroup)
         self.trainer_pid, self.keeper_pid = self.starting.pid, self.starting.keeper_pid
-        self.status_told = self.starting.status
+        self.status_pipe = self.starting.status
 
     def hold(self, order: dict[str, Any]) -> None:
         """Has everything done but the last step. What fails is told when the trainer is to start: nobody waits for it."""
@@ -285,10 +285,10 @@ class Shim:
 
     def own_status(self, status: int) -> int:
         """Returns the trainer's, where somebody else stood for it. Nothing is told by one that was killed before."""
-        if self.status_told < 0:
+        if self.status_pipe < 0:
             return status
         try:
-            relayed = os.read(self.status_told, 4)
+            relayed = os.read(self.status_pipe, 4)
         except BlockingIOError:
             relayed = b""
         return int.from_bytes(relayed, sys.byteorder) if len(relayed) == 4 else status

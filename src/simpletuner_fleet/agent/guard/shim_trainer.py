@@ -292,7 +292,7 @@ def first_process(
         become_trainer(walls, hears, problem)
     os.closerange(0, status)
     os.closerange(status + 1, MOST_DESCRIPTORS)
-    walls.keep_house(trainer, status)
+    walls.reap_until_trainer_ends(trainer, status)
     os._exit(0)
 
 

@@ -2,7 +2,7 @@
 
 Two kinds of namespaces and one of rules. `user`: root gives the trainer a user of its own. `namespace`: the same walls
 without root, in a user namespace. Both give it a root folder that holds what was granted and nothing else, and a
-process table of its own, whose first process is `keep_house` below: when that ends, the kernel ends all others.
+process table of its own, whose first process is `reap_until_trainer_ends` below: when that ends, the kernel ends all others.
 `landlock`: the trainer keeps its user and sees every name, but opens only what was granted.
 """
 
@@ -206,7 +206,7 @@ def device_paths(dev: str) -> list[str]:
     ]
 
 
-def keep_house(trainer: int, status_pipe: int) -> None:
+def reap_until_trainer_ends(trainer: int, status_pipe: int) -> None:
     """The first process of the trainer's own process table: takes in its orphans, and ends with it.
 
     It tells the trainer's status before: as the first it cannot die of the same signal.

@@ -61,7 +61,7 @@ class MachineEnding:
         """SIGUSR1 is a notice. So is SIGTERM from whoever takes machines away; from anybody else it ends this program.
 
         After a notice of its cloud a machine is shut down in the usual way: that is the end of what was told, and leaves
-        the usual time, not a second wish of an impatient person.
+        the usual time, not a second request of an impatient person.
         """
         agent = self._agent
         if number == signal.SIGUSR1:

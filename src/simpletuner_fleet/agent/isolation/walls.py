@@ -40,7 +40,7 @@ from simpletuner_fleet.trainers.job_trees import entries_beneath
 log = logging.getLogger(__name__)
 
 Kind = Literal["user", "namespace", "landlock"]
-KINDS_BY_WISH: dict[str, tuple[Kind, ...]] = {"user": ("user",), "sandbox": ("namespace", "landlock")}
+KINDS_ASKED_FOR: dict[str, tuple[Kind, ...]] = {"user": ("user",), "sandbox": ("namespace", "landlock")}
 FIRST_UID, LAST_UID = 60578, 61183
 """Numbers that no distribution gives to people, services or containers."""
 UID_LOCKS = Path("/run/simpletuner-uids")
@@ -306,13 +306,13 @@ NO_WALLS = Walls(None, WallSurroundings(home="", environment={}, pythons=(), gra
 
 
 def choose_walls(asked: str, surroundings: WallSurroundings, folder: Path, slots: int) -> Walls:
-    """The strongest that this machine allows and `wish` names. Raises IsolationUnavailable where there must be one."""
+    """The strongest that this machine allows and `asked` names. Raises IsolationUnavailable where there must be one."""
     check_grants(surroundings)
     if asked == "none":
         return Walls(None, surroundings, folder, slots)
     usual: tuple[Kind, ...] = ("user", "landlock") if os.geteuid() == 0 else ("namespace", "landlock")
     problems = []
-    for kind, as_own_user in _tries(KINDS_BY_WISH.get(asked, usual)):
+    for kind, as_own_user in _tries(KINDS_ASKED_FOR.get(asked, usual)):
         if kind == "user" and os.geteuid() != 0:
             problems.append("user: the worker does not run as root")
             continue

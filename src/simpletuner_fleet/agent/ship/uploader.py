@@ -93,7 +93,7 @@ class Uploader:
         """Names that need no more thought: sent, or impossible to send."""
         self.stored_something = False
         self._late = LateFiles()
-        self._bound_told = False
+        self._bound_reported = False
         self.not_sent: dict[str, str] = {}
         """What was given up for good, and why."""
         self._samples = samples or SampleWatch()
@@ -427,9 +427,9 @@ class Uploader:
 
     async def _tell_bound(self, asked: int | None, bound: int | None) -> None:
         """Says once that the server keeps fewer than the config asks for: nobody is to find out when they are gone."""
-        if asked is None or bound is None or asked <= bound or self._bound_told:
+        if asked is None or bound is None or asked <= bound or self._bound_reported:
             return
-        self._bound_told = True
+        self._bound_reported = True
         text = (
             f"the config keeps {asked} checkpoints, this server the newest {bound} of each job "
             "(SIMPLETUNER_CHECKPOINTS_KEEP)"

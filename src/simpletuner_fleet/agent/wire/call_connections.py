@@ -85,7 +85,7 @@ class CallConnections:
         on a new one. Whoever calls would repeat it too: no call of a worker does harm when it arrives twice.
         """
         lines = [*self._headers.items(), *headers.items(), ("Content-Length", str(len(content)))]
-        with _told_as_failed():
+        with _raising_call_failed():
             message = h11.Request(method=method, target=self._path + target, headers=lines)
         async with self._places:
             connection = self._take_idle()
@@ -110,7 +110,7 @@ class CallConnections:
         self, connection: "_Connection", message: h11.Request, content: bytes, timeouts: CallTimeouts
     ) -> CallAnswer:
         try:
-            with _told_as_failed():
+            with _raising_call_failed():
                 answer = await connection.exchange(message, content, timeouts.silence_s)
         except BaseException:
             connection.abort()
@@ -218,7 +218,7 @@ def _is_ip_address(host: str) -> bool:
 
 
 async def _connect(address: _Address, connect_s: float) -> _Connection:
-    with _told_as_failed():
+    with _raising_call_failed():
         async with asyncio.timeout(connect_s):
             reader, writer = await asyncio.open_connection(
                 address.host,
@@ -231,7 +231,7 @@ async def _connect(address: _Address, connect_s: float) -> _Connection:
 
 
 @contextmanager
-def _told_as_failed() -> Iterator[None]:
+def _raising_call_failed() -> Iterator[None]:
     try:
         yield
     except BROKEN as error:

@@ -25,7 +25,7 @@ def edit(args: argparse.Namespace) -> int:
 
 def _changes(args: argparse.Namespace) -> dict[str, Any]:
     labels = dict(one.partition("=")[::2] for one in args.label)
-    wished = {
+    requested = {
         "target": args.target,
         "worker_labels": {} if args.no_labels else labels or None,
         "gpus": args.gpus,
@@ -36,7 +36,7 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
         "time_limit_s": args.time_limit,
         "on_max_cost": args.on_max_cost,
     }
-    changes = {name: value for name, value in wished.items() if value is not None}
+    changes = {name: value for name, value in requested.items() if value is not None}
     if "max_price" in args:
         changes["max_price_micros"] = args.max_price
     if args.not_before == "":

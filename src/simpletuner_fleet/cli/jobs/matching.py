@@ -24,7 +24,7 @@ def act(args: argparse.Namespace) -> int:
     with connected(args) as api:
         if args.expected is None:
             return _tell_count(api, args, search, out)
-        body = {"search": search, "expected": args.expected, **_wished(args)}
+        body = {"search": search, "expected": args.expected, **_requested(args)}
         return _say_done(out, *_acted(api, out, args.act, body))
 
 
@@ -39,7 +39,7 @@ def _tell_count(api: Api, args: argparse.Namespace, search: dict[str, Any], out:
     return ExitCode.OK
 
 
-def _wished(args: argparse.Namespace) -> dict[str, Any]:
+def _requested(args: argparse.Namespace) -> dict[str, Any]:
     match args.act:
         case "cancel":
             return {"checkpoint_first": args.checkpoint_first}
@@ -119,7 +119,7 @@ def _cancel_all(args: argparse.Namespace) -> int:
     return _on_all(args, "cancel", search, {"checkpoint_first": args.checkpoint_first})
 
 
-def _on_all(args: argparse.Namespace, act: str, search: dict[str, Any], wished: dict[str, Any]) -> int:
+def _on_all(args: argparse.Namespace, act: str, search: dict[str, Any], requested: dict[str, Any]) -> int:
     """Tells the number; with --yes acts on some hundred at a time, and says how far it is."""
     out = Output(args)
     done, refused = 0, list[dict[str, Any]]()
@@ -129,7 +129,7 @@ def _on_all(args: argparse.Namespace, act: str, search: dict[str, Any], wished: 
             if args.dry_run or not args.yes or not count:
                 return _only_told(out, args, count)
             try:
-                done, refused = _acted(api, out, act, {"search": search, "expected": count, **wished})
+                done, refused = _acted(api, out, act, {"search": search, "expected": count, **requested})
                 break
             except CliError as error:
                 if error.trouble.code != "count_changed" or not left:

@@ -200,14 +200,14 @@ def _shown(pattern: str) -> Rule:
 
 
 def _ended_by(*signals: int) -> Rule:
-    return lambda remains: _signal_told(remains) if remains.signal in signals else None
+    return lambda remains: _signal_sentence(remains) if remains.signal in signals else None
 
 
 def _any_signal(remains: Remains) -> str | None:
-    return _signal_told(remains) if remains.signal else None
+    return _signal_sentence(remains) if remains.signal else None
 
 
-def _signal_told(remains: Remains) -> str:
+def _signal_sentence(remains: Remains) -> str:
     assert remains.signal is not None
     named = f"ended by signal {remains.signal} ({SIGNALS.get(remains.signal, 'unnamed')})"
     if remains.signal == SIGKILL:

@@ -260,7 +260,7 @@ class Stopping(Struct, frozen=True, kw_only=True):
 
 
 class Saving(Struct, frozen=True, kw_only=True):
-    """The wish for a checkpoint of a training that goes on. It is fulfilled once a newer one is stored."""
+    """The request for a checkpoint of a training that goes on. It is fulfilled once a newer one is stored."""
 
     asked_at: float
     had_step: int | None = None
@@ -268,7 +268,7 @@ class Saving(Struct, frozen=True, kw_only=True):
 
 
 class Validating(Struct, frozen=True, kw_only=True):
-    """The wish that a training validates now. Its worker is told of it until it says that the trainer was asked."""
+    """The request that a training validates now. Its worker is told of it until it says that the trainer was asked."""
 
     asked_at: float
     told_at: float | None = None
@@ -321,9 +321,9 @@ class Attempt(Struct, frozen=True, kw_only=True):
     failure_evidence: str | None = None
     stopping: Stopping | None = None
     saving: Saving | None = None
-    """The last wish for a checkpoint, fulfilled or not."""
+    """The last request for a checkpoint, fulfilled or not."""
     validating: Validating | None = None
-    """The last wish for a validation, told to its trainer or not."""
+    """The last request for a validation, told to its trainer or not."""
     reason: str | None = None
     """An EndReason, or empty where the outcome says it all."""
     resume_below: int | None = None

@@ -99,7 +99,7 @@ def _unknown(
     return unknown
 
 
-def told_of(
+def with_state_for_people(
     pool: MachinePool, no_machine: dict[str, NoMachine], trouble: str, unseen_at: float | None
 ) -> MachinePool:
     """Returns the pool with what people are told of it. `unseen_at` is now where its provider did not answer."""

@@ -190,6 +190,6 @@ def at_price(machine: Machine, hourly_micros: int, now: float) -> Machine:
     return replace(machine, rates=(*machine.rates, (now, hourly_micros)))
 
 
-def told_price(machine: Machine) -> int | None:
+def worker_price(machine: Machine) -> int | None:
     """Returns what an hour of one of its GPUs costs, as its worker tells it; None where there is nothing to tell."""
     return machine.hourly_micros // machine.gpus if machine.gpus and machine.hourly_micros else None

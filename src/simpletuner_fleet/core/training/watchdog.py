@@ -136,8 +136,8 @@ class Watch:
         self._looked_at = now
         self._still_s = 0.0
         self._step: int | None = None
-        self._stall_told = False
-        self._disk_told: set[str] = set()
+        self._stall_reported = False
+        self._disk_reported: set[str] = set()
 
     def saw_points(self, points: Iterable[Point]) -> list[Finding]:
         findings = []
@@ -187,7 +187,7 @@ class Watch:
         """A training that has done its last step may take as long as it likes to end."""
         passed_s, self._looked_at = max(0.0, now - self._looked_at), now
         if step is not None and step != self._step:
-            self._step, self._still_s, self._stall_told = step, 0.0, False
+            self._step, self._still_s, self._stall_reported = step, 0.0, False
             return []
         if paused:
             return []
@@ -196,10 +196,10 @@ class Watch:
         first = self._step is None
         limit_s = max(rules.stall_s, rules.stall_first_s) if first else rules.stall_s
         done = self._step is not None and total is not None and self._step >= total
-        if self._stall_told or done or self._still_s < limit_s:
+        if self._stall_reported or done or self._still_s < limit_s:
             return []
-        self._stall_told = True
-        waited = told_s(limit_s)
+        self._stall_reported = True
+        waited = duration_text(limit_s)
         text = (
             f"no step in the first {waited}" if first else f"no step for {waited} after step {self._step:,}"
         )
@@ -223,9 +223,9 @@ class Watch:
 
     def _disk_finding(self, id: str, how: str, policy: WatchPolicy, free: int, total: int) -> list[Finding]:
         """Once in an attempt: it would be told over and over."""
-        if id in self._disk_told:
+        if id in self._disk_reported:
             return []
-        self._disk_told.add(id)
+        self._disk_reported.add(id)
         left = f"{free / 1e9:.1f} GB of {total / 1e9:.0f} GB free"
         return [
             Finding(
@@ -244,7 +244,7 @@ def disk_least(rules: Rules, total: int) -> float:
     return max(DISK_LEAST, min(total * DISK_SHARE, DISK_MOST))
 
 
-def told_s(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:g} s"
     return f"{seconds / 60:g} min" if seconds < 7200 else f"{seconds / 3600:g} h"

@@ -167,7 +167,7 @@ class Telemetry:
             "Stored by workers straight in the S3 bucket",
             registry=registry,
         )
-        self._direct_bytes_told = 0
+        self._direct_bytes_counted = 0
         self._streams = self._gauge("worker_streams", "Open streams of workers")
         self._watchers = self._gauge("event_streams", "Open streams of watchers")
         self._waits = Times(
@@ -215,8 +215,8 @@ class Telemetry:
         self._stored.labels("jobs").set(seen.stored.jobs_bytes)
         self._stored.labels("datasets").set(seen.stored.datasets_bytes)
         self._direct.set(seen.direct)
-        self._direct_bytes.inc(max(0, seen.direct_bytes - self._direct_bytes_told))
-        self._direct_bytes_told = seen.direct_bytes
+        self._direct_bytes.inc(max(0, seen.direct_bytes - self._direct_bytes_counted))
+        self._direct_bytes_counted = seen.direct_bytes
         if seen.disk:
             self._disk_free.set(seen.disk[0])
             self._disk_size.set(seen.disk[1])

@@ -20,7 +20,7 @@ from simpletuner_fleet.core.provisioning.machine import (
     Why,
     at_price,
     moved,
-    told_price,
+    worker_price,
 )
 from simpletuner_fleet.core.provisioning.offers import MachineOffer, worker_type_of
 from simpletuner_fleet.core.provisioning.pool import MachinePool
@@ -96,7 +96,7 @@ def environment_of(
     given = dict(joining)
     if pool.request.orchestrator_url:
         given["SIMPLETUNER_ORCHESTRATOR_URL"] = pool.request.orchestrator_url
-    if (price := told_price(machine)) is not None:
+    if (price := worker_price(machine)) is not None:
         given["SIMPLETUNER_WORKER_PRICE"] = typed_amount(price)
     if worker_type_of(pool) is WorkerType.PERSISTENT:
         given["SIMPLETUNER_WORKER_PERSISTENT"] = "true"

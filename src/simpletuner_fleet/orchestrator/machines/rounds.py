@@ -7,14 +7,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.provisioning.deciding import Stray, decide, told_of
+from simpletuner_fleet.core.provisioning.deciding import Stray, decide, with_state_for_people
 from simpletuner_fleet.core.provisioning.growth import Wanted
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
     Machine,
     MachineState,
     Why,
-    told_price,
+    worker_price,
 )
 from simpletuner_fleet.core.provisioning.money import day_begins, month_begins
 from simpletuner_fleet.core.provisioning.offers import MachineOffer, ProviderLook
@@ -117,7 +117,7 @@ def _tell_price(transaction: Transaction, machine: Machine) -> None:
     worker = transaction.tx.worker(machine.worker_id) if machine.state in IN_USE else None
     if worker is None or worker.registered_at is None:
         return
-    price = told_price(machine)
+    price = worker_price(machine)
     if price is not None and worker.reported_price_micros != price:
         transaction.save_worker(replace(worker, reported_price_micros=price))
 
@@ -184,7 +184,7 @@ def _tell_pool(
         transaction.tx.delete_pool(pool.name)
         return
     unseen_at = None if pool.name in seen.looks else transaction.now
-    after = told_of(pool, no_machine, seen.troubles.get(pool.name, ""), unseen_at)
+    after = with_state_for_people(pool, no_machine, seen.troubles.get(pool.name, ""), unseen_at)
     if after != pool:
         transaction.tx.put_pool(after)
         transaction.publish("pool", id=pool.name, audience=pool.audience)

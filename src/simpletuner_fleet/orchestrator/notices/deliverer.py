@@ -174,7 +174,7 @@ class Deliverer:
         )
         if not await self._note(box, after, delivery) or failure:
             return False
-        box.told_upto(parcel.last)
+        box.delivered_upto(parcel.last)
         return True
 
     async def _try(self, endpoint: Endpoint, parcel: Parcel) -> tuple[str, DeliveryFailed | None]:

@@ -86,7 +86,7 @@ class Mailbox:
         notices = self._held[: decision.count]
         return self._parcel(notices, notices[-1].seq if decision.held_back else 0)
 
-    def told_upto(self, seq: int) -> None:
+    def delivered_upto(self, seq: int) -> None:
         self._held = [one for one in self._held if one.seq > seq]
         self._entries = [one for one in self._entries if one.seq > seq]
 

@@ -15,9 +15,9 @@ Check = Callable[[OwnRole], None]
 """Refuses a role that holds more than whoever asks."""
 
 
-async def set_role(fleet: Fleet, wished: OwnRole, check: Check, actor: Actor) -> list[str]:
+async def set_role(fleet: Fleet, requested: OwnRole, check: Check, actor: Actor) -> list[str]:
     """Makes or changes a role; returns the hashes of the credentials of those who have it."""
-    role = checked_role(wished)
+    role = checked_role(requested)
     check(role)
 
     def step(transaction: Transaction) -> list[str]:

@@ -14,11 +14,11 @@ from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with
 from simpletuner_fleet.orchestrator.submit import admitted
 
 
-async def edit(fleet: Fleet, job_id: str, wished: JobEdit, by: Submitter, *, local_enabled: bool) -> Job:
+async def edit(fleet: Fleet, job_id: str, requested: JobEdit, by: Submitter, *, local_enabled: bool) -> Job:
     def step(transaction: Transaction) -> Job:
         job = transaction.job(job_id)
         bundle = msgspec.json.decode(transaction.tx.job_bundle(job_id) or b"{}", type=Bundle)
-        asked = _away_from_home(transaction, job, wished)
+        asked = _away_from_home(transaction, job, requested)
         team = transaction.organisation.teams.get(job.team) if job.team else None
         last = transaction.tx.attempts_of_job(job_id)[-1:] if job.attempts else []
         decision = editing.edited(
@@ -52,11 +52,11 @@ def _check_admission(transaction: Transaction, before: Job, after: Job, by: Subm
     editing.check_approval(before, after, transaction.tx.approval(before.id), needed)
 
 
-def _away_from_home(transaction: Transaction, job: Job, wished: JobEdit) -> JobEdit:
+def _away_from_home(transaction: Transaction, job: Job, requested: JobEdit) -> JobEdit:
     """As at a submission: `auto` leaves the orchestrator's machine out for what somebody wrote who may not use it."""
-    if wished.target is not Target.AUTO or not job.config_version:
-        return wished
+    if requested.target is not Target.AUTO or not job.config_version:
+        return requested
     stored = transaction.tx.config(job.config_name, job.config_version)
     if stored is None or holds_now(transaction.tx, stored.created_by, SUBMIT_LOCAL):
-        return wished
-    return msgspec.structs.replace(wished, target=Target.WORKER)
+        return requested
+    return msgspec.structs.replace(requested, target=Target.WORKER)

@@ -117,7 +117,7 @@ async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_ur
     if samples:
         fleet.gpu_history.note(worker_id, fleet.clock.now(), samples)
     witness(fleet, worker_id, message.audit_head)
-    answer.audit_head = told_head(fleet)
+    answer.audit_head = audit_head_for_workers(fleet)
     return answer
 
 
@@ -270,7 +270,7 @@ def must_be_here(worker: Worker, incarnation: str) -> None:
         raise Superseded
 
 
-def told_head(fleet: Fleet) -> AuditHead | None:
+def audit_head_for_workers(fleet: Fleet) -> AuditHead | None:
     signed = fleet.signed_heads.newest if fleet.signed_heads else None
     return signed or fleet.audit_head
 

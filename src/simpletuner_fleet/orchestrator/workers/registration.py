@@ -26,9 +26,9 @@ from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.attendance import (
     WITHOUT_LEASE,
     Visit,
+    audit_head_for_workers,
     held_as,
     take_back,
-    told_head,
     witness,
 )
 from simpletuner_fleet.orchestrator.workers.inventory import with_facts
@@ -56,7 +56,7 @@ async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, 
         fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
     for head in (*message.audit_heads[:HEADS_TAKEN], message.audit_head):
         witness(fleet, worker_id, head)
-    answer.audit_head = told_head(fleet)
+    answer.audit_head = audit_head_for_workers(fleet)
     signed = fleet.signed_heads
     if signed and signed.newest and message.audit_heads:
         answer.audit_proofs = await signed.proofs(message.audit_heads[:HEADS_TAKEN], signed.newest)

@@ -38,7 +38,7 @@ class AuditCutter:
             return 0
         self._looked_at = now
         known = await self._fleet.read(last_cut)
-        limit = await self._fleet.read(_told_upto)
+        limit = await self._fleet.read(_delivered_upto)
         wanted = await asyncio.to_thread(self._choose, now - days * DAY_S, limit, known.upto if known else 0)
         if wanted is not None:
             await self._fleet.act(lambda transaction: transaction.record(_event(wanted)))
@@ -59,7 +59,7 @@ def last_cut(view: View) -> LogCut | None:
     return cut_of(newest[0]) if newest else None
 
 
-def _told_upto(view: View) -> int:
+def _delivered_upto(view: View) -> int:
     """Whoever is still to be told of an entry is told before it goes; a paused endpoint is not waited for."""
     head = view.audit_head()
     cursors = (one.state.cursor for one in view.endpoints() if one.paused is None)

@@ -78,11 +78,11 @@ async def _kept(
     """A part of the steps is read for whoever asks for it, and not kept."""
     parts = await _parts(storage.blobs, attempts)
     made_of = [(one.id, one.outcome) for one in attempts], [part.end_step for part in parts]
-    job = storage.curve_shelf.get(place, made_of) if span is EVERYTHING else None
-    job = job or KeptJob(storage.curve_shelf.next_reading(), parts, attempts, span)
+    job = storage.curve_cache.get(place, made_of) if span is EVERYTHING else None
+    job = job or KeptJob(storage.curve_cache.next_reading(), parts, attempts, span)
     await job.follow(storage.blobs, keys)
     if span is EVERYTHING:
-        storage.curve_shelf.put(place, made_of, job)
+        storage.curve_cache.put(place, made_of, job)
     return job
 
 

@@ -186,7 +186,7 @@ class KeptJob:
                     )
 
 
-class CurveShelf:
+class CurveCache:
     """The curves that were looked at last, within a bound on their memory."""
 
     def __init__(self) -> None:

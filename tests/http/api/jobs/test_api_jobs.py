@@ -349,8 +349,8 @@ async def test_watchers_are_told_what_changed_and_nothing_they_may_not_see() -> 
             await everything.events.next("ready")
             await running.worker()
             job = await running.submit()
-            told_of = [(await everything.events.next("worker"))["status"] for _ in range(2)]
-            assert told_of == ["connecting", "idle"]
+            with_state_for_people = [(await everything.events.next("worker"))["status"] for _ in range(2)]
+            assert with_state_for_people == ["connecting", "idle"]
             for reading in (everything, jobs_only):
                 event = await reading.events.next("job")
                 assert event["id"] == job["job_id"]

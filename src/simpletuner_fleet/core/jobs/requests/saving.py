@@ -12,7 +12,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 def checkpoint_now(
     job: Job, attempt: Attempt | None, worker: Worker | None, *, actor: Actor, now: float
 ) -> Decision:
-    """Keeps the wish with the attempt: its worker is told of it until a newer checkpoint is stored.
+    """Keeps the request with the attempt: its worker is told of it until a newer checkpoint is stored.
 
     Asking again before that changes nothing.
     """

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 def validate_now(
     job: Job, attempt: Attempt | None, worker: Worker | None, *, actor: Actor, now: float
 ) -> Decision:
-    """Keeps the wish with the attempt: its worker is told of it until it says that its trainer was asked.
+    """Keeps the request with the attempt: its worker is told of it until it says that its trainer was asked.
 
     Asking again before that changes nothing.
     """

@@ -57,7 +57,7 @@ class Lines:
         self.alike: dict[Requirements, Alike] = {}
         """By what they require, whoever is their owner unless workers tell them apart."""
         self._begun, self._over = begun, over
-        self._told_apart: set[str] = set()
+        self._distinguished: set[str] = set()
         """People whom some worker names, or has named: their classes are alike with nobody else's."""
         self._idle: dict[str, None] = {}
         """Classes in which nobody waits; the one that was asked for longest ago comes first."""
@@ -223,10 +223,10 @@ class Lines:
 
     def tell_apart(self, people: Iterable[str]) -> None:
         """From now on a worker takes jobs of some of these and not of others: what they wait for is matched by itself."""
-        new = set(people) - self._told_apart
+        new = set(people) - self._distinguished
         if not new:
             return
-        self._told_apart |= new
+        self._distinguished |= new
         moving = [class_ids for (_, owner), class_ids in self._classes_of.items() if owner in new]
         for class_id in [class_id for class_ids in moving for class_id in class_ids]:
             waiting = self.classes[class_id]
@@ -236,7 +236,7 @@ class Lines:
             self._note((class_id,))
 
     def _alike_of(self, requires: Requirements) -> Alike:
-        shared = requires if requires.owner in self._told_apart else replace(requires, owner="")
+        shared = requires if requires.owner in self._distinguished else replace(requires, owner="")
         alike = self.alike.get(shared)
         if alike is None:
             alike = self.alike[shared] = Alike(shared)

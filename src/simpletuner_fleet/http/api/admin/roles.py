@@ -60,11 +60,11 @@ async def list_roles(call: Call[Any]) -> RolesView:
 async def set_role(call: Call[RoleBody]) -> RoleView:
     require_fresh_login(call)
     deps, body = deps_of(call), call.body
-    wished = OwnRole(name=call.path["name"], permissions=tuple(body.permissions), all_jobs=body.all_jobs)
-    deps.revoke(await roles.set_role(deps.fleet, wished, _within(call), call.actor))
+    requested = OwnRole(name=call.path["name"], permissions=tuple(body.permissions), all_jobs=body.all_jobs)
+    deps.revoke(await roles.set_role(deps.fleet, requested, _within(call), call.actor))
     organisation = deps.fleet.organisation
     held = list(organisation.roles.values())
-    return _view(organisation.own_roles[wished.name], held.count(wished.name))
+    return _view(organisation.own_roles[requested.name], held.count(requested.name))
 
 
 async def delete_role(call: Call[None]) -> Done:

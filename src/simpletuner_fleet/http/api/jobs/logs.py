@@ -123,7 +123,7 @@ async def look(deps: Deps, job_id: str, number: int | None) -> tuple[Job, Attemp
             raise NotFound(f"There is no job {job_id}.")
         tries = view.attempts_of_job(job_id)
         if number is None:
-            return job, _newest_told(tries)
+            return job, _newest_with_log(tries)
         return job, next((one for one in tries if one.number == number), None)
 
     job, attempt = await deps.fleet.read(seen)
@@ -132,7 +132,7 @@ async def look(deps: Deps, job_id: str, number: int | None) -> tuple[Job, Attemp
     return job, attempt
 
 
-def _newest_told(tries: list[Attempt]) -> Attempt | None:
+def _newest_with_log(tries: list[Attempt]) -> Attempt | None:
     """An offer nobody took has no log to show while an earlier try has one."""
     accepted = [one for one in tries if one.accepted_at is not None]
     return accepted[-1] if accepted else tries[-1] if tries else None

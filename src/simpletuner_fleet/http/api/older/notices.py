@@ -46,7 +46,7 @@ async def add_channel(call: Call[dict[str, Any]]) -> Answer:
     said = of_its_own(call)
     enabled = said.pop("is_enabled", True)
     made = await _ask(call, "POST", "/api/notifications", said)
-    shown = channel_told(made["endpoint"], WordedRequest(path={}, body={}))
+    shown = older_channel(made["endpoint"], WordedRequest(path={}, body={}))
     if enabled is False:
         shown = await _paused(call, shown["id"], paused=True)
     return {**shown, "secret": made["secret"]}
@@ -63,7 +63,7 @@ async def change_channel(call: Call[dict[str, Any]]) -> Answer:
         said["address"] = said.pop("webhook_url")
     shown: Wording = {}
     if said or enabled is None:
-        shown = channel_told(
+        shown = older_channel(
             await _ask(call, "PATCH", endpoints.PATH, said, call.path["id"]), WordedRequest(path={}, body={})
         )
     return shown if enabled is None else await _paused(call, call.path["id"], paused=enabled is False)
@@ -71,7 +71,7 @@ async def change_channel(call: Call[dict[str, Any]]) -> Answer:
 
 async def _paused(call: Call[Any], id_: str, *, paused: bool) -> Wording:
     verb = "pause" if paused else "resume"
-    return channel_told(
+    return older_channel(
         await _ask(call, "POST", f"{endpoints.PATH}/{verb}", None, id_), WordedRequest(path={}, body={})
     )
 
@@ -88,7 +88,7 @@ def _row(method: str, path: str) -> Route:
     return next(row for row in endpoints.ROUTES if (row.method, row.path) == (method, path))
 
 
-def channel_told(answer: Wording, asked: WordedRequest) -> Wording:
+def older_channel(answer: Wording, asked: WordedRequest) -> Wording:
     return {
         **answer,
         "channel_type": answer["channel"],
@@ -97,8 +97,8 @@ def channel_told(answer: Wording, asked: WordedRequest) -> Wording:
     }
 
 
-def channels_told(answer: Wording, asked: WordedRequest) -> Wording:
-    channels = [channel_told(one, asked) for one in answer["endpoints"]]
+def older_channels(answer: Wording, asked: WordedRequest) -> Wording:
+    channels = [older_channel(one, asked) for one in answer["endpoints"]]
     return {"channels": channels, "total": len(channels)}
 
 
@@ -112,9 +112,9 @@ def tried(answer: Wording, asked: WordedRequest) -> Wording:
 
 
 ROWS = [
-    Older(asked=f"GET {CHANNELS}", means=LIST, answered=channels_told),
+    Older(asked=f"GET {CHANNELS}", means=LIST, answered=older_channels),
     Older(asked=f"POST {CHANNELS}", does=add_channel, permission=OF_ONESELF, status=201),
-    Older(asked=f"GET {CHANNEL}", means="GET /api/notifications/{id}", answered=channel_told),
+    Older(asked=f"GET {CHANNEL}", means="GET /api/notifications/{id}", answered=older_channel),
     Older(asked=f"PATCH {CHANNEL}", does=change_channel, permission=OF_ONESELF),
     Older(asked=f"DELETE {CHANNEL}", means="DELETE /api/notifications/{id}"),
     Older(asked=f"POST {CHANNEL}/test", means="POST /api/notifications/{id}/test", answered=tried),
@@ -122,8 +122,8 @@ ROWS = [
     Older(asked="GET /api/cloud/notifications/preferences", instead=EVENTS_OF_ONE),
     Older(asked="POST /api/cloud/notifications/preferences", instead=EVENTS_OF_ONE),
     Older(asked="GET /api/cloud/notifications/history", instead=HISTORY),
-    Older(asked="GET /api/cloud/notifications/status", means=LIST, answered=channels_told),
-    Older(asked="GET /api/webhooks", means=LIST, answered=channels_told),
+    Older(asked="GET /api/cloud/notifications/status", means=LIST, answered=older_channels),
+    Older(asked="GET /api/webhooks", means=LIST, answered=older_channels),
     Older(asked="GET /api/cloud/health", means="GET /health/ready"),
     Older(asked="GET /api/cloud/health/live", means="GET /health/live"),
     Older(asked="GET /api/cloud/health/ready", means="GET /health/ready"),

@@ -145,7 +145,7 @@ def quota_of_team(asked: WordedRequest) -> WordedRequest:
     return replace(asked, body={**quota(asked).body, "scope": "team", "subject": asked.path["id"]})
 
 
-def quota_told(answer: Wording, asked: WordedRequest) -> Wording:
+def older_quota(answer: Wording, asked: WordedRequest) -> Wording:
     money = answer["kind"].startswith("money")
     return {
         **answer,
@@ -154,13 +154,13 @@ def quota_told(answer: Wording, asked: WordedRequest) -> Wording:
     }
 
 
-def quotas_told(answer: Wording, asked: WordedRequest) -> Wording:
-    return {**answer, "quotas": [quota_told(one, asked) for one in answer["quotas"]]}
+def older_quotas(answer: Wording, asked: WordedRequest) -> Wording:
+    return {**answer, "quotas": [older_quota(one, asked) for one in answer["quotas"]]}
 
 
 def one_quota(answer: Wording, asked: WordedRequest) -> Wording:
     quota_id = asked.path["id"]
-    for one in quotas_told(answer, asked)["quotas"]:
+    for one in older_quotas(answer, asked)["quotas"]:
         if one["id"] == quota_id:
             return dict(one)
     raise NotFound(f"There is no quota {quota_id}.")
@@ -175,7 +175,7 @@ def one_rule(answer: Wording, asked: WordedRequest) -> Wording:
 
 
 def own_standing(answer: Wording, asked: WordedRequest) -> Wording:
-    shown = quotas_told(answer, asked)["quotas"]
+    shown = older_quotas(answer, asked)["quotas"]
     statuses = [
         {
             **one,
@@ -302,8 +302,8 @@ ROWS = [
     Older(asked="POST /api/approvals/requests/bulk-approve", does=approve_several, permission=ANY_USER),
     Older(asked="POST /api/approvals/requests/bulk-reject", does=reject_several, permission=ANY_USER),
     Older(asked="POST /api/approvals/expire", instead=EXPIRES),
-    Older(asked=QUOTAS, means=QUOTAS, worded=quota, answered=quota_told),
-    Older(asked="GET /api/quotas", means="GET /api/quotas", answered=quotas_told),
+    Older(asked=QUOTAS, means=QUOTAS, worded=quota, answered=older_quota),
+    Older(asked="GET /api/quotas", means="GET /api/quotas", answered=older_quotas),
     Older(asked="GET /api/quotas/me", means="GET /api/quotas/me", answered=own_standing),
     Older(asked="GET /api/quotas/types", does=quota_types, permission=ANY_USER),
     Older(asked="GET /api/quotas/{id}", means="GET /api/quotas", answered=one_quota),
@@ -317,8 +317,8 @@ ROWS = [
     Older(asked="GET /api/metrics/usage", means="GET /api/usage"),
     Older(asked="GET /api/orgs", means="GET /api/teams"),
     Older(asked="POST /api/orgs", instead=ONE_ORGANISATION),
-    Older(asked="POST /api/orgs/{org}/quotas", means=QUOTAS, worded=quota_of_all, answered=quota_told),
-    Older(asked=f"POST {TEAM}/quotas", means=QUOTAS, worded=quota_of_team, answered=quota_told),
+    Older(asked="POST /api/orgs/{org}/quotas", means=QUOTAS, worded=quota_of_all, answered=older_quota),
+    Older(asked=f"POST {TEAM}/quotas", means=QUOTAS, worded=quota_of_team, answered=older_quota),
     Older(asked="GET /api/orgs/{org}/teams", means="GET /api/teams", worded=of_the_one),
     Older(asked="POST /api/orgs/{org}/teams", means="POST /api/teams", worded=new_team),
     Older(asked=f"GET {TEAM}", means="GET /api/teams/{id}", worded=of_the_one),

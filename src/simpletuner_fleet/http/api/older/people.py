@@ -97,7 +97,7 @@ def with_role(asked: WordedRequest) -> WordedRequest:
     return replace(asked, body={"role": role_of(str(asked.body.get("level_name", "")))})
 
 
-def user_told(answer: Wording, asked: WordedRequest) -> Wording:
+def older_user(answer: Wording, asked: WordedRequest) -> Wording:
     return {
         **answer,
         "username": answer["name"],
@@ -110,18 +110,18 @@ def user_told(answer: Wording, asked: WordedRequest) -> Wording:
 
 def made_user(answer: Wording, asked: WordedRequest) -> Wording:
     """Says what was given and is not kept: a user has a name here, and no address."""
-    return {**user_told(answer, asked), "not_kept": [name for name in NOT_KEPT if name in asked.body]}
+    return {**older_user(answer, asked), "not_kept": [name for name in NOT_KEPT if name in asked.body]}
 
 
-def users_told(answer: Wording, asked: WordedRequest) -> list[Wording]:
-    return [user_told(one, asked) for one in answer["users"]]
+def older_users(answer: Wording, asked: WordedRequest) -> list[Wording]:
+    return [older_user(one, asked) for one in answer["users"]]
 
 
 def one_user(answer: Wording, asked: WordedRequest) -> Wording:
     user_id = asked.path["id"]
     for one in answer["users"]:
         if user_id in (one["id"], one["name"]):
-            return user_told(one, asked)
+            return older_user(one, asked)
     raise NotFound(f"There is no user {user_id}.")
 
 
@@ -172,15 +172,15 @@ def _at(method: str, path: str, means: str, **more: Any) -> Older:
 
 
 ROWS = [
-    _at("GET", "/api/users", "GET /api/admin/users", answered=users_told),
+    _at("GET", "/api/users", "GET /api/admin/users", answered=older_users),
     _at("POST", "/api/users", "POST /api/admin/users", worded=new_user, answered=made_user),
     _at("GET", "/api/users/me", "GET /api/me"),
     _at("GET", USER, "GET /api/admin/users", answered=one_user),
-    _at("PATCH", USER, CHANGE_USER, worded=changed_user, answered=user_told),
-    _at("DELETE", USER, "DELETE /api/admin/users/{id}", answered=user_told),
-    _at("POST", f"{USER}/activate", CHANGE_USER, worded=enabled, answered=user_told),
-    _at("POST", f"{USER}/deactivate", CHANGE_USER, worded=disabled, answered=user_told),
-    _at("POST", f"{USER}/levels", CHANGE_USER, worded=with_role, answered=user_told),
+    _at("PATCH", USER, CHANGE_USER, worded=changed_user, answered=older_user),
+    _at("DELETE", USER, "DELETE /api/admin/users/{id}", answered=older_user),
+    _at("POST", f"{USER}/activate", CHANGE_USER, worded=enabled, answered=older_user),
+    _at("POST", f"{USER}/deactivate", CHANGE_USER, worded=disabled, answered=older_user),
+    _at("POST", f"{USER}/levels", CHANGE_USER, worded=with_role, answered=older_user),
     _at("GET", "/api/users/meta/levels", "GET /api/admin/roles"),
     _at("GET", "/api/users/meta/permissions", "GET /api/admin/roles"),
     *_pointing(OWN_ROLES, f"POST {USER}/permissions", "POST /api/users/levels"),

@@ -82,9 +82,9 @@ class OrderFeed:
         self._stops_sent: dict[Turn, StopAttempt] = {}
         """A stop that is hurried is another one, and sent at once."""
         self._saves_sent: dict[Turn, float] = {}
-        """Each wish for a checkpoint is sent once by each connection; heartbeats say it again."""
+        """Each request for a checkpoint is sent once by each connection; heartbeats say it again."""
         self._validations_sent: dict[Turn, float] = {}
-        """The same of each wish for a validation."""
+        """The same of each request for a validation."""
         self._drain_sent = self._shutdown_sent = False
         self.events = EventStream(
             on_close=self._closed,

@@ -10,7 +10,7 @@ MOST_FILES = 100_000
 """Of all listings that are kept, some 30 MB. A larger one is made anew for each who looks."""
 
 
-class ListingShelf:
+class ListingCache:
     """Keeps them by id, the last used last. It holds nothing about people: who may see one is asked elsewhere."""
 
     def __init__(self, most_files: int = MOST_FILES) -> None:
