@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Hold, JobState
 from simpletuner_fleet.core.placement.forecast import (
+    BusyWorker,
     OtherWay,
     StartForecast,
+    busy_without_end,
     forecast,
     is_busy,
     other_ways,
@@ -31,6 +33,8 @@ class JobOutlook(Struct, frozen=True, kw_only=True):
     start: StartForecast | None = None
     """None where nobody can say."""
     now_with: list[OtherWay] = []
+    busy: list[BusyWorker] = []
+    """Told where nobody can say when it starts."""
 
 
 async def outlook(fleet: Fleet, job_id: str) -> JobOutlook:
@@ -41,7 +45,7 @@ async def outlook(fleet: Fleet, job_id: str) -> JobOutlook:
     )
     explained = await fleet.read(lambda view: _outlook(view, standing, job_id, now))
     # By shares it is not the first in the queue who starts next: who runs meanwhile decides it.
-    return replace(explained, start=None) if by_shares else explained
+    return replace(explained, start=None, busy=[]) if by_shares else explained
 
 
 def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> JobOutlook:
@@ -80,7 +84,12 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
         if is_busy(worker, occupancy, requires)
     ]
     ahead = view.queued_ahead(job.rank, job.seq)
-    return JobOutlook(start=forecast(requires, busy, ahead, now), now_with=other_ways(requires, asked))
+    start = forecast(requires, busy, ahead, now)
+    return JobOutlook(
+        start=start,
+        now_with=other_ways(requires, asked),
+        busy=[] if start else busy_without_end(requires, busy),
+    )
 
 
 def _as_far_as_the_team_may(worker: Worker, pool: Pool) -> Worker:

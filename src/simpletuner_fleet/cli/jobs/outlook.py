@@ -26,6 +26,9 @@ def outlook_of(api: Api, job_id: str) -> Outlook:
 
 def outlook_lines(outlook: Outlook, requires: dict[str, Any], now: datetime | None = None) -> list[str]:
     lines = _start_lines(outlook.get("start") or {}, now or datetime.now(UTC))
+    for one in outlook.get("busy") or ():
+        words = {"worker": one.get("worker"), "job": one.get("job")}
+        lines.append(clean(_("%(worker)s is busy with %(job)s; when that ends is not known.", **words)))
     ways = outlook.get("now_with") or ()
     if ways:
         lines.append(_("It would start now with"))

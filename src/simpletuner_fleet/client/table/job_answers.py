@@ -221,11 +221,21 @@ class OtherWay(Struct, frozen=True, kw_only=True):
     target: str | None = None
 
 
+class BusyWorker(Struct, frozen=True, kw_only=True):
+    """Somebody who would fit, and a job there of which nobody knows when it ends."""
+
+    worker: str
+    job_id: str
+    job: str
+
+
 class OutlookView(Struct, frozen=True, kw_only=True):
     start: StartForecastView | None
     """Null where nobody can say: no running job that must end before tells how fast it goes."""
     now_with: list[OtherWay]
     """Requests with which it would start now; each differs in one field."""
+    busy: list[BusyWorker]
+    """Where start is null: workers that would fit, each with a job there of which nobody knows when it ends."""
 
 
 class AttemptView(Struct, frozen=True, kw_only=True):

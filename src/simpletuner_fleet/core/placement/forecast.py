@@ -1,9 +1,10 @@
 """When a waiting job would start, by what the running ones tell of themselves, and what it could ask for to start now.
 
-Only a job that tells how fast it goes, or that has a time limit, has a known end. Where an end is not known nothing is said.
+Only a job that tells how fast it goes, or that has a time limit, has a known end. Of others it is said who they are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 
 Asked = Callable[[], Iterable[tuple[Worker, Occupancy]]]
 MOST_OTHER_WAYS = 4
+MOST_BUSY_TOLD = 3
 
 
 class RunningJob(Struct, frozen=True, kw_only=True):
@@ -35,6 +37,14 @@ class StartForecast(Struct, frozen=True, kw_only=True):
     job: str
     ahead: int
     """How many wait before it: with each of them it is less sure."""
+
+
+class BusyWorker(Struct, frozen=True, kw_only=True):
+    """Somebody who would fit, and a job there of which nobody knows when it ends."""
+
+    worker: str
+    job_id: str
+    job: str
 
 
 class OtherWay(Struct, frozen=True, kw_only=True):
@@ -66,6 +76,22 @@ def forecast(
     return StartForecast(
         at=max(now, last.ends_at or now), worker=worker.name, job_id=last.job_id, job=last.title, ahead=ahead
     )
+
+
+def busy_without_end(
+    requires: Requirements, busy: Iterable[tuple[Worker, Sequence[RunningJob]]]
+) -> list[BusyWorker]:
+    """Returns a few of those who have no room before a job ends whose end is not known."""
+    workers = sorted(
+        (pair for pair in busy if _until(*pair, requires) is None), key=lambda pair: pair[0].name
+    )
+    endless = (
+        (worker, next((one for one in running if one.ends_at is None), None)) for worker, running in workers
+    )
+    held = (
+        BusyWorker(worker=worker.name, job_id=one.job_id, job=one.title) for worker, one in endless if one
+    )
+    return list(islice(held, MOST_BUSY_TOLD))
 
 
 def _until(worker: Worker, running: Sequence[RunningJob], requires: Requirements) -> RunningJob | None:

@@ -22,4 +22,19 @@ async def test_a_waiting_job_is_told_whose_end_it_waits_for_and_what_would_start
         ]
         behind = await running.submit(gpus=2)
         assert (await running.get(f"/api/jobs/{behind['job_id']}/outlook"))["start"] is None
-        assert await running.get(f"/api/jobs/{first['job_id']}/outlook") == {"start": None, "now_with": []}
+        assert await running.get(f"/api/jobs/{first['job_id']}/outlook") == {
+            "start": None,
+            "now_with": [],
+            "busy": [],
+        }
+
+
+async def test_where_no_end_is_known_the_busy_worker_is_named_all_the_same() -> None:
+    async with orchestrator() as running:
+        busy = await running.worker("gpu-1", gpus=1)
+        first = await running.submit(gpus=1, name="cats")
+        await busy.report(await busy.take(), "running")
+        waiting = await running.submit(gpus=1)
+        outlook = await running.get(f"/api/jobs/{waiting['job_id']}/outlook")
+        assert outlook["start"] is None
+        assert outlook["busy"] == [{"worker": "gpu-1", "job_id": first["job_id"], "job": "cats"}]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.bounds import Count, Name
 from simpletuner_fleet.core.jobs.finding import JobSearch, JobSort, SearchWord, read_order
 from simpletuner_fleet.core.jobs.submitting.submit_request import RetryRequest
-from simpletuner_fleet.core.placement.forecast import OtherWay
+from simpletuner_fleet.core.placement.forecast import BusyWorker, OtherWay
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import (
     CancelBody,
@@ -83,6 +83,8 @@ class OutlookView(Struct, kw_only=True):
     """Null where nobody can say: no running job that must end before tells how fast it goes."""
     now_with: list[OtherWay]
     """Requests with which it would start now; each differs in one field."""
+    busy: list[BusyWorker]
+    """Where start is null: workers that would fit, each with a job there of which nobody knows when it ends."""
 
 
 async def when(call: Call[None]) -> OutlookView:
@@ -95,6 +97,7 @@ async def when(call: Call[None]) -> OutlookView:
         if start
         else None,
         now_with=prospect.now_with,
+        busy=prospect.busy,
     )
 
 
