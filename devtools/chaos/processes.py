@@ -5,12 +5,14 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 SIMPLETUNER = Path(sys.executable).with_name("simpletuner")
 PROC = Path("/proc")
+LOOKS_AT_ENVIRONMENT = 100
 
 
 class Program:
@@ -153,12 +155,22 @@ def attempt_of(shim: int) -> str:
 
 def attempt_run_by(trainer: int) -> str:
     """Returns the attempt that a process was started for, or nothing if it is gone."""
-    try:
-        words = (PROC / str(trainer) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return ""
+    words = _environment_of(trainer)
     folders = (os.fsdecode(word) for word in words if word.startswith(b"SIMPLETUNER_OUTPUT_DIR="))
     return next(folders, "").partition("/attempts/")[2].partition("/")[0]
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    """Looks again for a moment where there is none: a program that is just being executed has not got its own yet."""
+    for _ in range(LOOKS_AT_ENVIRONMENT):
+        try:
+            text = (PROC / str(pid) / "environ").read_bytes()
+        except OSError:
+            return []
+        if text:
+            return text.split(b"\0")
+        time.sleep(0.01)
+    return []
 
 
 def end_everything_under(folders: Sequence[Path]) -> None:

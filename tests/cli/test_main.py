@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -250,6 +251,17 @@ def test_the_bash_completion_parses_and_completes(run: Run, tmp_path: Path) -> N
     assert shown.strip() == "rotate-token"
 
 
+def until_asleep(pid: int) -> None:
+    """Returns when the process has been found waiting several times in a row."""
+    looks = 0
+    deadline = time.monotonic() + 20
+    while looks < 5:
+        assert time.monotonic() < deadline
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        looks = looks + 1 if state == "S" else 0
+        time.sleep(0.01)
+
+
 def test_ctrl_c_ends_with_130_and_no_stack_trace(server: FakeServer, home: Path) -> None:
     asked, release = threading.Event(), threading.Event()
 
@@ -266,6 +278,8 @@ def test_ctrl_c_ends_with_130_and_no_stack_trace(server: FakeServer, home: Path)
         text=True,
     )
     assert asked.wait(20)
+    # A signal in the instant before it waits for the answer would be seen only after that, as with any Python program.
+    until_asleep(process.pid)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     release.set()

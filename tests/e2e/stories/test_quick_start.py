@@ -107,7 +107,7 @@ def test_the_header_less_lines_of_the_document_work_on_the_orchestrators_own_mac
     [listed] = json.loads(run_block(world, listing))["workers"]
     documented = json.loads(block('"workers": [\n'))["workers"][0]
     assert documented.keys() <= listed.keys()
-    for action, after in (("drain", "draining"), ("token", "draining")):
+    for action, after in (("drain", "draining"), ("token", "connecting")):
         run_block(world, block(f"w_abc123/{action}").replace("w_abc123", worker.id))
         assert worker.status == after
     worker.running.signal(signal.SIGTERM)
