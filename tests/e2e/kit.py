@@ -35,7 +35,7 @@ FAST = {
     "SIMPLETUNER_OFFER_RESEND": "0.3",
     "SIMPLETUNER_CANCEL_GRACE": "2",
 }
-PASSED_ON = ("PATH", "PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
+PASSED_ON = ("PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
 A100 = [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 1}]
 TERMINAL = ("completed", "failed", "cancelled")
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -104,6 +104,8 @@ class World:
         self._gates = 0
         self.environment = {
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+            # A worker asks every Python on its path for the trainer; those of a version manager take long to answer.
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder / "config"),
             "LANG": "C.UTF-8",

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import StoreUnavailable
-from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Job, JobState
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Job, JobState, Outcome
 from simpletuner_fleet.core.jobs.submitting.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.money.amounts import MICROS, cost_micros
 from simpletuner_fleet.core.money.ceilings import pays_for
@@ -17,6 +17,7 @@ from simpletuner_fleet.core.money.costs import attempt_cost, cost_of
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.provisioning.money import day_begins
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
+from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.orchestrator.machines import pools
@@ -314,7 +315,10 @@ class MachineDays:
             self.world.counts["a stranger waited"] += 1
 
     def _check_capped(self) -> None:
-        """No job costs more than it may, but for the time that ending it takes; faults put that off by their time."""
+        """No job costs more than it may, but for the time that ending it takes; faults put that off by their time.
+
+        A worker that is silent cannot be told to stop, and what it does counts until it is given up.
+        """
         view, now = self.orchestrator.store.view, self.orchestrator.wall_now()
         beyond_s = POLICY.cancel_grace_s + 2 * POLICY.sweep_interval_s + LOOKED_AT_EVERY_S
         if not self.calm:
@@ -328,11 +332,18 @@ class MachineDays:
                 raise Violation("M7", f"{job_id} says {job.spent_micros}, its attempts cost {over}")
             cost = cost_of(attempts, now)
             dearest = max((rate for one in attempts for rate in rates_of(one)), default=0)
-            allowed = job.max_cost_micros + cost_micros(dearest, 0.0, beyond_s)
+            silent_s = POLICY.heartbeat_timeout_s * sum(self._was_silent(one) for one in attempts)
+            allowed = job.max_cost_micros + cost_micros(dearest, 0.0, beyond_s + silent_s)
             if cost is not None and cost.micros > allowed:
                 raise Violation("M7", f"{job_id} cost {cost.micros} of {job.max_cost_micros}")
             self.world.counts["a job ended at its cost limit"] += job.reason == EndReason.COST_LIMIT
             self.world.counts["a job with a cost limit completed"] += job.state is JobState.COMPLETED
+
+    def _was_silent(self, attempt: Attempt) -> bool:
+        if not attempt.live:
+            return attempt.outcome is Outcome.LOST
+        worker = self.orchestrator.store.view.worker(attempt.worker_id)
+        return worker is None or worker.connection is not Connection.CONNECTED
 
     def _look(self) -> None:
         now = self.world.now
