@@ -228,8 +228,10 @@ async def test_a_file_cut_and_written_anew_sends_only_what_is_new(sources: Metri
         running = asyncio.create_task(follower.run())
         write(sources.files[0], range(1, 31))
         await until(lambda: _has(one, list(range(1, 31))))
-        write(sources.files[0], range(1, 21), mode="w")
-        write(sources.files[0], range(21, 41), loss=5.0)
+        # In one write: whoever looks while the file is shorter has to take all of it for new.
+        again = [*map(line, range(1, 21)), *(line(step, loss=5.0) for step in range(21, 41))]
+        with sources.files[0].open("r+") as file:
+            file.write("".join(again))
         await until(lambda: _has(one, list(range(1, 41))))
         follower.trainer_ended()
         await asyncio.wait_for(running, 20)
