@@ -27,8 +27,7 @@ def outlook_of(api: Api, job_id: str) -> Outlook:
 def outlook_lines(outlook: Outlook, requires: dict[str, Any], now: datetime | None = None) -> list[str]:
     lines = _start_lines(outlook.get("start") or {}, now or datetime.now(UTC))
     for one in outlook.get("busy") or ():
-        words = {"worker": one.get("worker"), "job": one.get("job")}
-        lines.append(clean(_("%(worker)s is busy with %(job)s; when that ends is not known.", **words)))
+        lines.append(clean(_busy_text(one.get("worker"), one.get("job"))))
     ways = outlook.get("now_with") or ()
     if ways:
         lines.append(_("It would start now with"))
@@ -48,6 +47,12 @@ def _start_lines(start: dict[str, Any], now: datetime) -> list[str]:
         time=at.astimezone().strftime("%H:%M"),
     )
     return [clean(sentence), "  " + _how_sure(int(start.get("ahead") or 0))]
+
+
+def _busy_text(worker: Any, job: Any) -> str:
+    if not job:
+        return _("%(worker)s is busy; when that ends is not known.", worker=worker)
+    return _("%(worker)s is busy with %(job)s; when that ends is not known.", worker=worker, job=job)
 
 
 def _how_sure(ahead: int) -> str:

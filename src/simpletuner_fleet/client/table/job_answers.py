@@ -222,7 +222,9 @@ class OtherWay(Struct, frozen=True, kw_only=True):
 
 
 class BusyWorker(Struct, frozen=True, kw_only=True):
-    """Somebody who would fit, and a job there of which nobody knows when it ends."""
+    """Somebody who would fit, and a job there of which nobody knows when it ends.
+
+    The job is '' where it is somebody else's, of which whoever asks may not know."""
 
     worker: str
     job_id: str

@@ -22,6 +22,7 @@ class RunningJob(Struct, frozen=True, kw_only=True):
     """What holds GPUs of a worker, and until when; None where that is not known."""
 
     job_id: str
+    """'' where whoever asks may not know of the job."""
     title: str
     gpus: frozenset[str]
     ends_at: float | None
@@ -40,7 +41,10 @@ class StartForecast(Struct, frozen=True, kw_only=True):
 
 
 class BusyWorker(Struct, frozen=True, kw_only=True):
-    """Somebody who would fit, and a job there of which nobody knows when it ends."""
+    """Somebody who would fit, and a job there of which nobody knows when it ends.
+
+    The job is '' where it is somebody else's, of which whoever asks may not know.
+    """
 
     worker: str
     job_id: str

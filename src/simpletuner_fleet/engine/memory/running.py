@@ -10,8 +10,8 @@ def running_on(view: View, worker: Worker, now: float) -> list[RunningJob]:
     jobs = [(attempt, view.job(attempt.job_id)) for attempt in attempts]
     return [
         RunningJob(
-            job_id=attempt.job_id,
-            title=(job.name or job.config_name) if job else attempt.job_id,
+            job_id=job.id if job else "",
+            title=(job.name or job.config_name) if job else "",
             gpus=frozenset(attempt.gpus),
             ends_at=ends_at(job, attempt.started_at, now) if job else None,
         )

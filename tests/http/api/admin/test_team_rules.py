@@ -9,6 +9,7 @@ import pytest
 from msgspec import Struct
 
 from devtools.fuzz.house import CPU_JOB, Headers, House
+from simpletuner_fleet.cli.jobs.outlook import outlook_lines
 from simpletuner_fleet.core.policy import Policy
 
 GPU_JOB = {**CPU_JOB, "resources": {"gpus": 1}}
@@ -138,3 +139,14 @@ async def test_an_edit_of_a_waiting_job_is_held_to_the_rules_as_well(teams: TwoT
     for change, code in (({"target": "local"}, 403), ({"priority": 6}, 403), ({"priority": 5}, 200)):
         answer = await teams.house.ask("PATCH", f"/api/jobs/{said['job_id']}", change, teams.ann)
         assert answer.status == code, (change, answer)
+
+
+async def test_who_waits_learns_that_a_worker_is_busy_and_not_with_whose_private_job(teams: TwoTeams) -> None:
+    await teams.house.worker("gpu-1")
+    _, hidden = await teams.submit(teams.bob, visibility="private", name="secret-plan")
+    _, waiting = await teams.submit(teams.ann)
+    answer = await teams.house.ask("GET", f"/api/jobs/{waiting['job_id']}/outlook", None, teams.ann)
+    outlook = json.loads(answer.body)
+    assert outlook["busy"] == [{"worker": "gpu-1", "job_id": "", "job": ""}]
+    assert hidden["job_id"] not in str(outlook)
+    assert outlook_lines(outlook, {}) == ["gpu-1 is busy; when that ends is not known."]
