@@ -41,7 +41,7 @@ def has_trainer(folders: Iterable[str]) -> bool:
 
 def _is_trainers(name: str) -> bool:
     project, _, _ = name.partition("-")
-    return name.endswith((".dist-info", ".egg-info")) and project.removesuffix(".egg") == SHORT
+    return name.endswith((".dist-info", ".egg-info")) and project.removesuffix(".egg").lower() == SHORT
 
 
 def _names_in(folder: str) -> list[str]:

@@ -95,13 +95,13 @@ def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
         job_id=attempt.job_id,
         epoch=attempt.epoch,
         attempt=attempt.number,
-        reason=_told_reason(stopping.reason) if stopping else EndReason.CANCELLED,
+        reason=_reason_for_worker(stopping.reason) if stopping else EndReason.CANCELLED,
         grace_s=stopping.grace_s if stopping else policy.cancel_grace_s,
         save_s=stopping.save_s if stopping else None,
     )
 
 
-def _told_reason(reason: EndReason) -> EndReason:
+def _reason_for_worker(reason: EndReason) -> EndReason:
     """A worker gives back what costs too much as it does in a drain; why is for the orchestrator to say."""
     return EndReason.DRAINED if reason is EndReason.COST_LIMIT else reason
 

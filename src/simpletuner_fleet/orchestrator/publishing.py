@@ -175,8 +175,8 @@ async def _publish(storage: Storage, places: Places, publication: Publication) -
             f"The secret '{publish.secret}' is unreadable: it was deleted, or its key is lost.",
             hopeless=True,
         )
-    # Made only now: to read whom this machine trusts takes a tenth of a second of every start.
-    async with httpx2.AsyncClient(follow_redirects=False) as http:
+    # Made only now, and beside the loop: to read whom this machine trusts takes a tenth of a second.
+    async with await asyncio.to_thread(httpx2.AsyncClient, follow_redirects=False) as http:
         client = Hub(http, token, places.hub_url, storage.fleet.insist_on_leading)
         return await client.publish(publish, hub[1], hub[2], content, f"Job {job_id}")
 

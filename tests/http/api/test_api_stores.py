@@ -1,26 +1,7 @@
 """The same story over every home of the store."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from simpletuner_fleet.ports import Store
-from simpletuner_fleet.store import MemoryStore, open_store
 from tests.http.api_kit import orchestrator
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    match request.param:
-        case "memory":
-            opened: Store = MemoryStore()
-        case "sqlite":
-            opened = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
-        case _:
-            opened = open_store(request.getfixturevalue("postgres_database"))
-    yield opened
-    await opened.close()
 
 
 async def test_a_whole_story_reads_the_same_everywhere(store: Store) -> None:

@@ -14,6 +14,13 @@ NOT_ENDED = tuple(status for status in JOB_STATUSES if status not in ENDED)
 ON_MAX_COST_HELP = (
     "Near the cost limit: save a checkpoint and stop, or finish and start no further attempt (default: stop)"
 )
+START_IN = argument(
+    "--in",
+    dest="start_in",
+    read=values.seconds,
+    metavar="TIME",
+    help="Start after a delay, for example 2h",
+)
 NODES_HELP = "Spread its GPUs over so many nodes of one worker, equally (default: 1)"
 
 SUBMIT = (
@@ -64,13 +71,7 @@ SUBMIT = (
                 metavar="TIME",
                 help="Start no earlier: 22:00 (the next one here), 2026-01-31T22:00, or with a zone",
             ),
-            argument(
-                "--in",
-                dest="start_in",
-                read=values.seconds,
-                metavar="TIME",
-                help="Start no earlier than in, for example, 2h",
-            ),
+            START_IN,
         )
     ),
     repeated(
@@ -284,13 +285,7 @@ EDIT = (
                 metavar="TIME",
                 help="Start no earlier: 22:00 (the next one here), 2026-01-31T22:00, or with a zone; none lifts that",
             ),
-            argument(
-                "--in",
-                dest="start_in",
-                read=values.seconds,
-                metavar="TIME",
-                help="Start no earlier than in, for example, 2h",
-            ),
+            START_IN,
         )
     ),
     OTHER_MAX_COST,

@@ -127,7 +127,7 @@ def _on_all(args: argparse.Namespace, act: str, search: dict[str, Any], requeste
         for left in reversed(range(COUNTED_ANEW)):
             count = api.post("/api/matching/count", {"search": search, "act": act})["count"]
             if args.dry_run or not args.yes or not count:
-                return _only_told(out, args, count)
+                return _only_counted(out, args, count)
             try:
                 done, refused = _acted(api, out, act, {"search": search, "expected": count, **requested})
                 break
@@ -146,7 +146,7 @@ def _say_done(out: Output, done: int, refused: list[dict[str, Any]]) -> int:
     return ExitCode.FAILED if refused else ExitCode.OK
 
 
-def _only_told(out: Output, args: argparse.Namespace, count: int) -> int:
+def _only_counted(out: Output, args: argparse.Namespace, count: int) -> int:
     out.say(
         ngettext("%(n)s job matches; nothing was changed", "%(n)s jobs match; nothing was changed", count)
     )

@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.rates import Rates, spans_of
 from simpletuner_fleet.core.people.visibility import Onlooker, Visibility
 from simpletuner_fleet.core.placement.usage import day_of
@@ -39,6 +40,21 @@ class UsedAttempt(Struct, frozen=True, kw_only=True):
     hourly_micros: int | None
     rates: Rates = ()
     """Later prices."""
+
+
+def used_attempt(job: Job, attempt: Attempt, begun_at: float) -> UsedAttempt:
+    return UsedAttempt(
+        owner=job.owner,
+        team=job.team,
+        visibility=job.visibility,
+        config_name=job.config_name,
+        gpu_kind=attempt.gpu_kind,
+        gpus=len(attempt.gpus),
+        begun_at=begun_at,
+        ended_at=attempt.ended_at,
+        hourly_micros=attempt.hourly_micros,
+        rates=attempt.rates,
+    )
 
 
 class UsedTime(Struct, frozen=True, kw_only=True):

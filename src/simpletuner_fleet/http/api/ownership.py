@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import FleetError, Forbidden, NotFound
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
-from simpletuner_fleet.core.jobs.submitting.submit_request import SET_PRIORITY
+from simpletuner_fleet.core.jobs.submitting.submit_request import SET_PRIORITY, refuse_priority_beyond
 from simpletuner_fleet.core.people.own_roles import only_own_jobs, permissions_held
 from simpletuner_fleet.core.people.ownership import Writer, stands_above
 from simpletuner_fleet.core.people.permissions import allowed, may_steer_job
@@ -82,12 +82,12 @@ def holds_by_role(call: Call[Any], permission: str) -> bool:
     return role is not None and allowed(permissions_held(role, organisation.own_roles), permission)
 
 
-def refuse_priority_beyond(call: Call[Any], job: Job, number: int) -> None:
+def refuse_priority_for(call: Call[Any], job: Job, number: int) -> None:
     """A lead raises a job of the team as far as its rules let leads do."""
     team = deps_of(call).fleet.organisation.teams.get(job.team)
     ids = frozenset({call.principal.id, call.principal.owns_as})
-    if number > max(0, priority_ceiling(team, ids)) and not holds_by_role(call, SET_PRIORITY):
-        raise Forbidden(SET_PRIORITY)
+    may_raise = holds_by_role(call, SET_PRIORITY)
+    refuse_priority_beyond(priority_ceiling(team, ids), number, may_raise=may_raise)
 
 
 async def refuse_job_of_another(call: Call[Any], *, even_own: bool = False) -> None:

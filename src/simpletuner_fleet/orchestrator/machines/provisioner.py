@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class Provisioner:
         self._woken = asyncio.Event()
         self._providers: dict[str, tuple[object, MachineProvider]] = {}
         self._open_http: httpx2.AsyncClient | None = None
+        self._making_http = asyncio.Lock()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -60,13 +61,21 @@ class Provisioner:
         """A pool was made or changed."""
         self._woken.set()
 
-    def check_settings(self, pool: MachinePool) -> None:
-        """Raises Invalid where the provider would not take them."""
-        self._made(pool, None)
+    async def settings_check(self) -> Callable[[MachinePool], None]:
+        """Returns what raises Invalid where a pool's provider would not take its settings."""
+        http = await self._client()
+
+        def check(pool: MachinePool) -> None:
+            self._made(pool, None, http)
+
+        return check
 
     async def offers(self, pool: MachinePool, *, saved: bool = True) -> list[MachineOffer]:
         """Raises ProviderUnsure or ProviderRefused where they cannot be had."""
-        provider = await self._provider_of(pool) if saved else self._made(pool, await self._key_of(pool))
+        if saved:
+            provider = await self._provider_of(pool)
+        else:
+            provider = self._made(pool, await self._key_of(pool), await self._client())
         async with asyncio.timeout(HTTP_TIMEOUT_S):
             return await provider.offers()
 
@@ -143,7 +152,7 @@ class Provisioner:
         return await self._fleet.read(lambda view: secret_value(view, self._fleet.vault, name))
 
     async def _provider_of(self, pool: MachinePool) -> MachineProvider:
-        key = await self._key_of(pool)
+        key, http = await self._key_of(pool), await self._client()
         asked = pool.request
         made_from = (
             asked.provider,
@@ -157,28 +166,30 @@ class Provisioner:
         )
         known = self._providers.get(pool.name)
         if known is None or known[0] != made_from:
-            known = self._providers[pool.name] = (made_from, self._made(pool, key))
+            known = self._providers[pool.name] = (made_from, self._made(pool, key, http))
         return known[1]
 
     @property
     def _currency(self) -> str:
         return self._fleet.organisation.prices.currency
 
-    @property
-    def _http(self) -> httpx2.AsyncClient:
-        """Made when there is a pool: to read whom this machine trusts takes a tenth of a second of every start."""
-        if self._open_http is None:
-            self._open_http = httpx2.AsyncClient(follow_redirects=False, timeout=HTTP_TIMEOUT_S)
-        return self._open_http
+    async def _client(self) -> httpx2.AsyncClient:
+        """Made when there is a pool, and beside the loop: to read whom this machine trusts takes a tenth of a second."""
+        async with self._making_http:
+            if self._open_http is None:
+                self._open_http = await asyncio.to_thread(
+                    httpx2.AsyncClient, follow_redirects=False, timeout=HTTP_TIMEOUT_S
+                )
+            return self._open_http
 
-    def _made(self, pool: MachinePool, key: str | None) -> MachineProvider:
+    def _made(self, pool: MachinePool, key: str | None, http: httpx2.AsyncClient) -> MachineProvider:
         return make_provider(
             ProviderSurroundings(
                 pool=pool,
                 key=key,
                 folder=self._folder,
                 environment=self._environment,
-                http=self._http,
+                http=http,
                 currency=self._currency,
             )
         )

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
-from simpletuner_fleet.core.money.reports import UsedAttempt
+from simpletuner_fleet.core.money.reports import used_attempt
 from simpletuner_fleet.ports import ConcurrentChange
 from simpletuner_fleet.store.memory.tables import Tables
 
@@ -35,18 +35,7 @@ class MemoryDeletedJobsTx(MemoryDeletedJobsView):
         for attempt_id in tuple(tables.attempts_by_job[job_id]):
             attempt = tables.attempts[attempt_id]
             if attempt.accepted_at is not None and attempt.ended_at is not None:
-                used = UsedAttempt(
-                    owner=job.owner,
-                    team=job.team,
-                    visibility=job.visibility,
-                    config_name=job.config_name,
-                    gpu_kind=attempt.gpu_kind,
-                    gpus=len(attempt.gpus),
-                    begun_at=attempt.accepted_at,
-                    ended_at=attempt.ended_at,
-                    hourly_micros=attempt.hourly_micros,
-                    rates=attempt.rates,
-                )
+                used = used_attempt(job, attempt, attempt.accepted_at)
                 tables.set_spent(attempt_id, used)
             tables.set_ended_attempt(attempt_id, None)
         for manifest_id in tuple(tables.manifests_by_job[job_id]):

@@ -8,7 +8,7 @@ from itertools import islice
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
-from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
+from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, used_attempt
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
 from simpletuner_fleet.core.people.visibility import Onlooker, may_see
@@ -164,18 +164,7 @@ class MemoryView(
         return [
             *spent,
             *(
-                UsedAttempt(
-                    owner=job.owner,
-                    team=job.team,
-                    visibility=job.visibility,
-                    config_name=job.config_name,
-                    gpu_kind=one.gpu_kind,
-                    gpus=len(one.gpus),
-                    begun_at=one.accepted_at,
-                    ended_at=one.ended_at,
-                    hourly_micros=one.hourly_micros,
-                    rates=one.rates,
-                )
+                used_attempt(job, one, one.accepted_at)
                 for one in sorted(self._tables.attempts.values(), key=lambda one: (one.live, one.id))
                 if one.accepted_at is not None
                 and one.accepted_at < until

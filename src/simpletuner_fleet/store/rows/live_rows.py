@@ -92,27 +92,27 @@ class LiveRows:
             self.job_ids_by_seq[job.seq] = job_id
         elif old is not None:
             del self.jobs[job_id], self.job_ids_by_seq[old.seq]
-        self._index_dependencies(job_id, old, job)
-        self._index_source(job_id, old, job)
+        known = job or old
+        if known is not None:
+            self._index_dependencies(known, waits=job is not None and job.state is JobState.BLOCKED)
+            self._index_source(known, goes_on=job is not None and not job.terminal)
         self.observer.job_changed(old, job)
 
-    def _index_dependencies(self, job_id: str, old: Job | None, job: Job | None) -> None:
-        needed = (job or old).depends_on if job or old else ()  # type: ignore[union-attr]
-        for other in needed:
-            if job is not None and job.state is JobState.BLOCKED:
-                self.dependents[other][job_id] = None
+    def _index_dependencies(self, job: Job, *, waits: bool) -> None:
+        for other in job.depends_on:
+            if waits:
+                self.dependents[other][job.id] = None
             else:
-                _forget(self.dependents, other, job_id)
+                _forget(self.dependents, other, job.id)
 
-    def _index_source(self, job_id: str, old: Job | None, job: Job | None) -> None:
-        resume_from = (job or old).resume_from if job or old else None  # type: ignore[union-attr]
-        if not resume_from:
+    def _index_source(self, job: Job, *, goes_on: bool) -> None:
+        if not job.resume_from:
             return
-        source = resume_from.partition(":")[0]
-        if job is not None and not job.terminal:
-            self.going_on[source][job_id] = None
+        source = job.resume_from.partition(":")[0]
+        if goes_on:
+            self.going_on[source][job.id] = None
         else:
-            _forget(self.going_on, source, job_id)
+            _forget(self.going_on, source, job.id)
 
     def set_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
         old = self.attempts.get(attempt_id)

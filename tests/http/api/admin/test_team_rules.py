@@ -142,7 +142,7 @@ async def test_an_edit_of_a_waiting_job_is_held_to_the_rules_as_well(teams: TwoT
 
 
 async def test_who_waits_learns_that_a_worker_is_busy_and_not_with_whose_private_job(teams: TwoTeams) -> None:
-    await teams.house.worker("gpu-1")
+    await teams.house.worker("gpu-1", max_jobs=1)
     _, hidden = await teams.submit(teams.bob, visibility="private", name="secret-plan")
     _, waiting = await teams.submit(teams.ann)
     answer = await teams.house.ask("GET", f"/api/jobs/{waiting['job_id']}/outlook", None, teams.ann)

@@ -1,29 +1,14 @@
 """A job says what it may cost: it waits, is stopped in time, and goes on where more is allowed, over every store."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
+from simpletuner_fleet.core.money.amounts import MAX_MICROS
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Store
-from simpletuner_fleet.store import MemoryStore, open_store
+from simpletuner_fleet.store import open_store
 from tests.http.api_kit import Running, orchestrator
 
 HOUR_S = 3600.0
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    match request.param:
-        case "memory":
-            opened: Store = MemoryStore()
-        case "sqlite":
-            opened = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
-        case _:
-            opened = open_store(request.getfixturevalue("postgres_database"))
-    yield opened
-    await opened.close()
 
 
 async def edited(running: Running, job: str, **changes: object) -> dict[str, object]:
@@ -112,6 +97,8 @@ async def test_a_training_is_stopped_before_its_job_costs_too_much_and_goes_on_w
         await running.post(f"/api/jobs/{again['id']}/cancel")
         more = await running.post(f"/api/jobs/{job}/retry", {"max_cost_micros": 1_900_000})
         assert more["explain"]["code"] == "COST_LIMIT"
+        refused = await running.http.post(f"/api/jobs/{job}/retry", json={"max_cost_micros": MAX_MICROS + 1})
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "$.max_cost_micros")
         lifted = await running.post(f"/api/jobs/{job}/retry", {"max_cost_micros": None})
         assert (lifted["max_cost_micros"], lifted["status"]) == (None, "dispatched")
 

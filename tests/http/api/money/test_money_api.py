@@ -2,31 +2,13 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Store
-from simpletuner_fleet.store import MemoryStore, open_store
 from tests.http.api_kit import GPU_CONFIG, Running, orchestrator
 
 HOUR_S = 3600.0
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    match request.param:
-        case "memory":
-            opened: Store = MemoryStore()
-        case "sqlite":
-            opened = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
-        case _:
-            opened = open_store(request.getfixturevalue("postgres_database"))
-    yield opened
-    await opened.close()
 
 
 async def events(running: Running, kind: str) -> list[dict[str, Any]]:

@@ -218,8 +218,7 @@ def new_job(
         raise Invalid("on_time_limit 'requeue' needs a time_limit_s.", path="$.on_time_limit")
     if request.on_max_cost == "finish" and request.max_cost_micros is None:
         raise Invalid("on_max_cost 'finish' needs a max_cost_micros.", path="$.on_max_cost")
-    if request.max_cost_micros is not None:
-        checked_price(request.max_cost_micros, "$.max_cost_micros")
+    _check_ceiling(request.max_cost_micros)
     if len(request.depends_on) > MAX_DEPENDENCIES:
         raise Invalid(f"A job can depend on at most {MAX_DEPENDENCIES} others.", path="$.depends_on")
     if request.name is not None and not (1 <= len(request.name) <= 200 and request.name.isprintable()):
@@ -254,6 +253,11 @@ def new_job(
     return held(job, now) if hold is Hold.NONE else job
 
 
+def _check_ceiling(max_cost_micros: int | None) -> None:
+    if max_cost_micros is not None:
+        checked_price(max_cost_micros, "$.max_cost_micros")
+
+
 def retried(
     old: Job,
     bundle: Bundle,
@@ -279,6 +283,7 @@ def retried(
     if facts.team:
         check_use(facts.team, trainer=bundle.trainer, target=old.requires.target)
     ceiling = old.max_cost_micros if max_cost_micros is UNSET else max_cost_micros
+    _check_ceiling(ceiling)
     requires = replace(
         old.requires,
         target=permitted_target(old.requires.target, by),

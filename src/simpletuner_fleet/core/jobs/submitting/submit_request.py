@@ -138,12 +138,20 @@ def read_priority(requested: int | str) -> int:
     return requested
 
 
+def refuse_priority_beyond(ceiling: int, priority: int, *, may_raise: bool) -> None:
+    """Refuses a priority above what the rules of the job's team let somebody set, unless they may raise any job.
+
+    Everybody may leave a job at the usual priority or set it lower.
+    """
+    if priority > max(0, ceiling) and not may_raise:
+        raise Forbidden(SET_PRIORITY)
+
+
 def permitted(
     request: SubmitRequest, by: Submitter, *, local_enabled: bool, priority_ceiling: int = 0
 ) -> SubmitRequest:
     """Refuses what the submitter may not ask for; `auto` leaves the orchestrator's machine out where they may not use it."""
-    if read_priority(request.priority) > max(0, priority_ceiling) and not by.may_raise_priority:
-        raise Forbidden(SET_PRIORITY)
+    refuse_priority_beyond(priority_ceiling, read_priority(request.priority), may_raise=by.may_raise_priority)
     if request.any_gpu:
         request = replace(request, worker_labels={}, min_vram_gb=0.0, accelerator="")
     target = permitted_target(request.target, by)

@@ -19,7 +19,7 @@ from simpletuner_fleet.http.api.ownership import (
     NotYourJob,
     acts_for_itself_alone,
     may_steer,
-    refuse_priority_beyond,
+    refuse_priority_for,
 )
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.times import read_moment
@@ -92,7 +92,7 @@ async def set_priority(call: Call[MassPriorityBody]) -> ActedOn:
     number = read_priority(call.body.priority)
 
     def step(transaction: Transaction, job: Job) -> None:
-        refuse_priority_beyond(call, job, number)
+        refuse_priority_for(call, job, number)
         if job.priority != number:
             transaction.apply(lifecycle.set_priority(job, number, transaction.policy, call.actor))
 

@@ -26,7 +26,7 @@ from simpletuner_fleet.http.api.ownership import (
     acts_for_itself_alone,
     holds_by_role,
     refuse_job_of_another,
-    refuse_priority_beyond,
+    refuse_priority_for,
 )
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import (
@@ -188,7 +188,7 @@ async def set_priority(call: Call[PriorityBody]) -> WholeJobView:
     fleet, job_id = deps_of(call).fleet, call.path["id"]
     job = await fleet.read_now(lambda view: view.job(job_id))
     if job is not None:
-        refuse_priority_beyond(call, job, read_priority(call.body.priority))
+        refuse_priority_for(call, job, read_priority(call.body.priority))
     await submit.set_priority(fleet, job_id, call.body.priority, call.actor)
     return await current(call)
 

@@ -55,7 +55,12 @@ async def save_pool(call: Call[PoolRequest]) -> PoolView:
     _insist_on_own_address(call)
     deps, provisioner = deps_of(call), deps_of(call).provisioning
     pool = await pools.save_pool(
-        deps.fleet, call.path["name"], call.body, call.actor, provisioner.check_settings, new=call.query.new
+        deps.fleet,
+        call.path["name"],
+        call.body,
+        call.actor,
+        await provisioner.settings_check(),
+        new=call.query.new,
     )
     provisioner.wake()
     return await _view(deps, pool)
@@ -91,7 +96,7 @@ async def preview_offers(call: Call[PoolRequest]) -> OffersView:
     pool = MachinePool(
         name=UNSAVED, request=call.body, created_at=deps.fleet.clock.now(), created_by=call.actor.id
     )
-    deps.provisioning.check_settings(pool)
+    (await deps.provisioning.settings_check())(pool)
     return await _offers(deps, pool, saved=False)
 
 
