@@ -100,6 +100,7 @@ class World:
         self.journal = Journal(folder / "journal")
         self.settings: dict[str, str] = dict(FAST)
         self.local_as_usual = False
+        self.warm = True
         self._server_arguments: list[str] = []
         self._gates = 0
         self.environment = {
@@ -129,7 +130,7 @@ class World:
     def start(self, program_name: str, *arguments: str, **environment: str) -> Program:
         log = self.folder / f"{len(self.programs)}-{re.sub('[^a-z0-9-]', '-', program_name.lower())}.log"
         words = [str(SIMPLETUNER), *arguments]
-        program = Program(program_name, words, {**self.environment, **environment}, log)
+        program = Program(program_name, words, {**self.environment, **environment}, log, warm=self.warm)
         self.programs.append(program)
         return program
 

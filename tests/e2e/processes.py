@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from tests.e2e.warm_start import WARM, WarmProcess
+
 T = TypeVar("T")
 SIMPLETUNER = Path(sys.executable).with_name("simpletuner")
 PATIENCE_S = 30.0
@@ -28,11 +30,27 @@ def wait_until(condition: Callable[[], T], what: str, within_s: float = PATIENCE
 
 
 class Program:
-    """One process with its output in a file."""
+    """One process with its output in a file.
 
-    def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    `warm`: of a Python that has loaded our code already. Others then see another command line than `argv`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        warm: bool = False,
+    ) -> None:
         self.name = name
         self.log = log
+        self.process: subprocess.Popen[bytes] | WarmProcess
+        if warm and WARM.suits(environment):
+            log.touch()
+            self.process = WARM.start(argv, environment, log.parent, log)
+            return
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 argv,

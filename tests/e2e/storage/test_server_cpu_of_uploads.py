@@ -39,6 +39,7 @@ def test_what_goes_straight_to_the_bucket_costs_the_server_little(tmp_path: Path
         folder = tmp_path / way
         folder.mkdir()
         world = World(folder)
+        world.warm = False
         world.environment.update(CREDENTIALS)
         try:
             with running_s3() as endpoint:

@@ -25,6 +25,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     world = World(tmp_path_factory.mktemp("crowd"))
+    world.warm = False
     with running_console(world, workers=WORKERS, jobs=JOBS) as console:
         yield console
 

@@ -8,6 +8,7 @@ Chromiums would measure themselves on the machines that tests run on. Left out u
 
 import asyncio
 import resource
+import subprocess
 import time
 from collections.abc import Iterator
 from itertools import cycle, islice
@@ -53,8 +54,11 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busy]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     world = World(tmp_path_factory.mktemp("busy"))
+    world.warm = False
     with running_console(world, workers=SEEDED, jobs=JOBS) as console:
-        server = Server(world.orchestrator.process, world.url, ADMIN)
+        process = world.orchestrator.process
+        assert isinstance(process, subprocess.Popen)
+        server = Server(process, world.url, ADMIN)
         with connected_workers(server, create_accounts(server, CONNECTED)) as load:
             yield Busy(console, load)
 
