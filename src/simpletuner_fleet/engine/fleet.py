@@ -18,7 +18,7 @@ from simpletuner_fleet.engine.memory.gpu_history import GpuHistory
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.organisation import NOBODY_ORGANISED, read_organisation
 from simpletuner_fleet.engine.memory.presence import Presence
-from simpletuner_fleet.engine.memory.standing import UNKNOWN_STANDING, FleetStanding
+from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
 from simpletuner_fleet.engine.transaction import Effects, Transaction
 from simpletuner_fleet.ports import Clock, Ids, SignedHeads, Store, Streams, Tx, Vault, View
@@ -72,7 +72,7 @@ class Fleet:
         self.quotas_looked_at = 0.0
         """When somebody last looked which quotas are nearly used."""
         self._index = index
-        self._standing = UNKNOWN_STANDING
+        self._standing = FleetStanding(version=-1, book=None)
         store.observe(index)
         self._read_now: Callable[[Callable[[View], Any]], Any] | None = getattr(store, "read_now", None)
         """Where the store can show a few rows at once, and others need a thread or a network for it."""
@@ -163,7 +163,12 @@ class Fleet:
                 roster = index.roster.seen_from_outside() if index.settled else None
             except RuntimeError:  # a step runs in the writer's thread just now
                 roster = None
-            self._standing = FleetStanding(version=version if roster else -1, book=self.book, roster=roster)
+            self._standing = FleetStanding(
+                version=version if roster else -1,
+                book=self.book,
+                roster=roster,
+                verdicts=self._standing.verdicts,
+            )
         return self._standing
 
     def read(self, look: Callable[[View], T]) -> Coroutine[Any, Any, T]:

@@ -33,6 +33,7 @@ class Explainer:
         self._limits = read_limits(everything)
         self._held_until = held_until(everything)
         self._surveys: dict[str, Survey] = {} if standing.roster is None else standing.surveys
+        self._verdicts = None if standing.roster is None else standing.verdicts
         self._pools = everything.pools()
         self._currency = everything.setting(CURRENCY_SETTING) or DEFAULT_CURRENCY
         self._machines = everything.machines_since(float("inf")) if self._pools else []
@@ -40,7 +41,7 @@ class Explainer:
     def explain(self, job: Job, ahead: int, now: float) -> Explanation:
         answer = self._surveys.get(job.line)
         if answer is None:
-            answer = self._surveys[job.line] = survey_of(self.roster, job)
+            answer = self._surveys[job.line] = survey_of(self.roster, job, self._verdicts)
         explanation = why_waiting_given(
             self.roster, job, self._limits, now, answer, ahead=ahead, held_until=self._held_until
         )

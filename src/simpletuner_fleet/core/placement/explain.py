@@ -1,7 +1,8 @@
 """Why a job waits: the matcher's own funnel, told to a person."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +24,6 @@ from simpletuner_fleet.core.placement.matching import (
     allocate,
     fitting_gpus,
     gpus_left_idle,
-    why_not_now,
 )
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reason_sentences import fixes, sentence
@@ -35,6 +35,7 @@ from simpletuner_fleet.core.placement.reasons import (
     Kind,
 )
 from simpletuner_fleet.core.placement.shares import Shares
+from simpletuner_fleet.core.placement.verdicts import Verdicts
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 
 MAX_WORKERS_TOLD = 50
@@ -49,6 +50,7 @@ NOT_AT_WORK = frozenset(
 OUT_OF_QUESTION = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL, Refusal.KEPT_FOR_OTHERS})
 """What such workers have is not told, since it would not help."""
 PAID_TOO_MUCH = frozenset({Code.COST_LIMIT, Code.PRICE_UNKNOWN})
+ByRefusal = dict[Refusal | None, list[tuple[Worker, Occupancy]]]
 
 
 class FunnelStep(Struct, frozen=True):
@@ -113,13 +115,18 @@ def survey(
     pool: Pool | None = None,
     prices: PriceList = NO_PRICES,
 ) -> Survey:
-    asked = [(worker, occupancy) for worker, occupancy in workers if has_joined(worker)]
-    verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires, refused_by, pool, prices))
-        for worker, occupancy in asked
-    ]
-    through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
-    refused = Counter(refusal for _, refusal in verdicts)
+    return survey_by(Verdicts(requires, refused_by, pool, prices), workers)
+
+
+def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
+    """`known` holds what is asked for, and what workers said to it before."""
+    requires, pool, prices = known.requires, known.pool, known.prices
+    verdicts = known.of((worker, occupancy) for worker, occupancy in workers if has_joined(worker))
+    by_refusal: ByRefusal = defaultdict(list)
+    for worker, occupancy, refusal in verdicts:
+        by_refusal[refusal].append((worker, occupancy))
+    refused = Counter({refusal: len(told) for refusal, told in by_refusal.items()})
+
     left = len(verdicts)
     joined = "1 worker has joined" if left == 1 else f"{left} workers have joined"
     funnel = [FunnelStep(EVERYBODY, left, joined)]
@@ -128,26 +135,16 @@ def survey(
             left -= refused[step]
             funnel.append(FunnelStep(step.name.lower(), left, f"{refused[step]} ruled out: {step.value}"))
     code = _code(requires, refused, left)
-    if code in IMPOSSIBLE and requires.target is Target.AUTO and all(worker.local for worker, _ in verdicts):
+    if (
+        code in IMPOSSIBLE
+        and requires.target is Target.AUTO
+        and all(worker.local for worker, _, _ in verdicts)
+    ):
         code = Code.NO_WORKERS
-    eligible = [worker for worker, refusal in verdicts if refusal not in OUT_OF_QUESTION]
+    eligible = [worker for worker, _, refusal in verdicts if refusal not in OUT_OF_QUESTION]
     params = _params(code, requires, eligible)
-    if code is Code.LABELS_MATCH_NONE:
-        differ = [worker for worker, refusal in verdicts if refusal is Refusal.LABELS_DIFFER]
-        params["have"] = _had_instead(differ, requires)
-    if code is Code.TOO_DEAR:
-        dear = [worker for worker, refusal in verdicts if refusal is Refusal.TOO_DEAR]
-        params |= _prices_of(dear, requires, prices)
-    if code is Code.ALL_MATCHING_NOT_LISTENING:
-        params["worker"] = min(
-            worker.name for worker, refusal in verdicts if refusal is Refusal.NOT_LISTENING
-        )
-    if code in PAID_TOO_MUCH:
-        params |= _what_is_left(verdicts, requires, pool, prices)
-    if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
-        busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
-        params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)
-    explained = sorted((item for item in verdicts if item[1]), key=lambda item: -_depth(item[1]))
+    params |= _more_params(code, by_refusal, requires, pool, prices)
+    nearest = ((step, *told) for step in reversed(STEPS) for told in by_refusal.get(step, ()))
     return Survey(
         code=code,
         params=params,
@@ -157,20 +154,15 @@ def survey(
                 worker.id,
                 worker.name,
                 (refusal.name.lower(),),
-                through[worker.id],
+                tuple(sorted(occupancy.through)),
                 as_had(requires.labels, worker) if refusal is Refusal.LABELS_DIFFER else (),
             )
-            for worker, refusal in explained[:MAX_WORKERS_TOLD]
-            if refusal
+            for refusal, worker, occupancy in islice(nearest, MAX_WORKERS_TOLD)
         ),
         fixes=fixes(code, params),
-        possible=sum(refusal is None or refusal not in NEVER for _, refusal in verdicts),
+        possible=sum(many for refusal, many in refused.items() if refusal is None or refusal not in NEVER),
         free=refused[None],
     )
-
-
-def _depth(refusal: Refusal | None) -> int:
-    return STEPS.index(refusal) if refusal else len(STEPS)
 
 
 def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -> Code:
@@ -224,6 +216,28 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
     return params
 
 
+def _more_params(
+    code: Code, by_refusal: ByRefusal, requires: Requirements, pool: Pool | None, prices: PriceList
+) -> dict[str, Any]:
+    """Returns what is told of those that one reason rules out."""
+
+    def refused_for(refusal: Refusal) -> list[Worker]:
+        return [worker for worker, _ in by_refusal.get(refusal, ())]
+
+    if code is Code.LABELS_MATCH_NONE:
+        return {"have": _had_instead(refused_for(Refusal.LABELS_DIFFER), requires)}
+    if code is Code.TOO_DEAR:
+        return _prices_of(refused_for(Refusal.TOO_DEAR), requires, prices)
+    if code is Code.ALL_MATCHING_NOT_LISTENING:
+        return {"worker": min(worker.name for worker in refused_for(Refusal.NOT_LISTENING))}
+    if code in PAID_TOO_MUCH:
+        unpriced, dear = refused_for(Refusal.PRICE_UNKNOWN), refused_for(Refusal.COST_LIMIT)
+        return _what_is_left(unpriced, dear, requires, pool, prices)
+    if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
+        return _held_back(by_refusal.get(Refusal.BUSY, []), requires)
+    return {}
+
+
 def _had_instead(workers: list[Worker], requires: Requirements) -> list[str]:
     """Names a few workers with what they have of that for which the job asks."""
     had = [(worker.name, as_had(requires.labels, worker)) for worker in workers]
@@ -246,7 +260,8 @@ def _prices_of(workers: list[Worker], requires: Requirements, prices: PriceList)
 
 
 def _what_is_left(
-    verdicts: list[tuple[Worker, Refusal | None]],
+    unpriced: list[Worker],
+    dear: list[Worker],
     requires: Requirements,
     pool: Pool | None,
     prices: PriceList,
@@ -257,11 +272,8 @@ def _what_is_left(
         "left_micros": room,
         "left": amount_text(room, prices.currency),
         "least_s": LEAST_RUN_S,
-        "unpriced": [worker.name for worker, refusal in verdicts if refusal is Refusal.PRICE_UNKNOWN][
-            :MAX_IN_A_SENTENCE
-        ],
+        "unpriced": [worker.name for worker in unpriced[:MAX_IN_A_SENTENCE]],
     }
-    dear = [worker for worker, refusal in verdicts if refusal is Refusal.COST_LIMIT]
     costs = {
         worker.name: hourly_price(prices, worker, fitting_gpus(worker, requires, pool)[: requires.gpus]) or 0
         for worker in dear

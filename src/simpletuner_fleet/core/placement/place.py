@@ -13,11 +13,19 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Job, Target
 from simpletuner_fleet.core.people.quotas import quota_params
-from simpletuner_fleet.core.placement.explain import Ceiling, Explanation, Survey, by_share, explain, survey
+from simpletuner_fleet.core.placement.explain import (
+    Ceiling,
+    Explanation,
+    Survey,
+    by_share,
+    explain,
+    survey_by,
+)
 from simpletuner_fleet.core.placement.matching import has_refused, in_service
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.placement.roster.roster import Roster
+from simpletuner_fleet.core.placement.verdicts import KnownVerdicts, Verdicts
 from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 
@@ -173,11 +181,11 @@ def why_waiting_given(
     )
 
 
-def survey_of(roster: Roster, job: Job) -> Survey:
+def survey_of(roster: Roster, job: Job, known: KnownVerdicts | None = None) -> Survey:
     """Returns what every worker says to this job."""
     workers = ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
-    team_pool = roster.pools.get(job.requires.team)
-    return survey(job.requires, workers, job.refused_by, team_pool, roster.prices)
+    asked = Verdicts(job.requires, job.refused_by, roster.pools.get(job.requires.team), roster.prices)
+    return survey_by(asked if known is None else known.of_line(job.line, asked), workers)
 
 
 def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.explain import Survey
 from simpletuner_fleet.core.placement.roster.roster import Roster
+from simpletuner_fleet.core.placement.verdicts import KnownVerdicts
 
 
 class FleetStanding(Struct, kw_only=True):
@@ -22,6 +23,8 @@ class FleetStanding(Struct, kw_only=True):
     """What was counted over all workers, by its name: counted once as long as nothing changes."""
     surveys: dict[str, Survey] = field(default_factory=dict)
     """What the fleet says to each line of jobs, as it was asked for; true as long as nothing has changed."""
+    verdicts: KnownVerdicts = field(default_factory=KnownVerdicts)
+    """What each worker said to a line, kept also where others have changed since."""
 
 
 UNKNOWN_STANDING = FleetStanding(version=-1, book=None)

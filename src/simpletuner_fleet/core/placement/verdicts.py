@@ -1,0 +1,78 @@
+"""What each worker says to a line of jobs, kept as long as neither the worker nor what it holds is another.
+
+Lists ask the whole fleet why jobs wait, several times a second where many people look. Between two looks a few workers
+change, not two thousand.
+"""
+
+from collections.abc import Iterable
+
+from simpletuner_fleet.core.jobs.job import Requirements
+from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
+from simpletuner_fleet.core.placement.matching import Occupancy, Refusal, why_not_now
+from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.workers.worker import Worker
+
+Verdict = tuple[Worker, Occupancy, Refusal | None]
+MOST_KEPT = 200_000
+"""Verdicts of all lines together, some 30 MB."""
+
+
+class Verdicts:
+    """What the workers say to jobs with these requirements."""
+
+    def __init__(
+        self,
+        requires: Requirements,
+        refused_by: tuple[str, ...] = (),
+        pool: Pool | None = None,
+        prices: PriceList = NO_PRICES,
+    ) -> None:
+        self.requires = requires
+        self._refused_by = refused_by
+        self.pool = pool
+        self.prices = prices
+        self._kept: dict[str, Verdict] = {}
+
+    def holds_under(self, pool: Pool | None, prices: PriceList) -> bool:
+        return self.pool is pool and self.prices is prices
+
+    def of(self, workers: Iterable[tuple[Worker, Occupancy]]) -> list[Verdict]:
+        """Returns them in the order of the workers; of others nothing is kept."""
+        before, verdicts = self._kept, []
+        for worker, occupancy in workers:
+            verdict = before.get(worker.id)
+            if verdict is None or verdict[0] is not worker or verdict[1] != occupancy:
+                refusal = why_not_now(
+                    worker, occupancy, self.requires, self._refused_by, self.pool, self.prices
+                )
+                verdict = (worker, occupancy, refusal)
+            verdicts.append(verdict)
+        self._kept = {verdict[0].id: verdict for verdict in verdicts}
+        return verdicts
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class KnownVerdicts:
+    """By line of jobs; those that were asked for longest ago are forgotten first."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._lines: dict[str, Verdicts] = {}
+
+    def of_line(self, line: str, asked: Verdicts) -> Verdicts:
+        """Returns those that are kept of the line, or what is asked now where nothing is or other rules hold."""
+        # Looks may run in several threads: each step is one that is whole by itself.
+        known = self._lines.pop(line, None)
+        if known is None or not known.holds_under(asked.pool, asked.prices):
+            known = asked
+        self._lines[line] = known
+        kept = list(self._lines.items())
+        left = sum(len(verdicts) for _, verdicts in kept)
+        for oldest, verdicts in kept[:-1]:
+            if left <= self._most:
+                break
+            left -= len(verdicts)
+            self._lines.pop(oldest, None)
+        return known
