@@ -123,3 +123,34 @@ async def test_an_open_menu_stays_open_while_the_page_lives(stage: Stage, page_a
     await work.train(range(10), 4000, 4.0)
     await expect(page.locator("#progress")).to_contain_text("10")
     await expect(menu).to_have_attribute("open", "")
+
+
+async def test_events_of_one_moment_stand_in_their_order_with_seconds(stage: Stage, page_as: Pages) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    await work.report("failed", exit_code=1)
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs/{work.job_id}/events")
+    names = await page.locator("#events tbody td.lead").all_inner_texts()
+    assert names == [
+        "Job failed",
+        "Job started",
+        "Job accepted by its worker",
+        "Job dispatched",
+        "Job submitted",
+    ]
+    times = await page.locator("#events tbody td:first-child").all_inner_texts()
+    assert all(re.search(r"\d:\d\d:\d\d", time) for time in times), times
+    audit = (await stage.running.get("/api/audit", target_id=work.job_id))["entries"]
+    assert len({entry["at"] for entry in audit}) < len(audit), "some of them are of one moment"
+
+
+async def test_a_member_is_not_alarmed_by_what_failed_for_others(stage: Stage, page_as: Pages) -> None:
+    await stage.machine()
+    work = await stage.begin(name="of-somebody-else")
+    await work.report("failed", exit_code=1)
+    admin, member = await page_as(stage, "admin"), await page_as(stage, "member")
+    await visit(admin, "/?view=fleet")
+    await expect(admin.locator("main")).to_contain_text("of-somebody-else")
+    await visit(member, "/")
+    await expect(member.locator("main")).to_contain_text("All clear.")
