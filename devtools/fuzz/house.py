@@ -113,7 +113,7 @@ class HouseWorker:
             "max_jobs": max_jobs,
         }
         await self.say("register", {**body, "attempts": [], "incarnation": "i-1", "seq": self.seq})
-        await attendance.stream_opened(self.house.fleet, self.id, "127.0.0.1")
+        await attendance.stream_opened(self.house.fleet, self.id, "127.0.0.1", token_hash=None)
 
     async def offers(self) -> list[Json]:
         return list((await self.say("heartbeat", {"worker_id": self.id, "attempts": None}))["jobs"])

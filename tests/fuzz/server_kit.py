@@ -157,7 +157,7 @@ class RunningServer:
             "register",
             {"name": name, "persistent": True, "gpus": [], "trainers": ["command"], "attempts": [], "seq": 1},
         )
-        await attendance.stream_opened(self.fleet, peer.id, "127.0.0.1")
+        await attendance.stream_opened(self.fleet, peer.id, "127.0.0.1", token_hash=None)
         return peer
 
 

@@ -2,11 +2,17 @@
 
 import pytest
 
+from simpletuner_fleet.core.policy import MAX_NAME_CHARS
 from simpletuner_fleet.web.frame.navigation import PLACES
 from tests.web.browser import NARROWEST, PHONE, Language, visit
 from tests.web.console import Console, Pages
+from tests.web.fleet import CONFIGS
 from tests.web.page_table import page_paths
+from tests.web.stage import Stage
 
+LONG = "c" + "o" * (MAX_NAME_CHARS - 1)
+JOB_NAME = "j" * 200
+WIDTHS = (360, 1280)
 FOUR_K = (3840, 2160)
 LOOKED_AT = ("/", "/jobs", "/fleet", "/admin/workers", "/train", "/configs")
 MOVING = """
@@ -85,3 +91,25 @@ async def test_nothing_is_squeezed_or_beyond_the_edge_of_a_phone(fleet: Console,
         box = await cell.bounding_box()
         assert box
         assert box["height"] < PHONE[1] / 5
+
+
+async def test_the_longest_names_leave_every_page_as_wide_as_the_window(stage: Stage, page_as: Pages) -> None:
+    await stage.running.save_config(LONG, CONFIGS["sdxl-cats"])
+    await stage.machine()
+    work = await stage.begin(config_name=LONG, name=JOB_NAME)
+    page = await page_as(stage, "admin")
+    pages = (
+        "/",
+        "/configs",
+        f"/configs/{LONG}",
+        "/jobs",
+        f"/jobs/{work.job_id}",
+        "/train",
+        "/fleet",
+        "/admin/audit",
+    )
+    for path in pages:
+        await visit(page, path)
+        for width in WIDTHS:
+            await page.set_viewport_size({"width": width, "height": 900})
+            assert await page.evaluate(OVERFLOW) <= 0, (path, width)

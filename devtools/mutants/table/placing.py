@@ -265,8 +265,8 @@ PLACING = (
         "priority-for-all",
         "anybody submits with a raised priority",
         "core/jobs/submitting/submit_request.py",
-        "priority_ceiling) and not by.may_raise_priority:",
-        "priority_ceiling) and by.may_raise_priority is None:",
+        "ceiling) and not may_raise:",
+        "ceiling) and may_raise is None:",
         ("tests/core/jobs/submitting/test_submission.py",),
     ),
     Mutant(

@@ -125,8 +125,7 @@ def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> S
     by_refusal: ByRefusal = defaultdict(list)
     for worker, occupancy, refusal in verdicts:
         by_refusal[refusal].append((worker, occupancy))
-    refused = Counter({refusal: len(told) for refusal, told in by_refusal.items()})
-
+    refused = Counter({refusal: len(those) for refusal, those in by_refusal.items()})
     left = len(verdicts)
     joined = "1 worker has joined" if left == 1 else f"{left} workers have joined"
     funnel = [FunnelStep(EVERYBODY, left, joined)]
@@ -144,7 +143,7 @@ def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> S
     eligible = [worker for worker, _, refusal in verdicts if refusal not in OUT_OF_QUESTION]
     params = _params(code, requires, eligible)
     params |= _more_params(code, by_refusal, requires, pool, prices)
-    nearest = ((step, *told) for step in reversed(STEPS) for told in by_refusal.get(step, ()))
+    nearest = ((step, *one) for step in reversed(STEPS) for one in by_refusal.get(step, ()))
     return Survey(
         code=code,
         params=params,

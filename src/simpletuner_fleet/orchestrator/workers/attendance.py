@@ -51,8 +51,11 @@ MAX_SOURCE_CHARS = 32
 WITHOUT_LEASE = "its lease had ended, and what happened since is not in the restored database"
 
 
-async def stream_opened(fleet: Fleet, worker_id: str, ip: str, incarnation: str = "") -> None:
-    await fleet.act(lambda transaction: _stream_opened(transaction, worker_id, ip, incarnation))
+async def stream_opened(
+    fleet: Fleet, worker_id: str, ip: str, incarnation: str = "", *, token_hash: str | None
+) -> None:
+    """`token_hash` is of the token it was opened with; None says again that a stream is open, whose token was checked."""
+    await fleet.act(lambda transaction: _stream_opened(transaction, worker_id, ip, incarnation, token_hash))
     fleet.presence.heard(worker_id, fleet.clock.now())
 
 
@@ -103,11 +106,13 @@ def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt | HeldA
         fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
 
 
-async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
+async def heartbeat(
+    fleet: Fleet, worker_id: str, message: Heartbeat, *, base_url: str, token_hash: str
+) -> HeartbeatAnswer:
     facts, expected = _facts(message), fleet.presence.expected(worker_id)
     quiet = fleet.quiet_heartbeats.repeated(worker_id, message.incarnation, facts) if expected else None
     if quiet is None:
-        answer, worker = await _decided(fleet, worker_id, message, facts, base_url, expected)
+        answer, worker = await _decided(fleet, worker_id, message, facts, base_url, expected, token_hash)
         fleet.quiet_heartbeats.note(worker_id, message.incarnation, facts, answer)
     else:
         answer, worker = replace(quiet.answer), quiet.worker
@@ -122,12 +127,18 @@ async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_ur
 
 
 async def _decided(
-    fleet: Fleet, worker_id: str, message: Heartbeat, facts: HeartbeatFacts, base_url: str, expected: bool
+    fleet: Fleet,
+    worker_id: str,
+    message: Heartbeat,
+    facts: HeartbeatFacts,
+    base_url: str,
+    expected: bool,
+    token_hash: str,
 ) -> tuple[HeartbeatAnswer, Worker]:
     try:
         answer, worker, live = await fleet.act(
             lambda transaction: _heartbeat(
-                transaction, worker_id, message.incarnation, facts, base_url, expected
+                transaction, worker_id, message.incarnation, facts, base_url, expected, token_hash
             )
         )
     except StoreUnavailable:
@@ -146,8 +157,9 @@ def _heartbeat(
     facts: HeartbeatFacts,
     base_url: str,
     expected: bool,
+    token_hash: str,
 ) -> tuple[HeartbeatAnswer, Worker, list[Attempt]]:
-    worker = _own(transaction, worker_id)
+    worker = holder_of_token(transaction, worker_id, token_hash)
     must_be_here(worker, incarnation)
     decision = decide_heartbeat(
         worker,
@@ -225,8 +237,8 @@ def _follow_heartbeat(
     return visit.stop
 
 
-async def goodbye(fleet: Fleet, worker_id: str, message: Goodbye, *, ip: str) -> None:
-    await fleet.act(lambda transaction: _goodbye(transaction, worker_id, message, ip))
+async def goodbye(fleet: Fleet, worker_id: str, message: Goodbye, *, ip: str, token_hash: str) -> None:
+    await fleet.act(lambda transaction: _goodbye(transaction, worker_id, message, ip, token_hash))
 
 
 async def orders(fleet: Fleet, worker_id: str, base_url: str) -> tuple[Worker, Orders]:
@@ -250,10 +262,10 @@ def _present(transaction: Transaction, worker_id: str, base_url: str) -> tuple[W
     )
 
 
-def _own(transaction: Transaction, worker_id: str) -> Worker:
-    """Whose token was good a moment ago may be deleted by now."""
+def holder_of_token(transaction: Transaction, worker_id: str, token_hash: str | None) -> Worker:
+    """Returns the worker that a message is from. Its token was good a moment ago, and may be deleted or rotated by now."""
     worker = transaction.tx.worker(worker_id)
-    if worker is None:
+    if worker is None or (token_hash is not None and worker.token_hash != token_hash):
         raise InvalidToken
     return worker
 
@@ -326,8 +338,10 @@ def take_back(
         visit.stop.append(stale_order(attempt))
 
 
-def _stream_opened(transaction: Transaction, worker_id: str, ip: str, incarnation: str) -> None:
-    worker = transaction.worker(worker_id)
+def _stream_opened(
+    transaction: Transaction, worker_id: str, ip: str, incarnation: str, token_hash: str | None
+) -> None:
+    worker = holder_of_token(transaction, worker_id, token_hash)
     must_be_here(worker, incarnation)
     if worker.connection is not Connection.CONNECTED:
         transaction.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
@@ -337,8 +351,8 @@ def _stream_opened(transaction: Transaction, worker_id: str, ip: str, incarnatio
     transaction.set_reachable(worker_id, True)
 
 
-def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str) -> None:
-    must_be_newest(_own(transaction, worker_id), message.incarnation)
+def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str, token_hash: str) -> None:
+    must_be_newest(holder_of_token(transaction, worker_id, token_hash), message.incarnation)
     reason = message.reason[:MAX_REMARK_CHARS]
     for attempt in transaction.live_attempts(worker_id):
         why = reason or "the worker disconnected cleanly"

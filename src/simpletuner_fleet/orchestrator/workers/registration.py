@@ -28,6 +28,7 @@ from simpletuner_fleet.orchestrator.workers.attendance import (
     Visit,
     audit_head_for_workers,
     held_as,
+    holder_of_token,
     take_back,
     witness,
 )
@@ -44,10 +45,12 @@ MAX_EPOCH = 2**40
 """No honest worker has seen a higher one; a lie must not use up the numbers there are."""
 
 
-async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, base_url: str) -> Registered:
+async def register(
+    fleet: Fleet, worker_id: str, message: Register, *, ip: str, base_url: str, token_hash: str
+) -> Registered:
     contested = fleet.presence.is_contested(worker_id)
     answer, kept, taken_over = await fleet.act(
-        lambda transaction: _register(transaction, worker_id, message, ip, base_url, contested)
+        lambda transaction: _register(transaction, worker_id, message, ip, base_url, contested, token_hash)
     )
     if taken_over:
         fleet.presence.changed_hands(worker_id)
@@ -101,10 +104,16 @@ def _former_owner(transaction: Transaction, token_hash: str) -> str:
 
 
 def _register(
-    transaction: Transaction, worker_id: str, message: Register, ip: str, base_url: str, contested: bool
+    transaction: Transaction,
+    worker_id: str,
+    message: Register,
+    ip: str,
+    base_url: str,
+    contested: bool,
+    token_hash: str,
 ) -> tuple[Registered, list[Attempt], bool]:
     """Returns also whether it was taken from an agent on another machine that is still there."""
-    worker = transaction.worker(worker_id)
+    worker = holder_of_token(transaction, worker_id, token_hash)
     _refuse_old_news(worker, message)
     taken_over = (
         bool(worker.home and message.home)

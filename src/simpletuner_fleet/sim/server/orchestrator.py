@@ -220,13 +220,26 @@ class Orchestrator:
             refusal = registration.FailedRegistration(ip="10.0.0.1", why=str(error))
             drive(registration.registration_failed(fleet, refusal))
             raise
-        answer = drive(registration.register(fleet, worker.id, message, ip="10.0.0.1", base_url=BASE_URL))
+        answer = drive(
+            registration.register(
+                fleet,
+                worker.id,
+                message,
+                ip="10.0.0.1",
+                base_url=BASE_URL,
+                token_hash=worker.token_hash,
+            )
+        )
         self.heard(worker.id, *(Turn(item.job_id, item.epoch) for item in message.attempts or []))
         return answer
 
     def heartbeat(self, token: str, message: Heartbeat) -> HeartbeatAnswer:
         worker = self._worker(token)
-        answer = drive(attendance.heartbeat(self._alive(), worker.id, message, base_url=BASE_URL))
+        answer = drive(
+            attendance.heartbeat(
+                self._alive(), worker.id, message, base_url=BASE_URL, token_hash=worker.token_hash
+            )
+        )
         self.heard(worker.id, *(Turn(item.job_id, item.epoch) for item in message.attempts or []))
         return answer
 
@@ -261,7 +274,8 @@ class Orchestrator:
 
     def goodbye(self, token: str, message: Goodbye) -> None:
         worker = self._worker(token)
-        drive(attendance.goodbye(self._alive(), worker.id, message, ip="10.0.0.1"))
+        token_hash = worker.token_hash
+        drive(attendance.goodbye(self._alive(), worker.id, message, ip="10.0.0.1", token_hash=token_hash))
 
     def has_jobs(self, token: str) -> bool:
         return drive(attendance.has_jobs(self._alive(), self._worker(token).id))

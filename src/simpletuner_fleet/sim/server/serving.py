@@ -53,7 +53,11 @@ class Serving:
         )
         self.streams[stream.served] = stream
         self.opened.append(stream)
-        drive(attendance.stream_opened(self.process.alive(), worker_id, "10.0.0.1", incarnation))
+        drive(
+            attendance.stream_opened(
+                self.process.alive(), worker_id, "10.0.0.1", incarnation, token_hash=stream.token_hash
+            )
+        )
         self.woken.setdefault(stream)
         return stream
 

@@ -5,7 +5,12 @@ import time
 
 import pytest
 
+from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.orchestrator.workers import attendance
+from simpletuner_fleet.orchestrator.workers.registration import register
+from simpletuner_fleet.protocol.messages import Goodbye, Heartbeat, Register
 from simpletuner_fleet.queries import free_now
 from tests.http.api_kit import Agent, Running, orchestrator, read_events, until
 
@@ -277,3 +282,24 @@ async def test_a_rotated_worker_is_reconnecting_from_that_moment_and_idle_again_
         await agent.open_stream()
         await agent.take()
         assert (await running.job(job["job_id"]))["status"] == "running"
+
+
+async def test_what_was_let_in_with_the_old_token_and_is_read_after_the_new_one_was_made_changes_nothing() -> (
+    None
+):
+    async with orchestrator() as running:
+        agent = await running.worker("gpu-1")
+        old = tokens.hashed(agent.token)
+        await running.post(f"/api/admin/workers/{agent.id}/token")
+        fleet, beat = running.fleet, Heartbeat(incarnation=agent.incarnation, attempts=[])
+        with pytest.raises(InvalidToken):
+            await attendance.heartbeat(fleet, agent.id, beat, base_url="http://x", token_hash=old)
+        with pytest.raises(InvalidToken):
+            await attendance.stream_opened(fleet, agent.id, "", agent.incarnation, token_hash=old)
+        with pytest.raises(InvalidToken):
+            await attendance.goodbye(fleet, agent.id, Goodbye(), ip="", token_hash=old)
+        newcomer = Register(name="gpu-1", gpus=[], incarnation="i-late")
+        with pytest.raises(InvalidToken):
+            await register(fleet, agent.id, newcomer, ip="", base_url="http://x", token_hash=old)
+        seen = await running.get(f"/api/admin/workers/{agent.id}")
+        assert (seen["connection"], seen["status"]) == ("reconnecting", "connecting")

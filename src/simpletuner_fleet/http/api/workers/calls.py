@@ -58,7 +58,12 @@ async def register(call: Call[Register]) -> Registered:
     deps = deps_of(call)
     try:
         answer = await registration.register(
-            deps.fleet, call.principal.id, call.body, ip=call.ip, base_url=deps.base_url(call)
+            deps.fleet,
+            call.principal.id,
+            call.body,
+            ip=call.ip,
+            base_url=deps.base_url(call),
+            token_hash=call.principal.token_hash,
         )
     except (Invalid, Superseded) as error:
         if deps.noted_refusals.take(call.principal.id) == 0.0:
@@ -74,7 +79,13 @@ async def register(call: Call[Register]) -> Registered:
 async def heartbeat(call: Call[Heartbeat]) -> HeartbeatAnswer:
     refuse_other_worker(call, call.body.worker_id)
     deps = deps_of(call)
-    return await attendance.heartbeat(deps.fleet, call.principal.id, call.body, base_url=deps.base_url(call))
+    return await attendance.heartbeat(
+        deps.fleet,
+        call.principal.id,
+        call.body,
+        base_url=deps.base_url(call),
+        token_hash=call.principal.token_hash,
+    )
 
 
 async def accept(call: Call[Accept]) -> Accepted:
@@ -103,7 +114,10 @@ async def _known_worker(call: Call[StatusReport]) -> Worker:
 async def disconnect(call: Call[Goodbye | None]) -> Left:
     message = call.body or Goodbye()
     refuse_other_worker(call, message.worker_id)
-    await attendance.goodbye(deps_of(call).fleet, call.principal.id, message, ip=call.ip)
+    sender = call.principal
+    await attendance.goodbye(
+        deps_of(call).fleet, sender.id, message, ip=call.ip, token_hash=sender.token_hash
+    )
     return Left()
 
 

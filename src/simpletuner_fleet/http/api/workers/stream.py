@@ -216,7 +216,7 @@ class OrderFeed:
                 if not self._deps.hub.streaming(worker_id):
                     await attendance.stream_closed(self._deps.fleet, worker_id)
                     if self._deps.hub.streaming(worker_id):
-                        await attendance.stream_opened(self._deps.fleet, worker_id, self._ip)
+                        await attendance.stream_opened(self._deps.fleet, worker_id, self._ip, token_hash=None)
                     else:
                         await self._tell_still_gone(worker_id)
                 return
@@ -273,7 +273,10 @@ async def stream(call: Call[None]) -> EventStream:
     deps = deps_of(call)
     feed = OrderFeed(deps, worker, query.incarnation or worker.incarnation, deps.base_url(call), call.ip)
     try:
-        await attendance.stream_opened(deps.fleet, worker.id, call.ip, query.incarnation)
+        token_hash = call.principal.token_hash
+        await attendance.stream_opened(
+            deps.fleet, worker.id, call.ip, query.incarnation, token_hash=token_hash
+        )
     except BaseException:
         feed.abandon()
         raise
