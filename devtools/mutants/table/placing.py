@@ -217,6 +217,22 @@ PLACING = (
         DEFENDED,
     ),
     Mutant(
+        "rotated-token-heard-late",
+        "a message that was let in before its token was rotated brings the worker back",
+        "orchestrator/workers/attendance.py",
+        "token_hash is not None and worker.token_hash != token_hash",
+        "token_hash is not None and worker.token_hash is None",
+        ("tests/http/api/workers/test_api_stream.py",),
+    ),
+    Mutant(
+        "verdict-of-a-former-worker",
+        "what a worker said before it changed is told of it as it is now",
+        "core/placement/verdicts.py",
+        "verdict[0] is not worker or verdict[1] != occupancy",
+        "verdict[1] != occupancy",
+        ("tests/core/placement/test_verdicts.py",),
+    ),
+    Mutant(
         "rotated-token-remembered",
         "a rotated token still works because it was remembered",
         "http/access/credential_cache.py",
