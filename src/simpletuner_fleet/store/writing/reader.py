@@ -1,5 +1,6 @@
 """Reading in a thread of its own: each look in a snapshot begun after it was asked for."""
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -7,10 +8,12 @@ from simpletuner_fleet.ports import View
 from simpletuner_fleet.store.failures import BatchLost
 from simpletuner_fleet.store.sql.database import SqlSession
 from simpletuner_fleet.store.sql.view import SqlView
-from simpletuner_fleet.store.writing.lane import Answer, Lane, Task, unavailable
+from simpletuner_fleet.store.writing.lane import Answer, Lane, Task, deliver, unavailable
 
 T = TypeVar("T")
 MAX_READS_PER_TURN = 64
+HANDED_OUT_EVERY_S = 0.001
+"""Short looks are answered together: to wake the event loop costs as much as some of them."""
 
 
 class Reader:
@@ -22,7 +25,15 @@ class Reader:
         return Lane(name, self.run_batch, self._session.tidy, self._session.close, MAX_READS_PER_TURN)
 
     def run_batch(self, batch: list[Task]) -> list[Answer]:
-        return [self._answer(task) for task in batch]
+        """Returns the last answers; earlier ones are handed out on the way, so that nobody waits for others' long looks."""
+        ready: list[Answer] = []
+        since = time.monotonic()
+        for task in batch:
+            ready.append(self._answer(task))
+            if time.monotonic() - since >= HANDED_OUT_EVERY_S:
+                deliver(ready)
+                ready, since = [], time.monotonic()
+        return ready
 
     def _answer(self, task: Task) -> Answer:
         try:
