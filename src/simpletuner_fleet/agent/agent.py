@@ -215,7 +215,7 @@ class Agent:
 
     @property
     def lease_s(self) -> float:
-        """Counted from `heard_at`."""
+        """Returns how long the lease is, counted from `heard_at`."""
         return lease_for(self.heartbeat_timeout_s)
 
     async def connection_refused(self) -> None:

@@ -86,7 +86,7 @@ class Inbox:
 
     @property
     def status(self) -> str:
-        """The word that heartbeats say of this worker."""
+        """Returns the word that heartbeats say of this worker."""
         if self.leaving:
             return LEAVING
         return "busy" if self.held else "idle"
@@ -106,7 +106,7 @@ class Inbox:
         ]
 
     def adopted(self, offer: JobSubmit, phase: Phase) -> None:
-        """An attempt of the process before this one, found alive or finished."""
+        """An attempt of the process before this one was found alive or finished."""
         self.held[turn_of(offer)] = Holding(offer, phase)
 
     def heard(self, orders: Orders) -> list[Action]:
@@ -141,7 +141,7 @@ class Inbox:
         return [SendAccept(turn, offer.attempt, self.next_seq())]
 
     def _occupied(self) -> list[Turn]:
-        """The attempts that take a place here.
+        """Returns the attempts that take a place here.
 
         One that has ended takes none: its processes are gone, and only its report is under way. The orchestrator may
         have placed the next job before its answer to that report arrives, or after an answer that never arrives. A
@@ -258,7 +258,7 @@ class Inbox:
         return self._report(turn, StatusReport(status=ReportStatus.RUNNING, validation_asked_at=asked_at))
 
     def out_of_time(self, turn: Turn) -> list[Action]:
-        """Its time limit is reached, and it is to go on later: a checkpoint first."""
+        """Its time limit is reached, and it is to go on later: it saves a checkpoint first."""
         holding = self.held.get(turn)
         save_s = holding.offer.checkpoint_wait_s if holding else None
         return self._stop(turn, EndReason.TIME_LIMIT, TIME_LIMIT_GRACE_S, save_s)
@@ -286,7 +286,7 @@ class Inbox:
         return self._give_all_back(reason, EndReason.PREEMPTED, self._release_grace_s)
 
     def machine_ends(self, reason: str, plan: HandBack) -> list[Action]:
-        """The machine is taken away: everything is given back, a checkpoint first where there is time for one."""
+        """The machine is taken away: everything is given back, after a checkpoint where there is time for one."""
         return self._give_all_back(reason, EndReason.INTERRUPTED, plan.grace_s, plan.save_s)
 
     def out_of_patience(self) -> list[Action]:

@@ -118,7 +118,10 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
 
 def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
-    """How long trainers wait for the next agent. One that nobody starts again would only keep its jobs from others."""
+    """Returns how long trainers wait for the next agent.
+
+    One that nobody starts again would only keep its jobs from others.
+    """
     if settings.restarted_within_s is not None:
         return settings.restarted_within_s
     started = environment.get("SYSTEMD_EXEC_PID")
@@ -379,7 +382,7 @@ async def _finish_work(agent: Agent) -> None:
 
 
 async def _take_up(agent: Agent) -> None:
-    """Reports that were not delivered, then attempts that were under way, when this worker last ended."""
+    """Takes up reports that were not delivered, then attempts that were under way, when this worker last ended."""
     spooled_turns = {
         (record.job_id, record.report.epoch) for record in agent.delivery.load(agent.incarnation)
     }

@@ -99,12 +99,12 @@ class AttemptSenders:
         return self.logs.was_cut_short(turn) or (uploader is not None and uploader.cut_short)
 
     def trouble(self, turn: Turn) -> str:
-        """What keeps something of it from being stored; empty where nothing does."""
+        """Tells what keeps something of it from being stored; empty where nothing does."""
         uploader = self.uploads.get(turn)
         return (uploader.trouble if uploader else "") or self.logs.trouble(turn)
 
     def results(self, turn: Turn) -> Results:
-        """Whether what it made is safe, once nothing more is sent."""
+        """Tells whether what it made is safe, once nothing more is sent."""
         if self.left_something(turn):
             return Results.MISSING
         uploader = self.uploads.get(turn)

@@ -66,13 +66,13 @@ class AttemptDir(Struct, frozen=True):
         return self.job_dir / "tmp"
 
     def folders_for_new(self) -> list[Path]:
-        """All that stands behind a wall, and what it stands in."""
+        """Returns all that stands behind a wall, and what it stands in."""
         job = self.job_dir_for_new()
         return [self.path, job, *(job / name for name in ("output", "config", "home", "tmp"))]
 
     @property
     def has_trainer(self) -> bool:
-        """Or had one: the shim writes so once it can be spoken to."""
+        """Tells whether it has or had one: the shim writes so once it can be spoken to."""
         return (self.path / "trainer.json").exists() or (self.path / "exit.json").exists()
 
     def claim(self) -> bool:
@@ -84,7 +84,10 @@ class AttemptDir(Struct, frozen=True):
         return True
 
     def save_order(self, order: JobSubmit) -> None:
-        """Whole or not at all. Holds the upload token, hence for nobody else to read; of secrets the names alone."""
+        """Writes it whole or not at all.
+
+        It holds the upload token, hence nobody else may read it; of secrets it holds the names alone.
+        """
         names = dict.fromkeys(order.secrets, "") if order.secrets else UNSET
         write_whole(self.order_file, msgspec.json.encode(replace(order, secrets=names)))
 
@@ -130,7 +133,7 @@ class StateDir:
         return cls(path, lock, _home_id(path / "home"))
 
     def count_start(self) -> int:
-        """Which start of an agent in this folder this is; 0 where the count is lost."""
+        """Tells which start of an agent in this folder this is; 0 where the count is lost."""
         file = self.path / "starts"
         try:
             count = int(file.read_text(encoding="ascii")) + 1 if file.exists() else 1
@@ -140,7 +143,7 @@ class StateDir:
         return count
 
     def shim_key(self) -> str:
-        """By which a shim knows the next agent of this folder; jobs cannot read it."""
+        """Returns the key by which a shim knows the next agent of this folder; jobs cannot read it."""
         file = self.path / "shim_key"
         with contextlib.suppress(FileNotFoundError):
             stored_key = file.read_text("ascii", "replace").strip()

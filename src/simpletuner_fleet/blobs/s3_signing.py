@@ -113,7 +113,7 @@ def encoded_path(path: str) -> str:
 
 
 def _host_of(address: str) -> str:
-    """As clients send it: the port that a scheme has anyway is left out."""
+    """Returns the host as clients send it: the port that a scheme has anyway is left out."""
     parts = urlsplit(address)
     return parts.netloc.removesuffix(":443" if parts.scheme == "https" else ":80")
 

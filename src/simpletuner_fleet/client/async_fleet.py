@@ -95,11 +95,11 @@ class AsyncFleetClient:
 
     @property
     def url(self) -> str:
-        """The orchestrator that is asked now."""
+        """Returns the address of the orchestrator that is asked now."""
         return self._caller.url
 
     async def whoami(self) -> WhoAmI:
-        """Whom the token belongs to, and what it may do."""
+        """Tells whom the token belongs to, and what it may do."""
         return await self._driver.run(self._caller.call(calls.WHOAMI))
 
     async def submit(
@@ -158,11 +158,11 @@ class AsyncFleetClient:
         return await self._driver.run(self._caller.call(calls.GET_JOB, path={"id": id_of(job)}))
 
     async def explain(self, job: JobRef) -> ExplainView:
-        """Why it waits, and what would help."""
+        """Tells why it waits, and what would help."""
         return await self._driver.run(self._caller.call(calls.EXPLAIN, path={"id": id_of(job)}))
 
     async def outlook(self, job: JobRef) -> OutlookView:
-        """When it would start, and what would start now."""
+        """Tells when it would start, and what would start now."""
         return await self._driver.run(self._caller.call(calls.OUTLOOK, path={"id": id_of(job)}))
 
     async def attempts(self, job: JobRef) -> list[AttemptView]:
@@ -170,7 +170,7 @@ class AsyncFleetClient:
         return view.attempts
 
     async def events(self, job: JobRef) -> JobEventsView:
-        """What happened to it, and what its workers noted."""
+        """Tells what happened to it, and what its workers noted."""
         return await self._driver.run(self._caller.call(calls.JOB_EVENTS, path={"id": id_of(job)}))
 
     async def wait(self, job: JobRef, *, timeout_s: float | None = None, check: bool = True) -> WholeJobView:
@@ -201,12 +201,12 @@ class AsyncFleetClient:
         from_step: int | None = None,
         to_step: int | None = None,
     ) -> Metrics:
-        """Its curves, all of them unless some are named, each of at most so many points."""
+        """Returns its curves, all of them unless some are named, each of at most so many points."""
         span = (from_step, to_step)
         return await self._driver.run(steps.metrics(self._caller, job, keys, points, attempt, span))
 
     async def compare(self, *jobs: JobRef) -> ComparisonView:
-        """Up to eight runs side by side, and in what their configs differ."""
+        """Shows up to eight runs side by side, and in what their configs differ."""
         return await self._driver.run(
             self._caller.call(calls.COMPARE, query={"job": [id_of(job) for job in jobs]})
         )
@@ -228,11 +228,11 @@ class AsyncFleetClient:
         return await self._driver.run(steps.set_priority(self._caller, job, priority))
 
     async def queue(self) -> StatsView:
-        """How many jobs are in which state, and why those at the front wait."""
+        """Tells how many jobs are in which state, and why those at the front wait."""
         return await self._driver.run(self._caller.call(calls.QUEUE_STATS))
 
     async def artifacts(self, job: JobRef) -> list[ManifestView]:
-        """Checkpoints and artifacts that are stored, oldest first."""
+        """Returns checkpoints and artifacts that are stored, oldest first."""
         view = await self._driver.run(self._caller.call(calls.ARTIFACTS, path={"id": id_of(job)}))
         return view.manifests
 

@@ -51,7 +51,7 @@ def find(args: object, environ: Mapping[str, str] = os.environ) -> ConnectionSet
 
 
 def given(**values: object) -> ConnectionSettings:
-    """The same for a program: what it gives stands where the command line has its flags."""
+    """Finds the same for a program: what it gives stands where the command line has its flags."""
     texts = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
     return find(SimpleNamespace(**texts))
 

@@ -25,11 +25,11 @@ class Metrics(Struct, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> list[str]:
-        """All curves there are, also those that were not asked for."""
+        """Names all curves there are, also those that were not asked for."""
         return self.view.keys
 
     def columns(self) -> dict[str, Column]:
-        """One row for each point of each curve: `key`, `step`, `at`, `min`, `max`, `last`."""
+        """Returns one row for each point of each curve: `key`, `step`, `at`, `min`, `max`, `last`."""
         rows = [
             (key, point.step, _time(point.at), point.min, point.max, float(point.last))
             for key, points in self.view.series.items()
@@ -39,7 +39,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
         return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
     def by_step(self) -> dict[str, Column]:
-        """One row for each step: `step`, and a column for each curve, None where it has no point there."""
+        """Returns one row for each step: `step`, and a column for each curve, None where it has no point there."""
         values = {
             key: {point.step: float(point.last) for point in points}
             for key, points in self.view.series.items()

@@ -33,7 +33,7 @@ class ClientError(Exception):
 
     @property
     def next(self) -> tuple[str, ...]:
-        """What to do about it, the likeliest first."""
+        """Says what to do about it, the likeliest first."""
         return self.trouble.next
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class ProblemError(ClientError):
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """Which fields were not valid: each with `path` and `detail`."""
+        """Says which fields were not valid: each with `path` and `detail`."""
         listed = self.problem.get("errors")
         return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 

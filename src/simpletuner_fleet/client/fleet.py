@@ -85,11 +85,11 @@ class FleetClient:
 
     @property
     def url(self) -> str:
-        """The orchestrator that is asked now."""
+        """Returns the address of the orchestrator that is asked now."""
         return self._caller.url
 
     def whoami(self) -> WhoAmI:
-        """Whom the token belongs to, and what it may do."""
+        """Tells whom the token belongs to, and what it may do."""
         return self._driver.run(self._caller.call(calls.WHOAMI))
 
     def submit(
@@ -148,11 +148,11 @@ class FleetClient:
         return self._driver.run(self._caller.call(calls.GET_JOB, path={"id": id_of(job)}))
 
     def explain(self, job: JobRef) -> ExplainView:
-        """Why it waits, and what would help."""
+        """Tells why it waits, and what would help."""
         return self._driver.run(self._caller.call(calls.EXPLAIN, path={"id": id_of(job)}))
 
     def outlook(self, job: JobRef) -> OutlookView:
-        """When it would start, and what would start now."""
+        """Tells when it would start, and what would start now."""
         return self._driver.run(self._caller.call(calls.OUTLOOK, path={"id": id_of(job)}))
 
     def attempts(self, job: JobRef) -> list[AttemptView]:
@@ -160,7 +160,7 @@ class FleetClient:
         return view.attempts
 
     def events(self, job: JobRef) -> JobEventsView:
-        """What happened to it, and what its workers noted."""
+        """Tells what happened to it, and what its workers noted."""
         return self._driver.run(self._caller.call(calls.JOB_EVENTS, path={"id": id_of(job)}))
 
     def wait(self, job: JobRef, *, timeout_s: float | None = None, check: bool = True) -> WholeJobView:
@@ -191,12 +191,12 @@ class FleetClient:
         from_step: int | None = None,
         to_step: int | None = None,
     ) -> Metrics:
-        """Its curves, all of them unless some are named, each of at most so many points."""
+        """Returns its curves, all of them unless some are named, each of at most so many points."""
         span = (from_step, to_step)
         return self._driver.run(steps.metrics(self._caller, job, keys, points, attempt, span))
 
     def compare(self, *jobs: JobRef) -> ComparisonView:
-        """Up to eight runs side by side, and in what their configs differ."""
+        """Shows up to eight runs side by side, and in what their configs differ."""
         return self._driver.run(self._caller.call(calls.COMPARE, query={"job": [id_of(job) for job in jobs]}))
 
     def cancel(
@@ -216,11 +216,11 @@ class FleetClient:
         return self._driver.run(steps.set_priority(self._caller, job, priority))
 
     def queue(self) -> StatsView:
-        """How many jobs are in which state, and why those at the front wait."""
+        """Tells how many jobs are in which state, and why those at the front wait."""
         return self._driver.run(self._caller.call(calls.QUEUE_STATS))
 
     def artifacts(self, job: JobRef) -> list[ManifestView]:
-        """Checkpoints and artifacts that are stored, oldest first."""
+        """Returns checkpoints and artifacts that are stored, oldest first."""
         view = self._driver.run(self._caller.call(calls.ARTIFACTS, path={"id": id_of(job)}))
         return view.manifests
 

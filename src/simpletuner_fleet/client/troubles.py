@@ -181,7 +181,7 @@ TROUBLES = {
 
 
 def trouble(code: str, url: str = "", **params: object) -> Trouble:
-    """The table's row with its blanks filled in."""
+    """Returns the table's row with its blanks filled in."""
     row = TROUBLES[code]
     address = urlsplit(url)
     blanks = {
@@ -200,7 +200,7 @@ def trouble(code: str, url: str = "", **params: object) -> Trouble:
 
 
 def of_connection_error(error: BaseException, url: str, *, answered_before: bool = False) -> Trouble:
-    """The row for what a failed connection threw, looked for along its causes; HTTP clients wrap the real one."""
+    """Finds the row for what a failed connection threw, looked for along its causes; HTTP clients wrap the real one."""
     for cause in _causes(error):
         match cause:
             case ForeignAnswer():

@@ -62,7 +62,7 @@ def is_loopback(host: str) -> bool:
 def context_for(
     url: str, choices: Choices, warn: Warn, timeout_s: float = CONNECT_TIMEOUT_S
 ) -> ssl.SSLContext | None:
-    """The context to use for every connection to this URL, or None where it speaks plain HTTP."""
+    """Returns the context to use for every connection to this URL, or None where it speaks plain HTTP."""
     target = urlsplit(url)
     if target.scheme != "https":
         _check_plain(target, choices, warn)
@@ -134,7 +134,7 @@ def _private(ca_file: str) -> ssl.SSLContext:
 
 
 def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
-    """Two looks without credentials: at the certificate shown, then at the CA the server says it has.
+    """Looks twice without credentials: at the certificate shown, then at the CA the server says it has.
 
     Whoever answers these looks may lie; it gains nothing, for the context made here believes the pinned certificate alone.
     """

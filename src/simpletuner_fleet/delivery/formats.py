@@ -30,7 +30,7 @@ def trial_document(at_text: str) -> bytes:
 
 
 def audit_document(entries: Sequence[AuditEntry], at_text: str) -> bytes:
-    """All columns, so that the receiver can check the chain by itself."""
+    """Writes all columns, so that the receiver can check the chain by itself."""
     return msgspec.json.encode({"type": AUDIT_EVENT, "timestamp": at_text, "data": {"entries": entries}})
 
 
@@ -70,7 +70,7 @@ def unmarked(text: str) -> str:
 
 
 def _teams(wording: Wording) -> dict[str, Any]:
-    """An adaptive card, as the Workflows app takes it. A TextRun is shown as it is, where a TextBlock is Markdown."""
+    """Makes an adaptive card for the Workflows app. A TextRun is shown as it is, where a TextBlock is Markdown."""
     title = {"type": "TextRun", "text": wording.title, "weight": "Bolder"}
     runs = [title, *({"type": "TextRun", "text": line} for line in wording.lines)]
     blocks = [{"type": "RichTextBlock", "inlines": [run]} for run in runs]

@@ -43,7 +43,7 @@ class OutwardReach:
 
     @cached_property
     def trust(self) -> ssl.SSLContext:
-        """Whom this machine trusts, and the given authority. Read when somebody is first called: it takes a while."""
+        """Reads whom this machine trusts, and the given authority, when it is first asked for: it takes a while."""
         context = ssl.create_default_context()
         if self._ca_file:
             context.load_verify_locations(self._ca_file)
@@ -88,7 +88,7 @@ class OutwardReach:
             raise DeliveryFailed(f"No connection: {_named(error)}.") from None
 
     async def open_relay(self, host: str, port: int, *, tls: bool) -> Streams:
-        """The mail server, which the server's owner has set: any address is good."""
+        """Connects to the mail server, which the server's owner has set: any address is good."""
         trust = await asyncio.to_thread(lambda: self.trust) if tls else None
         try:
             return await asyncio.open_connection(host, port, ssl=trust)

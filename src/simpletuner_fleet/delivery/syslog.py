@@ -46,7 +46,7 @@ def framed(text: bytes) -> bytes:
 
 
 def line(entry: AuditEntry, hostname: str) -> bytes:
-    """One entry: what it is in the header, who and whom as structured data, all of it as JSON in the message."""
+    """Writes one entry: what it is in the header, who and whom as structured data, all of it as JSON in the message."""
     at = datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     fields = {
         "seq": str(entry.seq),

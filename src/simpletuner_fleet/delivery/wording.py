@@ -53,7 +53,7 @@ def trial_wording(words: Words, base_url: str) -> Wording:
 def wording_of(
     words: Words, notices: Sequence[Notice], base_url: str, links: Mapping[str, str] = NO_LINKS
 ) -> Wording:
-    """One notice with what is known of it; several as a list. `links` are pages to decide on a job, by its id."""
+    """Words one notice with what is known of it; several as a list. `links` are pages to decide on a job, by its id."""
     if len(notices) == 1:
         notice = notices[0]
         return Wording(

@@ -12,7 +12,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(message: StreamMessage, event_id: int) -> bytes:
-    """One event whose name and JSON field `type` agree. JSON never holds a raw newline, so one data line does."""
+    """Encodes an event whose name and JSON field `type` agree. JSON holds no raw newline, so one data line does."""
     return b"event: %b\nid: %d\ndata: %b\n\n" % (message.type.encode(), event_id, _encoder.encode(message))
 
 

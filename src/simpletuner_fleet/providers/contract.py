@@ -65,13 +65,13 @@ class MachineProvider(Protocol):
         ...
 
     async def machines(self) -> list[ListedMachine]:
-        """All of them, or an exception: never a part."""
+        """Returns all of them, or raises an exception: never a part."""
         ...
 
     async def destroy(self, provider_id: str) -> None:
-        """Harmless if it is gone, or was asked before."""
+        """Does no harm if it is gone, or was asked before."""
         ...
 
     async def boot_log(self, provider_id: str) -> str:
-        """The end of what it printed; empty where that cannot be had."""
+        """Returns the end of what it printed; empty where that cannot be had."""
         ...

@@ -80,7 +80,7 @@ class ProcessProvider:
         ]
 
     def _processes(self) -> dict[str, int]:
-        """Process ids by name of machine."""
+        """Returns process ids by name of machine."""
         processes: dict[str, int] = {}
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit():

@@ -32,7 +32,7 @@ class SettingsReader:
         return value
 
     def money(self, name: str) -> int:
-        """An amount of the fleet's currency; 0 where it is not said."""
+        """Reads an amount of the fleet's currency; 0 where it is not said."""
         try:
             return read_amount(self._left.pop(name, "0"))
         except ValueError as error:

@@ -84,7 +84,7 @@ class SlurmProvider:
         self._asked_to_stop: dict[str, float] = {}
 
     async def offers(self) -> list[MachineOffer]:
-        """One kind, as the pool describes it. Slurm is asked whether it would take such a job at all."""
+        """Offers one kind, as the pool describes it. Slurm is asked whether it would take such a job at all."""
         await self._say("sbatch", *self._options, "--test-only", script="#!/bin/sh\n")
         return [self._offer]
 
@@ -120,7 +120,7 @@ class SlurmProvider:
         ]
 
     async def _queue(self) -> list[tuple[str, str, str]]:
-        """Id, name and state of each job of this user that has a name like ours."""
+        """Returns id, name and state of each job of this user that has a name like ours."""
         printed = await self._say("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%j")
         rows = [line.strip().split("|", 2) for line in printed.splitlines() if line.count("|") >= 2]
         return [(job_id, name, state) for job_id, state, name in rows if name.startswith(f"{NAME_BEGINS}-")]

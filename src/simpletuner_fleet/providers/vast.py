@@ -193,7 +193,7 @@ class VastProvider:
         ]
 
     async def _instances(self) -> list[Instance]:
-        """All pages, or an exception: what is on the last one costs as much as what is on the first."""
+        """Reads all pages, or raises an exception: what is on the last one costs as much as what is on the first."""
         instances: dict[int, Instance] = {}
         seen: set[str] = set()
         query: dict[str, Any] = {"limit": PAGE}
@@ -216,7 +216,7 @@ class VastProvider:
             raise ProviderUnsure(f"Vast.ai did not end it: {refused}")
 
     async def boot_log(self, provider_id: str) -> str:
-        """What Vast.ai says of its state. Logs lie at an address of somebody else, which is not followed."""
+        """Returns what Vast.ai says of its state. Logs lie at an address of somebody else, which is not followed."""
         answered = [one.status_msg for one in await self._instances() if str(one.id) == provider_id]
         return (answered[0] or "")[-LOG_BYTES:] if answered else ""
 

@@ -42,7 +42,7 @@ class VendorSettings(Struct, frozen=True, kw_only=True):
         return micros if 0 <= micros <= MAX_MICROS else None
 
     def dollars(self, micros: int) -> float:
-        """Rounded down to what vendors take: never more than was offered."""
+        """Rounds down to what vendors take: never more than was offered."""
         return int(Decimal(micros) / self.dollar / 1000) / 1000
 
 

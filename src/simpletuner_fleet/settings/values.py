@@ -109,7 +109,7 @@ def gigabytes(raw: str) -> float:
 
 
 def money(raw: str) -> int:
-    """In millionths of the currency's unit."""
+    """Returns millionths of the currency's unit."""
     try:
         return read_amount(raw)
     except ValueError:
@@ -157,7 +157,7 @@ def seconds(raw: str) -> float:
 
 
 def seconds_or_none(raw: str) -> float:
-    """As `seconds`, or 0."""
+    """Reads what `seconds` does, or 0."""
     return 0.0 if raw.strip() == "0" else seconds(raw)
 
 
@@ -314,7 +314,7 @@ def pairs(raw: list[str]) -> dict[str, str]:
 
 
 def label_patterns(raw: list[str]) -> dict[str, str]:
-    """`KEY=GLOB`, or a comparison of versions such as `trainer>=4.3`, whose sign belongs to the value."""
+    """Reads `KEY=GLOB`, or a comparison of versions such as `trainer>=4.3`, whose sign belongs to the value."""
     result: dict[str, str] = {}
     for word in words(raw):
         compared = COMPARISON.fullmatch(word)

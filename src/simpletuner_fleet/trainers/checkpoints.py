@@ -54,7 +54,7 @@ class CheckpointHabits:
     """Whether it makes one training of parts on several nodes, which `Paths.span` tells apart."""
 
     def release(self) -> TrainerRelease:
-        """What is installed of it and what that can do. May take seconds the first time: call it in a thread."""
+        """Tells what is installed of it and what that can do. May take seconds the first time: call it in a thread."""
         return TrainerRelease(exit_codes=True, guard=True, signal_file=False)
 
     def output_folder(self, paths: Paths) -> Path:
@@ -62,7 +62,10 @@ class CheckpointHabits:
         return paths.output_dir
 
     def cache_key(self, order: JobSubmit) -> str | None:
-        """What orders share that may use each other's caches; None where the trainer keeps none between attempts."""
+        """Returns what orders share that may use each other's caches.
+
+        It is None where the trainer keeps none between attempts.
+        """
         return None
 
     def show_data(self, paths: Paths, may_write: Callable[[str], bool]) -> None:
@@ -77,15 +80,15 @@ class CheckpointHabits:
         return None
 
     def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
-        """The complete ones, oldest first."""
+        """Returns the complete ones, oldest first."""
         return complete_checkpoints(self.output_folder(paths))
 
     def keeps(self, paths: Paths, name: str) -> int | None:
-        """How many checkpoints of this one's kind the config wants kept; None where it does not say."""
+        """Tells how many checkpoints of this one's kind the config wants kept; None where it does not say."""
         return None
 
     def has_unfinished(self, paths: Paths) -> bool:
-        """Whether a checkpoint is there that will count as complete after a moment, even if its trainer has ended."""
+        """Tells whether a checkpoint will count as complete after a moment, even if its trainer has ended."""
         return False
 
     def progress_files(self, paths: Paths) -> list[Path]:
@@ -94,19 +97,19 @@ class CheckpointHabits:
         return [folder / name for name in METRIC_FILES]
 
     def bars_tell(self, paths: Paths) -> bool:
-        """Whether the loss is read from progress bars until something else tells it."""
+        """Tells whether the loss is read from progress bars until something else tells it."""
         return True
 
     def samples(self, paths: Paths) -> list[Path]:
-        """Pictures drawn so far, shown while the trainer works; any beneath the output folder."""
+        """Returns pictures drawn so far, which are shown while the trainer works: any beneath the output folder."""
         return list(pictures_beneath(self.output_folder(paths)))
 
     def rank_logs(self, paths: Paths) -> dict[int, list[Path]]:
-        """The files that single ranks print to, where there are any yet. Rank 0 is heard in the main output."""
+        """Returns the files that single ranks print to, where there are any yet. Rank 0 is heard in the main output."""
         return rank_logs_beneath(paths.rank_log_dir)
 
     def saves_on_request(self) -> bool:
-        """Whether a running training can be asked for a checkpoint. May take seconds: call it in a thread."""
+        """Tells whether a running training can be asked for a checkpoint. May take seconds: call it in a thread."""
         return type(self).request_checkpoint is not CheckpointHabits.request_checkpoint
 
     def request_checkpoint(self, paths: Paths) -> bool:
@@ -114,7 +117,7 @@ class CheckpointHabits:
         return False
 
     def validates_on_request(self) -> bool:
-        """Whether a running training can be asked to validate. May take seconds: call it in a thread."""
+        """Tells whether a running training can be asked to validate. May take seconds: call it in a thread."""
         return type(self).request_validation is not CheckpointHabits.request_validation
 
     def request_validation(self, paths: Paths) -> bool:
@@ -122,15 +125,15 @@ class CheckpointHabits:
         return False
 
     def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
-        """The checkpoint is in place; makes the trainer go on from it."""
+        """Makes the trainer go on from the checkpoint, which is in place."""
         return Launch(argv=launch.argv, env={**launch.env, RESUME_VARIABLE: str(checkpoint)}, cwd=launch.cwd)
 
     def exit_tells(self, order: JobSubmit) -> bool:
-        """Whether exit code 0 alone is believed where nobody is left to look: the guardian asks that."""
+        """Tells whether exit code 0 alone is believed where nobody is left to look: the guardian asks that."""
         return expected_steps(order) is None
 
     def shortfall(self, order: JobSubmit, ended: CleanExit) -> str | None:
-        """Why a training that ended with exit code 0 is not complete; None where it is.
+        """Tells why a training that ended with exit code 0 is not complete; None where it is.
 
         A program may have reasons of its own to end early: only a config that names its steps holds it to them.
         """
@@ -145,7 +148,7 @@ class CheckpointHabits:
 
 
 def expected_steps(order: JobSubmit) -> int | None:
-    """How many steps the config says there are, if it does."""
+    """Returns how many steps the config says there are, if it does."""
     steps = order.config.get("expected_steps")
     return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
 
@@ -172,7 +175,7 @@ def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
 
 
 def checkpoint_folders(folder: Path) -> list[FoundCheckpoint]:
-    """All of them, finished or not, oldest first."""
+    """Returns all of them, finished or not, oldest first."""
     named = ((path, _NAME.fullmatch(path.name)) for path in _entries(folder))
     checkpoints = [
         FoundCheckpoint(path.name, int(name[1]), path)
@@ -203,7 +206,7 @@ def pictures_beneath(folder: Path) -> Iterator[Path]:
 
 
 def files_beneath(path: Path, root: Path) -> Iterator[Path]:
-    """Regular files in order, links only where they lead to a file of the same folder. Raises OSError if it cannot look."""
+    """Yields regular files in order, links only to files of the same folder. Raises OSError where it cannot look."""
     if not path.is_dir() or path.is_symlink():
         within = [path] if path.is_file() else []
     else:
@@ -215,8 +218,8 @@ def files_beneath(path: Path, root: Path) -> Iterator[Path]:
 
 
 def ask_by_signal_file(signal_file: Path, key: str = CHECKPOINT_SIGNAL) -> bool:
-    """A rising number for each thing it can be asked for, replaced whole: the trainer acts once for each time one has
-    grown."""
+    """Writes a rising number for each thing it can be asked for, and replaces the file whole: the trainer acts once for
+    each time one has grown."""
     counts = signal_counts(signal_file)
     counts[key] = counts.get(key, 0) + 1
     temporary = signal_file.with_name(f".{signal_file.name}.tmp")
@@ -234,7 +237,7 @@ def ask_by_signal_file(signal_file: Path, key: str = CHECKPOINT_SIGNAL) -> bool:
 
 
 def signal_counts(signal_file: Path) -> dict[str, int]:
-    """What was asked for so far; nothing where that cannot be read, for the file is the job's."""
+    """Returns what was asked for so far; nothing where that cannot be read, for the file is the job's."""
     try:
         said = json.loads(read_job_file(signal_file))
         return {key: int(said[key]) for key in (CHECKPOINT_SIGNAL, VALIDATION_SIGNAL) if key in said}

@@ -15,7 +15,7 @@ CONFIG_FOLDER = "config/"
 
 
 def write_config_files(order: JobSubmit, paths: Paths, config: dict[str, Any]) -> None:
-    """`config.json`, the dataloader beside it if there is one, and the bundle's other files."""
+    """Writes `config.json`, the dataloader beside it if there is one, and the bundle's other files."""
     own = {paths.config_file.name, paths.dataloader_file.name}
     for name in order.files:
         if not is_file_name(name):
@@ -31,7 +31,7 @@ def write_config_files(order: JobSubmit, paths: Paths, config: dict[str, Any]) -
 
 
 def with_own_files(value: Any, files: Mapping[str, str], paths: Paths) -> Any:
-    """The same with every name of a file or folder of the config's own (`config/NAME`) made whole.
+    """Returns the same with every name of a file or folder of the config's own (`config/NAME`) made whole.
 
     The trainer may then work in any folder.
     """

@@ -29,7 +29,7 @@ def trainer_environment(order: JobSubmit, paths: Paths, worker: Mapping[str, str
 
 
 def _meeting_place(span: NodeSpan | None) -> dict[str, str]:
-    """By the names that PyTorch's own launchers know."""
+    """Returns where nodes meet, by the names that PyTorch's own launchers know."""
     if span is None:
         return {}
     return {
@@ -45,7 +45,7 @@ def without_secrets(worker: Mapping[str, str]) -> dict[str, str]:
 
 
 def gpu_list(order: JobSubmit) -> str:
-    """Comma-separated UUIDs; indices where the GPUs were declared by hand and have no real one."""
+    """Returns comma-separated UUIDs; indices where the GPUs were declared by hand and have no real one."""
     if order.gpus and not any(uuid == "" or uuid.startswith(DECLARED_PREFIX) for uuid in order.gpus):
         return ",".join(order.gpus)
     return ",".join(str(index) for index in order.gpu_indices)

@@ -60,7 +60,10 @@ def find_trainer_python(environment: Mapping[str, str], own: str, folder: Path) 
 
 
 def usual_places(environment: Mapping[str, str], own: str, folder: Path) -> Iterator[str]:
-    """This program's own environment, the active one, the working folder's, a checkout at home, tools of uv and pipx."""
+    """Yields the Pythons of this program's own environment and of the active one, then those of usual folders.
+
+    These are the working folder's, those of a checkout at home, and of tools of uv and pipx.
+    """
     yield own
     if active := environment.get("VIRTUAL_ENV") or environment.get("CONDA_PREFIX"):
         yield f"{active}/bin/python"

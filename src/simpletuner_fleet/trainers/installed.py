@@ -19,7 +19,7 @@ MOST_TOLD = 8
 
 
 def trainers_for(named: str | None, environment: Mapping[str, str]) -> Registry:
-    """With the Python that was named, or the one found; raises TrainerPythonMissing where the named one is none.
+    """Loads them with the Python named, or the one found; raises TrainerPythonMissing where the named one is none.
 
     May take seconds: call it in a thread.
     """
@@ -30,13 +30,13 @@ def trainers_for(named: str | None, environment: Mapping[str, str]) -> Registry:
 
 
 def version_label(registry: Registry) -> dict[str, str]:
-    """A label, so that a job can ask for a version and people see it."""
+    """Returns a label, so that a job can ask for a version and people see it."""
     version = registry.simpletuner().version
     return {VERSION_LABEL: version} if version else {}
 
 
 def describe(registry: Registry) -> list[str]:
-    """A line for each thing worth knowing, the most important one first."""
+    """Returns a line for each thing worth knowing, the most important one first."""
     if not registry.has_simpletuner():
         return _not_found(registry)
     release = registry.simpletuner()

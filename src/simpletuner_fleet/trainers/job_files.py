@@ -17,7 +17,7 @@ def open_job_file(path: Path) -> BinaryIO:
 
 
 def read_job_file(path: Path) -> bytes:
-    """All of it. Nobody is kept waiting by a pipe of that name, nor given more than there is room for."""
+    """Reads all of it. Nobody is kept waiting by a pipe of that name, nor given more than there is room for."""
     with open_job_file(path) as file:
         content = file.read(MOST_READ_BYTES + 1)
     if len(content) > MOST_READ_BYTES:
@@ -26,7 +26,7 @@ def read_job_file(path: Path) -> bytes:
 
 
 def open_descriptor(path: Path, how: int) -> int:
-    """A regular file in the attempt's own folder, wherever links lead; any other is not there for the agent.
+    """Opens a regular file in the attempt's own folder, wherever links lead; any other is not there for the agent.
 
     What was opened is looked at, not its name: a link that is laid between a look and the opening changes nothing.
     """
@@ -46,9 +46,9 @@ def open_descriptor(path: Path, how: int) -> int:
 
 
 def own_folder(path: Path) -> Path | None:
-    """The attempt's: `…/attempts/ID/job`, or `…/JOB-ATTEMPT` where its config names a place for results in full.
+    """Finds the attempt's: `…/attempts/ID/job`, or `…/JOB-ATTEMPT` where its config names a place for results in full.
 
-    The latter a job may replace by a link, which therefore counts as nothing. None for what is no job's.
+    The latter a job may replace by a link, which therefore counts as nothing. It is None for what is no job's.
     """
     for folder in reversed(path.parents):
         if OUTPUT.fullmatch(folder.name) or (

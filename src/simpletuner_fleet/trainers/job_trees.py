@@ -11,7 +11,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def entries_beneath(folder: str | Path) -> Iterator["os.DirEntry[str]"]:
-    """All of it in order, a folder before what it holds; no link is followed.
+    """Yields all of it in order, a folder before what it holds; no link is followed.
 
     Raises OSError where something cannot be listed: it is closed, or its path is longer than the system takes.
     """
@@ -25,7 +25,7 @@ def entries_beneath(folder: str | Path) -> Iterator["os.DirEntry[str]"]:
 
 
 def make_folder(folder: Path) -> None:
-    """Where an earlier attempt may have left something else by that name, which goes."""
+    """Makes the folder; something else that an earlier attempt may have left by that name goes."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -35,7 +35,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """As much of it as may be removed. No process that could write there may be left."""
+    """Removes as much of it as may be removed. No process that could write there may be left."""
     with contextlib.suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):

@@ -23,16 +23,16 @@ def has_packages(python: str, environment: Mapping[str, str], *names: str) -> bo
 
 
 def missing_packages(python: str, environment: Mapping[str, str], *names: str) -> tuple[str, ...] | None:
-    """Looked for in a child, away from the worker's own modules, and not imported: that may be a gigabyte.
+    """Looks for them in a child, away from the worker's own modules, and does not import them: that may be a gigabyte.
 
-    None where the Python itself cannot be run.
+    Returns None where the Python itself cannot be run.
     """
     answer = _ask(python, environment, _PROBE, *names)
     return None if answer is None else tuple(answer.split())
 
 
 def version_of(python: str, environment: Mapping[str, str], distribution: str) -> str:
-    """The installed one's; empty where it cannot be told, as in a checkout that was never installed."""
+    """Returns the installed version; empty where it cannot be told, as in a checkout that was never installed."""
     return (_ask(python, environment, _VERSION, distribution) or "").strip()[:MAX_VERSION_CHARS]
 
 

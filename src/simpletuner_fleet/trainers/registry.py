@@ -63,7 +63,7 @@ class Registry:
         return trainer is not None and trainer.available()
 
     def simpletuner(self) -> TrainerRelease:
-        """What is installed of the fleet's own trainer. May take seconds the first time: call it in a thread."""
+        """Tells what is installed of the fleet's own trainer. May take seconds the first time: call it in a thread."""
         return (
             habits_of(self.get(SimpleTunerTrainer.name)).release()
             if self.has_simpletuner()
@@ -78,19 +78,19 @@ class Registry:
             raise TrainerError(f"This worker has no trainer {name!r}; it has {known}.") from None
 
     def habits(self, name: str) -> CheckpointHabits:
-        """The habits of a trainer that may have been uninstalled since it ran."""
+        """Returns the habits of a trainer that may have been uninstalled since it ran."""
         return habits_of(self._trainers.get(name))
 
     def available(self) -> list[str]:
-        """The names of those that can run here. May take seconds: call it in a thread."""
+        """Returns the names of those that can run here. May take seconds: call it in a thread."""
         return sorted(name for name, trainer in self._trainers.items() if trainer.available())
 
     def that_save_on_request(self, names: Iterable[str]) -> list[str]:
-        """Those of them that can be asked for a checkpoint. May take seconds: call it in a thread."""
+        """Returns those of them that can be asked for a checkpoint. May take seconds: call it in a thread."""
         return [name for name in names if self.habits(name).saves_on_request()]
 
     def that_validate_on_request(self, names: Iterable[str]) -> list[str]:
-        """Those of them that can be asked to validate. May take seconds: call it in a thread."""
+        """Returns those of them that can be asked to validate. May take seconds: call it in a thread."""
         return [name for name in names if self.habits(name).validates_on_request()]
 
 

@@ -132,7 +132,7 @@ class Attempts:
     async def put_in_place(
         self, offer: JobSubmit, is_wanted: Callable[[], bool], tell: Callable[[FetchProgress], None]
     ) -> AttemptEnding | None:
-        """As `Preparation.put_in_place`, on every node of the attempt."""
+        """Does what `Preparation.put_in_place` does, on every node of the attempt."""
         if offer.nodes == 1:
             return await self.preparation.put_in_place(offer, is_wanted, tell)
         turn = turn_of(offer)
@@ -170,7 +170,7 @@ class Attempts:
         return await self._judged(turn, self._offers[turn], ending)
 
     async def _judged(self, turn: Turn, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
-        """How it is to be reported: the watchdog has the last word, the trainer's exit code the first."""
+        """Returns how it is to be reported: the watchdog has the last word, the trainer's exit code the first."""
         material = self._material(offer)
         checked = await completion.checked(
             ending, offer, material.habits, material.paths, material.output_log

@@ -88,8 +88,9 @@ class Preparation:
         is_wanted: Callable[[], bool],
         tell: Callable[[FetchProgress], None] = lambda fetching: None,
     ) -> AttemptEnding | None:
-        """The data and the checkpoint to go on from, if any. None once they are there, else why it cannot start.
+        """Fetches the data and the checkpoint to go on from, if any.
 
+        Returns None once they are there, else why it cannot start.
         May take as long as they have gigabytes; it ends when the attempt is not wanted any more.
         """
         if offer.resume is None and not offer.datasets:
@@ -124,7 +125,10 @@ class Preparation:
         return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
 
     def take_downloads(self, offer: JobSubmit) -> Path | None:
-        """A folder for this attempt alone, in which earlier jobs of its owner, and of nobody else, may have left models."""
+        """Returns a folder for this attempt alone.
+
+        Earlier jobs of its owner, and of nobody else, may have left models in it.
+        """
         if not offer.owner:
             return None
         owner = hashlib.sha256(offer.owner.encode()).hexdigest()[:20]
@@ -185,7 +189,7 @@ class Preparation:
         self.launches[turn] = asyncio.create_task(asyncio.to_thread(point))
 
     def _made_here(self, offer: JobSubmit, resume: Resume) -> list[Path]:
-        """Folders of earlier attempts of the job that may hold the checkpoint."""
+        """Returns folders of earlier attempts of the job that may hold the checkpoint."""
         folders = []
         for attempt in self._state.attempts():
             order = attempt.load_order()
@@ -228,9 +232,9 @@ def _explain_missing(names: list[str]) -> str:
 
 
 def blame_for(error: Exception) -> Blame:
-    """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's.
+    """Blames the job for a config that no trainer takes or missing data, which is the same anywhere, else this machine.
 
-    What this worker's owner did not grant another's may have: no fault of the worker, which would be set aside for it.
+    What this worker's owner did not grant another's may have. The worker is not blamed: it would be set aside for it.
     """
     if isinstance(error, PathNotGranted):
         return Blame.ELSEWHERE

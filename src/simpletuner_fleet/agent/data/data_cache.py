@@ -111,7 +111,7 @@ class DataCache:
     # What there is.
 
     def complete(self) -> list[str]:
-        """Ids of those that are here whole, the last used first."""
+        """Returns the ids of those that are here whole, the last used first."""
         whole = [(held.used_at, dataset_id) for dataset_id, held in self._held.items() if held.complete]
         return [dataset_id for _, dataset_id in sorted(whole, reverse=True)[:MAX_HELD]]
 
@@ -186,7 +186,7 @@ class DataCache:
         self._uses[attempt_id] = frozenset(dataset_ids)
 
     def is_here(self, sha256: str, size: int) -> bool:
-        """Right, as far as can be told without reading it again unless somebody touched it."""
+        """Tells whether the file is here and right. It is read again only where somebody may have touched it."""
         path = self.object_path(sha256)
         try:
             facts = path.lstat()
@@ -225,7 +225,7 @@ class DataCache:
             self._held[dataset_id].complete = True
 
     def lay_out(self, attempt_id: str, mount: str, files: Iterable[FileEntry]) -> Path:
-        """The dataset as a folder of the attempt's own: it may write beside the files, not into them."""
+        """Lays out the dataset as a folder of the attempt's own: it may write beside the files, not into them."""
         root = self.view(attempt_id, mount)
         if attempt_id in self._shown_in:
             remove_links(root)

@@ -71,7 +71,7 @@ class Datasets:
         )
 
     def located(self, offer: JobSubmit) -> JobSubmit:
-        """The order with every reference to a dataset replaced by its folder on this machine."""
+        """Returns the order with every reference to a dataset replaced by its folder on this machine."""
         if not offer.datasets:
             return offer
         places = {mount: str(self._cache.view(offer.attempt_id, mount)) for mount in offer.datasets}

@@ -56,7 +56,10 @@ class KeptCaches:
                 self._held[holder] = cache
 
     def take(self, key: str, attempt_id: str) -> Path:
-        """The folder of this key that nobody uses, for this attempt alone. The same again for the same attempt."""
+        """Returns the folder of this key that nobody uses, for this attempt alone.
+
+        It is the same again for the same attempt.
+        """
         with self._lock:
             if attempt_id in self._held:
                 return self._held[attempt_id]

@@ -53,7 +53,7 @@ def read_resume(description: dict[str, Any]) -> Resume:
 
 
 def resumed_from(offer: JobSubmit) -> int | None:
-    """The step an attempt goes on from."""
+    """Returns the step an attempt goes on from, if it does."""
     return read_resume(offer.resume).step if offer.resume else None
 
 
@@ -80,7 +80,7 @@ class CheckpointFetcher:
         self._left = False
 
     async def place(self, resume: Resume, folder: Path) -> Path:
-        """The checkpoint's folder, whole. Raises ResumeFailed."""
+        """Puts the whole checkpoint into its folder, which it returns. Raises ResumeFailed."""
         final = folder / resume.name
         try:
             await asyncio.to_thread(self._make_room, resume.files)

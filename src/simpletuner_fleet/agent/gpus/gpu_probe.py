@@ -94,7 +94,7 @@ class GpuProbe:
         self.inventory = Inventory()
 
     async def find(self, timeout_s: float = PROBE_TIMEOUT_S) -> Inventory:
-        """Declared, else NVML's, else Apple's, else none. Raises InventoryError for a declaration that cannot be read."""
+        """Finds declared GPUs, else NVML's, else Apple's. Raises InventoryError for an unreadable declaration."""
         declared = self._environment.get(INVENTORY_VARIABLE)
         if declared:
             self.inventory = Inventory(gpus=declared_gpus(declared), source="declared")
@@ -227,7 +227,7 @@ def _check_uuids(named: Sequence[_DeclaredGpu]) -> None:
 
 
 def select_gpus(gpus: Sequence[Gpu], selection: str | None) -> tuple[Gpu, ...]:
-    """`--gpus 0,1` or UUIDs, in the order given; None is all, '' is none."""
+    """Returns those that `--gpus` names by index or UUID, in the order given; None is all, '' is none."""
     if selection is None:
         return tuple(gpus)
     known = {str(gpu.index): gpu for gpu in gpus} | {gpu.uuid: gpu for gpu in gpus}

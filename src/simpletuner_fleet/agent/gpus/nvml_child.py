@@ -57,7 +57,7 @@ def foreign_memory_gb(handle: Any) -> float | None:
 
 
 def is_healthy(handle: Any) -> bool | None:
-    """A GPU that fell off the bus, or whose memory had errors that could not be corrected, is not."""
+    """A GPU that fell off the bus, or whose memory had errors that could not be corrected, is not healthy."""
     try:
         pynvml.nvmlDeviceGetMemoryInfo(handle)
     except pynvml.NVMLError_GpuIsLost:

@@ -35,7 +35,7 @@ async def checked(
 def _seen(
     last_lines: str, offer: JobSubmit, habits: CheckpointHabits, paths: Paths, output_log: Path
 ) -> CleanExit:
-    """The furthest step that anything tells; a trainer that had nothing left to do tells none."""
+    """Finds the furthest step that anything tells; a trainer that had nothing left to do tells none."""
     begun_at = resumed_from(offer) or 0
     readings = Readings((), habits.output_folder(paths), begun_at)
     while readings.read(at_once=True):

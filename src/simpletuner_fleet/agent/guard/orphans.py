@@ -45,7 +45,7 @@ def end_group(attempt_dir: Path) -> bool:
 
 
 def processes_of(attempt_id: str) -> list[int]:
-    """The living processes tagged with this attempt. Those of other users cannot be read and are not ours."""
+    """Returns the living processes tagged with this attempt. Those of other users cannot be read and are not ours."""
     tag = f"{ATTEMPT_TAG}={attempt_id}".encode()
     return [
         pid for pid in _pids() if pid != os.getpid() and tag in _environ(pid).split(b"\0") and not _dead(pid)

@@ -119,7 +119,10 @@ class RunningTrainer:
         self._shim.link.send(Renew((boottime() if since is None else since) + lease_s))
 
     def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None:
-        """SIGTERM to the tree, SIGKILL after the grace. `outcome` is what the shim reports if the agent dies meanwhile."""
+        """Sends SIGTERM to the tree, and SIGKILL after the grace.
+
+        `outcome` is what the shim reports if the agent dies meanwhile.
+        """
         self._shim.link.send(Stop(grace_s, outcome))
 
     async def release(self) -> None:

@@ -45,7 +45,7 @@ def part(name: str) -> ModuleType:
 
 
 def boottime() -> float:
-    """Seconds that go on while the machine sleeps: a lease is over after a long suspend."""
+    """Returns seconds that go on while the machine sleeps: a lease is over after a long suspend."""
     return time.clock_gettime(CLOCK)
 
 
@@ -248,7 +248,7 @@ class Shim:
         self.tell("started", pid=self.shown_pid)
 
     def open_door(self) -> None:
-        """Bound by its bare name in the working folder: a Unix socket's path may have 107 bytes only."""
+        """Binds the socket by its bare name in the working folder: a Unix socket's path may have 107 bytes only."""
         self.files.unlink("shim.sock")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind("shim.sock")
@@ -359,7 +359,7 @@ class Shim:
     # Time
 
     def nap_s(self) -> float | None:
-        """How long nothing needs to be looked at; None is until somebody speaks."""
+        """Returns how long nothing needs to be looked at; None is until somebody speaks."""
         if not self.order:
             return None
         if self.exit is not None:

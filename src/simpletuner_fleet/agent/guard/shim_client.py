@@ -22,7 +22,7 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boottime() -> float:
-    """The shim's clock: goes on while the machine is suspended, and no administrator sets it."""
+    """Reads the shim's clock: it goes on while the machine is suspended, and no administrator sets it."""
     return time.clock_gettime(CLOCK)
 
 

@@ -43,7 +43,7 @@ def report(to: dict[str, Any], body: dict[str, Any]) -> bool:
 
 
 def complain(text: str) -> None:
-    """As `shim_files.complain` does, which a part does not import: it runs by itself in tests."""
+    """Complains as `shim_files.complain` does, which a part does not import: it runs by itself in tests."""
     with contextlib.suppress(OSError):
         os.write(sys.stderr.fileno(), f"{text}\n".encode(errors="replace"))
 

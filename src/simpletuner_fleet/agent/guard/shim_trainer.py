@@ -196,7 +196,7 @@ def start_child(
 
 
 def keep(walls: ModuleType | None, hears: int, problem: int, status: int, lifeline: int) -> NoReturn:
-    """The second guardian: should the first one be killed, nothing of the trainer is left behind all the same.
+    """Runs the second guardian: should the first one be killed, nothing of the trainer is left behind all the same.
 
     It is an ancestor of every process of the tree, whatever that does to its session or its environment.
     """

@@ -7,7 +7,7 @@ import os
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """/proc/<pid>/stat from the state on; the name before it may hold anything."""
+    """Returns the fields of /proc/<pid>/stat from the state on; the name before it may hold anything."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()
 
@@ -20,7 +20,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def descendants(root: int) -> list[int]:
-    """Every living process below `root`; as its subreaper it is an ancestor of double-forked ones too."""
+    """Returns every living process below `root`; as its subreaper it is an ancestor of double-forked ones too."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")

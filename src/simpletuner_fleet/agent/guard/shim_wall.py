@@ -66,7 +66,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, options
 
 
 def set_flags(target: str, flags: int, recursive: int = AT_RECURSIVE) -> None:
-    """As flags of a mount: read-only, no set-uid programs, no devices. They can only be added."""
+    """Sets flags of a mount: read-only, no set-uid programs, no devices. They can only be added."""
     attributes = struct.pack("=4Q", flags, 0, 0, 0)
     result = libc.syscall(
         SYS_MOUNT_SETATTR,
@@ -144,9 +144,10 @@ def keep_links() -> None:
 
 
 def grant(source: str, target: str, access: str, wall: dict[str, Any]) -> None:
-    """`ro`, `rw`, `hide`: an empty folder in its place, or `room`: the same, made where there is none, for what comes later.
+    """Grants `ro` or `rw`; `hide` puts an empty folder in its place.
 
-    In the order of depth, so that the deeper says more.
+    `room` does the same, and makes one where there is none, for what comes later.
+    Call it in the order of depth, so that the deeper says more.
     """
     place = f"/new{target}"
     if access == "room":
@@ -180,7 +181,7 @@ def make_place(place: str, is_folder: bool, wall: dict[str, Any]) -> None:
 
 
 def make_devices() -> None:
-    """Those that every program knows, and accelerators. Shared memory and terminals are the job's own."""
+    """Shows those that every program knows, and accelerators. Shared memory and terminals are the job's own."""
     os.makedirs("/new/dev", exist_ok=True)
     mount("tmpfs", "/new/dev", "tmpfs", MS_NOSUID, "mode=0755,size=1m")
     for path in device_paths("/old/dev"):
@@ -207,7 +208,7 @@ def device_paths(dev: str) -> list[str]:
 
 
 def reap_until_trainer_ends(trainer: int, status_pipe: int) -> None:
-    """The first process of the trainer's own process table: takes in its orphans, and ends with it.
+    """Runs as the first process of the trainer's own process table: takes in its orphans, and ends with it.
 
     It tells the trainer's status before: as the first it cannot die of the same signal.
     """

@@ -228,7 +228,7 @@ class TrainerWatchdog:
             self._trainer.stop(STOP_GRACE_S, outcome=Outcome.LOST)
 
     async def send_once(self) -> bool:
-        """Sends what is written down, or waits for something. False when nothing is left to do, now and ever."""
+        """Sends what is written down, or waits for it. Returns False when nothing is left to do, now and ever."""
         return await self._courier.send_once()
 
     async def _send_notes(self, ended: bool) -> Sent:

@@ -168,7 +168,7 @@ def watch_of(cloud: str, service: MetadataService) -> CloudWatch:
 
 
 def _now(answer: MetadataAnswer) -> float:
-    """By the clock of whoever answers, where it tells: this machine's may be wrong."""
+    """Returns the time by the clock of whoever answers, where it tells: this machine's may be wrong."""
     return time.time() if answer.at is None else answer.at
 
 

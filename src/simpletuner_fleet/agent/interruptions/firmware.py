@@ -29,7 +29,7 @@ def cloud_of(folder: Path = FIRMWARE) -> str | None:
 
 
 def signaller(environment: Mapping[str, str]) -> str | None:
-    """Who it is that sends SIGTERM before a machine's end; None: whoever stops this one program."""
+    """Tells who it is that sends SIGTERM before a machine's end; None is whoever stops this one program."""
     return next((name for name, variable in SIGNALLED if environment.get(variable)), None)
 
 

@@ -76,7 +76,7 @@ class MachineEnding:
             self._begin(self._signaller, left_s)
 
     def cloud_says(self, seen: EndSeen) -> None:
-        """By the machine's cloud. Whether it was true is found out afterwards, and remembered."""
+        """The machine's cloud announces its end. Whether that was true is found out afterwards, and remembered."""
         left_s = min(max(0.0, seen.in_s), LONGEST_NOTICE_S)
         try:
             self._remembered.note(seen.source, boottime() + left_s)
@@ -91,7 +91,10 @@ class MachineEnding:
             self._begin(source, min(max(0.0, left_s), LONGEST_NOTICE_S))
 
     async def _tell(self, leaves: list[Leave]) -> None:
-        """Before it leaves, where there is nothing to give back: whoever is told so does not wait for this worker."""
+        """Sends a heartbeat before it leaves, where there is nothing to give back.
+
+        Whoever is told so does not wait for this worker.
+        """
         if self._agent.connected.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(TELL_WITHIN_S):

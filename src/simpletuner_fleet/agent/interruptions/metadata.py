@@ -35,7 +35,7 @@ class MetadataService:
         method: str = "GET",
         within_s: float = ANSWER_WITHIN_S,
     ) -> MetadataAnswer | None:
-        """None: there was no answer, or none that is HTTP."""
+        """Returns None where there was no answer, or none that is HTTP."""
         try:
             async with asyncio.timeout(within_s):
                 return await self._exchange(method, target, headers)

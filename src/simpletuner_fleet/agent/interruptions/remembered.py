@@ -32,7 +32,7 @@ class RememberedEnd:
         self._known = self._load()
 
     def expected_s(self) -> float:
-        """So long the machine may still be taken away as it was told; 0: nothing is expected."""
+        """Returns how long the machine may still be taken away as it was told; 0 where nothing is expected."""
         return max(0.0, self._known.deadline + OVERDUE_S - boottime()) if self._known else 0.0
 
     def believes(self, source: str) -> bool:

@@ -27,7 +27,7 @@ class CgroupPlace(Struct, frozen=True, kw_only=True):
         return _words(self.folder / "cgroup.subtree_control")
 
     def could_have(self, controllers: Iterable[str]) -> tuple[set[str], GroupLack | None]:
-        """Which of these jobs' groups could have, and what keeps them from the others; changes nothing."""
+        """Tells which of these jobs' groups could have, and what keeps them from the others; changes nothing."""
         wanted, had = set(controllers), self.enabled()
         more = (wanted - had) & _words(self.folder / "cgroup.controllers")
         lack = self._hindrance() if more else None
@@ -54,7 +54,7 @@ class CgroupPlace(Struct, frozen=True, kw_only=True):
         return None
 
     def memory_bytes(self) -> int:
-        """The machine's memory, or what a group around this one leaves of it."""
+        """Returns the machine's memory, or what a group around this one leaves of it."""
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         for folder in (self.folder, *self.folder.parents):
             limit = _words(folder / "memory.max")
@@ -110,7 +110,7 @@ def find_place(proc: Path = Path("/proc"), run: Path = Path("/run")) -> CgroupPl
 
 
 def _mounted(mounts: str) -> tuple[str, Path] | None:
-    """Which part of the tree is to be seen, and where."""
+    """Tells which part of the tree is to be seen, and where."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         if after.startswith("cgroup2 "):

@@ -51,7 +51,7 @@ class Cgroups:
 
     @property
     def parts(self) -> str:
-        """What is had, in the words of the label by which jobs can ask for it."""
+        """Says what is had, in the words of the label by which jobs can ask for it."""
         if self._folder is None:
             return job_groups.NOTHING
         had = ["kill", *(["memory"] if self.memory_bytes else []), *(["pids"] if self.pids else [])]
@@ -102,7 +102,7 @@ class Cgroups:
         return str(group)
 
     def trial(self) -> GroupLack | None:
-        """Puts a process into a group like those of attempts and ends it by the group; what keeps it from that."""
+        """Puts a process into a group like those of attempts and ends it by the group. Returns what prevents that."""
         assert self._folder is not None
         group = self._folder / shim_cgroup.group_name(f"trial-{os.getpid()}")
         try:
@@ -127,8 +127,9 @@ NO_CGROUPS = Cgroups(None, None)
 def choose_cgroups(
     limits: JobLimits, place: CgroupPlace | GroupLack | None = None, *, change: bool = True
 ) -> Cgroups:
-    """What this machine lets a worker have. Raises JobLimitUnavailable where a limit was asked for and cannot be had.
+    """Returns what this machine lets a worker have.
 
+    Raises JobLimitUnavailable where a limit was asked for and cannot be had.
     With `change` this process may move into a group of its own beside those of jobs: call it before others are started.
     Without it nothing changes for longer than a trial, and what a start would have is told.
     """

@@ -38,7 +38,7 @@ def system_places() -> list[Place]:
 
 
 def python_places(pythons: Iterable[str], environment: dict[str, str]) -> list[Place]:
-    """Where these interpreters have their modules; of one that cannot be asked, nothing."""
+    """Returns where these interpreters have their modules; nothing of one that cannot be asked."""
     places: list[Place] = []
     for python in dict.fromkeys(pythons):
         for path in _asked(python, environment):
@@ -47,7 +47,7 @@ def python_places(pythons: Iterable[str], environment: dict[str, str]) -> list[P
 
 
 def seen_at(path: str, access: Access) -> list[Place]:
-    """A path under the name it was given, and under its real one, to which links within it may lead."""
+    """Returns a path under the name it was given, and under its real one, to which links within it may lead."""
     real = os.path.realpath(path)
     return [(real, name, access) for name in dict.fromkeys([real, os.path.abspath(path)])]
 
@@ -57,22 +57,22 @@ def granted_places(grants: Iterable[JobPath]) -> list[Place]:
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """By its name, as both are written; faster than a `Path` can tell, and asked hundreds of times for each start."""
+    """Goes by the names as they are written, faster than a `Path`: it is asked hundreds of times for each start."""
     return path == folder or path.startswith(folder if folder.endswith("/") else f"{folder}/")
 
 
 def in_order(places: Iterable[Place]) -> list[Place]:
-    """The deeper says more, so it comes later; of one place what hides it, then what may be written."""
+    """The deeper says more, so it comes later; of one place, what hides it comes after what may be written."""
     return sorted(set(places), key=lambda place: (depth(place[1]), RANK[place[2]], place))
 
 
 def depth(path: str) -> int:
-    """Of a path as `os.path.abspath` writes it."""
+    """Returns the depth of a path as `os.path.abspath` writes it."""
     return 0 if path == "/" else path.count("/")
 
 
 def without_hidden(places: Sequence[Place]) -> list[Place]:
-    """The same by rules that can only allow: what lies around a hidden folder is allowed piece by piece."""
+    """Returns the same by rules that can only allow: what lies around a hidden folder is allowed piece by piece."""
     hidden = [os.path.realpath(target) for _, target, access in places if access == "hide"]
     open_places = [place for place in places if place[2] != "hide"]
     return [

@@ -33,7 +33,7 @@ class Reach(Struct, frozen=True):
         return self.grants_writing(path) and (not self.own_user or bool(_mode(path) & stat.S_IWOTH))
 
     def unreadable(self, path: str, *, with_content: bool) -> str | None:
-        """What of a path that is granted the jobs' user may not read; None where nothing was found.
+        """Returns what of a path that is granted the jobs' user may not read; None where nothing was found.
 
         What lies in a folder that is closed to it may be there or not: the answer is the folder's name.
         """
@@ -67,7 +67,7 @@ class Reach(Struct, frozen=True):
 
 
 def _locked(path: str, with_content: bool) -> str | None:
-    """The first of a file or of what a folder holds that is not for everybody."""
+    """Returns the path, or the first one in that folder, that is not for everybody."""
     if not os.path.isdir(path):
         return None if _mode(path) & stat.S_IROTH else path
     if _mode(path) & FOLDER_FOR_ALL != FOLDER_FOR_ALL:

@@ -78,7 +78,7 @@ class Walls:
         *,
         as_own_user: bool = False,
     ) -> None:
-        """`as_own_user`: behind Landlock, too, root gives each attempt a user of its own."""
+        """With `as_own_user` root gives each attempt a user of its own behind Landlock, too."""
         self.kind = kind
         self._about = surroundings
         self._folder = folder
@@ -164,7 +164,7 @@ class Walls:
         return ReadyWall(folder=folder.path, wall=wall, seen=seen)
 
     def forget_spares(self) -> None:
-        """Those of the process before this one, which has ended with all its shims that had no attempt."""
+        """Removes those of the process before this one, which has ended with all its shims that had no attempt."""
         if not self.kind:
             return
         for folder in (self._folder / SPARE).glob("*"):
@@ -193,7 +193,7 @@ class Walls:
         return ready.seen == self._seen()
 
     def _seen(self) -> tuple[object, ...]:
-        """Whatever a wall shows that may be another thing later: what is mounted, replaced or plugged in."""
+        """Returns whatever a wall shows that may be another thing later: what is mounted, replaced or plugged in."""
         shown = [source for source, _, access in self._fixed if access != "hide"]
         mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
         if mounts != self._mounts[0]:
@@ -202,7 +202,7 @@ class Walls:
         return (self._mounts[1], *device_paths("/dev"), *map(_identity, shown))
 
     def reach(self) -> Reach | None:
-        """What jobs see beside their own folders; None where they see everything."""
+        """Returns what jobs see beside their own folders; None where they see everything."""
         return self._reach
 
     @property
@@ -306,7 +306,10 @@ NO_WALLS = Walls(None, WallSurroundings(home="", environment={}, pythons=(), gra
 
 
 def choose_walls(asked: str, surroundings: WallSurroundings, folder: Path, slots: int) -> Walls:
-    """The strongest that this machine allows and `asked` names. Raises IsolationUnavailable where there must be one."""
+    """Returns the strongest that this machine allows and `asked` names.
+
+    Raises IsolationUnavailable where there must be one.
+    """
     check_grants(surroundings)
     if asked == "none":
         return Walls(None, surroundings, folder, slots)
@@ -405,7 +408,7 @@ class _Users:
         self._given.pop(attempt_id, None)
 
     def write_names(self, folder: Path, home: str) -> Path:
-        """The machine's users and the jobs' own: many programs ask who they are."""
+        """Writes down the machine's users and the jobs' own: many programs ask who they are."""
         file = folder / "passwd"
         with contextlib.suppress(FileNotFoundError):
             file.unlink()
@@ -419,8 +422,9 @@ class _Users:
 
 
 def _give(folder: Path, uid: int, gid: int) -> None:
-    """Before the job starts, so nothing in there is a trap. What is linked from the worker's own folders stays the worker's.
+    """Gives the folder away before the job starts, so nothing in there is a trap.
 
+    What is linked from the worker's own folders stays the worker's.
     A checkpoint may be linked from the job's attempt before, whose user wrote it for itself alone.
     """
     os.chown(folder, uid, gid)
@@ -456,7 +460,7 @@ def _gpu_groups() -> list[int]:
 
 
 def _link_grants(home: Path, real_home: str, grants: Iterable[JobPath]) -> None:
-    """A home of the job's own, in which what was granted of the worker's is where programs look for it."""
+    """Links what was granted of the worker's home into the job's own, where programs look for it."""
     for grant in grants:
         path = Path(os.path.abspath(grant.path))
         if real_home and path.is_relative_to(real_home) and str(path) != real_home:

@@ -53,12 +53,15 @@ class MetricSources(Struct, frozen=True, kw_only=True):
 
     @property
     def bars(self) -> Path:
-        """Written by the agent itself, from the bars in the output."""
+        """Returns the file that the agent itself writes, from the bars in the output."""
         return self.sent.with_name(bar_points.NAME)
 
     @property
     def gpus(self) -> Path:
-        """Written by the agent itself; a folder of the attempt's own, where nobody else leaves numbers."""
+        """Returns the file that the agent itself writes.
+
+        It lies in a folder of the attempt's own, where nobody else leaves numbers.
+        """
         return self.sent.with_name(gpu_points.NAME)
 
 

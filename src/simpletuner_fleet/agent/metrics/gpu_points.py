@@ -27,7 +27,7 @@ class GpuJournal:
         self._noted_at = -math.inf
 
     def note(self, samples: Sequence[GpuSample], step: int) -> None:
-        """A line for each GPU that tells something. May wait for the disk: call it in a thread."""
+        """Writes a line for each GPU that tells something. May wait for the disk: call it in a thread."""
         now = round(self._clock(), 3)
         if self._noted_at <= now < self._noted_at + NOT_WITHIN_S:
             return

@@ -94,7 +94,7 @@ class MetricFile:
 
 
 def latest_points(path: Path) -> list[Point]:
-    """The last few, without reading the rest."""
+    """Returns the last few, without reading the rest."""
     points = (read_point(line) for line in end_of(path).split(b"\n")[:-1])
     return [point for point in points if point]
 
@@ -113,7 +113,7 @@ def end_of(path: Path, within: int = LATEST_BYTES) -> bytes:
 
 
 def newest(files: Sequence[Path]) -> list[Point]:
-    """The last points of the file that is furthest on."""
+    """Returns the last points of the file that is furthest on."""
     return furthest([latest_points(path) for path in files])
 
 
@@ -122,7 +122,7 @@ def furthest(readings: Sequence[list[Point]]) -> list[Point]:
 
 
 def opened(path: Path) -> BinaryIO | None:
-    """None where there is no such file of the job's own."""
+    """Returns None where there is no such file of the job's own."""
     try:
         return open_job_file(path)
     except OSError:
@@ -130,6 +130,6 @@ def opened(path: Path) -> BinaryIO | None:
 
 
 def _line(file: BinaryIO) -> bytes:
-    """A whole line; one without an end is taken in pieces, none of which can be read as a point."""
+    """Reads a whole line; one without an end is taken in pieces, none of which can be read as a point."""
     line = file.readline(MAX_LINE_CHARS + 1)
     return line if line.endswith(b"\n") or len(line) > MAX_LINE_CHARS else b""

@@ -35,7 +35,7 @@ class Readings:
         return points
 
     def latest(self) -> list[Point]:
-        """The last few, oldest first; each knows the newest value of every key, whichever point told it."""
+        """Returns the last few, oldest first; each knows the newest value of every key, whichever point told it."""
         return list(self._latest)
 
     def _remember(self, point: Point) -> None:

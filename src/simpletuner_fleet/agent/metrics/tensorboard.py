@@ -46,7 +46,7 @@ _CRC32C = _table()
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Rotated and shifted, so that the checksum of data that holds checksums is no simple one."""
+    """Rotates and shifts the checksum, so that the one of data that holds checksums is no simple one."""
     value = 0xFFFFFFFF
     for byte in data:
         value = _CRC32C[(value ^ byte) & 0xFF] ^ (value >> 8)
@@ -58,7 +58,7 @@ class EventFile:
     """Followed as MetricFile follows lines. One that was cut or written anew is read from its start again."""
 
     def __init__(self, path: Path, name: str, since: int = 0) -> None:
-        """`since`: what is told of earlier steps is not this attempt's."""
+        """What is told of steps before `since` is not this attempt's."""
         self.path, self.name = path, name
         self.offset = 0
         self.tail = b""
@@ -221,7 +221,7 @@ _TENSOR_TYPES = {1: _Numbers("f", 5), 2: _Numbers("d", 6), 3: _Numbers("i", 7), 
 
 
 def read_event(content: bytes) -> Point | None:
-    """The scalars of an Event; None where it has none."""
+    """Returns the scalars of an Event; None where it has none."""
     step, at = 0, None
     named: dict[str, float] = {}
     try:
@@ -272,7 +272,7 @@ def _tensor_scalar(content: bytes) -> float | None:
 
 
 def _listed(field: _Field, letter: str) -> float | None:
-    """The one value of a repeated field, packed or not."""
+    """Returns the one value of a repeated field, packed or not."""
     if letter in "fd":
         width = struct.calcsize(f"<{letter}")
         return float(struct.unpack(f"<{letter}", field.content)[0]) if len(field.content) == width else None

@@ -157,7 +157,10 @@ class NodeHost:
         return shares if is_whole else None
 
     async def hold(self, turn: Turn, is_wanted: Callable[[], bool]) -> AttemptEnding | None:
-        """Has the other nodes prepare their parts up to the last step. None once they have, else why it cannot start."""
+        """Has the other nodes prepare their parts up to the last step.
+
+        Returns None once they have, else why it cannot start.
+        """
         attempt = self._attempts.get(turn)
         if attempt is None:
             return LOST_LINE
@@ -289,7 +292,7 @@ class NodeHost:
                 part.note_printed(message)
 
     async def _fetch(self, line: NodeLine[FromFollower], wanted: FetchContent) -> None:
-        """A node has no token: what its part needs comes through this one. Only of attempts that are under way."""
+        """A node has no token: what its part needs comes through this one, while an attempt of its job is under way."""
         if not any(turn.job_id == wanted.job_id for turn in self._attempts):
             line.send(ContentEnd(trouble="no attempt of this job is under way", passing=False))
             await line.finish()

@@ -83,7 +83,7 @@ class FollowerPart:
             self.go()
 
     def note_printed(self, printed: Printed) -> None:
-        """Each byte once: what arrives a second time is left out."""
+        """Writes each byte once: what arrives a second time is left out."""
         data = printed.data[max(0, self.printed - printed.offset) :]
         if printed.offset > self.printed or not data:
             return
@@ -203,7 +203,10 @@ class SpannedAttempt:
                 part.stop(grace_s)
 
     def ask_others(self, request: Literal["checkpoint", "validation"]) -> None:
-        """Before the first node's own part: its file is written in a moment, theirs after a way through the network."""
+        """Asks the other nodes before the first node's own part.
+
+        Its file is written in a moment, theirs after a way through the network.
+        """
         for part in self.parts:
             if part.end is None:
                 part.ask(request)

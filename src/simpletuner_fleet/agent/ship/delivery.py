@@ -58,7 +58,7 @@ class Delivery:
         return self._backlog
 
     def waiting(self) -> list[tuple[Turn, StatusReport]]:
-        """Reports that something must arrive before."""
+        """Returns the reports that something must arrive before."""
         return [
             (Turn(record.job_id, record.report.epoch), record.report)
             for record in self._backlog
@@ -79,7 +79,7 @@ class Delivery:
                 await pause(backoff.next_s() if answered is False else None, self._wake)
 
     async def deliver_once(self) -> bool | None:
-        """Tries the first report that may go: whether it was answered, None where there is none to send."""
+        """Tries the first report that may go; returns whether it was answered, None where there is none to send."""
         due = next((record for record in self._backlog if self._is_due(record)), None)
         return None if due is None else await self._deliver(due)
 

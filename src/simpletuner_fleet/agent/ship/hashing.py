@@ -16,7 +16,7 @@ class HashingStopped(Exception):
 
 
 def sha256_of(path: Path, interrupted: Callable[[], bool] = lambda: False) -> tuple[str, int]:
-    """Digest and size of exactly the bytes that were read."""
+    """Returns digest and size of exactly the bytes that were read."""
     digest, size = hashlib.sha256(), 0
     with open_job_file(path) as file:
         while chunk := file.read(CHUNK_BYTES):

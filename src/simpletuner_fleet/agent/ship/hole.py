@@ -12,7 +12,7 @@ FALLOC_FL_PUNCH_HOLE = 2
 
 
 def punch(path: Path, start: int, end: int) -> bool:
-    """Frees these bytes; whoever reads them sees zeros, and no offset changes. False where the file system cannot."""
+    """Frees these bytes, which are read as zeros; no offset changes. Returns False where the file system cannot."""
     if sys.platform != "linux" or start >= end:
         return False
     libc = ctypes.CDLL(None, use_errno=True)

@@ -13,7 +13,7 @@ Fingerprint = dict[str, tuple[int, int]]
 
 
 def fingerprint(files: Iterable[Path]) -> Fingerprint:
-    """Size and time of each; raises FileNotFoundError where one was removed meanwhile."""
+    """Returns size and time of each; raises FileNotFoundError where one was removed meanwhile."""
     return {str(file): ((status := file.stat()).st_size, status.st_mtime_ns) for file in files}
 
 
@@ -33,7 +33,7 @@ class LateFiles:
         return any(checkpoint.step == step for checkpoint, _ in self._sent.values())
 
     def grown(self, ended: bool) -> list[FoundCheckpoint]:
-        """Those with other files than were sent, once they are the same at two looks; at the end at once."""
+        """Returns those with other files than were sent, once they are the same at two looks; at the end at once."""
         now = self._clock()
         if not ended and now - self._looked_at < LOOK_EVERY_S:
             return []

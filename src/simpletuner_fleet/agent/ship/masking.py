@@ -33,7 +33,7 @@ class Mask(Struct, frozen=True):
         return bytes(hidden)
 
     def read(self, file: BinaryIO, start: int, length: int, *, ended: bool) -> bytes:
-        """A piece of the file as it may be seen, whatever lies across its borders.
+        """Returns a piece of the file as it may be seen, whatever lies across its borders.
 
         While more may come, an end that could be the beginning of a secret is left for the next time.
         """

@@ -42,7 +42,10 @@ class SampleWatch:
         return self._clock() >= self._due_at
 
     def look(self, find: Callable[[], Iterable[Path]], root: Path, *, last: bool = False) -> list[SampleFile]:
-        """The newest, newest first; none where nothing is new. `last`: nobody draws any more, all are whole."""
+        """Returns the newest, newest first; none where nothing is new.
+
+        `last` says that nobody draws any more, and all are whole.
+        """
         began = self._clock()
         present = self._there(find(), root)
         self._steady = present if last else present & self._seen

@@ -118,7 +118,7 @@ class Uploader:
 
     @property
     def left_something(self) -> bool:
-        """Whether something that was wanted is nowhere but here."""
+        """Tells whether something that was wanted is nowhere but here."""
         return bool(self.not_sent) or self._courier.gave_up is not None
 
     @property
@@ -127,7 +127,7 @@ class Uploader:
 
     @property
     def trouble(self) -> str:
-        """What keeps something from being sent: now, or for good."""
+        """Tells what keeps something from being sent: now, or for good."""
         if self._courier.trouble or self._courier.gave_up:
             return str(self._courier.trouble or self._courier.gave_up)
         return "; ".join(f"{name}: {why}" for name, why in self.not_sent.items())
@@ -198,7 +198,10 @@ class Uploader:
             self._give_up(name, problem.detail)
 
     def _next(self) -> FoundCheckpoint | None:
-        """The oldest that was not sent: each was asked for. One that goes on elsewhere has time for the newest alone."""
+        """Returns the oldest that was not sent: each was asked for.
+
+        One that goes on elsewhere has time for the newest alone.
+        """
         stored = -1 if self.checkpoint_step is None else self.checkpoint_step
         waiting = [
             one
@@ -261,7 +264,7 @@ class Uploader:
         self._settled.add(artifact.name)
 
     async def _send_samples(self, last: bool) -> None:
-        """All that are whole, as one artifact that grows. They stand back as soon as a checkpoint waits."""
+        """Sends all that are whole, as one artifact that grows. They stand back as soon as a checkpoint waits."""
         root = self.habits.output_folder(self.paths)
         samples = await asyncio.to_thread(
             self._samples.look, lambda: self.habits.samples(self.paths), root, last=last

@@ -115,7 +115,10 @@ class Uploads(SendersByAttempt[Uploader]):
 async def _new_checkpoint(
     habits: CheckpointHabits, paths: Paths, ended: asyncio.Future[HasEndReason]
 ) -> None:
-    """A new one: that old ones are removed, as many trainers do before they save, is not it."""
+    """Asks for a new one, and waits until it is there.
+
+    That old ones are removed, as many trainers do before they save, is not it.
+    """
     known = set(await asyncio.to_thread(habits.checkpoints, paths))
     if not await asyncio.to_thread(habits.request_checkpoint, paths):
         return

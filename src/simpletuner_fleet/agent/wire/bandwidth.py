@@ -28,7 +28,7 @@ class Bandwidth:
 
     @property
     def part_bytes(self) -> int:
-        """About a second's worth: a slow line is used evenly and an interruption costs little."""
+        """Returns about a second's worth: a slow line is used evenly and an interruption costs little."""
         if self._bytes_per_s is None:
             return PART_BYTES
         return int(min(PART_BYTES, max(SMALLEST_PART_BYTES, self._bytes_per_s)))
@@ -61,5 +61,5 @@ class PartSize:
             self._bytes = min(PART_BYTES, self._bytes * 2)
 
     def broke(self) -> None:
-        """The line did: nobody knows how much of it would have come through in time."""
+        """The line broke: nobody knows how much of it would have come through in time."""
         self._bytes = max(SMALLEST_PART_BYTES, self._bytes // 2)

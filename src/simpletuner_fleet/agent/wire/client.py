@@ -116,7 +116,7 @@ class OrchestratorClient:
 
     @property
     def url(self) -> str:
-        """Where calls go now."""
+        """Returns the address where calls go now."""
         return self._addresses.current.url
 
     def keep_connections_for(self, idle_s: float) -> None:
@@ -179,7 +179,7 @@ class OrchestratorClient:
     async def send_gpu_metrics(
         self, job_id: str, epoch: int, first: int, points: Sequence[MetricPoint]
     ) -> int:
-        """Counted apart from the trainer's own."""
+        """Sends points that are counted apart from the trainer's own."""
         message = MetricsSent(epoch=epoch, first=first, points=list(points))
         return (await self._post(f"/api/workers/job/{job_id}/gpu-metrics", message, MetricsAnswer)).next
 
@@ -203,13 +203,16 @@ class OrchestratorClient:
         return await self._post(path, message, DirectAnswer)
 
     async def end_direct(self, turn: Turn, sha256: str, size: int) -> DirectAnswer:
-        """Answered when the storage has verified the whole file, which may take as long as the orchestrator's own look."""
+        """Returns once the storage has verified the whole file.
+
+        That may take as long as the orchestrator's own look.
+        """
         message = DirectEnd(epoch=turn.epoch, size=size)
         path = f"/api/workers/job/{turn.job_id}/objects/{sha256}/direct/end"
         return await self._post(path, message, DirectAnswer, more_s=2 * size / SEALING_BYTES_PER_S)
 
     async def put_part(self, job_id: str, epoch: int, whole_object: ObjectAsked, part: Part) -> PartAnswer:
-        """`part_connections.FileShrunk` where the file has become shorter, OSError where it cannot be read."""
+        """Raises `part_connections.FileShrunk` where the file has become shorter, OSError where it cannot be read."""
         path = f"/api/workers/job/{job_id}/objects/{whole_object.sha256}"
         query = f"?epoch={epoch}&offset={part.offset}&size={whole_object.size}"
         headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
@@ -304,7 +307,7 @@ class OrchestratorClient:
         return (await self._send("control", "GET", "/api/workers/queue", b"", _HasJobs, {})).name
 
     async def clock_skew_s(self) -> float | None:
-        """How far this machine's clock is ahead of the orchestrator's; None where its answer has no time."""
+        """Tells how far this machine's clock is ahead of the orchestrator's; None where its answer has no time."""
         async with self._line() as line:
             try:
                 answer = await line.http.get(line.url + "/health/live", timeout=CONNECT_TIMEOUT_S)
@@ -322,7 +325,7 @@ class OrchestratorClient:
     async def stream(
         self, path: str, last_event_id: str, silence_s: Callable[[], float]
     ) -> AsyncIterator[AsyncIterator[ServerEvent]]:
-        """Events as they come. A line that stays silent longer than the pings allow is given up as dead."""
+        """Yields events as they come. A line that stays silent longer than the pings allow is given up as dead."""
         headers = {"X-Worker-Token": self._token(), "Accept": "text/event-stream"}
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
@@ -343,7 +346,7 @@ class OrchestratorClient:
         return await self._send("control", "POST", path, _encoder.encode(message), answer, JSON)
 
     async def _post(self, path: str, message: Any, answer: type[T], more_s: float = 0.0) -> T:
-        """`more_s`: so much longer than others its answer may take."""
+        """`more_s` is how much longer than others its answer may take."""
         content = _encoder.encode(message)
         return (await self._exchange("bulk", "POST", path, content, answer, JSON, more_s))[0]
 
@@ -418,7 +421,7 @@ class OrchestratorClient:
 
     @asynccontextmanager
     async def _line(self) -> AsyncIterator[Line]:
-        """The line for one call; if it fails as if another address might do better, that one is next."""
+        """Yields the line for one call; if it fails as if another address might do better, that one is next."""
         address = self._addresses.current
         try:
             yield await self._open(address)

@@ -114,7 +114,7 @@ class DirectLine:
         return self._connections[origin]
 
     async def _trust(self) -> ssl.SSLContext:
-        """Whom this machine trusts: a bucket has no fingerprint of ours."""
+        """Trusts whom this machine trusts: a bucket has no fingerprint of ours."""
         if self._context is None:
             self._context = await asyncio.to_thread(ssl.create_default_context)
         return self._context

@@ -60,7 +60,7 @@ def read_answer(status: int, content: bytes, answer: type[T]) -> T:
 
 
 def problem_of(status: int, body: bytes) -> Refused | Unreachable:
-    """A refusal, if it is an orchestrator's; what anybody else answers is weather, and the call is made again."""
+    """Returns a refusal if it is an orchestrator's; after what anybody else answers the call is made again."""
     problem = read_problem(status, body)
     if problem is None:
         return Unreachable(ForeignAnswer(status), refused=False)

@@ -38,7 +38,7 @@ class Outage:
         self._others = [door for door in known if door != self._own_socket][:MOST_ADDRESSES]
 
     async def is_certain(self, without_answer_s: float) -> bool:
-        """Asked when a connection was refused: is the orchestrator dead?"""
+        """Tells, when a connection was refused, whether the orchestrator is dead."""
         if self._own_socket is None:
             return False
         own_socket, *others = await asyncio.gather(*map(knock, (self._own_socket, *self._others)))

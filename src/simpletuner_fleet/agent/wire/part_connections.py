@@ -66,7 +66,7 @@ class PartConnections:
     async def put(
         self, target: str, headers: Mapping[str, str], part: Part, timeouts: PartTimeouts
     ) -> tuple[int, bytes]:
-        """Status and content of the answer. A call that is cancelled ends its connection at once."""
+        """Returns status and content of the answer. A call that is cancelled ends its connection at once."""
         connection = self._take_connection(timeouts)
         whole_target = self._url.path.rstrip("/") + target
         sending = self._threads.submit(connection.put, whole_target, headers, part, timeouts)

@@ -89,7 +89,7 @@ class RouteCaller:
     def _pause_after(
         self, received: Received, failure: ClientError, pauses: Iterator[float], repeatable: bool
     ) -> float | None:
-        """None: the answer stands. What was refused for being one too many was not carried out."""
+        """Returns None where the answer stands. What was refused for being one too many was not carried out."""
         passes = failure.trouble.exit == UNREACHABLE and (repeatable or received.status == TOO_MANY)
         pause_s = next(pauses, None) if passes else None
         wanted = received.headers.get("retry-after", "")

@@ -120,7 +120,7 @@ def name_for(folder: Path) -> str:
 
 
 def _digest_and_size(path: Path) -> tuple[str, int]:
-    """Of exactly the bytes that were read."""
+    """Returns digest and size of exactly the bytes that were read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
@@ -140,7 +140,7 @@ class Sender:
         self.sent_bytes = 0
 
     def send(self, pushed: Pushed, name: str) -> dict[str, Any]:
-        """The manifest goes last; when all of it is there, the dataset has its name. Says what the server says of it."""
+        """Sends the manifest last; when all is there, the dataset has its name. Returns what the server says of it."""
         for last in (*[False] * (ROUNDS - 1), True):
             self._send_missing(pushed)
             try:

@@ -136,7 +136,7 @@ class AppriseSender:
 
 
 def _plain(text: str) -> str:
-    """As it is written, whatever it means in Markdown; a space of no width keeps an @ from calling anybody."""
+    """Keeps it as it is written, whatever it means in Markdown; a space of no width keeps an @ from calling anybody."""
     return unmarked(text).replace("@", "@\u200b")
 
 

@@ -164,7 +164,7 @@ def _decoded(data: str) -> str:
 
 
 def _trusting(authorities: str) -> ssl.SSLContext:
-    """Only these, where some are given; else whom this machine trusts."""
+    """Trusts only these, where some are given; else whom this machine trusts."""
     try:
         return ssl.create_default_context(cadata=authorities or None)
     except (ssl.SSLError, ValueError):

@@ -89,7 +89,7 @@ class KubernetesProvider:
         self._tried_until = 0.0
 
     async def offers(self) -> list[MachineOffer]:
-        """One kind, as the pool describes it. The cluster is asked whether it would take such a job at all."""
+        """Offers one kind, as the pool describes it. The cluster is asked whether it would take such a job at all."""
         now = asyncio.get_running_loop().time()
         if now >= self._tried_until:
             name, dry = f"{NAME_BEGINS}-dry-run", {"dryRun": "All", **STRICTLY}
@@ -128,7 +128,7 @@ class KubernetesProvider:
                 raise ProviderUnsure(f"its {thing['kind']} could not be made: {error}") from error
 
     def _belongings(self, name: str, token: str, job_uid: str) -> list[tuple[str, dict[str, Any]]]:
-        """What is made after the Job, belongs to it and goes with it. Made again, the first ones stay."""
+        """Returns what is made after the Job, belongs to it and goes with it. Made again, the first ones stay."""
         if self._pod.nodes == 1:
             return [("secrets", secret_of(name, {TOKEN_KEY: token}, job_uid))]
         values = {TOKEN_KEY: token, NODES_KEY: new_node_secret()}
@@ -155,7 +155,7 @@ class KubernetesProvider:
         ]
 
     async def _notes(self, api: KubernetesApi, jobs: list[KubernetesJob]) -> dict[str, str]:
-        """By machine, why its pod does not run, or why it has none."""
+        """Tells, by machine, why its pod does not run, or why it has none."""
         query = {**OUR_LABEL, "fieldSelector": "status.phase=Pending"}
         known = {job.metadata.name for job in jobs}
         pending = await self._listed(api, self._core("pods"), PODS, query)
@@ -167,7 +167,7 @@ class KubernetesProvider:
         return notes
 
     async def _events(self, api: KubernetesApi, chosen: str) -> dict[str, str]:
-        """By object. None where the role does not allow to read them: they are for people, nothing hangs on them."""
+        """Returns them by object; none where the role does not allow to read them: they are for people alone."""
         try:
             events = await self._listed(api, self._core("events"), EVENTS, {"fieldSelector": chosen})
         except KubernetesRefused:
@@ -181,7 +181,7 @@ class KubernetesProvider:
         decoder: msgspec.json.Decoder[Listing[Item]],
         query: dict[str, str],
     ) -> list[Item]:
-        """Whole, as it was at one moment: a list that grew too old between two of its pages is begun again."""
+        """Lists all as they were at one moment: a list that grew too old between two of its pages is begun again."""
         for _ in range(LISTS_BEGUN):
             items: list[Item] = []
             following = ""
@@ -210,7 +210,7 @@ class KubernetesProvider:
                     raise
 
     async def boot_log(self, provider_id: str) -> str:
-        """What Kubernetes says of it, then the end of what its worker printed."""
+        """Returns what Kubernetes says of it, then the end of what its worker printed."""
         if not _is_ours(provider_id):
             return ""
         async with connected(await self._reached()) as api:
@@ -236,7 +236,7 @@ class KubernetesProvider:
         return answer.decode(errors="replace")
 
     async def _reached(self) -> ClusterAccess:
-        """Found when it is needed: a pool's settings are looked at before its secret is known."""
+        """Finds the access when it is needed: a pool's settings are looked at before its secret is known."""
         if self._access is None:
             self._access = await asyncio.to_thread(access_of, self._key, *self._given)
         return self._access

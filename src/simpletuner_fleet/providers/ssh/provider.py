@@ -73,7 +73,7 @@ class SshProvider:
         self._free: tuple[float, list[_HostLook]] = (0.0, [])
 
     async def offers(self) -> list[MachineOffer]:
-        """Every host that answers, has nothing of ours, and can run a worker."""
+        """Offers every host that answers, has nothing of ours, and can run a worker."""
         looked_at, free = self._free
         if asyncio.get_running_loop().time() - looked_at > FRESH_S or not looked_at:
             await self.machines()
@@ -166,7 +166,7 @@ class SshProvider:
         return await self._say(host, log_script(name)) if host is not None and _is_ours(name) else ""
 
     def _host(self, address: str) -> SshHost | None:
-        """Also one that has left the list: what is there has to be ended."""
+        """Finds also one that has left the list: what is there has to be ended."""
         return next((host for host in self._hosts if host.address == address), None) or read_host(address)
 
     async def _say(self, host: SshHost, script: str) -> str:

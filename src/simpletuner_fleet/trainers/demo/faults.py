@@ -38,12 +38,12 @@ class Faults:
             self._hang()
 
     def spoil(self, step: int, example: Example) -> Example:
-        """A batch of NaN: from then on the weights are NaN too, as after a real explosion."""
+        """Returns a batch of NaN at that step: from then on the weights are NaN too, as after a real explosion."""
         if not self._active or step != self._settings.demo_nan_at_step:
             return example
         return dataclasses.replace(example, noisy=np.full_like(example.noisy, np.nan))
 
     def _hang(self) -> None:
-        """No step, no line, until somebody says stop."""
+        """Makes no step and prints no line until somebody says stop."""
         while not self._stopping():
             time.sleep(HANG_LOOK_S)

@@ -72,7 +72,7 @@ class DemoTrainer(CheckpointHabits):
         return launch
 
     def artifacts(self, paths: Paths) -> list[FoundArtifact]:
-        """The model once there is one, and what it drew on the way."""
+        """Returns the model once there is one, and what it drew on the way."""
         root = paths.output_dir
         groups = {"model": MODEL, "samples": SAMPLES}
         by_suffix = {

@@ -36,7 +36,7 @@ VALIDATION_STEPS = 50
 
 
 def train(config: Path) -> int:
-    """The exit code: 0 finished; 128 + signal when stopped, after a checkpoint."""
+    """Returns the exit code: 0 when finished; 128 + signal when stopped, after a checkpoint."""
     settings, unknown = read_settings(config)
     stop = StopSignal()
     stop.listen(ignore_sigterm=settings.demo_ignore_sigterm)

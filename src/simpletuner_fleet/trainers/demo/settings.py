@@ -64,7 +64,7 @@ def read_settings(path: Path) -> tuple[Settings, list[str]]:
 
 
 def parse_settings(config: Mapping[str, Any]) -> tuple[Settings, list[str]]:
-    """The settings, and the keys that mean nothing here. Keys may be written with dashes before and within."""
+    """Returns the settings, and the keys that mean nothing here. Keys may be written with dashes before and within."""
     fields = {field.name: field for field in dataclasses.fields(Settings)}
     values: dict[str, Any] = {}
     unknown: list[str] = []

@@ -24,7 +24,7 @@ def launch_flags(
     dynamo_backend: str = "no",
     chosen: Collection[str] = (),
 ) -> list[str]:
-    """`chosen`: words of the config that come after these, and win."""
+    """`chosen` are words of the config that come after these, and win."""
     names = {word.partition("=")[0].replace("-", "_").replace("__", "--", 1) for word in chosen}
     devices = [] if names & CHOOSES_DEVICES else _devices(order, processes)
     return [

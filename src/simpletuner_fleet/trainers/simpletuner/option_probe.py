@@ -43,7 +43,7 @@ def options_of(parser: argparse.ArgumentParser) -> list[dict[str, object]]:
 
 
 def form_fields() -> dict[str, object]:
-    """The fields of the trainer's own form, by the option that each is for; none where this release has no form."""
+    """Returns the fields of the trainer's own form, by the option that each is for; none where it has no form."""
     try:
         registry = importlib.import_module("simpletuner.simpletuner_sdk.server.services.field_registry")
         known = registry.field_registry._fields.values()
@@ -86,7 +86,7 @@ def kind_of(action: argparse.Action) -> str:
 
 
 def also_read() -> list[str]:
-    """Names that its loader takes or drops before the parser sees them."""
+    """Returns names that its loader takes or drops before the parser sees them."""
     names: set[str] = set()
     try:
         utils = importlib.import_module("simpletuner.helpers.configuration.cli_utils")

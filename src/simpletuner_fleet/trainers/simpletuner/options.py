@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def ask_options(python: str, environment: Mapping[str, str]) -> Options | None:
-    """None where it cannot be asked: it is not there, does not load, or is another one altogether."""
+    """Returns None where it cannot be asked: it is not there, does not load, or is another one altogether."""
     command = [python, "-P", str(PROBE), str(os.getpid())]
     if sys.platform != "win32":
         command = ["nice", "-n", str(NICENESS), *command]
@@ -47,7 +47,10 @@ def ask_options(python: str, environment: Mapping[str, str]) -> Options | None:
 
 
 def _last_words(answer: subprocess.CompletedProcess[bytes]) -> str:
-    """What it printed last, where people read first: a trainer says there which package it lacks, and still ends with 1."""
+    """Returns what it printed last, where people read first.
+
+    A trainer says there which package it lacks, and still ends with 1.
+    """
     printed = answer.stdout.strip() or answer.stderr.strip()
     lines = printed.decode(errors="replace").splitlines()[-LAST_LINES:]
     return f"Exit code {answer.returncode}; it said: {' / '.join(lines)[-LONGEST_WORDS:]}"

@@ -22,7 +22,7 @@ LOOKED_AT = 50
 
 
 def follow_pictures(paths: Paths, output: Path) -> None:
-    """Of every checkpoint in `output`: changes the lists of pictures of each dataset to the folder it has now."""
+    """Changes, in every checkpoint in `output`, the lists of pictures of each dataset to the folder it has now."""
     try:
         backends: Any = msgspec.json.decode(paths.dataloader_file.read_bytes())
     except (OSError, msgspec.MsgspecError):
@@ -59,7 +59,7 @@ def _pictures(state: Any) -> Iterator[str]:
 
 
 def _former_folder(pictures: list[str], folder: str) -> str | None:
-    """The one that must have been this folder: what lay in it lies here. None where nothing needs to be changed."""
+    """Returns what must have been this folder, as what lay in it lies here; None where nothing needs to be changed."""
     if not pictures or all(path.startswith(f"{folder}/") for path in pictures):
         return None
     common = posixpath.commonpath(posixpath.dirname(path) for path in pictures)

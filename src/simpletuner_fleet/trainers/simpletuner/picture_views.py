@@ -52,13 +52,13 @@ def _shown(backend: Any, paths: Paths, may_write: Callable[[str], bool]) -> Any:
 
 
 def _name(folder: str) -> str:
-    """The folder's own, for whoever reads it in an error, and what tells it from others of that name."""
+    """Returns the folder's own name, for whoever reads it in an error, and what tells it from others of that name."""
     digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:10]
     return f"{re.sub(r'[^A-Za-z0-9._-]', '_', Path(folder).name)[:40]}-{digest}"
 
 
 def _lay_out(folder: Path, view: Path) -> None:
-    """Real folders, because a search follows no links to some; links that earlier attempts saw are laid anew."""
+    """Makes real folders, because a search follows no links to some; links that earlier attempts saw are laid anew."""
     _take_links_out(view)
     for parent, folders, names in os.walk(folder):
         target = view / Path(parent).relative_to(folder)

@@ -34,7 +34,7 @@ CHANGES_NO_CACHE = re.compile(
 
 
 def settings_for(order: JobSubmit, paths: Paths) -> dict[str, Any]:
-    """The config.json as it is, but its places are this attempt's."""
+    """Returns the config.json as it is, but with this attempt's places."""
     fill = substitution(order, paths)
     own: dict[str, Any] = with_own_files(order.config, order.files, paths)
     settings = {key: fill(value) if isinstance(value, str) else value for key, value in own.items()}
@@ -52,7 +52,7 @@ def dataloader_for(order: JobSubmit, paths: Paths) -> Any:
 
 
 def output_for(chosen: Any, order: JobSubmit, paths: Paths) -> Path:
-    """Where the attempt's checkpoints and results appear.
+    """Tells where the attempt's checkpoints and results appear.
 
     A folder that is named in full, perhaps on a disk that all workers see, gets one inside it for each attempt: found in
     a common one, the checkpoint of another job would be gone on from, and its end taken for this one's.
@@ -80,7 +80,7 @@ def link_caches(output: Path, paths: Paths) -> None:
 
 
 def cache_key(order: JobSubmit) -> str:
-    """What two orders share if, and only if, one may use the caches that the other made.
+    """Returns what two orders share if, and only if, one may use the caches that the other made.
 
     A setting that is not known to be harmless counts: to build a cache once more costs time, a wrong one the training.
     """

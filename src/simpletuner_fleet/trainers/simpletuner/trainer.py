@@ -63,7 +63,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         return self._available()
 
     def release(self) -> TrainerRelease:
-        """What the installed one can do. May take seconds the first time: call it in a thread."""
+        """Tells what the installed one can do. May take seconds the first time: call it in a thread."""
         return self._release()
 
     def launch(self, order: JobSubmit, paths: Paths) -> Launch:
@@ -83,7 +83,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         return Launch(argv=self._argv(order, paths), env=environment, cwd=cwd)
 
     def output_folder(self, paths: Paths) -> Path:
-        """The one that was written into the attempt's config.json."""
+        """Returns the one that was written into the attempt's config.json."""
         chosen = read_setting(paths, "output_dir")
         return paths.attempt_dir / chosen if isinstance(chosen, str) and chosen else paths.output_dir
 

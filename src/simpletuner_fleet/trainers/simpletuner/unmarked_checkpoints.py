@@ -16,13 +16,13 @@ Clock = Callable[[], float]
 
 
 def settled_checkpoints(folder: Path, now: Clock = time.time) -> list[FoundCheckpoint]:
-    """Those that are whole, oldest first."""
+    """Returns those that are whole, oldest first."""
     folders = checkpoint_folders(folder)
     return [one for at, one in enumerate(folders) if _is_whole(one, folders[at + 1 :], now())]
 
 
 def has_unsettled(folder: Path, now: Clock = time.time) -> bool:
-    """Whether there is one that only time keeps from being whole."""
+    """Tells whether there is one that only time keeps from being whole."""
     folders = checkpoint_folders(folder)
     whole = settled_checkpoints(folder, now)
     return any(one not in whole and _has_state(one.path) for one in folders)

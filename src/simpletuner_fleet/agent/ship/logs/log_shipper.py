@@ -139,14 +139,14 @@ class LogShipper:
                 await pause(self._look_every_s, ended)
 
     async def read_once(self, last: bool) -> bool:
-        """Notes what was printed since the last time; whether there may be more at once."""
+        """Notes what was printed since the last time; returns whether there may be more at once."""
         self._read_at = max(self._read_at, self._clock())
         more = await self._in_thread(self._stream.scan, self._read_at, ended=last)
         self._courier.wake()
         return more
 
     async def send_once(self) -> bool:
-        """Sends one chunk, or waits for one. False when nothing is left to do, now and ever."""
+        """Sends one chunk, or waits for one. Returns False when nothing is left to do, now and ever."""
         return await self._courier.send_once()
 
     async def _send_next(self, all_read: bool) -> Sent:
@@ -267,7 +267,7 @@ class LogShippers:
     async def find_ranks_once(
         self, offer: JobSubmit, sources: LogSources, known: set[int]
     ) -> list[LogShipper]:
-        """Shippers of the ranks that are not `known` yet; they are from now on."""
+        """Returns shippers of the ranks that are not `known` yet; they are from now on."""
         shippers: list[LogShipper] = []
         for rank, files in (await self._in_thread(_rank_files, sources.rank_logs)).items():
             if rank not in known and 0 < rank < MAX_RANKS:

@@ -40,7 +40,7 @@ class LogLimits(Struct, frozen=True):
 
 
 def left_out(gap: int, why: str = "") -> bytes:
-    """A line of its own, whatever was cut before it."""
+    """Returns a line of its own, whatever was cut before it."""
     return f"\n… {gap:,} bytes left out{why} …\n".encode()
 
 
@@ -71,11 +71,11 @@ class LogStream:
         self._journal.close()
 
     def printed(self) -> int:
-        """Bytes of the output, sent or not."""
+        """Returns how many bytes the output has, sent or not."""
         return sum(path.stat().st_size for path in self._sources if path.exists())
 
     def scan(self, now: float, *, ended: bool) -> bool:
-        """Decides on what was written since the last time; whether there may be more at once."""
+        """Decides on what was written since the last time; returns whether there may be more at once."""
         more = [self._scan(source, now, ended) for source in range(len(self._sources))]
         return any(more)
 
@@ -126,7 +126,10 @@ class LogStream:
             self._freed = end
 
     def read_chunk(self, offset: int, *, ended: bool) -> Chunk | None:
-        """The next chunk from `offset` on, or None while there is none. `ended`: all was scanned and nothing will come."""
+        """Returns the next chunk from `offset` on, or None while there is none.
+
+        `ended` says that all was scanned and nothing will come.
+        """
         head, tail, size = self._limits.head_bytes, self._limits.tail_bytes, self._journal.size
         gap = max(0, size - head - tail)
         if not gap or offset < head:
@@ -139,7 +142,10 @@ class LogStream:
         return self._chunk(offset, size - tail + (offset - head - len(marker)), size)
 
     def _chunk(self, offset: int, start: int, end: int) -> Chunk | None:
-        """Bytes `start` to `end` of what is sent, or as many as fit, which the orchestrator gets as from `offset` on."""
+        """Returns bytes `start` to `end` of what is sent, or as many as fit.
+
+        The orchestrator gets them as from `offset` on.
+        """
         if start >= end:
             return None
         end = min(end, start + CHUNK_BYTES)

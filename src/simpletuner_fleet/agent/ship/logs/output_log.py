@@ -33,8 +33,8 @@ class Chunk(Struct, frozen=True):
 def last_lines(
     path: Path, count: int = LAST_LINES, max_bytes: int = LAST_LINES_BYTES, mask: Mask = NO_MASK
 ) -> str:
-    """The end of the output as harmless text, in whole lines: progress bars folded, escape sequences and controls left
-    out."""
+    """Returns the end of the output as harmless text, in whole lines: progress bars are folded, escape sequences and
+    controls left out."""
     try:
         file = path.open("rb")
     except OSError:

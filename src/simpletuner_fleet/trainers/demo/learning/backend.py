@@ -20,7 +20,7 @@ class Backend(Protocol):
     def device(self) -> str: ...
 
     def step(self, example: Example, step: int, learning_rate: float) -> tuple[float, float]:
-        """Trains on one batch; the loss and the gradient's norm."""
+        """Trains on one batch; returns the loss and the gradient's norm."""
         ...
 
     def predict_noise(self, noisy: Floats, levels: Labels, labels: Labels) -> Floats:
@@ -28,7 +28,7 @@ class Backend(Protocol):
         ...
 
     def state(self) -> dict[str, Floats]:
-        """The four vectors of STATE; they may be views: write or copy them before the next step."""
+        """Returns the four vectors of STATE; they may be views: write or copy them before the next step."""
         ...
 
     def allocate(self, gigabytes: float) -> None:
@@ -85,7 +85,7 @@ class NumpyBackend:
         return np.sqrt(_ONE - signal) * example.noisy + np.sqrt(signal) * passed.output, passed
 
     def _follow_gradient(self, step: int, learning_rate: float) -> None:
-        """Adam, then the average."""
+        """Updates the weights by Adam, then the average."""
         weights, average, momentum, square = (self._state[name] for name in STATE)
         gradient = self._gradient
         momentum += (gradient - momentum) * np.float32(1 - FIRST_DECAY)

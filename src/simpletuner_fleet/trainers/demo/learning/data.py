@@ -20,7 +20,7 @@ _HALF_LINE = 0.9
 
 
 def draw_batch(random: np.random.Generator, count: int) -> tuple[Floats, Labels]:
-    """`count` images of random kind, place, size and brightness, with their kinds."""
+    """Draws `count` images of random kind, place, size and brightness, with their kinds."""
     labels = random.integers(0, len(CLASSES), count)
     return draw_kinds(random, labels), labels
 
@@ -60,7 +60,7 @@ def _cross(across: Distances, down: Distances, radius: Distances) -> Distances:
 
 
 def _stripes(across: Distances, down: Distances, radius: Distances) -> Distances:
-    """Diagonal, all over the image; the radius is a little more than half a period."""
+    """Draws them diagonally, all over the image; the radius is a little more than half a period."""
     period = 1.5 * radius
     along = (across + down) / np.sqrt(2.0)
     from_middle: Distances = np.abs(along - period * np.round(along / period))

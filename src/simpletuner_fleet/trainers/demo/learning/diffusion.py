@@ -14,7 +14,7 @@ _DARKEST, _BRIGHTEST = (-1.0 - _MEAN) / _SCALE, (1.0 - _MEAN) / _SCALE
 
 
 def _signal_left() -> Floats:
-    """The share of the image's variance that is left at each level, by the cosine schedule."""
+    """Returns the share of the image's variance that is left at each level, by the cosine schedule."""
     angle = (np.arange(LEVELS + 1) / LEVELS + 0.008) / 1.008 * np.pi / 2
     share = np.cos(angle) ** 2
     signal: Floats = np.clip(share / share[0], 1e-4, 1.0).astype(np.float32)
@@ -57,7 +57,7 @@ def sample(
     steps: int = LEVELS,
     eta: float = 1.0,
 ) -> Floats:
-    """Images of the asked kinds, in [-1, 1]. With eta 1 and all steps this is DDPM; with eta 0, DDIM."""
+    """Draws images of the asked kinds, in [-1, 1]. With eta 1 and all steps this is DDPM; with eta 0, DDIM."""
     image = random.standard_normal((len(labels), PIXELS), dtype=np.float32)
     stops = np.linspace(LEVELS, 0, steps + 1).round().astype(int)
     for now, following in itertools.pairwise(stops):
@@ -73,7 +73,7 @@ def sample(
 
 
 def every_kind(count: int) -> Labels:
-    """`count` labels, as many of each kind, kind after kind."""
+    """Returns `count` labels, as many of each kind, kind after kind."""
     return np.arange(count) * len(CLASSES) // count
 
 

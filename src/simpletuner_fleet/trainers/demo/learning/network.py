@@ -51,7 +51,7 @@ Named = dict[str, Floats]
 
 
 def views(architecture: Architecture, flat: Floats) -> Named:
-    """The named matrices inside the flat vector, sharing its memory."""
+    """Returns the named matrices inside the flat vector, sharing its memory."""
     named_parts: Named = {}
     start = 0
     for name, shape in architecture.shapes().items():
@@ -62,7 +62,10 @@ def views(architecture: Architecture, flat: Floats) -> Named:
 
 
 def first_weights(architecture: Architecture, random: np.random.Generator) -> Floats:
-    """Scaled by fan-in; what adds to the stream or the output starts at zero, so training starts calmly."""
+    """Draws weights that are scaled by fan-in.
+
+    What adds to the stream or the output starts at zero, so training starts calmly.
+    """
     flat = np.zeros(architecture.size, dtype=np.float32)
     for name, matrix in views(architecture, flat).items():
         if name.endswith((".bias", ".outer")) or name in ("output.weight", "skip.weight"):
@@ -72,7 +75,7 @@ def first_weights(architecture: Architecture, random: np.random.Generator) -> Fl
 
 
 def condition_features(architecture: Architecture, time: Floats, labels: Labels) -> Floats:
-    """Waves of the time in (0, 1], and the kind as one of four."""
+    """Returns waves of the time in (0, 1], and the kind as one of four."""
     frequencies = np.geomspace(1.0, 100.0, architecture.time_features // 2, dtype=np.float32)
     angles = time[:, None] * frequencies
     kinds = np.eye(len(CLASSES), dtype=np.float32)[labels]
@@ -128,7 +131,7 @@ class Pass:
 
 
 def _silu(raw: Floats) -> tuple[Floats, Floats]:
-    """x·sigmoid(x) and its slope."""
+    """Returns x·sigmoid(x) and its slope."""
     gate = 0.5 * np.tanh(0.5 * raw) + np.float32(0.5)
     value = raw * gate
     return value, gate + value * (1.0 - gate)

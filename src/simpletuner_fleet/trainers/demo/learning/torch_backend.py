@@ -22,7 +22,7 @@ from simpletuner_fleet.trainers.demo.learning.network import Architecture
 
 
 def torch_with_cuda() -> Any | None:
-    """Torch, if it is installed and sees a GPU; an attempt that was given no GPU does not even look."""
+    """Returns Torch, if it is installed and sees a GPU; an attempt that was given no GPU does not even look."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return None
     try:

@@ -45,7 +45,7 @@ class Checkpoints:
             shutil.rmtree(leftover)
 
     def complete(self) -> list[tuple[int, Path]]:
-        """Step and folder of each, the oldest first."""
+        """Returns step and folder of each, the oldest first."""
         candidates = ((_NAME.fullmatch(path.name), path) for path in self._folder.glob("checkpoint-*"))
         return sorted((int(name[1]), path) for name, path in candidates if name and (path / GUARD).is_file())
 

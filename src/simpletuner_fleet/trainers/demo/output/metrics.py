@@ -22,7 +22,7 @@ class MetricsLog:
         self._file.flush()
 
     def sync(self) -> None:
-        """With every checkpoint: what comes after it may be lost, what came before may not."""
+        """Is called with every checkpoint: what comes after it may be lost, what came before may not."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

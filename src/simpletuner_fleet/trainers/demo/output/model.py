@@ -26,7 +26,7 @@ def write_model(folder: Path, architecture: Architecture, average: Floats, *, st
 
 
 def read_model(folder: Path) -> NumpyBackend:
-    """Ready to sample from, not to train on: the optimiser's state is not kept with a model."""
+    """Reads it to sample from, not to train on: the optimiser's state is not kept with a model."""
     facts = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     architecture = Architecture(**facts["architecture"])
     with np.load(folder / "model.npz", allow_pickle=False) as arrays:

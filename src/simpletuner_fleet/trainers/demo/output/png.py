@@ -30,7 +30,7 @@ def encode_png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def grid(images: Floats) -> NDArray[np.uint8]:
-    """One row for each kind, every pixel enlarged."""
+    """Lays out one row for each kind, with every pixel enlarged."""
     columns = len(images) // len(CLASSES)
     cell = SIDE * ENLARGE + GAP
     sheet = np.full((len(CLASSES) * cell + GAP, columns * cell + GAP), 64, dtype=np.uint8)

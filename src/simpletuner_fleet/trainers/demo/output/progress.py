@@ -18,12 +18,12 @@ class ProgressBar:
         self._drawn = float("-inf")
 
     def rate(self, step: int) -> float:
-        """Steps a second since this process started."""
+        """Returns steps a second since this process started."""
         elapsed = self._clock() - self._began
         return (step - self._start) / elapsed if elapsed > 0 else 0.0
 
     def show(self, step: int, facts: str) -> None:
-        """At most ten times a second, and the last step always."""
+        """Draws at most ten times a second, and the last step always."""
         now = self._clock()
         if now - self._drawn < SHORTEST_PAUSE_S and step != self._total:
             return
