@@ -87,7 +87,7 @@ def _hashed(text: str) -> str:
 
 
 def head_text(seq: int, hash_: str, root: str, at: float) -> bytes:
-    """The one text of a head, which is signed."""
+    """Returns the one text of a head, which is signed."""
     return f"{HEAD_DOMAIN}{canonical([seq, hash_, root, repr(at)])}".encode()
 
 

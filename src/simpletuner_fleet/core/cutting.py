@@ -13,16 +13,16 @@ def tail_of(text: str, limit: int) -> str:
 
 
 def from_line_start(piece: str) -> str:
-    """Returns what is left of the end of a text without the line that was cut, `piece` beginning one character before it.
+    """Returns what is left of the end of a text without the line that was cut; `piece` begins one character before it.
 
-    Where there is no other line, its end with an ellipsis.
+    Where there is no other line, it returns its end with an ellipsis.
     """
     cut, _, whole = piece.partition("\n")
     return whole if whole.strip() else ELLIPSIS + cut[1:]
 
 
 def excerpt(line: str, limit: int, around: int = 0) -> str:
-    """A line of so many characters at most, in which the one at `around` is still to be seen."""
+    """Returns a line of so many characters at most, in which the one at `around` is still to be seen."""
     if len(line) <= limit:
         return line
     first = max(0, min(around - limit // 2, len(line) - limit))

@@ -46,7 +46,7 @@ def watched(before: LeaseWatch | None, lease: Lease | None, now: float) -> Lease
 
 
 def may_take_over(watch: LeaseWatch, now: float) -> bool:
-    """Nobody leads, or who led has said that it stops, or has not renewed for the whole lease."""
+    """Tells whether nobody leads, or who led has said that it stops, or has not renewed for the whole lease."""
     if watch.lease is None or watch.lease.released:
         return True
     return now - watch.since >= LEASE_S

@@ -2,5 +2,5 @@
 
 
 def N_(text: str) -> str:
-    """Found by the tool that gathers sentences to translate; translated where it is shown."""
+    """Marks a sentence for the tool that gathers sentences to translate; it is translated where it is shown."""
     return text

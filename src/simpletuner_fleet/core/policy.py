@@ -76,7 +76,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def sweep_interval_s(self) -> float:
-        """Often enough that a loss is seen soon after its timeout, and never rarer than the seed's minute."""
+        """Returns an interval so short that a loss is seen soon after its timeout, and of the seed's minute at most."""
         return min(self.health_check_interval_s, self.heartbeat_timeout_s / 8, self.offer_timeout_s / 5)
 
 

@@ -92,7 +92,7 @@ def _offer(transaction: Transaction, placement: Placement) -> None:
 
 
 def _note_secrets(transaction: Transaction, job: Job, attempt_id: str, worker: Worker) -> None:
-    """In the transaction of the offer, which carries them: no attempt has a secret that the audit log does not tell of."""
+    """Notes them in the transaction of the offer, which carries them: the audit log tells of all that attempts have."""
     for name in job.requires.secrets:
         transaction.record(
             Event(
@@ -112,7 +112,7 @@ def _note_secrets(transaction: Transaction, job: Job, attempt_id: str, worker: W
 
 
 def _resume_point(transaction: Transaction, job: Job) -> ResumePoint | None:
-    """The newest checkpoint that can be had; in the end the beginning."""
+    """Returns the newest checkpoint that can be had; in the end None, for the beginning."""
     newest = transaction.tx.newest_checkpoint(job.id) if job.attempts or job.resume_from else None
     if newest and (useless := unreachable_checkpoints(transaction, job)):
         left = (one for one in transaction.tx.manifests_of_job(job.id) if one.id not in useless)

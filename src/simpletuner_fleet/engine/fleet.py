@@ -96,7 +96,7 @@ class Fleet:
         return value
 
     def insist_on_leading(self) -> None:
-        """Asked immediately before anything is done that no transaction can take back. Raises NotLeader."""
+        """Raises NotLeader. It is asked immediately before anything is done that no transaction can take back."""
         if not self.leads():
             raise NotLeader("This orchestrator is not sure it still leads; nothing was changed.")
 
@@ -107,7 +107,7 @@ class Fleet:
         self.insist_on_leading()
 
     def drains_due(self) -> list[str]:
-        """Workers whose drain has waited long enough and that still hold something to stop."""
+        """Returns the workers whose drain has waited long enough and that still hold something to stop."""
         now, roster = self.clock.now(), self._index.roster
         return [
             worker.id
@@ -116,11 +116,11 @@ class Fleet:
         ]
 
     def ceilings_near(self) -> list[Turn]:
-        """Trainings that have to end now, so that their jobs do not cost more than they may."""
+        """Returns the trainings that have to end now, so that their jobs do not cost more than they may."""
         return self._index.ceilings.due(self.policy, self.clock.now())
 
     def pauses_over(self) -> list[str]:
-        """Workers that could not start what they were given, and may be tried again."""
+        """Returns the workers that could not start what they were given, and may be tried again."""
         now = self.clock.now()
         return [
             worker.id
@@ -136,13 +136,13 @@ class Fleet:
             await self.store.write(lambda tx: tx.touch_heartbeats(heard))
 
     def hold_placements(self, until: float) -> None:
-        """Jobs wait until then, whatever is free: called before anything else happens."""
+        """Lets jobs wait until then, whatever is free; it is called before anything else happens."""
         self._index.placing_from = until
         self._index.unplaced = True
 
     @property
     def book(self) -> QuotaBook | None:
-        """For whoever tells how quotas stand; it changes while it is looked at."""
+        """Returns the book for whoever tells how quotas stand; it changes while it is looked at."""
         return self._index.roster.book
 
     def clock_frees_something(self) -> bool:
@@ -154,7 +154,7 @@ class Fleet:
         return self._index.roster.neighbours(worker_id)
 
     def standing(self) -> FleetStanding:
-        """To be asked before a look, in the event loop, and handed to it."""
+        """Returns what is to be asked for before a look, in the event loop, and handed to it."""
         index = self._index
         version = index.version
         known = self._standing.roster
@@ -175,7 +175,7 @@ class Fleet:
         return self.store.read(look)
 
     async def read_now(self, look: Callable[[View], T]) -> T:
-        """For a few rows that are asked for all the time."""
+        """Looks at a few rows that are asked for all the time."""
         if self._read_now is None:
             return await self.store.read(look)
         value: T = self._read_now(look)

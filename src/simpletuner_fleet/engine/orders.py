@@ -131,7 +131,7 @@ def stale_order(attempt: Attempt) -> StopAttempt:
 def _submit_message(
     view: View, job: Job, attempt: Attempt, ids: Ids, policy: Policy
 ) -> tuple[JobSubmit, dict[str, str]]:
-    """And the names of the secrets it needs, by variable."""
+    """Returns the order, and the names of the secrets it needs, by variable."""
     bundle = read_stored(view.job_bundle(job.id) or b"{}")
     order = JobSubmit(
         job_id=job.id,
@@ -179,7 +179,7 @@ def _datasets(view: View, bundle: Bundle) -> dict[str, DatasetOrder]:
 
 
 def _with_secrets(order: JobSubmit, wanted: dict[str, str], view: View, vault: Vault | None) -> JobSubmit:
-    """As they are now: a secret that was replaced reaches the next attempt."""
+    """Adds them as they are now: a secret that was replaced reaches the next attempt."""
     values = {variable: secret_value(view, vault, name) for variable, name in wanted.items()}
     order.secrets = {variable: value for variable, value in values.items() if value is not None}
     missing = sorted({wanted[variable] for variable, value in values.items() if value is None})
@@ -188,7 +188,7 @@ def _with_secrets(order: JobSubmit, wanted: dict[str, str], view: View, vault: V
 
 
 def _resume(view: View, attempt: Attempt) -> dict[str, Any] | None:
-    """As chosen when the attempt was offered; retention keeps it as long as the attempt lives."""
+    """Returns what was chosen when the attempt was offered; retention keeps it as long as the attempt lives."""
     stored = view.manifest(attempt.resumed_manifest) if attempt.resumed_manifest else None
     if stored is None:
         return None

@@ -41,7 +41,7 @@ class QuietHeartbeats:
         self._by_worker: dict[str, QuietHeartbeat] = {}
 
     def repeated(self, worker_id: str, incarnation: str, facts: HeartbeatFacts) -> QuietHeartbeat | None:
-        """Returns the last quiet heartbeat, if this one is the same in all that counts; None: it has to be decided."""
+        """Returns the last quiet heartbeat, if this one is the same in all that counts; None if it must be decided."""
         last = self._by_worker.get(worker_id)
         if last is None or self._store is None or not self._store.is_stored:
             return None
@@ -53,7 +53,7 @@ class QuietHeartbeats:
         return last
 
     def note(self, worker_id: str, incarnation: str, facts: HeartbeatFacts, answer: HeartbeatAnswer) -> None:
-        """Told after a heartbeat has been decided and stored, with what it was answered."""
+        """Takes note of a heartbeat after it has been decided and stored, with what it was answered."""
         worker = self._idle_row(worker_id)
         news = answer.jobs or answer.stop or answer.drain or answer.shutdown
         if worker is None or worker.legacy or facts.held or facts.leaving or news:

@@ -210,8 +210,8 @@ def seen_through(view: View, onlooker: Onlooker) -> View:
 
 
 def unrestricted(view: View) -> View:
-    """The view behind an onlooker's: for counting who holds which GPU, and for what may be there once only; never for
-    showing whose it is."""
+    """Returns the view behind an onlooker's: for counting who holds which GPU, and for what may be there once only;
+    never for showing whose it is."""
     return view.whole if isinstance(view, SightView) else view
 
 

@@ -66,7 +66,7 @@ class StreamHub:
         return stream
 
     def closed(self, stream: WorkerStream) -> bool:
-        """True if it was still the worker's own; a superseded stream leaves its successor alone."""
+        """Returns True if it was still the worker's own; a superseded stream leaves its successor alone."""
         if self._workers.get(stream.worker_id) is not stream:
             return False
         del self._workers[stream.worker_id]

@@ -138,7 +138,7 @@ class Transaction:
         return worker
 
     def worker_in_memory(self, worker_id: str) -> Worker:
-        """From the index, without a look at the store: all but its last heartbeat and message are as they were written."""
+        """Takes it from the index, not the store: all but its last heartbeat and message are as they were written."""
         return (
             self._workers.get(worker_id) or self.index.roster.workers.get(worker_id) or self.worker(worker_id)
         )
@@ -269,7 +269,7 @@ class Transaction:
                 ]
 
     def _follow_prices(self) -> None:
-        """Attempts that go on cost what their workers cost from now on. Done last, when all else has been decided."""
+        """Attempts that go on cost what their workers cost from now on. It comes last, when all else is decided."""
         for worker_id in sorted(self._repriced):
             worker = self.index.roster.workers.get(worker_id)
             for attempt in self.live_attempts(worker_id) if worker else ():
@@ -366,7 +366,7 @@ class Transaction:
 
 
 def _priced_by(worker: Worker) -> tuple[object, ...]:
-    """What the price of its GPUs depends on."""
+    """Returns what the price of its GPUs depends on."""
     return (
         *(worker.price_micros, worker.reported_price_micros, worker.gpus, worker.labels),
         *(worker.reported_labels, worker.worker_type),

@@ -78,7 +78,7 @@ def ngettext(one: str, many: str, n: int, /, **params: Any) -> str:
 
 
 def spoken_number(value: float, digits: int = 0) -> str:
-    """A number for a sentence, as the reader's language writes it."""
+    """Writes a number for a sentence, as the reader's language writes it."""
     return current().number(value, digits)
 
 

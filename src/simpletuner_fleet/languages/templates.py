@@ -22,7 +22,7 @@ def install(environment: Any) -> None:
 
 
 def _said() -> Any:
-    """As Jinja2's own, without looking itself up by name and filling in no blanks, hundreds of times a page."""
+    """Does as Jinja2's own, without looking itself up by name and filling in no blanks, hundreds of times a page."""
     from jinja2 import pass_eval_context  # a worker has no templates, and no Jinja2
     from markupsafe import Markup
 
@@ -37,7 +37,7 @@ def _said() -> Any:
 
 
 def _counted() -> Any:
-    """As Jinja2's own, but for the numbers, which are written as the language does."""
+    """Does as Jinja2's own, but for the numbers, which are written as the language does."""
     from jinja2 import pass_context  # a worker has no templates, and no Jinja2
     from markupsafe import Markup
 

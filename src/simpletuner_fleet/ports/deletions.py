@@ -8,11 +8,11 @@ from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 class DeletedJobsRead(Protocol):
     def deleted_job(self, job_id: str) -> DeletedJob | None: ...
     def deleted_jobs_with_files(self, limit: int) -> list[DeletedJob]:
-        """Those whose log and numbers are still stored, the longest deleted first."""
+        """Returns those whose log and numbers are still stored, the longest deleted first."""
         ...
 
     def deleted_jobs_since(self, at: float) -> list[DeletedJob]:
-        """In the order in which they were deleted."""
+        """Returns them in the order in which they were deleted."""
         ...
 
 

@@ -37,12 +37,12 @@ class DirectBlobs(Protocol):
 
     async def begin(self, key: str) -> StagedFile: ...
     def staged(self, prefix: str) -> AsyncIterator[StagedFile]:
-        """All that lies beneath it, whole or in parts."""
+        """Yields all that lies beneath it, whole or in parts."""
         ...
 
     async def parts(self, file: StagedFile) -> list[StagedPart]: ...
     def part_link(self, file: StagedFile, number: int, size: int, sha256: str) -> SignedLink:
-        """For exactly so many bytes with this digest, as this part of this upload."""
+        """Returns a link for exactly so many bytes with this digest, as this part of this upload."""
         ...
 
     async def put_together(self, file: StagedFile, parts: Sequence[StagedPart]) -> StagedFile: ...
@@ -55,15 +55,15 @@ class DirectBlobs(Protocol):
         ...
 
     def object_link(self, sha256: str, name: str, *, own: bool = False) -> str:
-        """For reading an object, as a file to be saved under this name; `own`: from where this orchestrator is."""
+        """Returns a link to read an object as a file saved under this name; `own` is for where this orchestrator is."""
         ...
 
     def mark_link(self) -> str:
-        """For reading the storage's mark: whoever tries it learns whether the storage can be reached."""
+        """Returns a link for reading the storage's mark: whoever tries it learns whether the storage can be reached."""
         ...
 
     def trial_link(self, size: int, sha256: str) -> SignedLink:
-        """For sending exactly this to a key that nothing reads, the same for all who try whether they can."""
+        """Returns a link for sending exactly this to a key that nothing reads, the same for all who try it."""
         ...
 
     async def prove(self) -> None:

@@ -9,16 +9,16 @@ from simpletuner_fleet.core.provisioning.pool import MachinePool
 class MachinesRead(Protocol):
     def pool(self, name: str) -> MachinePool | None: ...
     def pools(self) -> list[MachinePool]:
-        """All of them, by name; those too that are deleted and still have machines."""
+        """Returns all of them, by name; those too that are deleted and still have machines."""
         ...
 
     def machine(self, machine_id: str) -> Machine | None: ...
     def machine_by_join_hash(self, join_hash: str) -> Machine | None:
-        """The one that may join with the token of this hash."""
+        """Returns the one that may join with the token of this hash."""
         ...
 
     def machines_since(self, gone_after: float) -> list[Machine]:
-        """All that are not gone, and those that went after this time; by id, which is the order in which they came."""
+        """Returns all that are not gone, and those that went after this time; by id, the order in which they came."""
         ...
 
 

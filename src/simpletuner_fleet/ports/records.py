@@ -87,7 +87,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves anything out but by state."""
+        """Tells whether it leaves anything out but by state."""
         return self != JobFilter(states=self.states)
 
 

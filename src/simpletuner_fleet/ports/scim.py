@@ -10,15 +10,15 @@ from simpletuner_fleet.ports.records import ScimEntry
 class ScimRead(Protocol):
     def scim_entry(self, kind: ScimKind, entry_id: str) -> ScimEntry | None: ...
     def scim_entry_by_name(self, kind: ScimKind, name: str) -> ScimEntry | None:
-        """In any case."""
+        """Compares names without regard to case."""
         ...
 
     def scim_entries_by_external_id(self, kind: ScimKind, external_id: str) -> list[ScimEntry]:
-        """Those whose external id is exactly this, by id. An empty one is nobody's."""
+        """Returns those whose external id is exactly this, by id. An empty one is nobody's."""
         ...
 
     def scim_page(self, kind: ScimKind, skip: int, limit: int) -> list[ScimEntry]:
-        """By id. Walks over those that it skips."""
+        """Returns them by id. Walks over those that it skips."""
         ...
 
     def scim_count(self, kind: ScimKind) -> int:
@@ -26,17 +26,17 @@ class ScimRead(Protocol):
         ...
 
     def scim_members(self, group_id: str) -> list[str]:
-        """Ids of users, in order."""
+        """Returns the ids of users, in order."""
         ...
 
     def scim_groups_of(self, user_id: str) -> list[str]:
-        """Ids of groups, in order."""
+        """Returns the ids of groups, in order."""
         ...
 
 
 class ScimWrite(Protocol):
     def put_scim_entry(self, entry: ScimEntry) -> None:
-        """In place of the one with its kind and id. Raises NameTaken if another of the kind has the name."""
+        """Puts it in place of the one with its kind and id. Raises NameTaken if another of the kind has the name."""
         ...
 
     def delete_scim_entry(self, kind: ScimKind, entry_id: str) -> None: ...

@@ -35,7 +35,7 @@ class Blobs(Protocol):
 
     async def delete(self, prefix: str) -> None: ...
     async def names(self, prefix: str) -> list[str]:
-        """The next segments of all keys beneath this one."""
+        """Returns the next segments of all keys beneath this one."""
         ...
 
     async def put_part(self, key: str, offset: int, data: bytes) -> int:
@@ -44,31 +44,31 @@ class Blobs(Protocol):
 
     async def part_size(self, key: str) -> int: ...
     async def seal(self, key: str, sha256: str, size: int) -> bool:
-        """Makes the parts an object if they are what they should be; drops them if not. Durable on return."""
+        """Makes the parts an object if they are what they should be; drops them if not. It is durable on return."""
         ...
 
     async def object_size(self, sha256: str) -> int | None:
-        """None where there is no such object."""
+        """Returns its size; None where there is no such object."""
         ...
 
     async def read_object(self, sha256: str, start: int, length: int) -> bytes: ...
     async def delete_object(self, sha256: str) -> None: ...
     async def mark(self, name: str = MARK) -> bytes | None:
-        """A small file that the storage carries at its root, beside everything else; None where it is not there."""
+        """Returns a small file that lies at the storage's root, beside everything else; None where it is not there."""
         ...
 
     async def put_mark(self, content: bytes, name: str = MARK) -> None:
-        """Whole or not at all, durable on return, and the same for every server that shares the storage."""
+        """Writes it whole or not at all, durable on return, and the same for every server that shares the storage."""
         ...
 
     def objects(self) -> AsyncIterator[str]:
-        """The SHA-256 of everything stored, in no order. Walks all of it: for the sweep only."""
+        """Yields the SHA-256 of everything stored, in no order. Walks all of it: for the sweep only."""
         ...
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since 1970 that never jump: wall time read once, then carried by the monotonic clock."""
+        """Returns seconds since 1970 that never jump: wall time is read once, then carried by the monotonic clock."""
         ...
 
 
@@ -76,7 +76,7 @@ class Ids(Protocol):
     def new(self, prefix: str) -> str: ...
     def token(self, prefix: str) -> str: ...
     def derived_token(self, prefix: str, of: str) -> str:
-        """A token that only this orchestrator can make, the same one each time, so that it need not be stored."""
+        """Returns a token that only this orchestrator can make, always the same, so that it need not be stored."""
         ...
 
 
@@ -85,7 +85,7 @@ class Vault(Protocol):
 
     def seal(self, name: str, value: str) -> str: ...
     def unseal(self, name: str, sealed: str) -> str | None:
-        """None where it was not sealed with this key and for this name."""
+        """Returns what was sealed; None where it was not sealed with this key and for this name."""
         ...
 
 
@@ -102,5 +102,5 @@ class Streams(Protocol):
 
     def cut(self, worker_id: str, why: str) -> None: ...
     def publish(self, event: str, data: dict[str, Any]) -> None:
-        """A thin event for every console and CLI that watches."""
+        """Sends a thin event to every console and CLI that watches."""
         ...

@@ -40,11 +40,11 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
     def job(self, job_id: str) -> Job | None: ...
     def job_bundle(self, job_id: str) -> bytes | None: ...
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
-        """Newest first; `before_seq` is the cursor."""
+        """Returns them newest first; `before_seq` is the cursor."""
         ...
 
     def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
-        """In this order, those after the place; all orders but by number may look at every job that fits."""
+        """Returns those after the place, in this order; all orders but by number may look at every job that fits."""
         ...
 
     def jobs_matching(self, where: JobFilter) -> dict[str, int]:
@@ -58,7 +58,7 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
     def queue_page(
         self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
     ) -> list[Job]:
-        """Queued jobs (held ones too) in scheduling order (rank, seq) after the cursor, as far as they may be seen."""
+        """Returns queued jobs (held ones too) that may be seen, in scheduling order (rank, seq) after the cursor."""
         ...
 
     def queued_ahead(self, rank: float, seq: int) -> int:
@@ -76,30 +76,30 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
     def due_backoffs(self, now: float, limit: int) -> list[Job]: ...
     def next_backoff_at(self) -> float | None: ...
     def dependents_of(self, job_id: str) -> list[Job]:
-        """Blocked jobs that name this one in `depends_on`."""
+        """Returns blocked jobs that name this one in `depends_on`."""
         ...
 
     def attempt(self, attempt_id: str) -> Attempt | None: ...
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None: ...
     def attempt_by_upload_token(self, token_hash: str) -> Attempt | None: ...
     def attempts_of_job(self, job_id: str) -> list[Attempt]:
-        """Oldest first."""
+        """Returns them, oldest first."""
         ...
 
     def attempts_of_worker(self, worker_id: str, limit: int) -> list[Attempt]:
-        """Newest first, live or ended."""
+        """Returns them, newest first, live or ended."""
         ...
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
-        """Ended at or after `at`, or live: the newest `limit` of them, newest first."""
+        """Returns those that are live or ended at or after `at`: the newest `limit` of them, newest first."""
         ...
 
     def charges_since(self, at: float) -> list[Charge]:
-        """Returns what every attempt that ended since then has cost. For the start of counting only."""
+        """Returns what every attempt that ended since then has cost. It is for the start of counting only."""
         ...
 
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
-        """Returns every attempt that was accepted and went on between the two. For reports: looks at all of them."""
+        """Returns every attempt that was accepted and went on between the two. It looks at all of them, for reports."""
         ...
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:
@@ -107,12 +107,12 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def any_priced_attempt(self) -> bool:
-        """Whether something was ever counted in money. May look at every attempt."""
+        """Tells whether something was ever counted in money. May look at every attempt."""
         ...
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]: ...
     def live_attempts(self) -> list[Attempt]:
-        """All of them: for the start and for snapshots."""
+        """Returns all of them: for the start and for snapshots."""
         ...
 
     def worker(self, worker_id: str) -> Worker | None: ...
@@ -122,16 +122,16 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def workers(self) -> list[Worker]:
-        """All of them, oldest first."""
+        """Returns all of them, oldest first."""
         ...
 
     def offline_workers_before(self, at: float) -> list[Worker]: ...
     def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
-        """The newest version unless one is named; None if unknown or deleted."""
+        """Returns the newest version unless one is named; None if unknown or deleted."""
         ...
 
     def configs(self) -> list[ConfigVersion]:
-        """The newest version of each living config, by name."""
+        """Returns the newest version of each living config, by name."""
         ...
 
     def config_versions(self, name: str) -> list[ConfigVersion]: ...
@@ -144,29 +144,29 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def user_by_subject(self, issuer: str, subject: str) -> User | None:
-        """The one whom this issuer vouches for by this name; None for an empty issuer."""
+        """Returns the one whom this issuer vouches for by this name; None for an empty issuer."""
         ...
 
     def users(self) -> list[User]:
-        """All of them, oldest first."""
+        """Returns all of them, oldest first."""
         ...
 
     def session(self, token_hash: str) -> Session | None: ...
     def sessions_of_user(self, user_id: str) -> list[Session]:
-        """Oldest first, whether they are still good or not."""
+        """Returns them, oldest first, whether they are still good or not."""
         ...
 
     def sessions_by_sid(self, issuer: str, sid: str) -> list[Session]:
-        """Those that began at this issuer under this name; none for an empty one."""
+        """Returns those that began at this issuer under this name; none for an empty one."""
         ...
 
     def sessions_of_issuer(self, issuer: str) -> list[Session]:
-        """All that began at this issuer. Looks at every session."""
+        """Returns all that began at this issuer. Looks at every session."""
         ...
 
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None: ...
     def rows_set_aside(self) -> list[SetAsideRow]:
-        """Those that were met since the start and could not be read."""
+        """Returns those that were met since the start and could not be read."""
         ...
 
     def setting(self, key: str) -> str | None: ...
@@ -179,11 +179,11 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
     ) -> list[AuditEntry]: ...
     def audit_count(self, where: AuditFilter) -> int: ...
     def audit_stats(self) -> dict[str, int]:
-        """Entries per event type."""
+        """Returns how many entries there are of each event type."""
         ...
 
     def audit_range(self, after_seq: int, limit: int) -> list[AuditEntry]:
-        """Entries in order of sequence."""
+        """Returns entries in order of sequence."""
         ...
 
     def audit_hashes(self, after_seq: int, limit: int) -> list[tuple[int, str]]:
@@ -194,35 +194,35 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]: ...
     def manifest(self, manifest_id: str) -> StoredManifest | None: ...
     def manifests_of_job(self, job_id: str) -> list[StoredManifest]:
-        """Oldest first."""
+        """Returns them, oldest first."""
         ...
 
     def newest_checkpoint(self, job_id: str) -> StoredManifest | None:
-        """The highest step, then the newest."""
+        """Returns the one with the highest step, then the newest."""
         ...
 
     def objects_of_job(self, job_id: str) -> dict[str, int]:
-        """Size by SHA-256 of all that the job has uploaded whole and that is still stored."""
+        """Returns the size by SHA-256 of all that the job has uploaded whole and that is still stored."""
         ...
 
     def stored_bytes_of(self, owner: str) -> int:
-        """Of all that the jobs of this owner have uploaded. Walks all of it."""
+        """Returns the size of all that the jobs of this owner have uploaded. Walks all of it."""
         ...
 
     def stored_bytes_of_team(self, team: str) -> int:
-        """The same of all jobs of a team."""
+        """Returns the same of all jobs of a team."""
         ...
 
     def stored_bytes_by_owner(self) -> dict[str, int]:
-        """The same of everybody whose jobs have uploaded something. Walks all of it."""
+        """Returns the same of everybody whose jobs have uploaded something. Walks all of it."""
         ...
 
     def stored_bytes_of_jobs(self) -> int:
-        """Of all that jobs have uploaded; the same content counts once. Walks all of it."""
+        """Returns the size of all that jobs have uploaded; the same content counts once. Walks all of it."""
         ...
 
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
-        """(job id, SHA-256) of uploads that no manifest of the job has named since `before`, longest first."""
+        """Returns (job id, SHA-256) of uploads that no manifest of the job has named since `before`, longest first."""
         ...
 
     def endings(self, after: Ending, before: float, limit: int) -> list[Ending]:
@@ -235,53 +235,53 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
 
     def approval(self, job_id: str) -> Approval | None: ...
     def pending_approvals(self, limit: int) -> list[Approval]:
-        """Those that wait for somebody's word, the oldest first."""
+        """Returns those that wait for somebody's word, the oldest first."""
         ...
 
     def due_approvals(self, now: float, limit: int) -> list[Approval]:
-        """Those of them whose time is over, the longest due first."""
+        """Returns those of them whose time is over, the longest due first."""
         ...
 
     def publication(self, job_id: str) -> Publication | None: ...
     def due_publications(self, now: float, limit: int) -> list[Publication]:
-        """Those that are to be tried by now, the longest due first."""
+        """Returns those that are to be tried by now, the longest due first."""
         ...
 
     def endpoint(self, endpoint_id: str) -> Endpoint | None: ...
     def endpoints(self) -> list[Endpoint]:
-        """All of them, oldest first."""
+        """Returns all of them, oldest first."""
         ...
 
     def deliveries(self, endpoint_id: str, limit: int) -> list[DeliveryTry]:
-        """Newest first."""
+        """Returns them, newest first."""
         ...
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
-        """Oldest first."""
+        """Returns them, oldest first."""
         ...
 
     def saved_views(self, owner: str) -> list[SavedView]:
-        """By name."""
+        """Returns them by name."""
         ...
 
     def dataset(self, dataset_id: str) -> Dataset | None: ...
     def datasets(self) -> list[Dataset]:
-        """All of them, newest first."""
+        """Returns all of them, newest first."""
         ...
 
     def unready_datasets(self, before: float) -> list[str]:
-        """Ids of those begun before this time and not finished, or hidden and not gone."""
+        """Returns the ids of those begun before this time and not finished, or hidden and not gone."""
         ...
 
     def dataset_file_size(self, dataset_ids: Sequence[str], sha256: str) -> int | None:
-        """None where none of these datasets has such a file; its manifest is one of its files."""
+        """Returns its size, None where none of these datasets has such a file; its manifest is one of its files."""
         ...
 
     def dataset_objects(self, shas: Collection[str], claimant: str | None = None) -> dict[str, int]:
-        """Size by SHA-256 of those that were uploaded whole for a dataset and are still stored.
+        """Returns the size by SHA-256 of those that were uploaded whole for a dataset and are still stored.
 
-        With a claimant, only those that they have sent themselves, or that a whole dataset names that is theirs or
-        everybody's.
+        With a claimant, it returns only those that they have sent themselves, or that a whole dataset names that is
+        theirs or everybody's.
         """
         ...
 
@@ -290,11 +290,11 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def unused_dataset_objects(self, before: float, limit: int) -> list[str]:
-        """SHA-256 of uploads that no dataset has named since `before`, longest first."""
+        """Returns the SHA-256 of uploads that no dataset has named since `before`, longest first."""
         ...
 
     def job_naming(self, dataset_id: str) -> str | None:
-        """The first job that has not ended and names this dataset."""
+        """Returns the id of the first job that has not ended and names this dataset."""
         ...
 
 
@@ -303,13 +303,13 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
 
     def next_seq(self) -> int: ...
     def next_epoch(self) -> int:
-        """Strictly rising over the life of the store."""
+        """Returns a number that strictly rises over the life of the store."""
         ...
 
     def raise_epoch_to(self, at_least: int) -> None: ...
     def add_job(self, job: Job, bundle: bytes) -> None: ...
     def save_job(self, job: Job) -> None:
-        """Guarded by `job.version` (as read); raises ConcurrentChange. Stores version + 1."""
+        """Stores it with version + 1. Raises ConcurrentChange unless `job.version` (as read) is the stored one."""
         ...
 
     def add_attempt(self, attempt: Attempt) -> None:
@@ -317,12 +317,12 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
         ...
 
     def save_attempt(self, attempt: Attempt) -> None:
-        """Guarded by id and epoch."""
+        """Stores it, guarded by id and epoch."""
         ...
 
     def add_worker(self, worker: Worker) -> None: ...
     def save_worker(self, worker: Worker) -> None:
-        """Guarded by `worker.version` (as read); raises ConcurrentChange. Stores version + 1."""
+        """Stores it with version + 1. Raises ConcurrentChange unless `worker.version` (as read) is the stored one."""
         ...
 
     def delete_worker(self, worker_id: str) -> None: ...
@@ -357,7 +357,7 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
 
     def delete_session(self, token_hash: str) -> None: ...
     def delete_sessions_before(self, created_before: float, seen_before: float) -> None:
-        """Those made, or last seen, before that. Looks at every session."""
+        """Deletes those made, or last seen, before that. Looks at every session."""
         ...
 
     def remember_answer(self, answer: IdempotentAnswer) -> None: ...
@@ -375,7 +375,7 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
 
     def delete_manifest(self, manifest_id: str) -> None: ...
     def put_saved_view(self, view: SavedView) -> None:
-        """In place of the one that the same owner has under the same name."""
+        """Puts it in place of the one that the same owner has under the same name."""
         ...
 
     def delete_saved_view(self, owner: str, name: str) -> None: ...
@@ -384,7 +384,7 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
         ...
 
     def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
-        """None: a manifest of the job names them."""
+        """`unused_since` is None where a manifest of the job names them."""
         ...
 
     def disown_objects(self, rows: Collection[tuple[str, str]]) -> None:
@@ -395,7 +395,7 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
     def put_publication(self, publication: Publication) -> None: ...
     def put_endpoint(self, endpoint: Endpoint) -> None: ...
     def delete_endpoint(self, endpoint_id: str) -> None:
-        """And all that was sent there."""
+        """Deletes it and all that was sent there."""
         ...
 
     def add_delivery(self, delivery: DeliveryTry, keep: int) -> None:
@@ -411,16 +411,16 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
         ...
 
     def add_dataset_files(self, dataset_id: str, files: Mapping[str, int]) -> None:
-        """Size by SHA-256. Raises ConcurrentChange if the dataset is gone."""
+        """Takes the size of each by its SHA-256. Raises ConcurrentChange if the dataset is gone."""
         ...
 
     def finish_dataset(self, dataset_id: str, name: str, files: int) -> bool:
-        """Lets it be seen under this name if it has so many files, its manifest among them; False if not."""
+        """Lets it be seen under this name if it has so many files, its manifest among them; returns False if not."""
         ...
 
     def hide_dataset(self, dataset_id: str) -> None: ...
     def drop_dataset_files(self, dataset_id: str, at: float, limit: int) -> int:
-        """Returns how many went; fewer than `limit`, and it went itself if it was hidden.
+        """Returns how many went; where fewer than `limit` did, it went itself if it was hidden.
 
         Content that no other dataset names counts as unused since `at`.
         """

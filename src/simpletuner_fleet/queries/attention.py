@@ -142,7 +142,7 @@ def of_jobs(view: View, reasons: WaitingReasons, owner: str | None, now: float) 
 
 
 def of_notifications(view: View, owner: str | None, now: float) -> list[Need]:
-    """What cannot be told to this person, or, without an owner, to anybody."""
+    """Returns what cannot be told to this person, or, without an owner, to anybody."""
     failing = [one for one in view.endpoints() if owner in (None, one.owner) and in_trouble(one, now)]
     named = tuple((one.id, one.name) for one in failing[:SHOWN_OF_EACH])
     return [Need(kind="endpoints_failing", count=len(failing), named=named)] if failing else []
@@ -176,7 +176,7 @@ def _hopeless(reasons: WaitingReasons) -> Need:
 
 
 def _without_results(view: View, owner: str | None) -> Need:
-    """Of jobs that have ended, and of those whose results cannot be stored just now."""
+    """Counts jobs that have ended without results, and those whose results cannot be stored just now."""
     missing = _of_jobs(view, "jobs_without_results", JobFilter(results=(Results.MISSING,), owner=owner))
     finishing = JobFilter(states=(JobState.RUNNING,), results=(Results.PENDING,), owner=owner)
     read = view.jobs_page(finishing, None, MOST_FINISHING)

@@ -57,7 +57,7 @@ async def _is_as_cut(fleet: Fleet, cut: LogCut) -> bool:
 
 
 async def entries_in_order(fleet: Fleet, where: AuditFilter) -> AsyncGenerator[list[AuditEntry], None]:
-    """Oldest first, some hundred at a time, up to the newest there was at the beginning.
+    """Yields them oldest first, some hundred at a time, up to the newest there was at the beginning.
 
     It reads by number and picks here: a page far into a long log costs no more than the first.
     """

@@ -19,7 +19,7 @@ class DatasetUse(Struct, frozen=True, kw_only=True):
 
 
 async def use_of(fleet: Fleet, dataset_id: str, *, jobs: bool) -> DatasetUse:
-    """`jobs`: whether the onlooker may look at jobs at all."""
+    """`jobs` tells whether the onlooker may look at jobs at all."""
     where = JobFilter(dataset=dataset_id)
 
     def look(view: View) -> DatasetUse:

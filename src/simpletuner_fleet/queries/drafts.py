@@ -64,7 +64,7 @@ class ConfigStory(Struct, frozen=True, kw_only=True):
 async def draft_of(
     fleet: Fleet, owner: str, *, name: str | None, version: int | None, job_id: str | None
 ) -> Draft | None:
-    """Drafts from a job's copy, a config's name, or what the owner ran last; None: there is nothing to begin with."""
+    """Drafts from a job's copy, a config's name, or what the owner ran last; None if there is nothing to begin with."""
 
     def look(view: View) -> Draft | None:
         if job_id:
@@ -99,7 +99,7 @@ async def surroundings(fleet: Fleet, reader: Onlooker, *, datasets: bool) -> Tra
 
 
 async def before(fleet: Fleet, name: str) -> tuple[LastRun | None, ConfigVersion | None]:
-    """The newest job under a config's name, and the version that is saved."""
+    """Returns the newest job under a config's name, and the version that is saved."""
     return await fleet.read(lambda view: (_last_run(view, name), view.config(name)))
 
 

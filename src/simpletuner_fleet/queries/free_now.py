@@ -66,7 +66,7 @@ def free_now(roster: Roster, standing: FleetStanding, onlooker: Onlooker) -> Fre
 
 
 def machines_of(roster: Roster) -> list[Worker]:
-    """All workers, but for the orchestrator's own where it has no GPU."""
+    """Returns all workers, but for the orchestrator's own where it has no GPU."""
     return [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
 
 

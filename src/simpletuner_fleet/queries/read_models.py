@@ -204,7 +204,7 @@ def with_reasons(
 
 
 def _checkpoint_step(view: View, job: Job, attempt: Attempt | None) -> int | None:
-    """The newest that is stored. An earlier attempt, or another job, may have made it."""
+    """Returns the newest that is stored. An earlier attempt, or another job, may have made it."""
     if attempt and (attempt.live or attempt.checkpoint_step is not None):
         return attempt.checkpoint_step
     if not job.attempts and not job.resume_from:

@@ -50,7 +50,7 @@ async def claim_storage(storage: Storage, *, adopt: bool = False) -> str:
 
 
 async def insist_on_shared_storage(storage: Storage) -> None:
-    """For one orchestrator of several: a storage without the mark is not the others'. Raises StorageOfAnother."""
+    """Raises StorageOfAnother. It is for one orchestrator of several: a storage without the mark is not the others'."""
     fleet_id = await storage.fleet.read(lambda view: view.setting(FLEET_ID))
     await insist_on_mark(storage.blobs, fleet_id)
 
@@ -67,7 +67,7 @@ async def insist_on_mark(blobs: Blobs, fleet_id: str | None) -> None:
 
 
 async def is_still_ours(storage: Storage) -> bool:
-    """Asked before anything is deleted: another fleet may have taken the storage since this server started."""
+    """Tells it before anything is deleted: another fleet may have taken the storage since this server started."""
     database_id = await storage.fleet.read(lambda view: view.setting(FLEET_ID))
     return database_id is None or await stored_id(storage.blobs) == database_id
 
@@ -84,7 +84,7 @@ async def stored_id(blobs: Blobs) -> str | None:
 
 
 async def _look_at_files(fleet: Fleet, blobs: Blobs) -> tuple[bool, bool]:
-    """Whether there are files, and whether the database knows any of the first few."""
+    """Tells whether there are files, and whether the database knows any of the first few."""
     seen = 0
     async for sha256 in blobs.objects():
         if await fleet.read(lambda view, sha256=sha256: view.object_has_owner(sha256)):  # type: ignore[misc]

@@ -31,7 +31,7 @@ RETRY_S = 5.0
 
 
 async def read_shared_journal(blobs: Blobs) -> list[Revocation] | None:
-    """None where the storage has none."""
+    """Returns None where the storage has none."""
     content = await blobs.mark(SHARED_JOURNAL)
     return None if content is None else read_lines(content)
 
@@ -68,7 +68,7 @@ class SharedJournal:
                 await self._task
 
     async def note(self, taken: Sequence[Revocation]) -> None:
-        """In the storage before it returns, unless that is away: a revocation does not wait for it, its journal does."""
+        """Stores it before it returns, unless the storage is away: its journal waits for it, no revocation does."""
         self._lines = joined(self._lines, taken)
         try:
             async with asyncio.timeout(WRITTEN_WITHIN_S):

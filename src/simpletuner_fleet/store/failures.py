@@ -31,7 +31,7 @@ class Locked(BatchLost):
 
 
 def rows_changed_by_others(write: RowWrite, touched: int) -> str:
-    """What is said when the database does not hold what memory says it does: then memory is wrong."""
+    """Returns what is said when the database does not hold what memory says it does: then memory is wrong."""
     return (
         f"{len(write.rows) - touched} of {len(write.rows)} rows of '{write.table.name}' were changed by another program;"
         " nothing was changed."

@@ -109,10 +109,10 @@ class PostgresLeaseBook:
         return None if row is None else _lease_of(row)
 
     def renew(self, term: int) -> bool:
-        """False: another term has begun. It need not wait for the disk: a renewal that is lost makes nobody lead.
+        """Returns False if another term has begun. It need not wait for the disk: a lost renewal makes nobody lead.
 
-        It does wait for a synchronous standby: that one may have been promoted, and a database that nobody confirms any more
-        must keep nobody leading.
+        It does wait for a synchronous standby: that one may have been promoted, and a database that nobody confirms any
+        more must keep nobody leading.
         """
         self._run(
             b"BEGIN; " + LOCAL_DISK_CAN_WAIT + b"; UPDATE leadership SET renewals = renewals + 1,"
@@ -153,7 +153,7 @@ class PostgresLeaseBook:
         return None if row is None else str(row[0])
 
     def _is_newer(self) -> bool:
-        """Whether a newer program has used the database: then this one may forward, not lead."""
+        """Tells whether a newer program has used the database: then this one may forward, not lead."""
         if self._row(b"SELECT 1 WHERE to_regclass('schema_version') IS NOT NULL") is None:
             return False
         row = self._row(b"SELECT max(version) FROM schema_version")

@@ -58,7 +58,7 @@ def insist_on_durability(connection: PostgresConnection) -> None:
 
 
 def take_lock(connection: PostgresConnection, *, shared: bool) -> None:
-    """Held by the session: it ends with the connection, so a dead orchestrator never blocks the next.
+    """Takes it for the session: it ends with the connection, so a dead orchestrator never blocks the next.
 
     Orchestrators that lead by a term share it, and their term keeps them apart; whoever has none needs the database to
     itself. Waits a little: the database may need a moment to notice that the one before was killed.

@@ -63,7 +63,7 @@ LASTING_TROUBLE = {
 
 @lru_cache(maxsize=1024)
 def by_position(sql: str) -> tuple[str, Callable[[Params], Sequence[Any]]]:
-    """`:name` becomes `?`, which sqlite3 binds in half the time, and how to line the values up."""
+    """Writes `?` for `:name`, which sqlite3 binds in half the time, and returns how to line the values up."""
     names = PARAMETER.findall(sql)
     text = PARAMETER.sub("?", sql)
     if len(names) == 1:
@@ -151,7 +151,7 @@ class SqliteSession:
             raise self._translated(error) from error
 
     def script(self, text: str) -> None:
-        """Statement by statement, since `executescript` would commit first."""
+        """Runs it statement by statement, since `executescript` would commit first."""
         statement = ""
         for line in text.splitlines(keepends=True):
             statement += line
@@ -329,7 +329,7 @@ class SqliteStore:
         return await self._reader.submit(look)
 
     def read_now(self, look: Callable[[View], T]) -> T:
-        """A look at a few rows, without the way through a thread, which costs more than they do."""
+        """Takes a look at a few rows, without the way through a thread, which costs more than they do."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         try:

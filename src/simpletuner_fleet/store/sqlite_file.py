@@ -31,7 +31,7 @@ WAL_RESET_WARNING = N_(
 
 
 def sqlite_warning(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
-    """What to tell at the start about the SQLite that this Python is linked with, if anything."""
+    """Returns what to tell at the start about the SQLite that this Python is linked with, if anything."""
     first, last = WAL_RESET_BUG
     if not first <= version <= last:
         return None
@@ -39,7 +39,7 @@ def sqlite_warning(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> st
 
 
 def claimed(path: Path) -> int:
-    """An exclusive lock beside the database, held until the descriptor is closed or the process ends."""
+    """Takes an exclusive lock beside the database, held until the descriptor is closed or the process ends."""
     lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,7 +68,7 @@ def refuse_network_file_system(path: Path) -> None:
 
 
 def network_type_of(path: Path, mountinfo: str) -> str | None:
-    """The type of the file system that holds the path, if it is one that lies on other machines."""
+    """Returns the type of the file system that holds the path, if it is one that lies on other machines."""
     best, best_type = "", ""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")

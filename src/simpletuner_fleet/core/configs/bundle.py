@@ -86,7 +86,7 @@ def is_file_name(name: str) -> bool:
 
 
 def read_bundle(body: Any) -> Bundle:
-    """A bundle, or a bare trainer config, which is taken as the settings of one."""
+    """Reads a bundle, or a bare trainer config, which is taken as the settings of one."""
     if not isinstance(body, dict):
         raise Invalid("A config must be a JSON object.", path="$")
     if "settings" not in body:
@@ -295,12 +295,12 @@ def _check_cwd(settings: dict[str, Any]) -> None:
 
 
 def setting(settings: dict[str, Any], name: str) -> Any:
-    """A trainer's setting, whether its key is written with or without dashes before it."""
+    """Returns a trainer's setting, whether its key is written with or without dashes before it."""
     return settings.get(name, settings.get(f"--{name}"))
 
 
 def gpus_of(bundle: Bundle) -> int:
-    """`resources.gpus`, else `num_processes`, else one."""
+    """Returns `resources.gpus`, else `num_processes`, else one."""
     if bundle.resources.gpus is not None:
         return check_gpus(bundle.resources.gpus, "$.resources.gpus")
     count = processes_of(bundle.settings)
@@ -308,7 +308,7 @@ def gpus_of(bundle: Bundle) -> int:
 
 
 def nodes_of(bundle: Bundle) -> int:
-    """`resources.nodes`, else one."""
+    """Returns `resources.nodes`, else one."""
     return 1 if bundle.resources.nodes is None else bundle.resources.nodes
 
 
@@ -326,7 +326,7 @@ def check_nodes(nodes: int, gpus: int, path: str) -> int:
 
 
 def processes_of(settings: dict[str, Any]) -> int | None:
-    """`num_processes`, if it is said."""
+    """Returns `num_processes`, if it is said."""
     asked = setting(settings, "num_processes")
     if asked is None:
         return None
@@ -348,7 +348,7 @@ def check_gpus(count: int, path: str) -> int:
 
 
 def with_overrides(bundle: Bundle, overrides: dict[str, Any]) -> Bundle:
-    """The bundle with settings replaced; a key finds its setting with or without dashes."""
+    """Returns the bundle with settings replaced; a key finds its setting with or without dashes."""
     settings = dict(bundle.settings)
     for key, value in overrides.items():
         bare = key.removeprefix("--")

@@ -35,7 +35,7 @@ def diff_bundles(was: Bundle, now: Bundle) -> list[Change]:
 
 
 def _plain(bundle: Bundle) -> dict[str, Any]:
-    """Settings by their bare names: `--seed` and `seed` are the same flag."""
+    """Returns it with its settings by their bare names: `--seed` and `seed` are the same flag."""
     plain: dict[str, Any] = to_builtins(bundle)
     settings = bundle.settings
     plain["settings"] = {

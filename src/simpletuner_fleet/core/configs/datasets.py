@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(DatasetManifest).decode
 
 
 def canonical(files: Iterable[FileEntry]) -> bytes:
-    """The one form in which these files are written down."""
+    """Returns the one form in which these files are written down."""
     return _encode(DatasetManifest(files=tuple(sorted(files, key=lambda file: file.path))))
 
 
@@ -148,7 +148,7 @@ def check_mounts(datasets: Mapping[str, str], path: str) -> dict[str, str]:
 
 
 def references(value: Any) -> set[str]:
-    """Names of datasets that strings anywhere in it point to, as dataset://NAME or ${dataset:NAME}."""
+    """Returns the names of datasets that strings anywhere in it point to, as dataset://NAME or ${dataset:NAME}."""
     if isinstance(value, str):
         return {match[1] or match[2] for match in REFERENCE.finditer(value)}
     if isinstance(value, dict):
@@ -159,7 +159,7 @@ def references(value: Any) -> set[str]:
 
 
 def with_places(value: Any, places: Mapping[str, str]) -> Any:
-    """The same with every reference replaced by the folder it stands for; unknown names stay as they are."""
+    """Returns the same with every reference replaced by the folder it stands for; unknown names stay as they are."""
     if isinstance(value, str):
         return REFERENCE.sub(_place_in(places), value) if "dataset:" in value else value
     if isinstance(value, dict):

@@ -119,7 +119,7 @@ def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[Op
 
 
 def _beyond(name: str, path: str, value: Any, option: Option, version: str) -> Iterator[OptionFinding]:
-    """Only a warning: its form is stricter than the trainer itself, and some bounds mean no more than "unusual"."""
+    """Only warns: its form is stricter than the trainer itself, and some bounds mean no more than "unusual"."""
     for item in value if isinstance(value, list | tuple) else (value,):
         if option.kind not in ("int", "float") or not _is_number(item, whole=False):
             continue

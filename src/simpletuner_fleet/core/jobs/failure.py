@@ -147,7 +147,7 @@ def classify(
 ) -> FailureClass:
     """The first rule that finds evidence names the class: what the worker did, then causes, then symptoms.
 
-    `started`: the worker has said that the trainer runs, so that a failure without a trace is no failed start.
+    `started` says that the worker has told that the trainer runs: a failure without a trace is then no failed start.
     """
     remains = _remains(exit_code, exit_signal, last_lines or "", reason or "", started)
     for code, rule in RULES:

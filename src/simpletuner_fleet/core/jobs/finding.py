@@ -56,7 +56,7 @@ class JobOrder(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As it is written in an address: the name, with a minus before it for the other direction than usual."""
+        """Returns it as written in an address: the name, with a minus before it for the other direction than usual."""
         return str(self.sort) if self.descending is (self.sort in FIRST_LARGEST) else f"-{self.sort}"
 
 
@@ -149,7 +149,7 @@ def check_tag(tag: str, path: str = "$.tags") -> str:
 
 
 def _joins(char: str) -> bool:
-    """Signs that belong to the letter before them, as the vowels of Hindi do."""
+    """Tells whether it is a sign that belongs to the letter before it, as the vowels of Hindi do."""
     return unicodedata.category(char) in ("Mn", "Mc")
 
 

@@ -97,7 +97,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
 
     @property
     def at_any_cost(self) -> "Requirements":
-        """What is asked for beside money."""
+        """Returns what is asked for beside money."""
         return self if self.room_micros is None else replace(self, room_micros=None)
 
 
@@ -165,7 +165,10 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """In which it waits: with its class, or by itself once a worker has refused it, so that nobody waits behind it."""
+        """Returns the line in which it waits: with its class, or by itself once a worker has refused it.
+
+        So nobody waits behind a job that was refused.
+        """
         return f"{self.class_id} {self.id}" if self.refused_by else self.class_id
 
     @property

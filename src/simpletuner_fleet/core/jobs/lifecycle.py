@@ -239,7 +239,7 @@ def lost(
     """The worker is gone and its trainer with it. An offer it never took charges nothing.
 
     A training that has ended well is not done again: it is complete, and says that what it made is missing.
-    `taken_away`: its machine is one that goes at any time. That is no fault of the job, as long as it comes forward.
+    `taken_away` says that its machine is one that goes at any time. That is no fault of a job that comes forward.
     """
     must_be_current(job, attempt)
     if is_finishing(job):

@@ -13,7 +13,7 @@ ELSEWHERE = "elsewhere"
 
 
 def incarnation_of(start: int, random: str) -> str:
-    """The name of an agent's process: which start it is of those in its folder, and chance. 0: nobody counted."""
+    """Names an agent's process by its place among the starts in its folder (0 where nobody counted) and by chance."""
     return f"{start:08x}.{random}" if start else random
 
 
@@ -41,7 +41,8 @@ class Held(Struct, frozen=True):
 def is_in_doubt(held: Held, *, listening: bool) -> bool:
     """Tells whether it may have been replaced by an attempt that a restored database does not know.
 
-    `listening`: nothing is placed yet after a restore. Whatever was replaced since the backup had lost its lease first.
+    `listening` says that nothing is placed yet after a restore.
+    Whatever was replaced since the backup had lost its lease first.
     """
     return listening and held.paused
 
@@ -66,7 +67,7 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
 def reconcile(
     live: Sequence[Attempt], held: Sequence[Held], same_home: bool, *, listening: bool
 ) -> Reconciliation:
-    """`listening`: as for `is_in_doubt`."""
+    """Compares what is live here with what the agent holds; `listening` is as for `is_in_doubt`."""
     by_key = {(item.job_id, item.epoch): item for item in held}
     keep: list[Attempt] = []
     accept: list[Attempt] = []

@@ -63,5 +63,5 @@ def started_from(job: Job, start_at: float | None, last: Attempt | None, policy:
 
 
 def shown(at: float) -> str:
-    """As sentences say it."""
+    """Returns it as sentences say it."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -30,7 +30,7 @@ def read_amount(text: str) -> int:
 
 
 def amount_text(micros: int, currency: str, *, exact: bool = False) -> str:
-    """Writes an amount with its currency, rounded as that is counted; `exact`: with as many digits as it has."""
+    """Writes an amount with its currency, rounded as that is counted; with `exact`, it has all of its digits."""
     digits = DIGITS.get(currency, 2)
     value = Decimal(micros) / MICROS
     if exact:
@@ -41,7 +41,7 @@ def amount_text(micros: int, currency: str, *, exact: bool = False) -> str:
 
 
 def typed_amount(micros: int) -> str:
-    """As a person would type it: 2.5."""
+    """Writes it as a person would type it: 2.5."""
     return f"{(Decimal(micros) / MICROS).normalize():f}"
 
 

@@ -56,7 +56,7 @@ def unpaid(job: Job, ended: Attempt) -> Job:
 
 
 def reached_at(job: Job, attempt: Attempt) -> float | None:
-    """Returns when the job will have cost all that it may, at the present price; None: never."""
+    """Returns when the job will have cost all that it may, at the present price; None where it never will."""
     if job.max_cost_micros is None or attempt.accepted_at is None or not attempt.gpus:
         return None
     left = (job.max_cost_micros - job.spent_micros) * MS_OF_HOUR / 1000

@@ -111,7 +111,7 @@ def most_expected(known: Estimate) -> int | None:
 
 
 def _spans(runs: Sequence[PastRun], limit: float | None) -> tuple[float | None, float | None, float | None]:
-    """The shortest, the usual and the longest time that it takes, none beyond its limit."""
+    """Returns the shortest, the usual and the longest time that it takes, none beyond its limit."""
     if not runs:
         return None, None, limit
     spans = [run.seconds if limit is None else min(run.seconds, limit) for run in runs]

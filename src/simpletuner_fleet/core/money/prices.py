@@ -58,7 +58,7 @@ def checked_price_rule(rule: PriceRule) -> PriceRule:
 
 
 def in_order(rules: Iterable[PriceRule]) -> tuple[PriceRule, ...]:
-    """As they are asked: those that name more first, and of equals the one that was set last."""
+    """Returns them as they are asked: those that name more first, and of equals the one that was set last."""
     return tuple(sorted(rules, key=lambda rule: (-rule.names, -rule.created_at, rule.id)))
 
 

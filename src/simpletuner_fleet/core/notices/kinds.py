@@ -83,7 +83,7 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 def kind_of(entry: AuditEntry) -> str | None:
-    """None: nobody is told of it by itself."""
+    """Returns its kind; None where nobody is told of it by itself."""
     return SOURCES.get(entry.event_type)
 
 
@@ -136,7 +136,7 @@ def needed_permissions(events: Collection[str], scope: str) -> set[str]:
 
 
 def message_id(endpoint_id: str, seq: int, entry_hash: str, upto: int) -> str:
-    """The same however often it is sent; another where the log is, after a restore, another."""
+    """Returns the same id however often it is sent; another where the log is, after a restore, another."""
     text = f"{endpoint_id} {seq} {entry_hash} {upto}"
     return "msg_" + hashlib.sha256(text.encode()).hexdigest()[:32]
 

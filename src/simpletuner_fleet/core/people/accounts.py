@@ -129,7 +129,7 @@ def checked_password(password: str, name: str) -> str:
 def changed(
     user: User, others: Iterable[User], now: float, *, role: str | None = None, disabled: bool | None = None
 ) -> User:
-    """The user after an administrator's change. Raises LastAdmin where it would lock everybody out."""
+    """Returns the user after an administrator's change. Raises LastAdmin where it would lock everybody out."""
     after = replace(user, role=role or user.role)
     if disabled is not None and disabled != (user.disabled_at is not None):
         after = replace(after, disabled_at=now if disabled else None)

@@ -22,7 +22,7 @@ class ApprovalLink(Struct, frozen=True, kw_only=True):
 
 
 def link_for(user_id: str, approval: Approval, life_s: float, now: float) -> ApprovalLink | None:
-    """None: such links are switched off, or the request is over before anybody could click."""
+    """Returns None where such links are switched off, or the request is over before anybody could click."""
     until = min(now + life_s, approval.expires_at if approval.expires_at is not None else now + life_s)
     if until <= now:
         return None

@@ -207,7 +207,7 @@ def is_to_decide(approval: Approval, voter: Voter) -> bool:
 
 
 def with_vote(approval: Approval, voter: Voter, who: str, note: str, now: float) -> Approval:
-    """The approval with one more yes; it is given once nothing is missing."""
+    """Returns the approval with one more yes; it is given once nothing is missing."""
     check_voter(approval, voter)
     vote = Vote(by=who, name=voter.name, at=now, note=note, as_lead=voter.leads_its_team, above=voter.above)
     after = replace(approval, votes=(*approval.votes, vote))

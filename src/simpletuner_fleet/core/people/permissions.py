@@ -60,7 +60,10 @@ def is_permission(name: str) -> bool:
 
 
 def allows(held: str, requested: str) -> bool:
-    """Exact, `*`, or a whole leading part: `admin.*` holds `admin.workers`, not `admin` nor `administrator.x`."""
+    """Tells whether it is held: exactly, by `*`, or by a whole leading part.
+
+    `admin.*` holds `admin.workers`, not `admin` nor `administrator.x`.
+    """
     if held in (requested, EVERYTHING):
         return True
     return held.endswith(".*") and len(held) > 2 and requested.startswith(held[:-1])

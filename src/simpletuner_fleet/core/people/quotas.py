@@ -266,7 +266,7 @@ def is_nearly_reached(standing: QuotaStanding) -> bool:
 
 
 def stored_standing(quota: Quota, account: str, stored_bytes: int) -> QuotaStanding:
-    """The same for what is stored, which whoever asks has counted in the storage's rows."""
+    """Returns the same for what is stored, which whoever asks has counted in the storage's rows."""
     return QuotaStanding(quota=quota, account=account, used=stored_bytes)
 
 

@@ -119,7 +119,7 @@ def _read(line: bytes) -> Revocation:
 
 
 def joined(noted: Iterable[Revocation], more: Iterable[Revocation]) -> list[Revocation]:
-    """One journal of both, each line once; of a very long one the oldest part goes, and it says so."""
+    """Makes one journal of both, each line once; of a very long one the oldest part goes, and it says so."""
     lines = list(dict.fromkeys([*noted, *more]))
     if len(lines) <= MOST_LINES:
         return lines

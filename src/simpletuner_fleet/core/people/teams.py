@@ -170,7 +170,7 @@ def priority_ceiling(team: Team | None, ids: Collection[str]) -> int:
 
 
 def pool_of(team: Team) -> Pool | None:
-    """None: everything."""
+    """Returns what its rules let it use; None stands for everything."""
     rules = team.rules
     if not rules.workers and not rules.gpus:
         return None

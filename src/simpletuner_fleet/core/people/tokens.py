@@ -21,7 +21,7 @@ _UNEVEN = bytes(range(_EVEN, 256))
 
 
 def base62(number: int, width: int) -> str:
-    """The last `width` digits. Ten at a time, then five, which are a short number: dividing long ones is what it costs."""
+    """Returns the last `width` digits. Makes ten at a time, then five, a short number: to divide long ones costs."""
     digits = ""
     while len(digits) < width:
         number, ten = divmod(number, 62**10)
@@ -59,7 +59,7 @@ def hashed(token: str) -> str:
 
 
 def complaint(token: str, prefix: str) -> str | None:
-    """Why this cannot be a token of ours, or None. Says nothing of whether it is a valid one."""
+    """Tells why this cannot be a token of ours, or None. Says nothing of whether it is a valid one."""
     if token and token.split() != [token]:
         return "the token holds whitespace: copy it again without spaces or line breaks"
     if not token.startswith(f"{prefix}_"):

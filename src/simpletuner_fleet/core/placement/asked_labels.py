@@ -6,7 +6,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 
 
 def as_asked(key: str, pattern: str) -> str:
-    """As it is typed: `trainer>=4.3`, `pool=night*`."""
+    """Writes it as it is typed: `trainer>=4.3`, `pool=night*`."""
     return f"{key}{pattern}" if version_fits("", pattern) is not None else f"{key}={pattern}"
 
 

@@ -294,7 +294,7 @@ def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> 
 
 
 def _vram_of_nth(worker: Worker, gpus: int) -> float:
-    """The memory that this many GPUs of the worker have at least."""
+    """Returns the memory that this many GPUs of the worker have at least."""
     largest_first = sorted((gpu.vram_gb for gpu in worker.gpus), reverse=True)
     return largest_first[gpus - 1] if len(largest_first) >= gpus else 0.0
 
@@ -304,7 +304,7 @@ def explain(
 ) -> Explanation:
     """`limit` is one that is reached, if one is.
 
-    `held_until`: after a restore nothing is placed before, whatever is free.
+    After a restore nothing is placed before `held_until`, whatever is free.
     """
     code, params = _why(job, fleet, limit, now, held_until)
     waits_for_workers = job.state is JobState.QUEUED

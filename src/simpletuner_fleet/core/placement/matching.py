@@ -82,7 +82,7 @@ def _avoided(gpu: Gpu, globs: tuple[str, ...]) -> bool:
 def why_never(
     worker: Worker, requires: Requirements, pool: Pool | None = None, prices: PriceList = NO_PRICES
 ) -> Refusal | None:
-    """Returns what no waiting will change. `pool` is what the job's team may use; None: everything."""
+    """Returns what no waiting will change. `pool` is what the job's team may use; None stands for everything."""
     if requires.target is (Target.WORKER if worker.local else Target.LOCAL):
         return Refusal.NOT_REMOTE if worker.local else Refusal.NOT_LOCAL
     if worker.audience is not None and not worker.audience.admits(requires.owner, requires.team):
@@ -208,7 +208,7 @@ def gpus_left_idle(worker: Worker, occupancy: Occupancy) -> int:
 def allocate(
     worker: Worker, occupancy: Occupancy, requires: Requirements, pool: Pool | None = None
 ) -> tuple[Gpu, ...] | None:
-    """The GPUs a fitting, open worker would give, or None when too few are free."""
+    """Returns the GPUs a fitting, open worker would give, or None when too few are free."""
     return chosen_gpus(
         [gpu for gpu in _usable(worker, requires, pool) if gpu.uuid not in occupancy.gpus], requires
     )

@@ -49,7 +49,7 @@ def with_room(job: Job) -> Job:
 def limit_reached(
     limits: Limits, running: int, running_of_owner: int, running_of_team: int | None = None
 ) -> Code | None:
-    """The code of the limit that keeps one more attempt from starting."""
+    """Returns the code of the limit that keeps one more attempt from starting."""
     if limits.global_running is not None and running >= limits.global_running:
         return Code.QUOTA_GLOBAL
     if limits.user_running is not None and running_of_owner >= limits.user_running:

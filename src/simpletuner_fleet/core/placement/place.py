@@ -83,7 +83,7 @@ def place(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
 
 
 def would_start_now(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
-    """The same for a job that would have to join the line."""
+    """Returns the same for a job that would have to join the line."""
     ahead = roster.lines.waiting(job.line, job.requires).count
     return BehindOthers() if ahead else place(roster, job, limits)
 
@@ -143,7 +143,7 @@ def place_on_worker(
 
 
 def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
-    """The limit or quota that keeps this job from starting, if one does."""
+    """Returns the limit or quota that keeps this job from starting, if one does."""
     of_team = roster.running_by_team.get(job.team, 0) if job.team else None
     code = limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0), of_team)
     if code is not None:
@@ -156,7 +156,7 @@ def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
 def why_waiting(
     roster: Roster, job: Job, limits: Limits, now: float, held_until: float | None = None
 ) -> Explanation:
-    """Bounded by what concerns the job: while a fitting worker is at work, the rest of the fleet is not asked."""
+    """Looks only at what concerns the job: while a fitting worker is at work, the rest of the fleet is not asked."""
     answer = (None if job.refused_by else _if_merely_busy(roster, job)) or survey_of(roster, job)
     ahead = max(0, roster.lines.position(job.rank) - 1)
     return why_waiting_given(roster, job, limits, now, answer, ahead=ahead, held_until=held_until)

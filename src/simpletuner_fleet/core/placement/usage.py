@@ -276,7 +276,7 @@ class UseLedger:
         return _since(self._started[account], at)
 
     def oldest_start(self) -> float | None:
-        """Of those of the last hour that nobody has found older than that yet."""
+        """Returns the oldest of those of the last hour that nobody has found older than that yet."""
         moments = self._started[EVERYBODY]
         return moments[0] if moments else None
 
@@ -303,7 +303,7 @@ def _since(moments: deque[float], at: float) -> deque[float]:
 
 
 def _paid(span: PricedSpan) -> int:
-    """In millionths times milliseconds."""
+    """Returns it in millionths times milliseconds."""
     return (span.hourly_micros or 0) * (milliseconds(span.ended_at) - milliseconds(span.begun_at))
 
 

@@ -33,7 +33,7 @@ def spending(machines: Iterable[Machine], now: float) -> Spending:
 
 
 def spending_towards(pool: MachinePool, machines: Sequence[Machine], now: float) -> Spending:
-    """The same as far as the pool has limits: the bills of a month are not added up in every round for nobody."""
+    """Returns the same as far as the pool has limits: a month's bills are not added up in every round for nobody."""
     request, live = pool.request, [machine for machine in machines if machine.is_live]
 
     def spent_since(begins: Callable[[float], float], ceiling: int | None) -> int:

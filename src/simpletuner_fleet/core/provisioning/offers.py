@@ -92,7 +92,7 @@ def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:
 
 
 def with_price(worker: Worker, hourly_micros: int) -> Worker:
-    """The same as a machine that is on its way, whose price is known: an offer that is too dear is told apart."""
+    """Returns it as of a machine that is on its way, whose price is known; an offer that is too dear is told apart."""
     if not worker.gpus or not hourly_micros:
         return worker
     return replace(worker, price_micros=hourly_micros // len(worker.gpus))

@@ -112,7 +112,7 @@ class MachinePool(Struct, frozen=True, kw_only=True):
 
     @property
     def audience(self) -> Audience | None:
-        """For whom its machines are; None: for everybody."""
+        """Returns for whom its machines are; None where they are for everybody."""
         teams, people = self.request.teams, self.request.people
         return Audience(teams=teams, people=people) if teams or people else None
 

@@ -26,7 +26,7 @@ class Useless(Struct, frozen=True, kw_only=True):
 
 
 def useless(machine: Machine, worker: WorkerFacts | None, now: float) -> Useless | None:
-    """None: it works, costs nothing, or has been without work for a moment only."""
+    """Returns None where it works, costs nothing, or has been without work for a moment only."""
     if not machine.hourly_micros or machine.state in (MachineState.WANTED, MachineState.GONE):
         return None
     idleness = _idleness(machine, worker)

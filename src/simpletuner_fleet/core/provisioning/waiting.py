@@ -104,7 +104,7 @@ def machine_text(machine: Machine) -> str:
 def _coming(
     job: Job, pools: Sequence[MachinePool], machines: Sequence[Machine], team_pools: TeamPools
 ) -> Machine | None:
-    """The one that was wanted for this job before any other that fits it."""
+    """Returns the one that was wanted for this job before any other that fits it."""
     pool_of = {pool.name: pool for pool in pools}
     fitting = [
         machine

@@ -125,7 +125,7 @@ def path_complaint(path: str) -> str | None:
 
 
 def check_places(files: Sequence[FileEntry]) -> None:
-    """No file twice, and none where another needs a folder."""
+    """Raises Invalid where a file is named twice, or lies where another needs a folder."""
     paths = {file.path for file in files}
     if len(paths) != len(files):
         raise Invalid("A path is named twice.", path="$.manifest.files")
@@ -189,12 +189,12 @@ def newest_checkpoint(manifests: Iterable[StoredManifest]) -> StoredManifest | N
 
 
 def spoiled(manifests: Iterable[StoredManifest], below: int) -> list[StoredManifest]:
-    """Checkpoints that nobody is to go on from: good ones are below this step."""
+    """Returns the checkpoints that nobody is to go on from: good ones are below this step."""
     return [one for one in manifests if one.kind == "checkpoint" and (one.step or 0) >= below]
 
 
 def beyond_reach(failed_tries: Iterable[str], tries: int) -> frozenset[str]:
-    """Manifests that were to be gone on from so often in vain: `failed_tries` names one for each time."""
+    """Returns the manifests that were to be gone on from so often in vain: `failed_tries` names one for each time."""
     return frozenset(id for id, times in Counter(failed_tries).items() if times >= tries)
 
 

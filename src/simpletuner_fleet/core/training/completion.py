@@ -19,7 +19,7 @@ class CleanExit(Struct, frozen=True, kw_only=True):
 
 
 def shortfall(ended: CleanExit, *, lines_after_error: int = 0) -> str | None:
-    """Why the training is not complete, None where nothing speaks against it."""
+    """Tells why the training is not complete; None where nothing speaks against it."""
     error = error_at_end(ended.last_lines, lines_after_error)
     if ended.total is not None and (ended.step or 0) < ended.total:
         said = f": {error}" if error else ""
@@ -28,7 +28,7 @@ def shortfall(ended: CleanExit, *, lines_after_error: int = 0) -> str | None:
 
 
 def error_at_end(last_lines: str, lines_after: int = 0) -> str | None:
-    """The exception of a traceback that is the last thing said, `lines_after` it allowed.
+    """Returns the exception of a traceback that is the last thing said; `lines_after` may follow it.
 
     A program that printed one and went on has dealt with it.
     """

@@ -102,7 +102,7 @@ def values_of(fields: dict[str, Any]) -> dict[str, float]:
 
 
 def gpu_key(index: int, measure: str) -> str:
-    """`index` as the worker counts its GPUs."""
+    """`index` is as the worker counts its GPUs."""
     return f"gpu.{index}.{measure}"
 
 
@@ -150,7 +150,7 @@ def learning_rate_of(values: dict[str, float]) -> float | None:
 
 
 def rate_of(recent: Sequence[tuple[int, float]]) -> float | None:
-    """Steps a second over (step, time), oldest first; None while it cannot be told."""
+    """Returns the steps a second over (step, time), oldest first; None while it cannot be told."""
     if len(recent) < 2:
         return None
     (first, began), (last, now) = recent[0], recent[-1]
@@ -209,7 +209,7 @@ def _parsed(text: str) -> float | None:
 
 
 def _bar_rate(rate: str | None, unit: str | None) -> float | None:
-    """`12.5it/s`, or `1.5s/it` where a step takes longer than a second."""
+    """Reads `12.5it/s`, or `1.5s/it` where a step takes longer than a second."""
     number = _parsed(rate or "")
     if not number or not unit or not math.isfinite(number):
         return None

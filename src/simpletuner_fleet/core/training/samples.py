@@ -43,7 +43,7 @@ def is_picture(path: str) -> bool:
 
 
 def step_in(path: str) -> int | None:
-    """The step that a picture's name, or a folder it lies in, tells: `step_200_cat_0_1024x1024.png` is of step 200."""
+    """Returns the step that a picture's name, or its folder's, tells: `step_200_cat_0_1024x1024.png` is of step 200."""
     numbers = _STEP.findall(path)
     return int(numbers[-1]) if numbers else None
 
@@ -101,7 +101,7 @@ def _earlier(known: Sequence[StoredManifest]) -> list[FileEntry]:
 
 
 def _in_the_way(path: str, paths: Iterable[str]) -> bool:
-    """One of the same place, or a file where the other needs a folder."""
+    """Tells whether one is of the same place, or a file where the other needs a folder."""
     return any(
         path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/") for other in paths
     )

@@ -222,7 +222,7 @@ class Watch:
         return []
 
     def _disk_finding(self, id: str, how: str, policy: WatchPolicy, free: int, total: int) -> list[Finding]:
-        """Once in an attempt: it would be told over and over."""
+        """Tells it once in an attempt: else it would be told over and over."""
         if id in self._disk_reported:
             return []
         self._disk_reported.add(id)

@@ -23,7 +23,7 @@ class Health(Struct, frozen=True):
 
     @property
     def unusable(self) -> str | None:
-        """Why it should be left alone, '' if it is fine, None if nothing is known."""
+        """Tells why it should be left alone; '' if it is fine, None if nothing is known."""
         if self.healthy is False:
             return UNHEALTHY
         if self.foreign_memory_gb is None:

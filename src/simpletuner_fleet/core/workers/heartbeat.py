@@ -60,9 +60,9 @@ def decide_heartbeat(
     listening: bool,
     now: float,
 ) -> HeartbeatDecision:
-    """`expected`: its silence was being waited out; `reachable`: offers reach it, as far as is known.
+    """`expected` says that its silence was being waited out, `reachable` that offers reach it, as far as is known.
 
-    `listening`: as for `is_in_doubt`.
+    `listening` is as for `is_in_doubt`.
     """
     doubted = {Turn(one.job_id, one.epoch) for one in facts.held if is_in_doubt(one, listening=listening)}
     in_doubt = tuple(attempt for attempt in live if turn_of(attempt) in doubted)

@@ -17,7 +17,7 @@ def heard_time(previous: float, elapsed_s: float, policy: Policy) -> float:
 
 
 def silent_workers(last_heard: Mapping[str, float], listening_now: float, policy: Policy) -> dict[str, float]:
-    """Worker id to seconds of silence, for each one past the timeout."""
+    """Returns the seconds of silence by worker id, for each one past the timeout."""
     return {
         worker_id: listening_now - at
         for worker_id, at in last_heard.items()
@@ -26,17 +26,17 @@ def silent_workers(last_heard: Mapping[str, float], listening_now: float, policy
 
 
 def unconfirmed(last_confirmed: Mapping[Turn, float], listening_now: float, policy: Policy) -> list[Turn]:
-    """Attempts, by job and epoch, that nobody has confirmed to be running for a whole timeout."""
+    """Returns the attempts, by job and epoch, that nobody has confirmed to be running for a whole timeout."""
     return [turn for turn, at in last_confirmed.items() if listening_now - at >= policy.heartbeat_timeout_s]
 
 
 def unanswered_offers(offered_at: Mapping[Turn, float], listening_now: float, policy: Policy) -> list[Turn]:
-    """Offers, by job and epoch, that have waited for an answer as long as an offer may."""
+    """Returns the offers, by job and epoch, that have waited for an answer as long as an offer may."""
     return [turn for turn, at in offered_at.items() if listening_now - at >= policy.offer_timeout_s]
 
 
 def outlived(worker: Worker, policy: Policy, now: float) -> bool:
-    """An ephemeral worker that went offline long enough ago to be cleaned up."""
+    """Tells whether it is an ephemeral worker that went offline long enough ago to be cleaned up."""
     return (
         worker.worker_type is WorkerType.EPHEMERAL
         and worker.offline_since is not None

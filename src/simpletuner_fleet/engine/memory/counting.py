@@ -18,7 +18,7 @@ OF_WHAT_WAS_USED = (
 
 
 def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> QuotaBook | None:
-    """None where there are no quotas."""
+    """Returns None where there are no quotas."""
     quotas = organisation.quotas
     if not quotas:
         return None
@@ -48,7 +48,7 @@ def _starts_since(view: View, at: float) -> list[tuple[float, Job | DeletedJob]]
 
 
 def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:
-    """None where shares do not count."""
+    """Returns None where shares do not count."""
     chosen = organisation.fair_share
     if not chosen.enabled:
         return None

@@ -111,7 +111,7 @@ class FleetIndex:
         return self.organisation
 
     def begin_step(self, view: View, now: float) -> bool:
-        """What is counted by time is told the time; returns whether a quota may be free again by the clock alone."""
+        """Tells the time to what is counted by it; returns whether a quota may be free again by the clock alone."""
         self.organisation_in(view, now)
         roster = self.roster
         new_day = self.usage.advance(now)
@@ -135,7 +135,7 @@ def read_limits(view: View) -> Limits:
 
 
 def held_until(view: View) -> float | None:
-    """Until when nothing is placed after a restore, as whoever leads has written it down."""
+    """Tells until when nothing is placed after a restore, as whoever leads has written it down."""
     stored = view.setting(HELD_UNTIL)
     return float(stored) if stored else None
 

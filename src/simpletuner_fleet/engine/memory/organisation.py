@@ -47,7 +47,7 @@ class Organisation(Struct, frozen=True, kw_only=True):
     """Those that were added beside the server's file, switched on or off."""
 
     def with_user(self, user: User) -> "Organisation":
-        """The same with one user as they are now: with a hundred thousand of them nobody reads all again for one."""
+        """Returns the same with one user as they are now: of a hundred thousand, nobody reads all again for one."""
         return replace(
             self, roles=self.roles.with_one(user.id, user.role), names=self.names.with_one(user.id, user.name)
         )
@@ -70,7 +70,7 @@ class Organisation(Struct, frozen=True, kw_only=True):
     def belonging(
         self, writer: Writer, team: str | None, visibility: Visibility | None, default: Visibility
     ) -> Belonging:
-        """Whose a new thing is, and who sees it."""
+        """Tells whose a new thing is, and who sees it."""
         ids = [one for one in (writer.actor.id, writer.owns_as) if one]
         its_team = team_for(self.teams, team, ids, above=writer.above) if self.teams or team else None
         seen = visibility_of(visibility, its_team, default)

@@ -35,7 +35,7 @@ class Presence:
     def expect(
         self, worker_ids: Iterable[str], running: Iterable[tuple[Turn, str]], offers: Iterable[Turn]
     ) -> None:
-        """After a start: everybody is due a sign of life, from now on."""
+        """After a start everybody is due a sign of life, from now on."""
         for worker_id in worker_ids:
             self._heard.setdefault(worker_id, self.listening_now)
         for turn, worker_id in running:
@@ -54,7 +54,7 @@ class Presence:
         return at is not None and self._now() - at < CONTESTED_FOR_S
 
     def _moment(self) -> float:
-        """The listening clock within a round: a sign of life counts from when it came, not from the last round."""
+        """Returns the listening clock within a round: a sign of life counts from when it came, not the last round."""
         elapsed = max(0.0, self._now() - self._last_round) if self._last_round is not None else 0.0
         return liveness.heard_time(self.listening_now, elapsed, self._policy)
 
@@ -63,7 +63,7 @@ class Presence:
         self._unsaved[worker_id] = now
 
     def confirmed(self, turn: Turn, worker_id: str) -> bool:
-        """False if we know of no such live attempt of this worker: nobody vouches for another's."""
+        """Returns False if we know of no such live attempt of this worker: nobody vouches for another's."""
         if self._holders.get(turn) != worker_id:
             return False
         self._confirmed[turn] = self._moment()
@@ -111,7 +111,7 @@ class Presence:
         return list(self._breaker.admit(overdue, self.listening_now))
 
     def is_silent(self, worker_id: str) -> bool:
-        """Asked again when the verdict is about to be written: it may have been heard meanwhile."""
+        """Tells whether it still is when the verdict is about to be written: it may have been heard meanwhile."""
         return worker_id in self._heard and bool(
             liveness.silent_workers({worker_id: self._heard[worker_id]}, self.listening_now, self._policy)
         )
@@ -125,7 +125,7 @@ class Presence:
         return liveness.unanswered_offers(self._offered, self.listening_now, self._policy)
 
     def heard_at(self, worker_id: str) -> float | None:
-        """When, if it is newer than what the store knows."""
+        """Returns when it was heard, if that is newer than what the store knows."""
         return self._unsaved.get(worker_id)
 
     def take_unsaved(self) -> list[tuple[str, float]]:

@@ -68,7 +68,7 @@ class AuditHeads:
         await self.sign_once()
 
     async def check_last(self) -> bool:
-        """Whether the log still holds the newest entry that the file remembers. If not, that is told and noted."""
+        """Tells whether the log still holds the newest entry that the file knows. If not, that is told and noted."""
         ours = [head for head in await asyncio.to_thread(lambda: list(self._read())) if self.is_ours(head)]
         if not ours:
             return True
@@ -112,7 +112,7 @@ class AuditHeads:
             self.newest = signed
 
     def is_ours(self, head: AuditHead) -> bool:
-        """Whether this very orchestrator signed it: nobody else can be taken for a witness of what it wrote."""
+        """Tells whether this very orchestrator signed it: nobody else can be taken for a witness of what it wrote."""
         try:
             signature = bytes.fromhex(head.signature)
             self._key.public_key().verify(signature, head_text(head.seq, head.hash, head.root, head.at))

@@ -39,7 +39,7 @@ class PublishedContent(Struct, frozen=True):
     """Called immediately before anything is changed where it is published to. Raises NotLeader."""
 
     async def read(self, file: FileEntry, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """In pieces: a model may be larger than the memory."""
+        """Reads it in pieces: a model may be larger than the memory."""
         end = file.size if length is None else min(file.size, start + length)
         while start < end:
             piece = await self.blobs.read_object(file.sha256, start, min(CHUNK_BYTES, end - start))

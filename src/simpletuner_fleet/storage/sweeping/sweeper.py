@@ -73,7 +73,7 @@ async def _disown_unused(fleet: Fleet, before: float) -> None:
 
 
 async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
-    """Only those of jobs that have ended: a job that may still run may still go on sending."""
+    """Drops only those of jobs that have ended: a job that may still run may still go on sending."""
     for job_id in await storage.blobs.names(JOB_PARTS):
         job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
         if job is None or (job.terminal and (job.finished_at or 0.0) < before):
@@ -82,7 +82,7 @@ async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
 
 
 async def _delete_unowned_objects(storage: Storage) -> int:
-    """In two steps: what nobody has is put on a list, and goes in a later round, once it has stood there for a while."""
+    """Takes two steps: what nobody has is put on a list, and goes in a later round, after a while on it."""
     now, delay_s = storage.fleet.clock.now(), storage.fleet.policy.object_delete_delay_s
     to_go = await DeletionList.load(storage.blobs)
     deleted = 0

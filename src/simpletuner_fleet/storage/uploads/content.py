@@ -32,7 +32,7 @@ class UploadOwner(Protocol):
 
     @property
     def direct_job(self) -> str | None:
-        """The job whose files may go straight to the storage, too; None where there is none."""
+        """Returns the job whose files may go straight to the storage, too; None where there is none."""
         ...
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ from simpletuner_fleet.storage.uploads.jobs import JobUploads
 
 
 async def ask(storage: Storage, owner: JobUploads, sha256: str, asked: DirectAsked) -> DirectAnswer:
-    """Fenced, and within the quota from the first link on. Raises DirectUnavailable, and what parts raise."""
+    """Gives links, fenced and within the quota from the first on. Raises DirectUnavailable, and what parts raise."""
     checkpoint.check_object(sha256, asked.size, storage.fleet.policy)
     if sha256 in await owner.stored([sha256]):
         return DirectAnswer(complete=True)
@@ -54,7 +54,7 @@ async def finish(storage: Storage, owner: JobUploads, sha256: str, size: int) ->
 async def _begin(
     storage: Storage, bucket: DirectStorage, owner: JobUploads, sha256: str, asked: DirectAsked
 ) -> UnderWay:
-    """One file of a job at a time: several that each fit would not fit together."""
+    """Begins one file of a job at a time: several that each fit would not fit together."""
     async with storage.locks.holding(f"staging of {owner.turn.job_id}"):
         elsewhere = await other_parts_bytes(storage, owner, sha256)
         await owner.check_room(await owner.stored([sha256]), asked.size + elsewhere)

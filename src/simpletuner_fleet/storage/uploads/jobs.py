@@ -63,7 +63,7 @@ class JobUploads:
 
     @property
     def _is_counted(self) -> bool:
-        """Whether what others have stored counts, which takes a walk through it."""
+        """Tells whether what others have stored counts, which takes a walk through it."""
         book = self._fleet.book
         return self._fleet.policy.user_storage_bytes is not None or (book is not None and book.counts_storage)
 

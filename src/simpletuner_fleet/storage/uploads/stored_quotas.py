@@ -21,7 +21,7 @@ Count = Callable[[str], int]
 
 
 def stored_standings(view: View, counted: Iterable[tuple[Quota, str]]) -> list[QuotaStanding]:
-    """Of these quotas, with the account each is counted by, those of stored bytes; walks the rows once an account."""
+    """Returns how those of stored bytes stand; each quota comes with its account. Walks the rows once an account."""
     return _standings(counted, cache(lambda account: stored_bytes(view, account)))
 
 

@@ -58,7 +58,7 @@ def member_of(file: Path, *, rows: int | None = None, columns: tuple[str, ...] =
 
 
 def write_archive(target: Path, folder: Path, manifest: BackupManifest) -> None:
-    """Whole under its name or not at all, and for its owner alone: it holds what people train on."""
+    """Writes it whole under its name or not at all, and for its owner alone: it holds what people train on."""
     draft = target.with_name(target.name + ".part")
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))

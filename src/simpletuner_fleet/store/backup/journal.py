@@ -20,7 +20,7 @@ class RevocationJournal:
             self.note([Revocation(at=now, seq=seq)])
 
     def note(self, taken: Iterable[Revocation]) -> None:
-        """On the disk before it returns: whoever is noted that a token is revoked may rely on it."""
+        """Writes it to the disk before it returns: whoever is told that a token is revoked may rely on it."""
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             os.write(descriptor, journal_lines(taken))

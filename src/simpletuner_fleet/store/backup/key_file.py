@@ -29,7 +29,7 @@ def write_keys(target: Path, data_dir: Path) -> None:
 
 
 def read_keys(source: Path, data_dir: Path) -> None:
-    """Puts back what is missing and what differs; only names that a server uses."""
+    """Puts back what is missing and what differs; it takes only names that a server uses."""
     known = {*KEYS, *(f"tls/{one}" for one in TLS)}
     with tarfile.open(source, mode="r:") as archive:
         for name in archive.getnames():

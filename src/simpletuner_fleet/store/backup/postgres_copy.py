@@ -86,7 +86,7 @@ def put_back(
     *,
     replace: bool,
 ) -> str | None:
-    """Returns the schema to which what was there before has been renamed. One transaction: all of it or nothing."""
+    """Returns the schema to which what was there before has been renamed. One transaction does all of it or nothing."""
     with psycopg.connect(url) as connection:
         if not _row(connection, f"SELECT pg_try_advisory_lock({LOCK_SPACE}, hashtext(current_schema()))")[0]:
             raise StoreBusy
@@ -122,7 +122,7 @@ def _make_room(connection: Connection, now: float, *, replace: bool) -> str | No
 
 
 def _make_tables(connection: Connection, schema: int) -> None:
-    """As they were when the backup was made; the next start of the server brings them up to date."""
+    """Makes them as they were when the backup was made; the next start of the server brings them up to date."""
     migrations = migrations_for("postgresql")
     if schema > migrations[-1].number:
         raise BackupUnusable(

@@ -323,4 +323,4 @@ class MemoryStore:
         return look(self._view)
 
     async def close(self) -> None:
-        """Nothing to let go of; what was stored stays readable."""
+        """Has nothing to let go of; what was stored stays readable."""

@@ -274,7 +274,7 @@ class Tables(LiveRows):
             self._index_job(job)
 
     def set_ended_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
-        """The same of an attempt."""
+        """Does the same with an attempt."""
         old = self.attempts.pop(attempt_id, None)
         self.journal.append((self.set_ended_attempt, attempt_id, old))
         if old is not None:

@@ -41,7 +41,7 @@ def entry_of(row: Row) -> AuditEntry:
 
 
 def _details(text: Any) -> dict[str, Any]:
-    """What was written; anything we would not have written so is handed on as it is, to fail its hash."""
+    """Returns what was written; anything we would not have written so is handed on as it is, to fail its hash."""
     try:
         details = json.loads(text)
         if isinstance(details, dict) and canonical(details) == text:

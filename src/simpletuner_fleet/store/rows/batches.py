@@ -29,7 +29,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
     @property
     def update_columns(self) -> tuple[str, ...]:
-        """Names for the values of an update."""
+        """Returns names for the values of an update."""
         changing = tuple(name for name in self.columns if name not in self.fixed)
         return (*changing, EXPECTED) if self.guard else changing
 
@@ -60,7 +60,7 @@ class RowWrite(NamedTuple):
 
 
 def chunks(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
-    """Few slices; the lengths of long ones are powers of two, so that not too many statements have to be prepared."""
+    """Yields few slices; the lengths of long ones are powers of two, so that few statements have to be prepared."""
     start, remaining = 0, len(rows)
     while remaining:
         size = min(LARGEST_CHUNK, 1 << (remaining.bit_length() - 1))
@@ -84,7 +84,7 @@ def _flat(rows: Sequence[Values]) -> list[Any]:
 
 @lru_cache(maxsize=512)
 def many_rows(table: Table, update: bool, on_conflict: str, rows: int) -> str:
-    """One statement for so many rows, with `?` for each value."""
+    """Returns one statement for so many rows, with `?` for each value."""
     columns = table.update_columns if update else table.columns
     values = ", ".join([f"({', '.join('?' * len(columns))})"] * rows)
     if not update:
@@ -101,7 +101,7 @@ def _new(table: Table, name: str) -> str:
 
 @lru_cache(maxsize=512)
 def one_row(table: Table, update: bool, on_conflict: str) -> str:
-    """The same for one row, with `%(name)s` for each value, as PostgreSQL's driver wants it."""
+    """Returns the same for one row, with `%(name)s` for each value, as PostgreSQL's driver wants it."""
     if not update:
         values = ", ".join(f"%({name})s" for name in table.columns)
         return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"

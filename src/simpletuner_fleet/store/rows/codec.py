@@ -37,7 +37,7 @@ def optional(codec: Codec) -> Codec:
 
 
 def enum_codec(kind: type[StrEnum]) -> Codec:
-    """By look-up, which costs less than asking a member for its value."""
+    """Converts by look-up, which costs less than asking a member for its value."""
     members = {member.value: member for member in kind}
     values = {member: member.value for member in kind}
     return Codec(values.__getitem__, members.__getitem__)
@@ -107,7 +107,7 @@ class RowCodec(Generic[S]):
         return self._often.values(row)
 
     def changed_as_often(self, stored: S, row: S) -> bool:
-        """Whether nothing has changed but what changes often."""
+        """Tells whether nothing has changed but what changes often."""
         return bool(self._seldom(stored) == self._seldom(row))
 
     def row(self, values: tuple[Any, ...]) -> S:
@@ -128,7 +128,7 @@ class RowCodec(Generic[S]):
         return readable
 
     def checked_rows(self, all_values: Iterable[tuple[Any, ...]]) -> list[S]:
-        """The same with every field looked at: for what is kept in memory and decided on."""
+        """Returns the same with every field looked at: for what is kept in memory and decided on."""
         readable = []
         for values in all_values:
             try:

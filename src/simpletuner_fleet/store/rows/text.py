@@ -9,12 +9,12 @@ _UNSTORABLE = dict.fromkeys((0, *range(55296, 57344)), REPLACEMENT)
 
 
 def is_plain(text: str) -> bool:
-    """Whether every database holds it for sure, as it does nearly all texts."""
+    """Tells whether every database holds it for sure, as it does nearly all texts."""
     return text.isascii() and "\0" not in text
 
 
 def storable(text: str) -> str:
-    """The same text, with what no database would hold replaced by U+FFFD."""
+    """Returns the same text, with what no database would hold replaced by U+FFFD."""
     if text.isascii() and "\0" not in text:  # as `is_plain` says, without the call
         return text
     return text.translate(_UNSTORABLE)
@@ -25,7 +25,7 @@ def storable_or_none(text: str | None) -> str | None:
 
 
 def storable_json(value: Any) -> Any:
-    """The same JSON value with every string storable, and tuples as the lists they come back as."""
+    """Returns the same JSON value with every string storable, and tuples as the lists they come back as."""
     if value is None or type(value) is int:
         return value
     if isinstance(value, str):
@@ -44,5 +44,5 @@ def storable_progress(progress: Progress) -> Progress:
 
 
 def name_key(name: str) -> str:
-    """What makes two names the same name."""
+    """Returns what makes two names the same name."""
     return storable(name).casefold()

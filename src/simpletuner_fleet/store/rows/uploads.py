@@ -39,7 +39,7 @@ def manifest_params(manifest: StoredManifest) -> dict[str, Any]:
 
 
 def manifest_of(row: Row) -> StoredManifest:
-    """From a row of MANIFEST_COLUMNS."""
+    """Reads one from a row of MANIFEST_COLUMNS."""
     return StoredManifest(
         id=row[0],
         job_id=row[1],
@@ -70,7 +70,7 @@ def note_params(note: JobNote) -> dict[str, Any]:
 
 
 def note_of(row: Row) -> JobNote:
-    """From a row of NOTE_COLUMNS."""
+    """Reads one from a row of NOTE_COLUMNS."""
     return JobNote(
         id=row[0],
         job_id=row[1],

@@ -100,7 +100,7 @@ class FindingView(TallyView):
 
 
 def job_conditions(where: JobFilter, state: str | None) -> Conditions:
-    """All that a filter says, but for its states: `state` is the one that is looked at, if only one is."""
+    """Returns all that a filter says, but for its states: `state` is the one that is looked at, if only one is."""
     conditions = ["1 = 1"]
     params: dict[str, Any] = {}
     if state is not None:
@@ -130,7 +130,7 @@ def job_conditions(where: JobFilter, state: str | None) -> Conditions:
 
 
 def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
-    """What `core.people.visibility.may_see` says, for rows; empty where everything may be seen."""
+    """Returns what `core.people.visibility.may_see` says, for rows; empty where everything may be seen."""
     if onlooker is None or onlooker.above:
         return "", {}
     params: dict[str, Any] = {}
@@ -167,8 +167,8 @@ def _texts(where: JobFilter) -> Conditions:
 
 
 def _asked(where: JobFilter) -> Conditions:
-    """What it asks of its worker, as `requirements_text` writes it. Nothing else in that text looks like it: within a
-    string a quote is escaped, and no other list has pairs of strings.
+    """Looks for what it asks of its worker, as `requirements_text` writes it. Nothing else in that text looks like it:
+    within a string a quote is escaped, and no other list has pairs of strings.
     """
     conditions, params = [], {}
     if where.trainer is not None:
@@ -223,5 +223,5 @@ def _json(value: Any) -> str:
 
 
 def _literally(text: str) -> str:
-    """For LIKE with '!' as its escape."""
+    """Escapes a text for LIKE with '!' as its escape."""
     return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

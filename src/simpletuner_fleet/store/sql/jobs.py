@@ -196,11 +196,11 @@ class JobsView(FindingView):
         return self._attempts(sql.LIVE_ATTEMPTS, NOTHING)
 
     def live_attempts_checked(self) -> list[Attempt]:
-        """For the start only."""
+        """Returns them with every field looked at: for the start only."""
         return ATTEMPT_ROWS.checked_rows(self._db.rows(sql.LIVE_ATTEMPTS, NOTHING))
 
     def rows_set_aside(self) -> list[SetAsideRow]:
-        """As this process has met them: nobody looks through all rows."""
+        """Returns them as this process has met them: nobody looks through all rows."""
         return [
             SetAsideRow(table=table, id=row_id, why=why)
             for table, codec in (("workers", WORKERS), ("jobs", JOB_ROWS), ("attempts", ATTEMPT_ROWS))

@@ -25,7 +25,7 @@ class Migration(Struct, frozen=True):
 
 
 def migrations_for(dialect: str) -> list[Migration]:
-    """In order; `dialect` is `sqlite` or `postgresql`."""
+    """Returns them in order; `dialect` is `sqlite` or `postgresql`."""
     numbered = []
     for file in files("simpletuner_fleet.store.migrations").iterdir():
         stem, dot, kind = file.name.partition(".")
@@ -53,7 +53,7 @@ def migrate(session: SqlSession, migrations: Sequence[Migration]) -> None:
 
 
 def _release_of(session: SqlSession) -> str:
-    """Which release brought the database to its schema, as that release noted it."""
+    """Tells which release brought the database to its schema, as that release noted it."""
     session.begin()
     try:
         row = session.row("SELECT value FROM settings WHERE key = :key", {"key": SCHEMA_RELEASE})
@@ -100,7 +100,7 @@ def _note_release(session: SqlSession) -> None:
 
 
 def _bring_up_to_date(session: SqlSession) -> None:
-    """What follows from the code and from the rows. Writes only what differs, so a full disk can be opened."""
+    """Writes what follows from the code and from the rows, and only what differs, so a full disk can be opened."""
     session.begin()
     try:
         _teach_edges(session)

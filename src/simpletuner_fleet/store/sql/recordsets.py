@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def fits(table: Table, types: Types) -> bool:
-    """Whether every column has a counterpart in JSON: bytes have none."""
+    """Tells whether every column has a counterpart in JSON: bytes have none."""
     return all(types[name] != BYTES for name in table.columns)
 
 

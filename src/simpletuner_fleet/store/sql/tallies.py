@@ -17,7 +17,7 @@ class TallyView:
 
 
 def recount_jobs(db: Database) -> None:
-    """At the start, in case somebody has edited jobs by hand. Writes only what is wrong."""
+    """Counts them at the start, in case somebody has edited jobs by hand. Writes only what is wrong."""
     counted: dict[str, int] = dict(db.rows(sql.RECOUNT_JOBS, {}))
     if counted != dict(db.rows(sql.TALLIES, {"kind": JOBS})):
         db.run(sql.FORGET_TALLY, {"kind": JOBS})

@@ -28,7 +28,7 @@ class WorkersView:
         return WORKERS.rows(self._db.rows(sql.WORKERS, NOTHING))
 
     def workers_checked(self) -> list[Worker]:
-        """For the start only."""
+        """Returns them with every field looked at: for the start only."""
         return WORKERS.checked_rows(self._db.rows(sql.WORKERS, NOTHING))
 
     def offline_workers_before(self, at: float) -> list[Worker]:

@@ -69,7 +69,7 @@ class Lane:
         self._at_end()
 
     def _take(self) -> tuple[list[Task], bool]:
-        """Waits for the first task, then takes all that are there. False when it was asked to close."""
+        """Waits for the first task, then takes all that are there. Returns False, too, when it was asked to close."""
         batch: list[Task] = []
         task = self._waiting.get()
         while task is not None:
@@ -101,7 +101,7 @@ def unavailable(task: Task | Answer, detail: str) -> Answer:
 
 
 def deliver(answers: list[Answer]) -> None:
-    """One call into each event loop for the whole batch."""
+    """Makes one call into each event loop for the whole batch."""
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[Answer]] = defaultdict(list)
     for answer in answers:
         by_loop[answer.future.get_loop()].append(answer)

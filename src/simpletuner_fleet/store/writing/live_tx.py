@@ -48,12 +48,12 @@ class LiveTx(SqlView):
     @property
     @abstractmethod
     def _stored(self) -> SqlView:
-        """Rows that no unsaved change concerns."""
+        """Returns the rows that no unsaved change concerns."""
 
     @property
     @abstractmethod
     def _layers(self) -> tuple[Unsaved, ...]:
-        """What is not stored yet, the newest first."""
+        """Returns what is not stored yet, the newest first."""
 
     # Jobs
 
@@ -256,7 +256,7 @@ class LiveTx(SqlView):
 
 
 def _same_texts(job: Job, stored: Job) -> bool:
-    """Whether every text of the job is that of the row as it is stored."""
+    """Tells whether every text of the job is that of the row as it is stored."""
     return (
         job.error is stored.error
         and job.reason is stored.reason
@@ -268,7 +268,7 @@ def _same_texts(job: Job, stored: Job) -> bool:
 
 
 def _storable_job(job: Job) -> Job:
-    """As it will be read back: texts that a database cannot hold are mended on the way in."""
+    """Returns it as it will be read back: texts that a database cannot hold are mended on the way in."""
     name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
     config_name, note = storable(job.config_name), storable(job.note)
     texts = (job.name, job.error, job.reason, job.config_name, job.note)

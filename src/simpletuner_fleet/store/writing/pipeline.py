@@ -121,7 +121,7 @@ class CommitPipeline:
             loop.call_soon(self._turn, loop)
 
     def _take_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From an event loop that ended midway, if there was one."""
+        """Takes over from an event loop that ended midway, if there was one."""
         self._loop = loop
         self._turn_is_due = False
         if self._work:
@@ -156,7 +156,7 @@ class CommitPipeline:
             self._newcomer = None
 
     def _run_in_memory(self) -> bool:
-        """Runs what can be run now; True if the first that waits needs the connection."""
+        """Runs what can be run now; returns True if the first that waits needs the connection."""
         for _ in range(MAX_STEPS_PER_TURN):
             if not self._waiting or len(self._ahead) >= MAX_UNCOMMITTED:
                 return False

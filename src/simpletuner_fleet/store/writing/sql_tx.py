@@ -231,7 +231,7 @@ class SqlTx(
     # The connection
 
     def _with_everything_written(self) -> Database:
-        """For whatever is not kept in memory: it must see, and stand among, all that was changed before it."""
+        """Serves whatever is not kept in memory: it must see, and stand among, all that was changed before it."""
         if not self.directly:
             raise NeedsConnection
         self._write_step_down()

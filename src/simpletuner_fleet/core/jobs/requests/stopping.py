@@ -52,9 +52,9 @@ def released(
 ) -> Decision:
     """The worker gives the job back on purpose: a shutdown, a machine taken away, a drain. It charges nothing.
 
-    But for a time limit that was used up without a step forward: a job that asks to go on would do so for ever. An offer
-    given back before it was accepted is withdrawn, whatever reason the worker names: nothing of the job has run.
-    And but for a job that was to go on from a checkpoint that nobody can fetch: it does not begin at the start instead.
+    A time limit that was used up without a step forward is charged: a job that asks to go on would do so for ever. An
+    offer given back before it was accepted is withdrawn, whatever reason the worker names: nothing of it has run.
+    A job that was to go on from a checkpoint that nobody can fetch is given up: it does not begin at the start instead.
     """
     must_be_current(job, attempt)
     if attempt.state is AttemptState.OFFERED:

@@ -49,7 +49,7 @@ def can_be_asked(job: Job, worker: Worker) -> bool:
 
 
 def refusal_of(job: Job, attempt: Attempt, worker: Worker) -> FleetError | None:
-    """Why it cannot be asked; None where it can."""
+    """Tells why it cannot be asked; None where it can."""
     if job.state is not JobState.RUNNING:
         return _not_running(job)
     waits = no_trainer_to_ask(job, attempt)

@@ -75,7 +75,7 @@ def edited(
 ) -> Decision:
     """Returns the job as it would have been submitted with these changes, or raises what is wrong with them.
 
-    `team`: the one that the job is for; `last`: its last attempt.
+    `team` is the one that the job is for, `last` its last attempt.
     """
     if job.state not in WAITING:
         raise WrongJobState(f"The job is {job.state}; only a waiting job can be edited.", state=job.state)
@@ -155,7 +155,7 @@ def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, cei
 def check_approval(before: Job, after: Job, pending: Approval | None, needed: Approval | None) -> None:
     """An approval is for the job as it was shown: what would need another one is submitted anew.
 
-    `pending`: what the job waits for now; `needed`: what it would wait for, submitted as it is after the edit.
+    `pending` is what the job waits for now, `needed` what it would wait for, submitted as it is after the edit.
     """
     if (before.requires, before.time_limit_s) == (after.requires, after.time_limit_s):
         return

@@ -76,7 +76,7 @@ def chosen_checkpoint(
 
 
 def described(checkpoint: StoredManifest) -> str:
-    """As it is written down with the new job."""
+    """Returns it as it is written down with the new job."""
     return f"{checkpoint.job_id}:{checkpoint.step}"
 
 

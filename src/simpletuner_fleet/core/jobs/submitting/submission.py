@@ -170,7 +170,7 @@ def check_secrets(bundle: Bundle, facts: Facts) -> None:
 
 
 def _dependencies(job_ids: Sequence[str], facts: Facts) -> list[Job]:
-    """The jobs to wait for. To wait for one that has ended badly would be in vain."""
+    """Returns the jobs to wait for. To wait for one that has ended badly would be in vain."""
     for job_id in job_ids:
         job = facts.dependencies.get(job_id)
         if job is None:

@@ -117,7 +117,7 @@ class RetryRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> list[str | int | None]:
-        """What two requests have in common that ask for the same."""
+        """Returns what two requests have in common that ask for the same."""
         ceiling = self.max_cost_micros
         return [self.resume_from] if ceiling is UNSET else [self.resume_from, ceiling]
 
@@ -209,7 +209,7 @@ def stored_config(
     saved_by: str,
     author_may_run_locally: bool,
 ) -> ChosenConfig:
-    """The config that the request names, as it is stored now."""
+    """Returns the config that the request names, as it is stored now."""
     if _changes_config(request) or not is_small(stored):
         bundle, text = _as_requested(read_stored(stored), request)
     else:
@@ -238,7 +238,7 @@ def _changes_config(request: SubmitRequest) -> bool:
 
 @lru_cache(maxsize=MOST_REMEMBERED)
 def _unchanged(stored: bytes) -> tuple[Bundle, bytes]:
-    """Remembered, since the same config is often submitted many times; one that is refused is looked at every time."""
+    """Remembers what it returns, since one config is often submitted many times; a refused one is read every time."""
     return _as_requested(read_stored(stored), SubmitRequest())
 
 

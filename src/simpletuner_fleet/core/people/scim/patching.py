@@ -191,7 +191,7 @@ def _note_members(changes: MemberChanges, operation: Operation) -> None:
 
 
 def _named_member(path: str) -> str:
-    """The member that `members[value eq "…"]` names, as Okta removes one; '' where the path is `members` alone."""
+    """Returns whom `members[value eq "…"]` names, as Okta removes one; '' where the path is `members` alone."""
     if "[" not in path:
         return ""
     match = IN_PATH.fullmatch(path)

@@ -203,7 +203,7 @@ def shown_group(
 def only_asked(
     shown: Mapping[str, Any], wanted: Collection[str], unwanted: Collection[str]
 ) -> dict[str, Any]:
-    """`attributes` and `excludedAttributes`, in lower case; id, schemas and meta always stay."""
+    """Takes `attributes` and `excludedAttributes` in lower case; id, schemas and meta always stay."""
     always = ("id", "schemas", "meta")
     return {
         name: value

@@ -42,7 +42,7 @@ class LogoutOrder(Struct, frozen=True, kw_only=True):
 
 
 def check_issued(claims: Claims, *, issuer: str, audience: str, now: float, leeway_s: float) -> None:
-    """Exactly this issuer, for us, and now."""
+    """Raises NotVouchedFor unless exactly this issuer has issued it for us, and it holds now."""
     if claims.get("iss") != issuer:
         raise NotVouchedFor("The token was issued by somebody else.")
     meant_for = claims.get("aud")
@@ -84,7 +84,7 @@ def subject_of(claims: Claims, claim: str = "sub") -> str:
 
 
 def groups_of(claims: Claims, claim: str) -> frozenset[str] | None:
-    """None: it says nothing of groups. A name with dots is looked for whole, then as a path, as `realm_access.roles`."""
+    """Returns None if it says nothing of groups. Takes a name with dots whole, else as a path: `realm_access.roles`."""
     listed: Any = claims.get(claim)
     if listed is None and "." in claim:
         listed = claims

@@ -157,7 +157,7 @@ def may_be_asked(url: str, issuer: str, hosts: tuple[str, ...]) -> bool:
 def described(
     document: ProviderDocument, issuer: str, hosts: tuple[str, ...], *, for_people: bool
 ) -> Described:
-    """Checks the document of this issuer. `for_people`: it must be able to log somebody in by a browser."""
+    """Checks the document of this issuer. With `for_people`, it must be able to log somebody in by a browser."""
     check_issuer(document, issuer)
     check_places(document, issuer, hosts, for_people=for_people)
     signatures = signatures_of(document)

@@ -54,7 +54,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> TrialState:
-        """Good only where every check was made and is good."""
+        """Tells how it went: good only where every check was made and is good."""
         states = {check.state for check in self.checks}
         if TrialState.BAD in states:
             return TrialState.BAD

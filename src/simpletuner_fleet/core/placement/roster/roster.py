@@ -193,7 +193,7 @@ class Roster:
     def _see_finishing(self, job_id: str, finishing: bool) -> None:
         """A trainer that has ended leaves its place to the next, whatever its results still wait for.
 
-        Not so on a worker that leaves after its job: it takes no other one.
+        It does not on a worker that leaves after its job: that one takes no other.
         """
         if finishing is (job_id in self._finishing):
             return
@@ -240,7 +240,7 @@ class Roster:
             self.lines.join(after)
 
     def classes_for(self, worker_id: str) -> list[str]:
-        """Classes with jobs that this worker fits. Looks at every one of them; who is next, `by_precedence` tells."""
+        """Returns classes with jobs that this worker fits. Looks at all of them; who is next, `by_precedence` tells."""
         fitting = chain.from_iterable(self.lines.alike[one].classes for one in self._fits.get(worker_id, ()))
         return [class_id for class_id in fitting if self.lines.classes[class_id].count]
 
@@ -253,7 +253,7 @@ class Roster:
         return worker is not None and self._takes_offers(worker)
 
     def pick_worker(self, job: Job) -> tuple[Worker, tuple[Gpu, ...]] | None:
-        """The best open worker for this job and the GPUs it would give."""
+        """Returns the best open worker for this job and the GPUs it would give."""
         waiting = self.lines.classes[job.line]
         best: tuple[Preference, Worker, tuple[Gpu, ...]] | None = None
         compared = 0
@@ -273,7 +273,7 @@ class Roster:
         return (best[1], best[2]) if best else None
 
     def _candidates(self, waiting: Waiting) -> Iterator[str]:
-        """Open workers, those with data of the job first: only so many are compared."""
+        """Returns open workers, those with data of the job first: only so many are compared."""
         if not waiting.requires.datasets:
             return iter(waiting.open)
         holders = [self._holders.get(dataset_id, {}) for dataset_id, _ in waiting.requires.datasets]
