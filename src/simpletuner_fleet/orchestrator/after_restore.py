@@ -30,7 +30,7 @@ class RestoreNote(Struct, frozen=True, kw_only=True):
 
 
 async def hold_after_restore(fleet: Fleet) -> float | None:
-    """Returns until when nothing is placed; None where nothing was restored. Called before anything else is done.
+    """Returns until when nothing is placed; None where nothing was restored. It is called before all else.
 
     A job that waits in this database may run on a worker since after the backup. Within the time in which every worker is
     heard or its lease has ended, each is told to stop what this database does not know of. An offer of that time is

@@ -37,7 +37,7 @@ AS_IT_IS = Sharing()
 async def save_config(
     fleet: Fleet, name: str, body: Any, writer: Writer, sharing: Sharing = AS_IT_IS
 ) -> tuple[ConfigVersion, bool]:
-    """The stored version, and whether anything changed: saving the same again keeps the version."""
+    """Returns the stored version, and whether anything changed: saving the same again keeps the version."""
     check_name(name, "$.name", "config's name")
     bundle = msgspec.json.encode(read_bundle(body))
     if len(bundle) > MAX_BUNDLE_BYTES:
@@ -122,7 +122,7 @@ async def versions_of(fleet: Fleet, name: str) -> list[ConfigVersion]:
 
 
 async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None) -> Diff:
-    """Between two versions: the newest and the one before it, unless others are named."""
+    """Compares two versions: the newest and the one before it, unless others are named."""
 
     def look(view: View) -> tuple[ConfigVersion, ConfigVersion]:
         versions = {config.version: config for config in view.config_versions(name)}

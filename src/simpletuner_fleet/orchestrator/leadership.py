@@ -35,7 +35,7 @@ class LeaseBook(Protocol):
         ...
 
     def renew(self, term: int) -> bool:
-        """False: the term is over."""
+        """Returns False where the term is over."""
         ...
 
     def release(self, term: int) -> None: ...
@@ -73,12 +73,12 @@ class Leadership:
 
     @property
     def term(self) -> int | None:
-        """The term in which this orchestrator leads; None while it does not."""
+        """Returns the term in which this orchestrator leads; None while it does not."""
         return self._term
 
     @property
     def leader(self) -> Lease | None:
-        """Whoever leads as far as is known, this orchestrator included."""
+        """Returns whoever leads as far as is known, this orchestrator included."""
         watch = self._watch
         if watch is None or watch.lease is None or watch.lease.released:
             return None
@@ -88,15 +88,15 @@ class Leadership:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the database was heard of lately."""
+        """Tells whether the database was heard of lately."""
         return self._clock() - self._heard_at < LONG_SILENCE_S
 
     def may_promise(self, term: int) -> bool:
-        """Whether this orchestrator leads for sure, in the very term in which the promise was thought out."""
+        """Tells whether this orchestrator leads for sure, in the very term in which the promise was thought out."""
         return self._term == term and rules.may_promise(self._sent_at, self._clock())
 
     def start(self, url: str, fingerprint: str = "") -> None:
-        """`url` is where other orchestrators reach this one, `fingerprint` of the certificate it shows there."""
+        """`url` is where other orchestrators reach this one, `fingerprint` that of the certificate it shows there."""
         self._url, self._fingerprint = url, fingerprint
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)

@@ -56,7 +56,7 @@ class Places(Struct, frozen=True):
 
 
 def open_with_end(transaction: Transaction, job: Job) -> None:
-    """Called in the transaction in which the job completes, so that neither is there without the other."""
+    """Opens it in the transaction in which the job completes, so that neither is there without the other."""
     if job.state is not JobState.COMPLETED:
         return
     publish = wanted(transaction.tx.job_bundle(job.id))
@@ -65,7 +65,7 @@ def open_with_end(transaction: Transaction, job: Job) -> None:
 
 
 def wanted(bundle: bytes | None) -> Publish | None:
-    """Where the job's own config wants its model."""
+    """Says where the job's own config wants its model."""
     if not bundle or MENTIONED not in bundle:  # nearly every job, and without reading all of it
         return None
     return msgspec.json.decode(bundle, type=Bundle).publish
@@ -119,7 +119,7 @@ async def publication_of(fleet: Fleet, job_id: str) -> Publication:
 
 
 async def mend_waits(fleet: Fleet) -> None:
-    """Called at the start, when the clock may be another than before: what it put off for ever is tried now."""
+    """Makes due now what the clock put off for ever: at the start it may be another than before."""
     put_off = await fleet.read(lambda view: view.due_publications(END_OF_TIME, MANY))
 
     def step(transaction: Transaction) -> None:
@@ -184,7 +184,7 @@ async def _publish(storage: Storage, places: Places, publication: Publication) -
 async def _record(
     fleet: Fleet, tried: Publication, *, url: str | None = None, error: PublishFailed | None = None
 ) -> None:
-    """What came of a try, unless somebody has asked for something else meanwhile."""
+    """Records what came of a try, unless somebody has asked for something else meanwhile."""
 
     def step(transaction: Transaction) -> None:
         now_is = transaction.tx.publication(tried.job_id)

@@ -97,7 +97,7 @@ class Runtime:
                 await asyncio.sleep(interval_s)
 
     async def _rest(self, until: float) -> None:
-        """Until the next regular check, or until a job's time comes before it: also one that is put off meanwhile."""
+        """Waits until the next regular check, or until a job's time comes before it, also of one put off meanwhile."""
         loop = asyncio.get_running_loop()
         woken = True
         while woken:

@@ -214,9 +214,9 @@ def retry_in(transaction: Transaction, job_id: str, by: Submitter, request: Retr
 def admitted(
     transaction: Transaction, job: Job, by: Submitter, *, for_approval: bool = False
 ) -> tuple[Job, Approval | None]:
-    """Checked in the transaction that admits the job: however many come at once, none passes a ceiling.
+    """Checks in the transaction that admits the job: however many come at once, none passes a ceiling.
 
-    `for_approval`: what a quota would refuse may ask for an approval instead.
+    With `for_approval`, what a quota would refuse may ask for an approval instead.
     """
     book = transaction.index.roster.book
     passed = book.passed_by(job, (QuotaAction.REFUSE, QuotaAction.APPROVE)) if book else []

@@ -111,7 +111,7 @@ class SimulatedAgent:
             self._run(act)
 
     def hurry(self) -> None:
-        """Its trainers have guardians, which do."""
+        """Does nothing: its trainers have guardians, which hurry."""
 
     def _run(self, act: Callable[[], None]) -> None:
         if not self.alive:
@@ -236,7 +236,7 @@ class SimulatedAgent:
         self.beat_once()
 
     def notice(self) -> EndNotice | None:
-        """What it has to say of its machine's end."""
+        """Returns what it has to say of its machine's end."""
         return None
 
     def beat_once(self) -> None:
@@ -472,7 +472,7 @@ class SimulatedAgent:
     # Leaving
 
     def terminate(self) -> None:
-        """SIGTERM: give everything back, then go."""
+        """Gives everything back at SIGTERM, then goes."""
         self._run(lambda: self._act(self.inbox.terminated("the machine is needed elsewhere")))
 
     def _leave(self, reason: str, tries: int) -> None:

@@ -270,7 +270,7 @@ class Byzantine:
         return None if self.world.chance.random() < 0.5 else honest
 
     def _audit_heads(self) -> list[AuditHead]:
-        """Never a false one: that is a proof of forgery, which has a test of its own."""
+        """Returns no false one: that is a proof of forgery, which has a test of its own."""
         head = self.orchestrator.store.view.audit_head()
         honest = [AuditHead(seq=head.seq, hash=head.hash)] if head else []
         return honest * int(self._more((0, 1, 2, 9)))

@@ -79,13 +79,13 @@ class Chaos:
             act()
 
     def _machine(self) -> SimulatedMachine:
-        """Mostly one that has something to lose."""
+        """Chooses mostly one that has something to lose."""
         busy = [machine for machine in self.machines if machine.shims]
         aimed = bool(busy) and self.world.chance.random() < 0.7
         return self.world.chance.choice(busy if aimed else self.machines)
 
     def _some_s(self) -> float:
-        """Shorter or longer than every timeout."""
+        """Draws a time that is shorter or longer than every timeout."""
         timeout_s = self.orchestrator.policy.heartbeat_timeout_s
         return (
             self.world.chance.choice((0.05, 0.3, 0.9, 1.4, 2.5))
@@ -258,7 +258,7 @@ class Chaos:
     # Healing
 
     def heal(self, size: Size) -> None:
-        """No more faults: the network carries, whoever was down comes back, whoever was frozen goes on."""
+        """Ends the faults: the network carries, whoever was down comes back, whoever was frozen goes on."""
         self.world.faulty, self.world.hurries = False, size.hurries
         self.world.note("-- faults end")
         orchestrator = self.orchestrator

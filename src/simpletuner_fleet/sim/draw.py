@@ -128,7 +128,7 @@ def policy(chance: Random, size: Size) -> Policy:
 
 
 def clock_rates(chance: Random, size: Size) -> tuple[float, ...]:
-    """Mostly one orchestrator; else two or three, whose clocks run a little fast or slow."""
+    """Draws mostly one orchestrator; else two or three, whose clocks run a little fast or slow."""
     if chance.random() > size.several_share:
         return ()
     return tuple(chance.uniform(0.97, 1.03) for _ in range(chance.choice((2, 2, 3))))
@@ -141,7 +141,7 @@ def with_approvals(policy: Policy) -> Policy:
 
 
 def kinds(world: World, size: Size) -> list[MachineKind]:
-    """One plain persistent machine, and others of any kind."""
+    """Draws one plain persistent machine, and others of any kind."""
     chance = world.chance
     kinds = [MachineKind(name="m0", gpus=2, max_jobs=chance.choice(size.jobs_of_first))]
     kinds += [

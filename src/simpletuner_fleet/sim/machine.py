@@ -402,7 +402,7 @@ class SimulatedShim:
 
 
 def is_final_answer(outcome: Any) -> bool:
-    """An answer after which a report need not be sent again."""
+    """Tells whether it is an answer after which a report need not be sent again."""
     if isinstance(outcome, LinkDown | StoreUnavailable):
         return False
     return not (isinstance(outcome, FleetError) and outcome.code in ("invalid_token", "unauthenticated"))

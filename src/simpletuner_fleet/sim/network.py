@@ -83,7 +83,7 @@ class Link:
         self.newest_term = self._newest_obeyed = 0
 
     def _understood(self, outcome: Any) -> Any:
-        """What the caller makes of an answer: one of a leader that was replaced is weather."""
+        """Returns what the caller makes of an answer: one of a leader that was replaced is as good as none."""
         if isinstance(outcome, LinkDown):
             self.entry += 1
         elif isinstance(outcome, Said):
@@ -98,7 +98,7 @@ class Link:
         return outcome
 
     def _foreign_answer(self, chance: Random) -> Any:
-        """What the real agent makes of an answer that is not the orchestrator's."""
+        """Returns what the real agent makes of an answer that is not the orchestrator's."""
         self.world.counts["fault:foreign answer"] += 1
         refusal = problem_of(*chance.choice(FOREIGN_ANSWERS))
         if isinstance(refusal, Unreachable):
@@ -114,7 +114,7 @@ class Link:
         return 0.002 + 0.198 * chance.random()
 
     def call(self, serve: Serve, answered: Answered) -> None:
-        """One request. The caller hears the answer, or after a while that there is none; never both."""
+        """Makes one request. The caller hears the answer, or after a while that there is none; never both."""
         world = self.world
         open_until = world.now + CALL_TIMEOUT_S
         finished = False

@@ -192,7 +192,7 @@ class People:
         return self.world.chance.choice(list(self.acked)) if self.acked else None
 
     def _stored_job(self) -> str | None:
-        """One that has a checkpoint to go on from, if there is one."""
+        """Returns one that has a checkpoint to go on from, if there is one."""
         view = self.orchestrator.store.view
         stored = [job_id for job_id in self.acked if view.newest_checkpoint(job_id)]
         return self.world.chance.choice(stored) if stored else None

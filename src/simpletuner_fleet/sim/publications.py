@@ -191,7 +191,7 @@ class Publishing:
     # The questions
 
     def problems_of(self, changes: Changes) -> list[Problem]:
-        """Asked after every commit."""
+        """Looks for problems after every commit."""
         view = self.orchestrator.store.view
         problems: list[Problem] = []
         for job_id, jobs in changes.jobs.items():

@@ -67,7 +67,7 @@ class Restores:
         self.world.after(LOCKED_FOR_S, self.finish)
 
     def _chosen(self) -> KeptBackup:
-        """Mostly one in which jobs wait: they may run by now."""
+        """Chooses mostly one in which jobs wait: they may run by now."""
         waiting = [one for one in self._kept if one.rows["queue"]]
         aimed = bool(waiting) and self.world.chance.random() < 0.7
         return self.world.chance.choice(waiting if aimed else self._kept)

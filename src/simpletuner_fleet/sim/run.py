@@ -365,5 +365,5 @@ class Scenario:
 
 
 def run_seed(seed: int, *, size: draw.Size | None = None, whole_trace: bool = False) -> Result:
-    """Of the size that the seed draws, unless it is given."""
+    """Runs a world of the size that the seed draws, unless it is given."""
     return Scenario(seed, size=size, whole_trace=whole_trace).run()

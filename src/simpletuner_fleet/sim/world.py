@@ -80,12 +80,12 @@ class World:
         self.note(f"!! {kind} {what}")
 
     def happens(self, probability: float) -> bool:
-        """Chance that exists only while faults do."""
+        """Draws a chance that exists only while faults do."""
         return self.faulty and self.chance.random() < probability
 
     @property
     def trace(self) -> list[str]:
-        """The last of what happened."""
+        """Returns the last of what happened."""
         return self._lines[-TRACE_KEPT:]
 
     @property

@@ -112,7 +112,7 @@ def _is_named(name: str, words: Collection[str] | None) -> bool:
 
 
 def command_words() -> frozenset[str]:
-    """Every first word that is a command of ours."""
+    """Returns every first word that is a command of ours."""
     return frozenset({row.name for row in (*PROGRAMS, *NOUNS, *OTHERS)} | {"service"})
 
 

@@ -113,7 +113,7 @@ def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[CheckFinding]:
 
 
 def control_groups(memory_gb: float | None, pids: int | None) -> CheckFinding:
-    """As a worker would have them that is started from here: one that is a service has a group of its own."""
+    """Shows them as a worker started from here would have them: one that is a service has a group of its own."""
     about = _("control groups")
     try:
         labels = choose_cgroups(JobLimits(memory_gb=memory_gb, pids=pids), change=False).labels()
@@ -150,7 +150,7 @@ def open_files() -> CheckFinding:
 
 
 def trainer(named: str | None, environ: Mapping[str, str]) -> Iterator[CheckFinding]:
-    """The Python of the trainer: the one that was named, or the one that a worker would find."""
+    """Checks the Python of the trainer: the one that was named, or the one that a worker would find."""
     try:
         registry = trainers_for(named, environ)
     except TrainerPythonMissing as error:

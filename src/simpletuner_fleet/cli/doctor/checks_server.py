@@ -132,7 +132,7 @@ def _damaged_rows(file: Path) -> list[str]:
 def direct_storage(
     url: str | None, who: str, workers_url: str | None, environment: Mapping[str, str]
 ) -> Iterator[CheckFinding]:
-    """Of a bucket: whether large files go straight there. It is tried the whole way, with a kilobyte that is removed."""
+    """Tells whether large files go straight to a bucket. It is tried the whole way, with a kilobyte that is removed."""
     if not url or not url.startswith("s3:"):
         return
     try:

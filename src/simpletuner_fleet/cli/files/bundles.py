@@ -157,7 +157,7 @@ def _rest(file: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def _others(folder: Path, gathered: Gathered, notes: list[str]) -> dict[str, str]:
-    """The folder's own other text files; what is no text cannot be the config's, and is said to stay behind."""
+    """Returns the folder's other text files; what is no text cannot be the config's, and is said to stay behind."""
     own_names = {*MAIN_FILES, REST, DATALOADER, *gathered.files}
     taken = {file.resolve() for file in gathered.taken}
     texts: dict[str, str] = {}

@@ -75,7 +75,7 @@ def _main_file(folder: Path) -> Path:
 
 
 def _mains_in(*folders: Path) -> Iterator[Path]:
-    """The main file of each folder that has one."""
+    """Yields the main file of each folder that has one."""
     for folder in folders:
         file = next((folder / name for name in MAIN_FILES if (folder / name).is_file()), None)
         if file:

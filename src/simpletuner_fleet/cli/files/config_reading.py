@@ -19,7 +19,7 @@ _LOOSE_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(\s*[}\]])')
 
 
 def read_main(main: Path, notes: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The document of a main file, and the variables that its `config.env` sets.
+    """Returns the document of a main file, and the variables that its `config.env` sets.
 
     The document is what the file holds: a trainer's settings, or a whole bundle.
     """

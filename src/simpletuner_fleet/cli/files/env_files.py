@@ -56,7 +56,7 @@ _REFERENCE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 
 
 def read_variables(text: str, file: Path, notes: list[str]) -> dict[str, str]:
-    """As a shell would set them: quotes, comments, `+=`, and references to variables set before."""
+    """Reads them as a shell would set them: quotes, comments, `+=`, and references to variables set before."""
     variables: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _LINE.fullmatch(line)
@@ -72,7 +72,7 @@ def read_variables(text: str, file: Path, notes: list[str]) -> dict[str, str]:
 def settings_of_variables(
     variables: Mapping[str, str], notes: list[str], *, only_launching: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Settings, and variables for the trainer's environment. A secret's value goes into neither."""
+    """Returns settings, and variables for the trainer's environment. A secret's value goes into neither."""
     settings: dict[str, Any] = {}
     env: dict[str, str] = {}
     for name, value in variables.items():
@@ -119,7 +119,7 @@ def _unquoted(value: str, variables: Mapping[str, str]) -> str:
 
 
 def _words(text: str) -> Iterator[tuple[str, Any]]:
-    """`--name=value`, `--name value` and `--switch` as settings."""
+    """Reads `--name=value`, `--name value` and `--switch` as settings."""
     words = shlex.split(text)
     for at, word in enumerate(words):
         if not word.startswith("--"):

@@ -16,7 +16,7 @@ WHERE = "import importlib.util as u; s = u.find_spec('simpletuner'); print(*(s.s
 
 
 def example_folder(name: str, python: str | None) -> Path:
-    """The folder of one example. Raises what there is instead."""
+    """Returns the folder of one example. Raises what there is instead."""
     folder = _examples_of(python)
     example = folder / name
     if name in names_in(folder):

@@ -95,7 +95,7 @@ def gather(settings: dict[str, Any], main: Path, choices: FileChoices, notes: li
 
 
 def neighbour_dataloader(settings: dict[str, Any], main: Path) -> Path | None:
-    """The usual one beside a config that names none."""
+    """Returns the usual one beside a config that names none."""
     file = main.parent / DATALOADER
     return file if setting(settings, DATALOADER_SETTING) is None and file.is_file() else None
 
@@ -122,7 +122,7 @@ def gather_data(gathered: Gathered, main: Path, notes: list[str]) -> None:
 
 
 def _small_folder(name: str, near: Path) -> dict[str, str] | None:
-    """The text files of a folder that holds nothing else and little of it."""
+    """Returns the text files of a folder that holds nothing else and little of it."""
     folder = next((place for place in _places(name, near) if place.is_dir()), None)
     files = sorted(folder.iterdir())[: SMALL_FOLDER_FILES + 1] if folder else []
     small = len(files) <= SMALL_FOLDER_FILES and all(
@@ -212,7 +212,7 @@ def _found(name: str, value: str, main: Path, notes: list[str], missing: list[Mi
 
 
 def _places(value: str, folder: Path) -> Iterator[Path]:
-    """Where the trainer would find it from any folder above the config, or from this one; nearest first."""
+    """Yields where the trainer would find it from any folder above the config, or from this one; nearest first."""
     path = Path(value).expanduser()
     if path.is_absolute():
         yield path

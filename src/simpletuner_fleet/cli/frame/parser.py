@@ -68,7 +68,7 @@ class WideHelp(Help):
 
 
 def _in_words(message: str) -> str:
-    """What argparse says of itself, in the reader's language."""
+    """Says in the reader's language what argparse says of itself."""
     for pattern, sentence in SAID_BY_ARGPARSE.items():
         if said := re.fullmatch(pattern, message, re.DOTALL):
             return _(sentence, **said.groupdict())

@@ -45,7 +45,7 @@ def between(start: Any, end: Any, now: datetime | None = None) -> str | None:
 
 
 def spoken_size(size: float) -> str:
-    """For a sentence; a column of a table has `size_text`."""
+    """Writes it for a sentence; a column of a table has `size_text`."""
     return in_language(current().lang, size_text(size))
 
 

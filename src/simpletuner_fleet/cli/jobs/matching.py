@@ -102,7 +102,7 @@ def purge(args: argparse.Namespace) -> int:
 
 
 def cancel(args: argparse.Namespace) -> int:
-    """Those that are named, or with --all every one that matches."""
+    """Cancels those that are named, or with --all every one that matches."""
     return _cancel_all(args) if args.all else verbs.cancel(args)
 
 

@@ -41,7 +41,7 @@ def list_(args: argparse.Namespace) -> int:
 
 
 def searched(args: argparse.Namespace) -> dict[str, Any]:
-    """What was asked for, in the words of the API."""
+    """Returns what was asked for, in the words of the API."""
     asked = {
         "status": args.status,
         "owner": args.owner,

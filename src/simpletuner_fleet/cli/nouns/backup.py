@@ -208,7 +208,7 @@ def _place(args: argparse.Namespace) -> DatabasePlace:
 
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
-    """On the same disk, so that its space is the one that counts; private, for it holds the whole database."""
+    """Makes it on the same disk, whose space is the one that counts, and private, for it holds the whole database."""
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         scratch = tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent)

@@ -50,7 +50,7 @@ def completion(args: argparse.Namespace) -> int:
 
 
 def _pressed(command: str) -> dict[str, Any]:
-    """As shtab has it, but for zsh: there it would run the command when the script is read, not when TAB is pressed."""
+    """Does as shtab does, but for zsh: there it would run the command as the script is read, not as TAB is pressed."""
     import shtab
 
     known: dict[str, Any] = dict(shtab.cmd(command))

@@ -80,7 +80,7 @@ def import_(args: argparse.Namespace) -> int:
 
 
 def _warn(api: Api, out: Output, bundle: dict[str, Any]) -> None:
-    """What is saved may still be wrong: better said now than by a trainer that ends at once."""
+    """What is saved may still be wrong: that is better said now than by a trainer that ends at once."""
     with contextlib.suppress(CliError):
         _say_findings(out, ask_orchestrator(api, bundle))
 

@@ -95,7 +95,7 @@ class Unit(Struct, frozen=True, kw_only=True):
 
 
 def own_user_line() -> str:
-    """For systemd-sysusers: a user without password, shell and groups."""
+    """Describes for systemd-sysusers a user without password, shell and groups."""
     return f'u {OWN_USER} - "SimpleTuner Fleet worker" {OWN_HOME}\n'
 
 

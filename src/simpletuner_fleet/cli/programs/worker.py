@@ -139,7 +139,7 @@ def _depart(departure: Departure, settings: WorkerSettings) -> int:
 
 
 def _wrong_token(detail: str) -> troubles.Trouble:
-    """Found without asking anybody."""
+    """Tells what was found without asking anybody."""
     return troubles.Trouble(
         _("Invalid token: this cannot be a worker's token"),
         detail,
@@ -161,7 +161,7 @@ def _rejected(url: str, detail: str) -> troubles.Trouble:
 
 
 def _machine_trouble(error: OSError) -> troubles.Trouble:
-    """For what the disk or the system refuses: a full disk, a folder that may not be written."""
+    """Tells what the disk or the system refuses: a full disk, a folder that may not be written."""
     where = f"{error.filename}: " if error.filename else ""
     return troubles.Trouble(
         _("the worker cannot go on"),

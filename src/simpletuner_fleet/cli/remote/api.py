@@ -55,12 +55,12 @@ class Api:
 
     @property
     def url(self) -> str:
-        """The address that is asked now."""
+        """Returns the address that is asked now."""
         return self.where.url
 
     @property
     def client(self) -> httpx2.Client:
-        """Made when first needed: the server's identity is then checked, always before the token goes out."""
+        """Makes it when first needed: the server's identity is then checked, always before the token goes out."""
         if self._client is None:
             context = self._context()
             headers = {"User-Agent": f"simpletuner-cli/{__version__}", "Accept": "application/json"}

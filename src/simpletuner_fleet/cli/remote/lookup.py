@@ -86,7 +86,7 @@ def pages(api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True) -
 def counted_pages(
     api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """The same with how many there are altogether; None where the server is older and does not say."""
+    """Returns the same with how many there are altogether; None where the server is older and does not say."""
     jobs: list[dict[str, Any]] = []
     cursor: str | None = None
     total: int | None = None
@@ -113,6 +113,6 @@ def _as_job(answer: Json) -> dict[str, Any]:
 
 
 def checkpoint(api: Api, text: str) -> str:
-    """JOB[:STEP] with the job's whole id; a beginning of it will do."""
+    """Returns JOB[:STEP] with the job's whole id; a beginning of it will do."""
     job, colon, step = text.partition(":")
     return f"{job_id(api, job)}{colon}{step}"

@@ -53,7 +53,7 @@ class Principal(Struct, frozen=True, kw_only=True):
 
     @property
     def owns_as(self) -> str:
-        """The id under which configs, datasets and secrets are the caller's."""
+        """Returns the id under which configs, datasets and secrets are the caller's."""
         return self.owner_id or self.id
 
 
@@ -215,7 +215,7 @@ def _as_token(token: ApiToken, token_hash: str) -> Principal:
 
 
 def died(attempt: Attempt, now: float) -> bool:
-    """Whether the attempt's token is over: it ended as its worker said, and there was time to repeat the report of it.
+    """Tells whether the attempt's token is over: it ended as its worker said, with time to repeat the report of it.
 
     What was lost instead may be found again, and its fence holds as long as it is not.
     """

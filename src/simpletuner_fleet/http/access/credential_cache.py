@@ -107,7 +107,7 @@ class CachedCredentials:
         self.forget(token_hash)
 
     async def note_token_use(self, token_hash: str, now: float) -> None:
-        """Remembered first: of many requests at once one writes, and a store that cannot is not asked again and again."""
+        """Remembers it first: of many requests at once one writes, and a store that cannot is not asked each time."""
         token = self._api_tokens.get(token_hash)
         if token:
             self._api_tokens[token_hash] = replace(token, last_used_at=now)

@@ -51,7 +51,7 @@ class AllowedHosts:
 
 
 def host_name(host_header: str | None) -> str | None:
-    """The name without port and brackets; None if the header is missing, doubled or no host."""
+    """Returns the name without port and brackets; None if the header is missing, doubled or no host."""
     match = HOST.fullmatch(host_header or "")
     return plain_name(match[1]) if match else None
 

@@ -45,7 +45,7 @@ class Buckets:
         return len(self._buckets)
 
     def take(self, key: str) -> float:
-        """0.0 if one more is allowed, else the seconds until it would be."""
+        """Returns 0.0 if one more is allowed, else the seconds until it would be."""
         now = self._monotonic()
         left, at = self._buckets.pop(key, (self._rate.burst, now))
         left = min(self._rate.burst, left + (now - at) * self._rate.per_s)
@@ -68,7 +68,7 @@ class Buckets:
 
 
 def address_key(ip: str) -> str:
-    """One customer, one key: an IPv6 customer holds at least a /64."""
+    """Returns one key for one customer: an IPv6 customer holds at least a /64."""
     address = parse_address(ip)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.IPv6Network((address, 64), strict=False))

@@ -74,7 +74,7 @@ def is_loopback(text: str) -> bool:
 
 
 def client_address(peer: str, forwarded_for: str | None, proxies: Networks) -> str:
-    """The peer itself, or the right-most hop that is not one of our proxies: all left of it anyone can invent."""
+    """Returns the peer, or the right-most hop that is not one of our proxies: all left of it anyone can invent."""
     if not proxies and ":" not in peer:
         return peer
     address = parse_address(peer)
@@ -106,13 +106,13 @@ def machine_names() -> list[str]:
 
 
 def machine_addresses() -> list[str]:
-    """Every address of this machine's interfaces, loopback first."""
+    """Returns every address of this machine's interfaces, loopback first."""
     addresses = ["127.0.0.1", "::1", *_ipv4_addresses(), *_ipv6_addresses()]
     return list(dict.fromkeys(addresses))
 
 
 def addresses_for_others() -> list[str]:
-    """The machine's addresses by which others may find it, the one that leads out first; bridges of containers are none."""
+    """Returns addresses at which others find this machine, no container bridges; the one that leads out is first."""
     way_out = _way_out()
     addresses = [*_ipv4_addresses(skip=BRIDGES), *(one for one in _ipv6_addresses() if one != "::1")]
     kept = [one for one in dict.fromkeys(addresses) if not is_loopback(one)]

@@ -189,7 +189,7 @@ class Deps(Struct, kw_only=True):
 
     @property
     def storage(self) -> Storage:
-        """One for all: it holds the locks."""
+        """Returns one for all: it holds the locks."""
         self._storage = self._storage or Storage(self.fleet, self.blobs, self.space, self.direct)
         return self._storage
 
@@ -237,7 +237,7 @@ class SeenDeps:
 
     @property
     def storage(self) -> Storage:
-        """The same files and locks, beside the fleet as the caller may see it."""
+        """Returns the same files and locks, beside the fleet as the caller may see it."""
         seen = copy.copy(self._whole.storage)
         seen.fleet = self.fleet
         return seen
@@ -250,7 +250,7 @@ class SeenDeps:
 
 
 def whole_deps(call: Call[Any]) -> Deps:
-    """For what concerns the server and not its caller: figures without names, health."""
+    """Returns all of it, for what concerns the server and not its caller: figures without names, health."""
     deps: Deps = call.app
     return deps
 
@@ -277,7 +277,7 @@ deps = deps_of
 
 
 async def own_worker(call: Call[Any]) -> Worker:
-    """The caller's row as it is now: what was remembered at the door may be old."""
+    """Returns the caller's row as it is now: what was remembered at the admission may be old."""
     worker = await deps_of(call).fleet.read_now(lambda view: view.worker(call.principal.id))
     if worker is None or worker.token_hash != call.principal.token_hash:
         raise InvalidToken

@@ -93,7 +93,7 @@ def refuse_priority_for(call: Call[Any], job: Job, number: int) -> None:
 async def refuse_job_of_another(call: Call[Any], *, even_own: bool = False) -> None:
     """A job keeps its owner and its team, so it is enough to look before the act.
 
-    `even_own`: it is not for who owns the job to do, but for who leads its team.
+    With `even_own` it is not for who owns the job to do, but for who leads its team.
     """
     if not acts_for_itself_alone(call):
         return

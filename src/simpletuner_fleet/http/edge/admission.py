@@ -96,18 +96,18 @@ class Admission:
                 del exchange.headers[name]
 
     def address_of(self, exchange: Exchange) -> str:
-        """The caller's own address, also behind our proxies."""
+        """Returns the caller's own address, also behind our proxies."""
         return client_address(exchange.peer, exchange.headers.get("x-forwarded-for"), self._proxies)
 
     def is_secure(self, exchange: Exchange) -> bool:
-        """Came over TLS, to us or to a trusted proxy."""
+        """Tells whether it came over TLS, to us or to a trusted proxy."""
         if exchange.secure or not self._has_proxies:
             return exchange.secure
         return exchange.headers.get("x-forwarded-proto") == "https" and self._proxies.holds(exchange.peer)
 
     def admit_known(self, compiled: CompiledRoute, headers: Mapping[str, str]) -> Principal | None:
-        """Returns who calls where that takes one look into memory, as it does for most calls of most agents; None: `admit`
-        has to look closer."""
+        """Returns who calls where that takes one look into memory, as it does for most calls of most agents; None where
+        `admit` has to look closer."""
         if not HEADERS_LOOKED_AT.isdisjoint(headers) or (compiled.of_workers and self._limits_workers):
             return None
         permission = compiled.row.permission
@@ -129,7 +129,7 @@ class Admission:
         return await self._prove(row, headers, exchange.peer, ip, secure)
 
     def permit(self, principal: Principal, row: Route, exchange: Exchange, ip: str) -> None:
-        """Whether this caller, now that they are known, may do this, and may do it again so soon."""
+        """Checks whether this caller, now that they are known, may do this, and may do it again so soon."""
         if principal.kind == "user" and not proves_own_page(exchange.method, exchange.headers, self._hosts):
             raise OriginMissing
         if not isinstance(row.permission, Access):
@@ -188,7 +188,7 @@ class Admission:
 
 
 def is_local_call(peer: str, headers: Mapping[str, str]) -> bool:
-    """Whether this very machine calls, by no browser, through no proxy, showing no other credential."""
+    """Tells whether this very machine calls, by no browser, through no proxy, showing no other credential."""
     return (
         is_loopback(peer)
         and names_loopback(headers.get("host"))

@@ -127,7 +127,7 @@ async def _read_all(receive: Receive, max_bytes: int) -> bytes:
 
 
 def check_content_type(header: str | None, wanted: str, form_is_json: bool) -> None:
-    """`form_is_json`: `curl -d '{…}'` announces a form unless told otherwise, and the documents print it so.
+    """`form_is_json` is for `curl -d '{…}'`: it announces a form unless told otherwise, and the documents print it so.
 
     Only a caller that proved itself by a header, or the trusted local machine, and is no browser, is read so
     leniently: a form on another site's page can send this content type, but neither those headers nor as no browser.
@@ -162,7 +162,7 @@ def decode_json(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def as_type(said: dict[str, Any], kind: Any) -> Any:
-    """What was read as plain JSON, as the type that a row takes."""
+    """Returns what was read as plain JSON, as the type that a row takes."""
     try:
         return said if kind is dict else msgspec.convert(said, kind)
     except msgspec.ValidationError as error:

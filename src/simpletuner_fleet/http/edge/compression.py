@@ -13,7 +13,7 @@ KINDS = ("text/", "application/json", "image/svg+xml")
 
 
 def is_worth_it(exchange: Exchange, body: bytes, content_type: str) -> bool:
-    """Only what is looked at: an answer to a request that acts may hold a secret, whose length would tell of it."""
+    """Allows only what is looked at: the answer to an act may hold a secret, whose length would tell of it."""
     return (
         len(body) >= WORTH_IT_BYTES
         and exchange.method == "GET"

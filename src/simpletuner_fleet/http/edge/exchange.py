@@ -49,7 +49,7 @@ class Exchange(ABC):
     @property
     @abstractmethod
     def begun(self) -> bool:
-        """Whether an answer is on its way: it cannot become another one."""
+        """Tells whether an answer is on its way: it cannot become another one."""
 
     @abstractmethod
     def whole_body(self) -> bytes | None:
@@ -93,7 +93,7 @@ Application = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 @types.coroutine
 def into_task() -> Generator[None, None, None]:
-    """Awaited by an application whose next step needs a task, as `asyncio.timeout` does."""
+    """Lets an application go on in a task where its next step needs one, as `asyncio.timeout` does."""
     yield
 
 

@@ -25,7 +25,7 @@ class Gate:
         self._waiting_of: Counter[str] = Counter()
 
     def enter_at_once(self, caller: str) -> bool:
-        """Whether there was room; nobody who waits is overtaken by a caller of their own."""
+        """Enters if there is room, and tells whether it did; nobody who waits is overtaken by a caller of their own."""
         if self._waiting_of.get(caller) or not self._has_room(caller):
             return False
         self._inside[caller] += 1

@@ -109,7 +109,7 @@ RESERVED = frozenset(ProblemDocument.__struct_fields__) - {"errors"}
 
 
 def status_of(kind: type[BaseException]) -> int:
-    """The most specific class of the family that the table names; anything else is a defect of ours."""
+    """Goes by the most specific class of the family that the table names; anything else is a defect of ours."""
     return next((STATUS[base] for base in kind.__mro__ if base in STATUS), 500)
 
 

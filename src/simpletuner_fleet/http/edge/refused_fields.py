@@ -46,7 +46,7 @@ def _unknown_field(name: str, path: str, here: list[inspect.Type]) -> Invalid:
 
 
 def unknown_parameter(name: str, names: Collection[str]) -> Invalid:
-    """What a query says beyond what its row knows, with the nearest name that the row does know."""
+    """Tells what a query says beyond what its row knows, with the nearest name that the row does know."""
     name = name[:MOST_TOLD_CHARS]
     path = f"$.{name}"
     near = difflib.get_close_matches(name, names, n=1)

@@ -91,7 +91,7 @@ def rest_parameter(segments: Sequence[str]) -> str | None:
 
 
 def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> str | None:
-    """Decoded once, after the split, so that an encoded slash can never make a path."""
+    """Decodes it once, after the split, so that an encoded slash can never make a path."""
     try:
         value = unquote_to_bytes(segment).decode() if "%" in segment else segment
     except UnicodeDecodeError:

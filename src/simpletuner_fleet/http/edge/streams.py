@@ -82,7 +82,7 @@ class EventStream:
         self._stalled = False
 
     def push(self, chunk: bytes) -> bool:
-        """False if the stream has ended, by this push too."""
+        """Returns False if the stream has ended, by this push too."""
         if self.why is not None:
             return False
         if self._buffered + len(chunk) > self._max:

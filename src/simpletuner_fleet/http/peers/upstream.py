@@ -81,7 +81,7 @@ class Upstream:
         self._parser.feed_data(data)
 
     def may_be_kept(self, without_body: bool) -> bool:
-        """Called when the answer was read; `without_body` where its head says that none follows."""
+        """Tells so once the answer was read; `without_body` means that by its head none follows."""
         over = self._whole or without_body
         if not over or not self._parser.should_keep_alive() or self._writer.is_closing():
             return False

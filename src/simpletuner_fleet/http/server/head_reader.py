@@ -65,7 +65,7 @@ class HeadReader:
 
 
 def split_url(url: bytes) -> tuple[str, bytes]:
-    """The path and the query; a whole URL, as a proxy is sent one, is cut to them."""
+    """Returns the path and the query; a whole URL, as a proxy is sent one, is cut to them."""
     if not url.startswith(b"/") or b"#" in url:
         parsed = httptools.parse_url(url)
         return (parsed.path or b"/").decode("ascii"), parsed.query or b""

@@ -238,7 +238,7 @@ class HttpExchange(Exchange):
             waiting.set_result(None)
 
     def _stays(self, head: bytes) -> bool:
-        """Whether the connection outlives this answer, as far as the head does not say so itself."""
+        """Tells whether the connection outlives this answer, as far as the head does not say so itself."""
         if not self.whole and "expect" in self.headers:
             self.keep_alive = False  # Whether its body will still be sent cannot be known.
         if self.keep_alive and b"\r\nconnection: close\r\n" in head:

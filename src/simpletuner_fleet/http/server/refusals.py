@@ -12,7 +12,10 @@ from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 def refusal(
     status: int, reason: str, code: str, *, title: str, detail: str, next: str, more: str = ""
 ) -> bytes:
-    """The head without the line that tells the date, its end included, and the body. `more` are whole lines of the head."""
+    """Returns the head without the line that tells the date, its end included, and the body.
+
+    `more` are whole lines of the head.
+    """
     document = ProblemDocument(
         type=f"{TYPE_PREFIX}{code}", title=title, status=status, detail=detail, code=code, next=next
     )

@@ -62,7 +62,7 @@ async def serve(
 ) -> None:
     """Returns after SIGTERM, SIGINT or `stop`. `before_shutdown` ends the streams; `on_hangup` answers SIGHUP.
 
-    `plain_from`: these addresses may speak plain HTTP on the same port; without it there is TLS only, or none at all.
+    The addresses of `plain_from` may speak plain HTTP on the same port; without it there is TLS only, or none at all.
     """
     allow_many_connections()
     sockets = listen(host, port)

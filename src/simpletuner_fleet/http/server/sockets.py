@@ -26,7 +26,7 @@ class AddressInUse(CannotListen):
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """One socket per address of the host, all on one port. Accepted sockets inherit the options."""
+    """Opens one socket per address of the host, all on one port. Accepted sockets inherit the options."""
     sockets: list[socket.socket] = []
     try:
         for family, address in resolve(host, port):

@@ -79,7 +79,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """Again, for a renewed file: new connections see it, open ones go on."""
+    """Loads them, and once more where they were renewed: new connections see it, open ones go on."""
     try:
         context.load_cert_chain(files.certificate, files.key)
     except (ssl.SSLError, OSError) as error:
@@ -91,7 +91,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def authority_routes(files: TlsFiles | None, on_look: Callable[[str], None] = lambda ip: None) -> list[Route]:
-    """`GET /ca.pem`, outside /api and public: the certificate is no secret, its fingerprint is what one compares.
+    """Returns `GET /ca.pem`, outside /api and public: the certificate is no secret; its fingerprint is compared.
 
     `on_look` is told the address of whoever looks at it.
     """
@@ -158,7 +158,7 @@ def _make_leaf(
 def _leaf_still_good(
     path: Path, key_path: Path, ca: x509.Certificate, names: Sequence[str], at: datetime
 ) -> bool:
-    """False also when a crash left a key and a certificate that do not fit together."""
+    """Returns False also when a crash left a key and a certificate that do not fit together."""
     try:
         leaf, key = _read_certificate(path), _read_key(key_path)
         leaf.verify_directly_issued_by(ca)
@@ -241,7 +241,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all, and never readable by others for a moment."""
+    """Writes it whole or not at all, and never readable by others for a moment."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

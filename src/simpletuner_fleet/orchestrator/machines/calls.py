@@ -154,7 +154,7 @@ async def _note(
 
 
 async def destroy_once(fleet: Fleet, provider: MachineProvider, machine: Machine) -> None:
-    """Called in every round until the list does not show it any more."""
+    """Asks for its end in every round, until the list does not show it any more."""
     if machine.why in NEVER_JOINED and machine.joined_at is None and not machine.boot_log:
         await _keep_boot_log(fleet, provider, machine)
     fleet.insist_on_leading()

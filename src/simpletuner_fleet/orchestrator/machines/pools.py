@@ -86,7 +86,7 @@ def _keep_machines_for(transaction: Transaction, pool: MachinePool) -> None:
 
 
 def _said(transaction: Transaction, pool: MachinePool) -> dict[str, Any]:
-    """What the audit log keeps: who may use it, as they are called now."""
+    """Returns what the audit log keeps: who may use it, as they are called now."""
     names = transaction.organisation.names
     said: dict[str, Any] = {"provider": pool.request.provider}
     for field in ("teams", "people"):
@@ -114,7 +114,10 @@ async def delete_pool(fleet: Fleet, name: str, actor: Actor) -> MachinePool:
 
 
 async def take_in_hand(fleet: Fleet, actor: Actor) -> bool:
-    """After a restore, once somebody has made sure that no other server uses these pools. False: it was so already."""
+    """Resumes the pools after a restore, once somebody has made sure that no other server uses them.
+
+    Returns False where it was so already.
+    """
 
     def step(transaction: Transaction) -> bool:
         if transaction.tx.setting(HANDS_OFF) is None:

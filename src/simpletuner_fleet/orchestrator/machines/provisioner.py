@@ -174,7 +174,7 @@ class Provisioner:
         return self._fleet.organisation.prices.currency
 
     async def _client(self) -> httpx2.AsyncClient:
-        """Made when there is a pool, and beside the loop: to read whom this machine trusts takes a tenth of a second."""
+        """Makes it when there is a pool, beside the loop: reading whom a machine trusts takes a tenth of a second."""
         async with self._making_http:
             if self._open_http is None:
                 self._open_http = await asyncio.to_thread(

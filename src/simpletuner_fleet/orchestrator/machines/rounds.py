@@ -71,7 +71,7 @@ async def decide_once(fleet: Fleet, seen: LooksOfRound) -> MachineCalls:
 
 
 def since_when(now: float) -> float:
-    """From when on machines that are gone still matter: this month's cost, and yesterday's failures."""
+    """Tells from when on machines that are gone still matter: this month's cost, and yesterday's failures."""
     return min(month_begins(now), day_begins(now) - 86_400.0)
 
 
@@ -123,7 +123,7 @@ def _tell_price(transaction: Transaction, machine: Machine) -> None:
 
 
 def stop_lead_s(policy: Policy, looks: Mapping[str, ProviderLook]) -> float:
-    """How long it takes from the decision that a machine stops to the certainty that it costs nothing any more."""
+    """Tells how long it takes from the decision to stop a machine to the certainty that it costs nothing any more."""
     settle_s = max((look.settle_s for look in looks.values()), default=0.0)
     return policy.checkpoint_wait_s + policy.cancel_grace_s + 2 * settle_s + ROUNDS_MARGIN_S
 

@@ -69,7 +69,7 @@ def fleet_now(
 
 
 def _demands(transaction: Transaction) -> list[Demand]:
-    """The first job of each line that has no room now, in the order of the queue."""
+    """Returns the first job of each line that has no room now, in the order of the queue."""
     roster, left = transaction.index.roster, JOBS_CONSIDERED
     heads = [
         transaction.job(head) for one in roster.lines.classes_with_jobs() if (head := roster.lines.head(one))

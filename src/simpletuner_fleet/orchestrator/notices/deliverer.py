@@ -147,7 +147,7 @@ class Deliverer:
             await asyncio.sleep(AFTER_TROUBLE_S)
 
     async def _send(self, box: Mailbox, parcel: Parcel) -> bool:
-        """Whether it arrived, and that is noted."""
+        """Tells whether it arrived and that is noted."""
         state = box.endpoint.state
         if parcel.upto not in (0, state.upto):
             begun = replace(box.endpoint, state=replace(state, upto=parcel.upto))

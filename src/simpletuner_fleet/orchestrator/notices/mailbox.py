@@ -66,7 +66,7 @@ class Mailbox:
         self.scanned = max(self.scanned, chunk.last)
 
     def next(self, now: float) -> Parcel | Wait | None:
-        """None: there is nothing to tell, or not all of what was begun has been read again."""
+        """Returns None where there is nothing to tell, or not all of what was begun has been read again."""
         if self.is_empty:
             return None
         pause = may_try(self.endpoint.state, now)

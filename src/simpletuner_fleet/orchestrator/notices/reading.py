@@ -44,7 +44,8 @@ def read_chunk(view: View, organisation: Organisation, after: int, owners: Colle
 def _noticed(
     view: View, organisation: Organisation, owners: Collection[str], entry: AuditEntry, kind: str
 ) -> Notice | None:
-    """None: it was submitted and needs nobody's approval, has it by now, or nobody who may give it wants to be told."""
+    """Returns None where it was submitted and needs nobody's approval, has it by now, or nobody who may give it wants
+    to be told."""
     if entry.target_type == "job":
         job = view.job(entry.target_id)
         approvers: frozenset[str] = frozenset()

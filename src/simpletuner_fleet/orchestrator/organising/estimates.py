@@ -11,7 +11,10 @@ RUNS_LOOKED_AT = 10
 
 
 def estimate_in(transaction: Transaction, job: Job, onlooker: Onlooker) -> Estimate | None:
-    """None where the price of no worker that could take it is known. Nothing is learnt from jobs that one may not see."""
+    """Returns None where the price of no worker that could take it is known.
+
+    Nothing is learnt from jobs that one may not see.
+    """
     roster, prices = transaction.index.roster, transaction.organisation.prices
     pool = roster.pools.get(job.requires.team)
     hourly = hourly_prices(prices, job, roster.workers.values(), pool) if job.requires.gpus else None

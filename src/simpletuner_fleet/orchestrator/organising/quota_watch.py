@@ -74,7 +74,7 @@ def _event(book: QuotaBook, standing: QuotaStanding) -> Event:
 
 
 def _whose_account(account: str) -> dict[str, str]:
-    """Who is told: the person, or the leads of the team; of all together, those who are told of everybody's."""
+    """Says who is told: the person, or the leads of the team; of all together, those who are told of everybody's."""
     for kind, prefix in (("owner", person("")), ("team", team(""))):
         if account.startswith(prefix):
             return {kind: account.removeprefix(prefix)}

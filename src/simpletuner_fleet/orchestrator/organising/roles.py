@@ -38,7 +38,7 @@ async def set_role(fleet: Fleet, requested: OwnRole, check: Check, actor: Actor)
 
 
 async def delete_role(fleet: Fleet, name: str, check: Check, actor: Actor) -> None:
-    """Only a role that nobody has: else they would lose everything at once, and nobody would have said so."""
+    """Deletes only a role that nobody has: else they would lose everything at once, and nobody would have said so."""
 
     def step(transaction: Transaction) -> None:
         organisation = transaction.organisation

@@ -23,7 +23,7 @@ class CreateToken(Struct, frozen=True, kw_only=True):
 
 
 async def set_admin_token(fleet: Fleet, token: str) -> None:
-    """The first admin's token, from the environment or the file beside the database."""
+    """Sets the first admin's token, from the environment or the file beside the database."""
     hashed = tokens.hashed(token)
 
     def step(transaction: Transaction) -> None:

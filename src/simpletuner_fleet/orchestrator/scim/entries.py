@@ -66,7 +66,7 @@ def _put(transaction: Transaction, kind: ScimKind, name: str, resource: ScimReso
 
 
 def page_of(view: View, kind: ScimKind, terms: tuple[FilterTerm, ...], skip: int, limit: int) -> Page:
-    """Those that fit every term, by id."""
+    """Returns those that fit every term, by id."""
     if not terms:
         return Page(view.scim_count(kind), view.scim_page(kind, skip, limit) if limit else [])
     fitting = [entry for entry in _candidates(view, kind, terms[0]) if _fits_all(view, entry, terms[1:])]

@@ -23,7 +23,7 @@ class Asker:
     def __init__(
         self, ca_file: str = "", deadline_s: float = DEADLINE_S, reach: OutwardReach | None = None
     ) -> None:
-        """`reach` says which machines may be asked; None: any, for the server's owner has named the provider."""
+        """`reach` says which machines may be asked; without it all may, for the server's owner named the provider."""
         self._ca_file = ca_file
         self._deadline_s = deadline_s
         self._reach = reach

@@ -88,7 +88,7 @@ class KeyRing:
         return self._asked_at is not None and self._monotonic() < self._asked_at + REFETCH_AFTER_S
 
     async def _fetch_again(self, known: float | None) -> None:
-        """One fetch for all who wait; `known` is the one whose keys were not enough."""
+        """Fetches once for all who wait; `known` is the one whose keys were not enough."""
         async with self._fetching:
             if self._fetched_at != known:
                 return

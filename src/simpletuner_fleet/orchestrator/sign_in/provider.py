@@ -106,7 +106,7 @@ class OpenIdProvider(Issuer):
         reach: OutwardReach | None = None,
         stored: StoredProvider | None = None,
     ) -> None:
-        """`stored` is what it was made of; None: of the server's own file."""
+        """`stored` is what it was made of; it is None for one of the server's own file."""
         super().__init__(
             provider.issuer, provider.hosts, provider.ca_file, deadline_s=deadline_s, reach=reach
         )
@@ -115,7 +115,7 @@ class OpenIdProvider(Issuer):
 
     @property
     def journey(self) -> str:
-        """What a log-in that began here is sealed with: one of this name that is changed meanwhile is another provider."""
+        """Returns what seals a log-in that began here: one of this name that has changed since is another provider."""
         return f"{self.settings.id} {self.settings.client_id} {self.settings.issuer}"
 
     async def login_address(self, begun: Begun, redirect_uri: str) -> str:
@@ -136,7 +136,7 @@ class OpenIdProvider(Issuer):
         return f"{authorize}?{urlencode(asked)}"
 
     async def logout_address(self, id_token: str, redirect_uri: str) -> str:
-        """Where a browser logs out of the provider, too; '' where that is not offered, or cannot be asked now."""
+        """Returns where a browser logs out of the provider, too; '' where that is not offered or cannot be asked."""
         try:
             at = (await self.describe()).end_session
         except ProviderUnusable:

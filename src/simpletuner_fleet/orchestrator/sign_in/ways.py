@@ -85,7 +85,7 @@ class SignIn:
         return self._filed | {name: one for name, one in added.items() if not self.is_in_file(one.settings)}
 
     def made_for_test(self, filed: Provider | None, row: StoredProvider | None) -> "OpenIdProvider | None":
-        """One that remembers nothing; None where the secret of an added one cannot be opened."""
+        """Returns one that remembers nothing; None where the secret of an added one cannot be opened."""
         if filed is not None:
             return _made((filed,), self._deadline_s)[filed.id]
         return self.added.made_for(row, self._deadline_s) if row else None
@@ -112,7 +112,7 @@ class SignIn:
         return offered
 
     def title_of(self, issuer: str) -> str:
-        """How the log-in page calls whoever vouches for a user."""
+        """Returns what the log-in page calls whoever vouches for a user."""
         if issuer == PROXY and self.proxy:
             return self.proxy.title
         known = self.provider_of(issuer) or self._directory_of(issuer)
@@ -153,7 +153,7 @@ class SignIn:
         )
 
     def scim_doorway(self) -> Doorway:
-        """Whose users and groups SCIM tells of. Raises NotFound where nothing says so."""
+        """Returns the doorway whose users and groups SCIM tells of. Raises NotFound where nothing says so."""
         named = self._scim.provider if self._scim else ""
         if named == PROXY and self.proxy:
             return self.proxy_doorway(self.proxy)

@@ -53,7 +53,7 @@ def _check_admission(transaction: Transaction, before: Job, after: Job, by: Subm
 
 
 def _away_from_home(transaction: Transaction, job: Job, requested: JobEdit) -> JobEdit:
-    """As at a submission: `auto` leaves the orchestrator's machine out for what somebody wrote who may not use it."""
+    """As at a submission, `auto` leaves the orchestrator's machine out for what somebody wrote who may not use it."""
     if requested.target is not Target.AUTO or not job.config_version:
         return requested
     stored = transaction.tx.config(job.config_name, job.config_version)

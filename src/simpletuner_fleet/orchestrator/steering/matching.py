@@ -57,7 +57,7 @@ class ActedOn(Struct, frozen=True, kw_only=True):
 
 
 def narrowed(where: JobFilter, act: MassAct) -> JobFilter:
-    """Those of the matching jobs that the act is for. One that was tried again already is not tried again once more."""
+    """Keeps the matching jobs that the act is for. One that was tried again already is not tried again once more."""
     allowed = STATES[act]
     states = tuple(state for state in where.states or allowed if state in allowed)
     if not states:  # a filter without states would take them all

@@ -210,7 +210,7 @@ async def set_labels(fleet: Fleet, worker_id: str, labels: dict[str, str], actor
 
 
 async def set_price(fleet: Fleet, worker_id: str, price_micros: int | None, actor: Actor) -> Worker:
-    """None: what it says itself counts again, or a rule. What runs already keeps the price that it began with."""
+    """With None, what it says itself counts again, or a rule. What runs already keeps the price that it began with."""
     if price_micros is not None:
         checked_price(price_micros)
 

@@ -64,7 +64,7 @@ async def stream_closed(fleet: Fleet, worker_id: str) -> None:
 
 
 async def stream_still_gone(fleet: Fleet, worker_ids: Collection[str], since: float) -> None:
-    """Said once the grace is over: who has neither opened a stream nor sent a heartbeat since is reconnecting."""
+    """Notes after the grace that who has neither opened a stream nor sent a heartbeat since is reconnecting."""
 
     def step(transaction: Transaction) -> None:
         for worker_id in worker_ids:
@@ -79,7 +79,7 @@ async def stream_still_gone(fleet: Fleet, worker_ids: Collection[str], since: fl
 
 
 async def streams_still_missing(fleet: Fleet, since: float) -> None:
-    """After a start: whoever was connected before and has not come back yet."""
+    """Notes, after a start, whoever was connected before and has not come back yet."""
     workers = await fleet.read(lambda view: view.workers())
     connected = [worker.id for worker in workers if worker.connection is Connection.CONNECTED]
     await stream_still_gone(fleet, connected, since)
@@ -247,7 +247,7 @@ async def orders(fleet: Fleet, worker_id: str, base_url: str) -> tuple[Worker, O
 
 
 async def has_jobs(fleet: Fleet, worker_id: str) -> bool:
-    """Asked by older agents before they leave."""
+    """Tells older agents, before they leave, whether they have jobs."""
     return bool(await fleet.act(lambda transaction: transaction.live_attempts(worker_id)))
 
 
@@ -315,7 +315,7 @@ class Visit(Struct):
 def take_back(
     transaction: Transaction, worker_id: str, incarnation: str, strays: Sequence[Held], visit: Visit
 ) -> None:
-    """Attempts the worker holds that we gave up: they go on if nobody else was asked, else they are stopped."""
+    """Lets attempts the worker holds that we gave up go on if nobody else was asked; else they are stopped."""
     for held in strays:
         attempt = transaction.attempt_by_epoch(held.job_id, held.epoch)
         if attempt is None or attempt.worker_id != worker_id:

@@ -116,7 +116,7 @@ def _by_node(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 
 def _made_up_uuid(worker_id: str, index: int) -> str:
-    """The identity of a GPU whose agent names none: no other worker's GPU has the same."""
+    """Returns the identity of a GPU whose agent names none: no other worker's GPU has the same."""
     return f"GPU-{worker_id}-{index}"
 
 
@@ -138,7 +138,7 @@ def _check_count(count: int) -> None:
 
 
 def _vram(reported: float | None) -> float:
-    """Not finite or negative is as good as unknown."""
+    """What is not finite, or is negative, is as good as unknown."""
     if reported is None or not 0 <= reported < 1e6:
         return 0.0
     return float(reported)

@@ -27,7 +27,7 @@ def give_up(transaction: Transaction, attempt: Attempt, why: str) -> None:
 
 
 def _has_vanished(transaction: Transaction, worker: Worker) -> bool:
-    """Whether its provider does not show its machine any more: then no job has ended it."""
+    """Tells whether its provider does not show its machine any more: then no job has ended it."""
     if POOL_LABEL not in worker.labels:
         return False
     rows = transaction.tx.machines_since(transaction.now - 1.0)

@@ -205,14 +205,14 @@ def _worker_event(type_: EventType, worker: Worker, **details: str) -> Event:
 
 
 def _blame(message: StatusReport) -> Blame | None:
-    """None where something ran, or where it is the job's own fault."""
+    """Returns None where something ran, or where it is the job's own fault."""
     if message.status is not ReportStatus.FAILED or message.reason != EndReason.START_FAILED:
         return None
     return {blame.value: blame for blame in (Blame.ELSEWHERE, Blame.WORKER, Blame.UNCLEAR)}.get(message.blame)
 
 
 def _nothing_left(transaction: Transaction, job: Job, attempt: Attempt) -> bool:
-    """Whether what this attempt could not fetch was the last that its job was to go on from."""
+    """Tells whether what this attempt could not fetch was the last that its job was to go on from."""
     tries = [one for one in transaction.tx.attempts_of_job(job.id) if one.reason == EndReason.RESUME_FAILED]
     return going_on.is_out_of_reach(
         job, [*tries, attempt], transaction.tx.manifests_of_job(job.id), transaction.policy

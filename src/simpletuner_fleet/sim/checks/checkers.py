@@ -140,7 +140,7 @@ def gpu_problems(live: Iterable[Attempt]) -> list[Problem]:
 
 
 def offer_problems(attempt: Attempt, job: Job, worker: Worker | None, live: list[Attempt]) -> list[Problem]:
-    """A fresh offer: the worker must be there, willing, fitting and free."""
+    """Checks a fresh offer: the worker must be there, willing, fitting and free."""
     if worker is None:
         return [("S10", f"{attempt.id} was offered to {attempt.worker_id}, which does not exist")]
     problems: list[Problem] = []
@@ -162,7 +162,7 @@ def offer_problems(attempt: Attempt, job: Job, worker: Worker | None, live: list
 
 
 def store_problems(view: View, job_ids: Iterable[str]) -> list[Problem]:
-    """Every row of these jobs, every worker, and the chain of the audit log."""
+    """Checks every row of these jobs, every worker, and the chain of the audit log."""
     problems: list[Problem] = []
     for job_id in job_ids:
         job = view.job(job_id)

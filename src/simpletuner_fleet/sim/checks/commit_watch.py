@@ -275,7 +275,7 @@ def early_losses(
 
 
 def _results_arrived(before: Job, after: Job) -> bool:
-    """The only thing that may still happen to a job that has ended: what was missing is stored after all."""
+    """Tells whether what was missing is stored after all: nothing else may still happen to a job that has ended."""
     if before.results is not Results.MISSING or after.results is not Results.STORED:
         return False
     same = replace(after, results=before.results, error=before.error, reason=before.reason)

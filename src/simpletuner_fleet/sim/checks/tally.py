@@ -117,7 +117,7 @@ class Tally:
         return sum(self.counts[f"fault:{kind}"] for kind in FAULTS)
 
     def never_happened(self) -> list[str]:
-        """Whatever the run was to show and did not; an empty list is what makes the rest worth something."""
+        """Lists whatever the run was to show and did not; an empty list is what makes the rest worth something."""
         expected = [(f"fault: {kind}", self.counts[f"fault:{kind}"]) for kind in FAULTS]
         expected += [(name, self.counts[name]) for name in MUST_HAPPEN]
         expected += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES)]

@@ -93,7 +93,7 @@ class BroughtMachines:
         self.market.booted(machine, body)
 
     def note_use(self) -> None:
-        """Asked often: a machine on which a trainer runs is of use."""
+        """Notes, often, that a machine on which a trainer runs is of use."""
         for machine in self.cloud.of_ours():
             body = self.bodies.get(machine.id)
             if body is not None and any(not shim.done for shim in body.shims.values()):

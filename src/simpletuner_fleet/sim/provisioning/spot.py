@@ -31,7 +31,7 @@ class SpotAgent(SimulatedAgent):
         return EndNotice(source="sim", in_s=max(0.0, self.ends_at - self.world.now))
 
     def machine_ends(self, in_s: float) -> None:
-        """As the real agent does: no new job, a checkpoint where there is time, everything back, and then away."""
+        """Acts as the real agent: it takes no new job, saves where there is time, gives everything back, and leaves."""
         plan = hand_back_within(in_s)
         self.ends_at = self.machine.told_end = self.world.now + in_s
         self._act(self.inbox.machine_ends("taken away", plan))

@@ -101,7 +101,7 @@ class Orchestrator:
         return self._lives
 
     def revoked(self, revocations: list[Revocation]) -> None:
-        """Noted after the commit and before the answer."""
+        """Notes them after the commit and before the answer."""
         self.revocations += revocations
         self.on_revoked()
 
@@ -139,7 +139,7 @@ class Orchestrator:
     # Requests
 
     def receive(self, work: Work, answered: Answered, link: Link | None = None) -> None:
-        """A request of somebody who knows all their addresses and tries them in turn."""
+        """Takes a request of somebody who knows all their addresses and tries them in turn."""
         processes = self.processes
         if len(processes) == 1 or link is None:
             self.lead.receive(work, answered)
@@ -179,11 +179,11 @@ class Orchestrator:
         self.world.after(chance.uniform(0.001, 0.05), arrives)
 
     def act(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]]) -> Work:
-        """A request of a user or an administrator."""
+        """Makes a request of a user or an administrator."""
         return lambda: drive(step(self.working.alive()))
 
     def work(self, work: Work) -> Any:
-        """What the leading process does by itself."""
+        """Does what the leading process does by itself."""
         return self.lead.do(work)
 
     def peer_closed(self, stream: Stream) -> None:
@@ -256,7 +256,7 @@ class Orchestrator:
         return answer
 
     def store_checkpoint(self, token: str, job_id: str, epoch: int, step: int) -> None:
-        """The upload of one small checkpoint, in two steps as the real one: its bytes, then its manifest."""
+        """Uploads one small checkpoint in two steps, as the real one: its bytes, then its manifest."""
         worker, fleet = self._worker(token), self._alive()
         content = f"{job_id} {epoch} {step}".encode()
         sha256, size = hashlib.sha256(content).hexdigest(), len(content)

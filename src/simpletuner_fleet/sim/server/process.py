@@ -207,7 +207,7 @@ class Process:
     # Requests
 
     def receive(self, work: Work, answered: Answered) -> None:
-        """A request that it answers itself."""
+        """Takes a request that it answers itself."""
         if not self.up:
             answered(NOBODY_LISTENS)
         elif self.stalled:
@@ -232,7 +232,7 @@ class Process:
         return self.standing is None or self.standing.may_promise()
 
     def _answer(self, outcome: Any, answered: Answered) -> None:
-        """Asked again before the answer leaves: work takes time, and the lease may have ended meanwhile."""
+        """Asks again before the answer leaves: work takes time, and the lease may have ended meanwhile."""
         if self.standing is None or isinstance(outcome, (LinkDown, StoreUnavailable)):
             answered(outcome)
         elif not self.standing.may_promise():
@@ -245,7 +245,7 @@ class Process:
         self.freezes_for_s, self._commits_before = for_s, self.store.commits
 
     def do(self, work: Work) -> Any:
-        """Whatever it does, because of a request or by itself."""
+        """Does all its work, because of a request or by itself."""
         orchestrator = self.orchestrator
         orchestrator.working = self
         outcome: Any

@@ -62,7 +62,7 @@ class Serving:
         return stream
 
     def of_workers(self, worker_ids: set[str]) -> list[Stream]:
-        """The streams of these workers, and those that were opened since this was asked last."""
+        """Returns the streams of these workers, and those that were opened since this was asked last."""
         opened, self.opened = self.opened, []
         touched = [stream for stream in self.streams.values() if stream.worker_id in worker_ids]
         return touched + [stream for stream in opened if stream.served in self.streams]

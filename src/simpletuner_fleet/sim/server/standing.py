@@ -68,7 +68,7 @@ class Reached(Struct, frozen=True):
 
 
 def make_up_for_all(processes: Iterable["Process"]) -> None:
-    """Whoever leads first: the others look whether it has renewed."""
+    """Begins with whoever leads: the others look whether it has renewed."""
     standings = [process.standing for process in processes if process.standing is not None]
     for standing in sorted(standings, key=lambda one: not one.leads):
         standing.make_up()
@@ -152,7 +152,7 @@ class SimulatedStanding:
         return term is not None and self._leadership.may_promise(term)
 
     def promise(self, outcome: Any) -> Said:
-        """Ground truth: at the moment a promise leaves, nobody else has begun to lead."""
+        """Checks by ground truth that at the moment a promise leaves, nobody else has begun to lead."""
         lease = self._process.orchestrator.store.lease
         if lease is None or lease.term != self.term:
             raise Violation(
@@ -161,7 +161,7 @@ class SimulatedStanding:
         return Said(self.term, outcome)
 
     def whom_to_ask(self) -> "Reached | None":
-        """The leader as far as this one knows."""
+        """Returns the leader as far as this one knows."""
         make_up_for_all(self._process.orchestrator.processes)
         lease = self._leadership.leader
         if lease is None:

@@ -122,7 +122,7 @@ class SimStore(MemoryStore):
         return step(tx)
 
     def _gathered(self) -> Changes | None:
-        """None where nothing was written that anybody checks: heartbeats, settings, counters."""
+        """Returns None where nothing was written that anybody checks: heartbeats, settings, counters."""
         tables, changes = self._tables, Changes()
         watched: list[tuple[dict[str, Any], str, list[Any]]] = []
         journal: Any = tables.journal
@@ -207,4 +207,4 @@ class ProcessStore:
         return look(self.view)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Has nothing to let go of."""

@@ -23,7 +23,7 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
 def time_tag(at: float | str | None, style: str = "relative", missing: str = MISSING) -> Markup:
-    """`style`: relative, clock (time of day), date (day and time), moment (with seconds), elapsed (counting up from it)."""
+    """`style` is relative, clock (time of day), date (day and time), moment (with seconds) or elapsed (counting up)."""
     stamp = rfc3339(at) if isinstance(at, int | float) else at
     if not stamp:
         return _absent(missing)

@@ -47,7 +47,7 @@ class NavigationLink(Struct, frozen=True):
 
 
 def navigation(principal: Principal, path: str, *, in_teams: bool = False) -> list[NavigationLink]:
-    """`in_teams`: the principal belongs to one. Who administers them finds the way to make the first."""
+    """`in_teams` says that the principal belongs to one. Who administers them finds the way to make the first."""
     organises = in_teams or principal.can("admin.teams")
     return [
         NavigationLink(place, current=_holds(place.path, path))

@@ -250,7 +250,7 @@ def _worker(view: View, info: SeenJob) -> Worker | None:
 
 
 def _can_save(info: SeenJob, worker: Worker | None) -> bool:
-    """Whether its trainer can be asked for a checkpoint."""
+    """Tells whether its trainer can be asked for a checkpoint."""
     return info.attempt is not None and worker is not None and not refusal_of(info.job, info.attempt, worker)
 
 

@@ -123,7 +123,7 @@ async def jobs(call: Call[None]) -> Reply:
 
 
 def asked_for(query: JobsPageQuery, caller: str) -> JobSearch:
-    """The same in the words of the API."""
+    """Says the same in the words of the API."""
     fields = {name: getattr(query, name) for name in JobSearch.__struct_fields__}
     if query.show:
         fields["status"] = GROUPS[query.show][1]

@@ -223,7 +223,7 @@ _days_kept: TimedCache[KeptDay] = TimedCache(LANES_KEPT_S)
 
 
 def _steps(window: TimeWindow, *, all_lanes: bool) -> list[tuple[str, str, str, str | None]]:
-    """Each with its name, sign, title and address; without one where it leads no further."""
+    """Returns each with its name, sign, title and address; without one where it leads no further."""
     more = "&all=true" if all_lanes else ""
 
     def address(to: TimeWindow | None) -> str | None:

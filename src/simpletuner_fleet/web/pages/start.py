@@ -83,7 +83,7 @@ async def me(call: Call[None]) -> Reply:
 
 
 async def _provider(call: Call[None]) -> str:
-    """The name of whoever vouches for the user; '' for one with a password of ours."""
+    """Returns the name of whoever vouches for the user; '' for one with a password of ours."""
     deps = deps_of(call)
     user = await deps.fleet.read_now(lambda view: view.user(call.principal.id))
     return deps.sign_in.title_of(user.issuer) if user and user.issuer else ""
@@ -105,7 +105,7 @@ async def help_page(call: Call[None]) -> Reply:
 
 
 async def terminal(call: Call[None]) -> Reply:
-    """Where a person lets a terminal in. Looking answers nothing."""
+    """Shows where a person lets a terminal in. Looking answers nothing."""
     query, waiting = call.query, None
     if query.code:
         deps_of(call).sign_in_rate.spend(call.principal.id)

@@ -163,7 +163,7 @@ async def train(call: Call[None]) -> Reply:
 
 
 async def check(call: Call[SubmitBody]) -> Reply:
-    """Nothing is stored: the same rules as at the submission, told in the reader's language."""
+    """Stores nothing: the same rules hold as at the submission, and are told in the reader's language."""
     deps, request = deps_of(call), call.body
     name = request.config_name or ""
     former, saved = await drafts.before(deps.fleet, name) if name else (None, None)
@@ -299,7 +299,7 @@ def _field_path(path: str) -> str:
 
 
 def findings_of(options: CheckedOptions) -> list[SettingsFinding]:
-    """In the reader's language, what is wrong before what is only odd."""
+    """Returns them in the reader's language, what is wrong before what is only odd."""
     words = current()
     findings = [
         SettingsFinding(

@@ -151,7 +151,7 @@ def tls_text(worker: Worker) -> str:
 
 
 def isolation_text(worker: Worker) -> str:
-    """Returns nothing where the worker does not say. As it reports itself, whatever label an admin set."""
+    """Returns nothing where the worker does not say. Its own report counts, whatever label an admin set."""
     match worker.reported_labels.get("isolation"):
         case "user":
             return _("Separate user for each job")
@@ -166,7 +166,7 @@ def isolation_text(worker: Worker) -> str:
 
 
 def job_groups_text(worker: Worker) -> str:
-    """Returns nothing where the worker does not say. As it reports itself, whatever label an admin set."""
+    """Returns nothing where the worker does not say. Its own report counts, whatever label an admin set."""
     return groups_text(current(), worker.reported_labels)
 
 

@@ -37,13 +37,13 @@ def _machines_of(pool: Any) -> str:
 
 
 def _does_nothing(machine: Any) -> str | None:
-    """Nothing where it works."""
+    """Returns None where it works."""
     use = machine.get("useless")
     return f"{use}, {ago(machine.get('useless_since'))}" if use else None
 
 
 def _said(name: str) -> Callable[[dict[str, Any]], str | None]:
-    """What a provider said: our own sentence in the reader's language, its words as they are."""
+    """Shows what a provider said: our own sentence in the reader's language, its words as they are."""
     return lambda item: detail_text(current(), item[name]) if item.get(name) else None
 
 
@@ -242,7 +242,7 @@ def check(args: argparse.Namespace) -> int:
 
 
 def offers(args: argparse.Namespace) -> int:
-    """Of one pool, or of all that there are: the cheapest first."""
+    """Lists those of one pool, or of all that there are, the cheapest first."""
     out = Output(args)
     with connected(args) as api:
         chosen = args.pool or args.name

@@ -19,7 +19,7 @@ PORTS = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
 
 
 def reach_of(args: argparse.Namespace) -> OutwardReach:
-    """Whom the server calls of its own accord: those who are told, and providers that were added."""
+    """Says whom the server calls of its own accord: those who are told, and providers that were added."""
     try:
         return OutwardReach([ip_network(one) for one in args.notify_networks], args.notify_ca)
     except (OSError, ssl.SSLError):

@@ -155,7 +155,7 @@ class Reign:
         running.push_async_callback(deps.deliverer.stop)
 
     def start_local_worker(self, url: str, fingerprint: str | None) -> None:
-        """And what else needs to know where this server is reached."""
+        """Starts it, and what else needs to know where this server is reached."""
         self._start_provisioner(url, fingerprint)
         if self._plan.local:
             self._local_worker = LocalWorker(self._plan.data_dir, self._local_arguments(url, fingerprint))

@@ -108,5 +108,5 @@ def _needs_consent(url: str) -> bool:
 
 
 def _lines(options: Iterable[Sequence[str]]) -> str:
-    """One option to a line, as a shell reads them."""
+    """Writes one option to a line, as a shell reads them."""
     return " \\\n  ".join(shlex.join(option) for option in options)

@@ -31,7 +31,7 @@ class SessionsView(Struct):
 
 
 def require_fresh_login(call: Call[Any]) -> None:
-    """For what would outlast a browser that somebody left open: tokens, users, links and secrets."""
+    """Insists on a fresh log-in for what would outlast a browser left open: tokens, users, links and secrets."""
     since = call.principal.logged_in_at
     if since is not None and deps_of(call).fleet.clock.now() > since + FRESH_LOGIN_S:
         raise LoginNotFresh

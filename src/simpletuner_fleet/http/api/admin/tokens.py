@@ -46,7 +46,7 @@ async def create_token(call: Call[CreateTokenBody]) -> TokenView:
 
 
 def acts_for(call: Call[Any]) -> str:
-    """The user whose token a new one is: the caller, or the user that the caller's own token acts for."""
+    """Returns the user whose token a new one is: the caller, or the user that the caller's own token acts for."""
     caller = call.principal
     return caller.id if caller.kind == "user" else caller.owner_id
 

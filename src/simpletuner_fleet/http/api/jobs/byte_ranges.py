@@ -54,6 +54,6 @@ def octet_headers(length: int) -> RawHeaders:
 
 
 def attachment(name: str) -> bytes:
-    """Never shown in a browser: what a trainer wrote may be a page with a script."""
+    """Keeps it from being shown in a browser: what a trainer wrote may be a page with a script."""
     plain = name if PLAIN_NAME.fullmatch(name) else "file"
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}".encode()

@@ -66,7 +66,7 @@ async def set_concurrency(call: Call[ConcurrencyBody]) -> ConcurrencyView:
 
 
 def _chosen(changes: ConcurrencyBody, present: Limits, name: str) -> Any:
-    """What was asked for under either name; asked for under both, it must be the same."""
+    """Returns what was asked for under either name; asked for under both, it must be the same."""
     asked = [value for one in (name, OTHER_NAMES[name]) if (value := getattr(changes, one)) is not UNSET]
     if len(set(asked)) > 1:
         raise Invalid(f"{name} and {OTHER_NAMES[name]} are one limit, and differ.", path=f"$.{name}")

@@ -78,7 +78,7 @@ def shown(line: bytes) -> str:
 
 
 async def stamped(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[bytes, None]:
-    """Every line with its time before it; a line is sent when it is whole, or will not become so."""
+    """Yields every line with its time before it; a line is sent when it is whole, or will not become so."""
     rest, at, log = b"", 0, None
     async for block in blocks:
         if not block.data:

@@ -49,7 +49,7 @@ class PatternTooSlow(Invalid):
 
 
 async def search_text(log: StoredLog, text: str, start: int, most: int) -> SearchResult:
-    """Lines with this text from `start` on, which is where a line begins. Upper and lower case differ."""
+    """Finds lines with this text from `start` on, which is where a line begins. Upper and lower case differ."""
     needle = text.encode()
 
     async def find(block: bytes, room: int) -> list[Span]:
@@ -59,7 +59,7 @@ async def search_text(log: StoredLog, text: str, start: int, most: int) -> Searc
 
 
 async def search_pattern(log: StoredLog, pattern: str, start: int, most: int) -> SearchResult:
-    """Lines that the pattern is found in; it sees bytes, and the first 8 KiB of each line."""
+    """Finds lines that the pattern is found in; it sees bytes, and the first 8 KiB of each line."""
     async with _child_for(pattern) as find:
         return await _walk(log, start, most, find, PATTERN_BLOCK_BYTES)
 

@@ -115,7 +115,7 @@ def stored_log(deps: Deps, attempt: Attempt | None, rank: int) -> StoredLog | No
 
 
 async def look(deps: Deps, job_id: str, number: int | None) -> tuple[Job, Attempt | None]:
-    """The job and the try that is meant, if there was one yet."""
+    """Returns the job and the try that is meant, if there was one yet."""
 
     def seen(view: View) -> tuple[Job, Attempt | None]:
         job = view.job(job_id)

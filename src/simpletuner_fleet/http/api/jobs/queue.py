@@ -209,7 +209,7 @@ async def reject(call: Call[RejectBody | None]) -> WholeJobView:
 
 
 async def current(call: Call[Any], job: Job | None = None) -> WholeJobView:
-    """The job as it is after the act, told as everywhere else."""
+    """Returns the job as it is after the act, told as everywhere else."""
     seen = await read_models.one_job(deps_of(call).fleet, job.id if job else call.path["id"])
     fleet = deps_of(call).fleet
     return whole_job_view(shown(seen), seen.publication, seen.cost, fleet.organisation.prices.currency)

@@ -88,7 +88,7 @@ async def list_offers(call: Call[None]) -> OffersView:
 
 
 async def preview_offers(call: Call[PoolRequest]) -> OffersView:
-    """What a pool would be offered that is not saved: whoever fills in the form sees prices before."""
+    """Returns what a pool would be offered that is not saved: whoever fills in the form sees prices before."""
     require_fresh_login(call)
     _insist_on_own_address(call)
     deps = deps_of(call)

@@ -55,7 +55,7 @@ async def budgets(call: Call[None]) -> BudgetsView:
 
 
 async def budgets_seen(call: Call[Any]) -> list[BudgetView]:
-    """Those that one's own jobs and one's teams' are counted in; for whoever sets them, all of them."""
+    """Returns those that one's own jobs and one's teams' are counted in; for whoever sets them, all of them."""
     fleet = deps_of(call).fleet
     quotas = [quota for quota in fleet.organisation.quotas if quota.kind in OF_MONEY]
     if not quotas:

@@ -59,7 +59,7 @@ async def set_currency(call: Call[CurrencyBody]) -> PricesView:
 
 
 async def idle(call: Call[None]) -> IdleView:
-    """What the fleet costs while nobody uses it."""
+    """Returns what the fleet costs while nobody uses it."""
     fleet = deps_of(call).fleet
     known, standing = fleet.organisation.prices, fleet.standing()
     roster = await fleet.read(lambda view: Explainer(view, standing).roster)

@@ -149,7 +149,7 @@ def rules_of(body: EndpointBody) -> NoticeRules:
 
 
 def changed_rules(before: NoticeRules, change: EndpointChange) -> NoticeRules | None:
-    """None: nothing of the rules was mentioned."""
+    """Returns None where nothing of the rules changes."""
     rules = before
     if change.events is not UNSET:
         rules = replace(rules, events=tuple(dict.fromkeys(change.events)))

@@ -49,7 +49,7 @@ def telling_of(call: Call[Any]) -> Telling:
 
 
 async def list_events(call: Call[None]) -> EventsList:
-    """What the caller may be told of."""
+    """Lists what the caller may be told of."""
     may = call.principal.can
     return EventsList(
         [
@@ -78,7 +78,7 @@ async def add_endpoint(call: Call[EndpointBody]) -> MadeView:
 
 
 async def _check_service(call: Call[Any], channel: Channel, address: str) -> None:
-    """What only Apprise itself can say of an address; without it there is nobody to say it, nor to tell."""
+    """Checks what only Apprise itself can say of an address; without it there is nobody to say it, nor to tell."""
     if channel is not Channel.APPRISE:
         return
     check_address(channel, address)

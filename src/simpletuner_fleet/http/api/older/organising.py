@@ -63,7 +63,7 @@ ANOTHERS = "What somebody has used is in GET /api/usage?by=person, and every cei
 
 
 def rule(asked: WordedRequest) -> WordedRequest:
-    """One condition and its threshold. What has no meaning in ours is told rather than ignored."""
+    """Reads one condition and its threshold. What has no meaning in ours is told rather than ignored."""
     said = dict(asked.body)
     if "condition" not in said:
         return asked
@@ -239,7 +239,7 @@ async def reject_several(call: Call[dict[str, Any]]) -> Answer:
 
 
 async def _several(call: Call[dict[str, Any]], meant: Route) -> Answer:
-    """One by one, each an act of its own: what is refused of one does not hold up the others."""
+    """Takes them one by one, each as an act of its own: what is refused of one does not hold up the others."""
     said: SeveralBody = as_type(call.body or {}, SeveralBody)
     note = approvals_api.NoteBody(note=said.notes or said.reason)
     results = []

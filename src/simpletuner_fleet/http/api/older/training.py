@@ -52,7 +52,7 @@ class OneJobQuery(Struct, kw_only=True):
 
 
 def form_fields(body: bytes, content_type: str) -> dict[str, str]:
-    """Both of a form's encodings; files have no place in it."""
+    """Reads both of a form's encodings; files have no place in it."""
     if not content_type.lower().startswith(FORM_IN_PARTS):
         try:
             return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
@@ -80,7 +80,7 @@ def fields_of(call: Call[bytes | None]) -> dict[str, str]:
 
 
 def the_one(jobs: Iterable[Job]) -> Job | None:
-    """None where nothing runs; with more than one, somebody has to say which."""
+    """Returns None where nothing runs; with more than one, somebody has to say which."""
     running = list(jobs)
     if len(running) > 1:
         raise Conflict(
@@ -92,7 +92,7 @@ def the_one(jobs: Iterable[Job]) -> Job | None:
 
 
 async def own_job(call: Call[Any], named: str = "") -> str | None:
-    """The caller's own, whatever others are doing."""
+    """Returns the caller's own, whatever others are doing."""
     if named:
         return named
     where = JobFilter(owner=call.principal.owns_as, states=AT_WORK)

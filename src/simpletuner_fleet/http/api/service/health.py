@@ -65,7 +65,7 @@ async def _prove(deps: Deps) -> None:
 
 
 async def _prove_storage(deps: Deps, now: float) -> None:
-    """Rarer: it may be another machine, and cost money."""
+    """Proves the storage more rarely: it may be another machine, and cost money."""
     if deps.storage_proven_at is not None and now - deps.storage_proven_at < STORAGE_PROBED_EVERY_S:
         return
     await prove_storage(deps.blobs)

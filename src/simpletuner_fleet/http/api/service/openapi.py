@@ -55,7 +55,7 @@ class Documentation(NamedTuple):
 
 
 def documentation_routes(table: Sequence[Route]) -> list[Route]:
-    """`/openapi.json` and `/docs`; both describe themselves too."""
+    """Returns `/openapi.json` and `/docs`; both describe themselves too."""
 
     async def openapi_json(call: Call[None]) -> Reply:
         return Reply(body=(await drawn()).document)
@@ -78,7 +78,7 @@ def documentation_routes(table: Sequence[Route]) -> list[Route]:
     rows = (*table, *own)
 
     async def drawn() -> Documentation:
-        """In a thread, and when somebody first asks: it takes longer than all the rest of a server's start."""
+        """Draws it in a thread, and when somebody first asks: it takes longer than all the rest of a server's start."""
         return await asyncio.to_thread(_documentation, rows)
 
     return own

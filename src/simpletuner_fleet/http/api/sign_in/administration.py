@@ -185,7 +185,7 @@ async def test_provider(call: Call[Any]) -> ProviderTrialView:
 
 
 def _plain(given: dict[str, Any]) -> dict[str, Any]:
-    """As it is stored: without teams and roles that no group is named for."""
+    """Returns it as it is stored: without teams and roles that no group is named for."""
     if "hosts" in given:
         given["hosts"] = tuple(one.strip().lower() for one in given["hosts"])
     if "teams" in given:

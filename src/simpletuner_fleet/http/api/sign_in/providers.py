@@ -110,7 +110,7 @@ async def back_channel_logout(call: Call[bytes]) -> Reply:
 
 
 async def logout_address(call: Call[Any], session: Session | None) -> str:
-    """Where the browser of a session that has ended here logs out of its provider; '' where there is nothing to do."""
+    """Returns where the browser of a session that ended here logs out of its provider; '' where nothing is to do."""
     deps = deps_of(call)
     provider = deps.sign_in.provider_of(session.issuer) if session and session.issuer else None
     if provider is None or session is None:
@@ -128,7 +128,7 @@ def _leading_to(address: str, *cookies: str) -> Reply:
 
 
 def _plain(error: str) -> str:
-    """An error code of the provider: whatever else stands there is somebody's text, and is not repeated."""
+    """Returns an error code of the provider: whatever else stands there is somebody's text, and is not repeated."""
     return error if error.isascii() and error.replace("_", "").isalnum() and len(error) <= 64 else ""
 
 

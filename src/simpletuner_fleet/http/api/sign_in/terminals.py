@@ -85,7 +85,7 @@ async def ask(call: Call[AskBody]) -> AskedView:
 
 
 async def answer(call: Call[AnswerBody]) -> AnsweredView:
-    """For people alone: a token must not make further tokens of its user."""
+    """Serves people alone: a token must not make further tokens of its user."""
     deps, caller = deps_of(call), call.principal
     if caller.kind != "user":
         raise NotAUser
@@ -136,7 +136,7 @@ async def _take_back(call: Call[Any], terminal: WaitingTerminal) -> None:
 
 
 async def _given(call: Call[Any], terminal: WaitingTerminal) -> GivenView:
-    """A token of whoever let the terminal in, made once."""
+    """Returns a token of whoever let the terminal in, made once."""
     deps = deps_of(call)
     user = await deps.fleet.read(lambda view: accounts.existing_user(view, terminal.granted_to))
     if user.disabled_at is not None:

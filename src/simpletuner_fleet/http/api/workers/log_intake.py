@@ -60,7 +60,7 @@ async def _take(deps: Deps, call: Call[Any], epoch: int, piece: LogPiece) -> Log
 
 
 def _marks(header: str, start: int, length: int, now: float) -> tuple[TimeMark, ...]:
-    """`offset:milliseconds ago,…`, rising and within the piece."""
+    """Reads `offset:milliseconds ago,…`, rising and within the piece."""
     marks: list[TimeMark] = []
     words = header.split(",") if header else []
     if len(words) > MAX_MARKS:

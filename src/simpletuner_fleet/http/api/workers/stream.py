@@ -136,7 +136,7 @@ class OrderFeed:
             self._checking = False
 
     async def _read_orders(self) -> tuple[Worker, Orders]:
-        """The one place where a stream asks what its worker should be doing."""
+        """Asks what its worker should be doing; a stream asks that in no other place."""
         return await attendance.orders(self._deps.fleet, self._listener.worker_id, self._base_url)
 
     def _send(self, worker: Worker, orders: Orders) -> None:

@@ -18,7 +18,7 @@ def encoded(tag: int, *parts: bytes) -> bytes:
 
 
 def number(value: int, tag: int = INTEGER) -> bytes:
-    """Of what is not negative."""
+    """Encodes what is not negative."""
     return encoded(tag, value.to_bytes(value.bit_length() // 8 + 1, "big"))
 
 

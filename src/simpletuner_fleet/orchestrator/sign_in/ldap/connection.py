@@ -79,7 +79,7 @@ class LdapConnection:
         self._socket.close()
 
     def secure(self, context: ssl.SSLContext) -> None:
-        """TLS from here on. Bytes that came in plain before it are nobody's: whoever sent them is not yet known."""
+        """Speaks TLS from here on. Bytes that came in plain before it are nobody's: who sent them is not yet known."""
         if self._buffer:
             raise GarbledLdap
         self._socket.settimeout(self._left())

@@ -12,7 +12,10 @@ LOOKS = {"failed": "lost", "lost": "lost", "released": "given", "cancelled": "gi
 
 
 def lane_drawing(lane: WorkerLane, window: TimeWindow, now: float) -> Markup:
-    """Returns what stands in the lane's SVG, one unit wide for each minute. Written by hand: a page has thousands of it."""
+    """Returns what stands in the lane's SVG, one unit wide for each minute.
+
+    It is written by hand: a page has thousands of it.
+    """
     since, until, scale = window.since(now), window.until(now), window.hours / DAY_HOURS
     parts = [f'<rect class="ground" x="0" y="5" width="{window.hours * 60}" height="6"/>']
     for start, end in lane.away:

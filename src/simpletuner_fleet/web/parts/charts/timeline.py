@@ -21,7 +21,7 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
 
     @property
     def closer(self) -> "TimeWindow | None":
-        """Around the same middle."""
+        """Zooms in around the same middle."""
         at = SPANS.index(self.hours)
         return _around(self, SPANS[at + 1]) if at + 1 < len(SPANS) else None
 

@@ -31,7 +31,7 @@ class UsageChart(Struct, frozen=True, kw_only=True):
 
 
 def usage_chart(days: Sequence[UsageLine], since: float, until: float) -> UsageChart:
-    """One place for every day of the period, a bar where something was used."""
+    """Makes one place for every day of the period, with a bar where something was used."""
     first = day_of(since)[0]
     places = max(1, round((day_of(max(since, until - 1.0))[0] - first) / DAY_S) + 1)
     by_cost = any(day.micros for day in days)
