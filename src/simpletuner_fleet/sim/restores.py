@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.people.revocations import BackupMoment, withdrawn_since
 from simpletuner_fleet.core.restoring import RESTORED, least_epoch
 from simpletuner_fleet.orchestrator.after_restore import RestoreNote
@@ -33,7 +34,8 @@ class Restores:
         self.world = world
         self.orchestrator = orchestrator
         self.people = people
-        self.on_restored: Callable[[], None] = lambda: None
+        self.on_restored: Callable[[list[Turn]], None] = lambda accepted: None
+        """Is told which turns had been accepted."""
         self._kept: list[KeptBackup] = []
 
     def create(self) -> None:
@@ -60,10 +62,12 @@ class Restores:
         orchestrator.is_being_restored = True
         for process in orchestrator.processes:
             process.crash()
+        live = orchestrator.store.view.live_attempts()
+        accepted = [Turn(one.job_id, one.epoch) for one in live if one.accepted_at is not None]
         orchestrator.store.restore(kept.rows, lambda tx: self._amend(tx, kept.moment))
         orchestrator.restores += 1
         self.people.remember(kept.memory)
-        self.on_restored()
+        self.on_restored(accepted)
         self.world.after(LOCKED_FOR_S, self.finish)
 
     def _chosen(self) -> KeptBackup:

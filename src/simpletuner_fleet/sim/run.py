@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.restoring import least_epoch
@@ -303,13 +304,13 @@ class Scenario:
         self.orchestrator.believed_no_more.update(self.watch.taken_away)
         self.watch.taken_away.clear()
 
-    def _restored(self) -> None:
+    def _restored(self, accepted: list[Turn]) -> None:
         orchestrator = self.orchestrator
         entries = orchestrator.store.view.audit_range(0, EVERY_ENTRY)
         self.watch.restored(entries, least_epoch(orchestrator.wall_now() + A_YEAR_S))
         self.watch.taken_away.clear()
         self.publishing.restored()
-        self.truth.is_restored()
+        self.truth.is_restored(accepted)
         for worker in orchestrator.store.view.workers():
             if worker.token_hash in orchestrator.believed_no_more:
                 raise Violation("R2", f"the restore gives {worker.id} back a token that was taken away")

@@ -1,5 +1,7 @@
 """Ground truth: which trainers really run, and how they ended, noted where the product cannot see it."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -30,7 +32,7 @@ class Truth:
         self._by_gpu: dict[str, Run] = {}
         self._stored: set[str] = set()
         self.forgotten: set[Turn] = set()
-        """What ran before a restore: the database may have lost how it began."""
+        """What ran or was accepted before a restore: the database may have lost how it began."""
 
     def begins(
         self,
@@ -75,8 +77,9 @@ class Truth:
                 )
             self._by_gpu[uuid] = run
 
-    def is_restored(self) -> None:
-        self.forgotten.update(self.runs)
+    def is_restored(self, accepted: Iterable[Turn]) -> None:
+        """Who was told that it was accepted may begin after the restore, too, as long as its lease lasts."""
+        self.forgotten.update(self.runs, accepted)
 
     def stores(self, job_id: str) -> None:
         self._stored.add(job_id)
