@@ -18,12 +18,13 @@ from devtools.chaos.faults import KINDS, draw_faults
 from devtools.chaos.fleet import ChaosFleet
 from devtools.chaos.injector import Fault, FaultInjector
 from devtools.chaos.workload import Workload
+from simpletuner_fleet.agent.guard.shim_report import REPORT_FOR_S
 from simpletuner_fleet.sim.checks.checkers import Problem
 
 JOB_ID = re.compile(r"\bj_[A-Za-z0-9_-]+")
 PROCESSES_GONE_WITHIN_S = 10.0
-
-
+GUARDIANS_GONE_WITHIN_S = REPORT_FOR_S + PROCESSES_GONE_WITHIN_S
+"""One whose agent died reports by itself what became of its trainer, and tries that for a while."""
 AT_ONCE = 3
 """So many faults are on their way at a time: while one waits for what it needs to itself, others strike."""
 
@@ -173,11 +174,15 @@ async def _wait_for_rest(fleet: ChaosFleet, workload: Workload) -> None:
 async def _leftover_processes(fleet: ChaosFleet) -> list[Problem]:
     """Finds processes of attempts that have ended: none may survive its end."""
 
-    async def none_left() -> bool:
-        return not any(worker.tree() or worker.shims() for worker in fleet.workers)
+    async def no_trainer() -> bool:
+        return not any(worker.tree() for worker in fleet.workers)
+
+    async def no_guardian() -> bool:
+        return not any(worker.shims() for worker in fleet.workers)
 
     try:
-        await fleet.wait_until(none_left, "every process is gone", PROCESSES_GONE_WITHIN_S)
+        await fleet.wait_until(no_trainer, "every process of a trainer is gone", PROCESSES_GONE_WITHIN_S)
+        await fleet.wait_until(no_guardian, "every guardian is gone", GUARDIANS_GONE_WITHIN_S)
     except AssertionError:
         left = {worker.name: (worker.tree(), worker.shims()) for worker in fleet.workers}
         return [("S4", f"processes outlive their attempts (trees, guardians): {left}")]
