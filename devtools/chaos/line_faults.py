@@ -79,13 +79,19 @@ def server_killed_at(call: bytes) -> Strike:
     async def strike(injector: FaultInjector, fault: Fault) -> Undo:
         proxy, server = proxy_of(injector, fault), injector.fleet.server
 
+        over = asyncio.Event()
+
         async def kill() -> None:
             await asyncio.sleep(fault.pick * KILLED_WITHIN_S)
-            server.kill()
+            if (
+                not over.is_set()
+            ):  # a kill after the end would be nobody's, and nobody would start the server again
+                server.kill()
 
         proxy.rule = Rule(call, Mischief.TELL, tell=kill)
 
         async def undo() -> None:
+            over.set()
             proxy.heal()
             if not server.alive:
                 await injector.fleet.start_server()
