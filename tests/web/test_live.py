@@ -19,6 +19,7 @@ RIGHT_AGAIN_WITHIN_S = 5.0
 SLOW_MACHINE_S = 5.0
 """What a machine that is busy with other things may add."""
 SLOW_ANSWER_S = 0.25
+OWN_EVENT_COMES_FIRST_S = 2.0
 TABS = 10
 MARK = "window.notLoadedAgain = true"
 MARKED = "window.notLoadedAgain === true"
@@ -161,3 +162,34 @@ async def heard_of(page: Page) -> "asyncio.Task[object]":
     await page.evaluate("""() => { window.heard = new Promise((done) => document.addEventListener(
         "fleet", ({ detail }) => { if (detail.type === "worker") setTimeout(done, 600); })) }""")
     return asyncio.create_task(page.evaluate("() => window.heard"))
+
+
+async def test_a_page_about_what_somebody_else_deletes_says_so(stage: Stage, page_as: Pages) -> None:
+    machine = await stage.machine("nova")
+    page = await page_as(stage, "admin")
+    page_as.watch(page).expect("404 (Not Found)")
+    await visit(page, f"/admin/workers/{machine.id}")
+    await page.route(f"**/admin/workers/{machine.id}", lambda route: route.fulfill(status=404), times=1)
+    await machine.goodbye("the end")
+    await expect(page.locator("#state")).to_contain_text("Offline")
+    await stage.running.http.delete(f"/api/admin/workers/{machine.id}")
+    await expect(page.get_by_text("not_found", exact=True)).to_be_visible()
+
+
+async def test_a_page_that_deletes_what_it_shows_does_not_ask_for_it_again(
+    stage: Stage, page_as: Pages
+) -> None:
+    machine = await stage.machine("nova")
+    await machine.goodbye("the end")
+    page = await page_as(stage, "admin")
+    await visit(page, f"/admin/workers/{machine.id}")
+
+    async def answer_late(route: Route) -> None:
+        answer = await route.fetch()
+        await asyncio.sleep(OWN_EVENT_COMES_FIRST_S)
+        await route.fulfill(response=answer)
+
+    await page.route("**/api/admin/workers/*", answer_late)
+    await page.get_by_role("button", name="Delete").first.click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.get_by_role("heading", name="No workers yet")).to_be_visible()

@@ -5,7 +5,7 @@
 //               data-path='["a", "b.c"]' nests by these names instead, whatever stands in them.
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
-import { refresh } from "../frame/live.js";
+import { leave, refresh } from "../frame/live.js";
 import { toast } from "./toast.js";
 import { t } from "./words.js";
 
@@ -163,8 +163,10 @@ async function act(element, body) {
   const [method, path] = address(element);
   const button = element.matches("form") ? element.querySelector("button:not([type=button])") : element;
   const place = element.querySelector?.("[data-problem]") || element.closest("[data-problems]")?.querySelector("[data-problem]");
+  const leaves = /(^| )(go:|leave)/.test(element.dataset.then || "");
   button?.setAttribute("aria-busy", "true");
   if (button) button.disabled = true;
+  if (leaves) leave(true);
   try {
     const told = await call(method, path, method === "GET" || method === "DELETE" ? undefined : body());
     if (place) showProblem(place, null);
@@ -174,6 +176,7 @@ async function act(element, body) {
     if (element.matches("dialog form")) element.closest("dialog").close();
     follow(element.dataset.then, told, element);
   } catch (problem) {
+    if (leaves) leave(false);
     if (!(problem && problem.title)) throw problem;
     if (place) showProblem(place, problem);
     else toast([problem.title, problem.detail].filter(Boolean).join(" "), true);

@@ -16,7 +16,12 @@ const button = document.getElementById("live");
 const banner = document.getElementById("stale");
 const regions = () => [...document.querySelectorAll("[data-region]")];
 
+// What is no longer there, or no longer for us, as our own server says it; a proxy may say the same of itself.
+const GONE = [403, 404, 410];
+const OUR_PROBLEM = "data-problem-page";
+
 let paused = false;
+let leaving = false;
 let state = "connecting";
 let fresh = now();
 let dirty = false;
@@ -89,11 +94,12 @@ async function fetchRegions() {
   try {
     const answer = await fetch(location.href, { headers: { "x-live": "1", accept: "text/html" }, signal: fetching.signal });
     if (answer.redirected || answer.status === 401) return location.reload();
+    const text = await answer.text();
+    if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return location.reload();
     if (!answer.ok) {
-      dirty = answer.status >= 500;
+      dirty = true;
       return;
     }
-    const text = await answer.text();
     took = Date.now() - begun;
     await swapAll(text);
     fresh = now();
@@ -112,7 +118,7 @@ function soon() {
   const wait = Math.max(SOON_MS, settled - (Date.now() - begun));
   timer = setTimeout(() => {
     timer = null;
-    if (paused || document.hidden || busyWithin("[data-region]")) return;
+    if (paused || leaving || document.hidden || busyWithin("[data-region]")) return;
     fetchRegions();
   }, wait);
 }
@@ -131,6 +137,13 @@ function inAWhile(wait) {
     dirty = true;
     soon();
   }, wait);
+}
+
+// A page that has asked for what ends it, and goes elsewhere at the answer, does not look at itself until then.
+export function leave(yes) {
+  leaving = yes;
+  if (yes) fetching?.abort();
+  else if (dirty) soon();
 }
 
 export function refresh() {
