@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class KeyedLocks:
-    """Whoever holds a name is alone with it."""
+    """A lock for each name: whoever holds a name is alone with it."""
 
     def __init__(self) -> None:
         self._in_use: dict[str, tuple[asyncio.Lock, int]] = {}

@@ -30,20 +30,23 @@ class StopTrainer(Struct, frozen=True):
 
 
 class AskForCheckpoint(Struct, frozen=True):
-    """The trainer goes on training."""
+    """Action: ask the trainer for a checkpoint. The trainer goes on training."""
 
     turn: Turn
 
 
 class AskForValidation(Struct, frozen=True):
-    """The trainer goes on training; once it is asked, the orchestrator is told so."""
+    """Action: ask the trainer to validate.
+
+    The trainer goes on training; once it is asked, the orchestrator is told so.
+    """
 
     turn: Turn
     asked_at: float
 
 
 class SendReport(Struct, frozen=True):
-    """To be kept on disk until it is answered, if it is final."""
+    """Action: send a status report. A final one is kept on disk until it is answered."""
 
     turn: Turn
     report: StatusReport
@@ -51,7 +54,7 @@ class SendReport(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """Nothing is owed for this turn any more: its shim and its folder may go."""
+    """Action: forget a turn for which nothing is owed any more. Its shim and its folder may go."""
 
     turn: Turn
 

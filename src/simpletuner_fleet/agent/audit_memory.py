@@ -23,7 +23,7 @@ HEX_CHARS = 64
 
 
 class Remembered(Struct):
-    """A line of the file."""
+    """A line of the memory file: a head of the audit log, and whether it counts as proven."""
 
     head: AuditHead
     proven: bool = False

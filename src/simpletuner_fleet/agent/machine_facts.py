@@ -7,7 +7,7 @@ from simpletuner_fleet.protocol.messages import GpuReport, Register
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):
-    """Found out once, at the start."""
+    """What every registration says of this machine. It is determined once, at the start."""
 
     name: str
     version: str

@@ -30,7 +30,7 @@ METRICS_SENT = "metrics-sent.json"
 
 
 class AttemptEvents(Protocol):
-    """Whoever is told of what attempts do by themselves."""
+    """A listener that is told what attempts do by themselves."""
 
     def checkpoint_stored(self, turn: Turn, step: int) -> None:
         """A checkpoint is safely off this machine."""
@@ -46,7 +46,7 @@ class AttemptEvents(Protocol):
 
 
 class NoEvents:
-    """Stands for nobody, where no one waits to hear of attempts."""
+    """A listener that does nothing, for where no one waits to hear of attempts."""
 
     def checkpoint_stored(self, turn: Turn, step: int) -> None: ...
     def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None: ...
@@ -55,7 +55,7 @@ class NoEvents:
 
 
 class AttemptMaterial(Struct, frozen=True, kw_only=True):
-    """Names where what is sent of an attempt is found."""
+    """What the senders of an attempt need: where its output and results are, and what to mask."""
 
     folder: Path
     output_log: Path

@@ -112,7 +112,10 @@ class AttemptDir(Struct, frozen=True):
 
 
 class StateDir:
-    """Open by one agent at a time: the lock goes with the process, however it ends."""
+    """The worker's folder, open to one agent at a time.
+
+    The lock goes with the process, however it ends.
+    """
 
     def __init__(self, path: Path, lock: int, home: str) -> None:
         self.path = path

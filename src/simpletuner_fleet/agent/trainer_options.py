@@ -26,7 +26,7 @@ AGAIN_S = (10.0, 60.0, 600.0, 3600.0)
 
 
 class Kept(Struct, frozen=True):
-    """What a trainer answered, and what was asked: another release, or another Python, is asked again."""
+    """A trainer's answer, kept with what was asked: another release, or another Python, is asked again."""
 
     installed: str
     options: Options

@@ -15,9 +15,11 @@ Key = tuple[str, ...]
 
 
 class RunningDigests:
-    """A digest for each upload whose parts have come in order; all others are read again at the end.
+    """Digests uploads as they come.
 
-    A part is digested while the next one is on its way. Two calls for one key must not run at once; calls for several may.
+    There is a digest for each upload whose parts have come in order; all others are read again at the end. A
+    part is digested while the next one is on its way. Two calls for one key must not run at once; calls for
+    several may.
     """
 
     def __init__(self, max_running: int = MAX_RUNNING) -> None:

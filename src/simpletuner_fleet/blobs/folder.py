@@ -26,7 +26,7 @@ MOST_MARK_BYTES = 2**24
 
 
 class FolderBlobs:
-    """Keeps what ports.Blobs promises, in files."""
+    """Implements ports.Blobs by files in a folder."""
 
     def __init__(self, root: Path | str) -> None:
         folder = Path(root).absolute()

@@ -7,7 +7,10 @@ from simpletuner_fleet.ports import MARK, Blobs
 
 
 class LeadersBlobs:
-    """Keeps what ports.Blobs promises. The lease is looked at immediately before each change, and reading is free."""
+    """Implements ports.Blobs for an orchestrator that must lead to change anything.
+
+    The lease is looked at immediately before each change, and reading is free.
+    """
 
     def __init__(self, blobs: Blobs, may_promise: Callable[[], bool]) -> None:
         self._blobs = blobs

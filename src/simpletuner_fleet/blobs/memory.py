@@ -7,7 +7,7 @@ from simpletuner_fleet.ports import MARK
 
 
 class MemoryBlobs:
-    """Keeps what ports.Blobs promises, for as long as the process lives."""
+    """Implements ports.Blobs in memory, for as long as the process lives."""
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}

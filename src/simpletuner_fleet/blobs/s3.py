@@ -23,7 +23,7 @@ SENT_AT_ONCE = 4
 
 
 class S3Blobs:
-    """Keeps what ports.Blobs promises, in a bucket."""
+    """Implements ports.Blobs in an S3 bucket, with a folder for what still grows."""
 
     def __init__(self, bucket: S3Store, staging: FolderBlobs, staging_root: Path) -> None:
         self._bucket = bucket

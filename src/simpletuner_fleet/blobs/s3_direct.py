@@ -32,7 +32,7 @@ PROBE_S = 10.0
 
 
 class DirectBucket:
-    """Keeps what ports.DirectBlobs promises."""
+    """Implements ports.DirectBlobs in an S3 bucket."""
 
     def __init__(
         self,

@@ -63,7 +63,10 @@ class GrowingBlob(Struct):
 
 
 class S3Logs:
-    """Keeps what ports.Blobs promises of `append`, `read`, `size`, `truncate` and `delete`."""
+    """Keeps blobs that grow in an S3 bucket.
+
+    It implements `append`, `read`, `size`, `truncate` and `delete` of ports.Blobs.
+    """
 
     def __init__(
         self,

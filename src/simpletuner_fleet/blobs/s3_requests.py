@@ -22,7 +22,7 @@ Document = ElementTree.Element
 
 
 class BucketPlace(Struct, frozen=True, kw_only=True):
-    """Where a bucket is."""
+    """The endpoint and name of an S3 bucket, and the prefix of our keys in it."""
 
     endpoint: str
     """Without the bucket, which is the first segment of the path."""
@@ -40,7 +40,11 @@ class BucketPlace(Struct, frozen=True, kw_only=True):
 
 
 class S3Requests:
-    """Each method raises StoreUnavailable where S3 says no, or another answers; FileNotFoundError where nothing is."""
+    """Makes the calls to S3 that our client library does not make.
+
+    Each method raises StoreUnavailable where S3 says no, or another answers; FileNotFoundError where nothing
+    is.
+    """
 
     def __init__(self, place: BucketPlace, signer: Signer) -> None:
         self._place = place

@@ -18,7 +18,7 @@ Query = Sequence[tuple[str, str]]
 
 
 class BucketKeys(Struct, frozen=True, kw_only=True):
-    """Who signs."""
+    """The credentials that sign requests to S3."""
 
     access_key: str
     secret_key: str

@@ -31,7 +31,7 @@ class ConnectionSettings(NamedTuple):
 
 
 class LocalServer(NamedTuple):
-    """What a server on this machine left in its data folder."""
+    """How to reach a server on this machine, as it wrote it into its data folder."""
 
     url: str | None
     fingerprint: str | None

@@ -21,7 +21,7 @@ from simpletuner_fleet.client.troubles import (
 
 
 class ClientError(Exception):
-    """Every error of a client. `code` is what programs decide by; the words may change."""
+    """The base of all errors of a client. `code` is what programs decide by; the words may change."""
 
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.what)
@@ -83,13 +83,13 @@ class NoSuchThing(ProblemError):
 
 
 class NotNow(ProblemError):
-    """It is not possible as things are: 409."""
+    """The request is not possible as things are: 409."""
 
     exit_code = CONFLICT
 
 
 class TooBusy(ProblemError):
-    """The orchestrator cannot take it now: 429, 503. The client has tried again already."""
+    """The orchestrator cannot take the request now: 429, 503. The client has tried again already."""
 
     exit_code = UNREACHABLE
 

@@ -18,7 +18,7 @@ NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEX
 
 
 class Trouble(NamedTuple):
-    """What happened, why, what to do now, a stable code, and the exit status that goes with it."""
+    """A problem as users see it: what happened, why, what to do now, a stable code, and the exit status."""
 
     what: str
     why: str

@@ -92,7 +92,7 @@ def head_text(seq: int, hash_: str, root: str, at: float) -> bytes:
 
 
 class Problem(Struct, frozen=True):
-    """`code` and `params` say what `what` says in English."""
+    """One fault in the audit log: `what` says it in English, `code` and `params` say the same."""
 
     seq: int
     what: str
@@ -101,7 +101,7 @@ class Problem(Struct, frozen=True):
 
 
 class Witness(Struct, frozen=True):
-    """The newest head that somebody outside the database remembers."""
+    """The newest head of the audit log that somebody outside the database remembers."""
 
     who: str
     seq: int
@@ -109,7 +109,10 @@ class Witness(Struct, frozen=True):
 
 
 class LogCut(Struct, frozen=True):
-    """Up to where the log was emptied on purpose, as an entry of it tells: at a head that was signed before."""
+    """A deliberate cut of the audit log: its entries up to `upto` were emptied.
+
+    An entry of the log tells of the cut. It was made at a head that was signed before.
+    """
 
     upto: int
     hash: str
@@ -119,10 +122,11 @@ class LogCut(Struct, frozen=True):
 
 
 class ChainCheck:
-    """Feed it every entry in order of sequence, then the witnesses.
+    """Checks the audit log: its chain of hashes, and whether it agrees with the witnesses.
 
-    Entries may be empty from the first one on, as far as a later entry says that the log was cut there. Their hashes are
-    taken as they stand: that they are those of the signed head there is for whoever can read them all to check (`cut`).
+    Feed it every entry in order of sequence, then finish. Entries may be empty from the first one on, as far
+    as a later entry says that the log was cut there. Their hashes are taken as they stand: that they are
+    those of the signed head there is for whoever can read them all to check (`cut`).
     """
 
     def __init__(self, witnesses: Sequence[Witness]) -> None:

@@ -160,7 +160,10 @@ SECURITY = "security"
 
 
 class Actor(Struct, frozen=True):
-    """The one who did it: an API token (`t_…`), a user (`u_…`), a worker (`w_…`), or the orchestrator itself."""
+    """Whoever caused an event.
+
+    An API token (`t_…`), a user (`u_…`), a worker (`w_…`), or the orchestrator itself.
+    """
 
     id: str
     name: str

@@ -17,7 +17,10 @@ class Use(StrEnum):
 
 
 class Marks(Struct, frozen=True, kw_only=True):
-    """So many bytes must be free for each use to go on. What is below the lowest mark is the database's."""
+    """How many bytes of a disk must be free for each use to go on.
+
+    What is below the lowest mark is the database's.
+    """
 
     uploads: int
     logs: int

@@ -17,7 +17,7 @@ WATCH_EVERY_S = 0.2
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """Who leads, as all orchestrators read it."""
+    """The lease that says which orchestrator leads, as all orchestrators read it."""
 
     term: int
     """Rises with every leader, and is never used twice."""

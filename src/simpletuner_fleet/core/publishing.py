@@ -26,7 +26,7 @@ MAX_ERROR_CHARS = 500
 
 
 class Publish(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a config or a request says: bring the model there when the job has completed."""
+    """Where a config or a request wants the model published once the job has completed."""
 
     to: Path
     """hf://OWNER/NAME, or folder://NAME within what the server publishes to."""

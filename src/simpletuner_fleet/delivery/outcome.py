@@ -2,7 +2,10 @@
 
 
 class DeliveryFailed(Exception):
-    """`detail` is shown to the endpoint's owner: it holds nothing that the other side wrote but its status."""
+    """A message could not be delivered.
+
+    `detail` is shown to the endpoint's owner: it holds nothing that the other side wrote but its status.
+    """
 
     def __init__(self, detail: str, *, hopeless: bool = False, wait_s: float = 0.0) -> None:
         super().__init__(detail)

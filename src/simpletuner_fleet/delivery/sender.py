@@ -27,7 +27,7 @@ NO_APPRISE = (
 
 
 class Destination(Struct, frozen=True, kw_only=True):
-    """Where to, opened for this one message."""
+    """Where a message goes: an endpoint's address and keys, opened for this one message."""
 
     channel: Channel
     address: str
@@ -36,7 +36,7 @@ class Destination(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """Notices, or entries of the audit log; neither: a test."""
+    """A message of notices, or of entries of the audit log. One with neither is a test."""
 
     id: str
     notices: tuple[Notice, ...] = ()

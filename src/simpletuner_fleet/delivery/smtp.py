@@ -17,7 +17,7 @@ NO_SUCH_MAILBOX = (550, 551, 553)
 
 
 class Relay(Struct, frozen=True, kw_only=True):
-    """The mail server, as its settings say."""
+    """The mail server that sends our mail, as its settings say."""
 
     host: str
     port: int
@@ -87,7 +87,7 @@ async def _log_in(talk: "Conversation", relay: Relay, offers: list[str]) -> None
 
 
 class Conversation:
-    """Lines there and back."""
+    """A conversation with the mail server: lines there and back."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

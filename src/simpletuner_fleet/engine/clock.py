@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 
 class SteadyClock:
-    """Wall time read once, then carried by the monotonic clock, so that no step of the wall clock is seen here."""
+    """A clock that reads wall time once, and is then carried by the monotonic clock.
+
+    No step of the wall clock is seen here.
+    """
 
     def __init__(
         self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic

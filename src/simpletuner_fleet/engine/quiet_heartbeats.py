@@ -23,7 +23,7 @@ class KnowsWhatIsStored(Protocol):
 
 
 class QuietHeartbeat(Struct, frozen=True):
-    """A heartbeat that changed nothing and was told nothing."""
+    """A heartbeat that changed nothing, and whose answer asked nothing of the worker."""
 
     worker: Worker
     incarnation: str

@@ -113,7 +113,10 @@ class StreamHub:
 
 
 class Wakeups:
-    """Wakes whoever waits for news of one thing, such as the log of an attempt; nothing is kept for nobody."""
+    """Wakes whoever waits for news of one thing, such as an attempt's log.
+
+    Where nobody waits, nothing is kept.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}

@@ -31,7 +31,7 @@ TOLD_TO_WORKERS = frozenset({JobState.DISPATCHED, JobState.CANCELLING})
 
 
 class Effects(Struct):
-    """For the shell, after the commit. Every one of them is a hint that may be lost."""
+    """What the shell does after the commit. Every effect is a hint that may be lost."""
 
     wake: set[str] = field(default_factory=set)
     offers: dict[str, list[JobSubmit]] = field(default_factory=dict)
@@ -62,7 +62,10 @@ class WorkerMayTake(Struct, frozen=True):
 
 
 class EveryClassMayGo(Struct, frozen=True):
-    """Something changed that concerns all who wait: a limit, a quota, a restart."""
+    """A cause to place jobs of every class: something changed that concerns all who wait.
+
+    That is a limit, a quota or a restart.
+    """
 
 
 Cause = ClassHasJob | WorkerMayTake | EveryClassMayGo

@@ -13,7 +13,10 @@ LOCALES = Path(__file__).parent / "locales"
 
 
 class Words(NullTranslations):
-    """`text`, `plural` and `context` fill in the blanks; what gettext and Jinja2 know by name leaves them open."""
+    """The translations into one language.
+
+    `text`, `plural` and `context` fill in the blanks; what gettext and Jinja2 know by name leaves them open.
+    """
 
     def __init__(self, lang: str) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ class Diff(NamedTuple):
 
 
 class Sharing(NamedTuple):
-    """For whom a config or a dataset is, as asked for; None: as it is, or as the settings say."""
+    """The team and visibility asked for a config or a dataset; None: as it is, or as the settings say."""
 
     team: str | None = None
     visibility: Visibility | None = None

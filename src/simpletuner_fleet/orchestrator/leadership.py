@@ -27,7 +27,7 @@ def boottime_now() -> float:
 
 
 class LeaseBook(Protocol):
-    """Where the lease is written down, for all orchestrators alike. Any method may raise."""
+    """The record of the leader's lease, for all orchestrators alike. Any method may raise."""
 
     def look(self) -> Lease | None: ...
     def take(self, seen: Lease | None, holder: str, url: str, fingerprint: str) -> Lease | None:
@@ -43,7 +43,10 @@ class LeaseBook(Protocol):
 
 
 class Leadership:
-    """One orchestrator's part in it. `start` and `stop` belong to one event loop."""
+    """Keeps the lease while this orchestrator leads, and watches it while another does.
+
+    `start` and `stop` belong to one event loop.
+    """
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ Bring = Callable[[Publication], Awaitable[str]]
 
 
 class Places(Struct, frozen=True):
-    """Where this server may publish to."""
+    """The places that this server may publish models to."""
 
     folder_url: str | None = None
     hub_url: str = HUB_URL

@@ -18,7 +18,7 @@ SHORTEST_PAUSE_S = 0.01
 
 
 class BackgroundTasks:
-    """Tasks nobody waits for. Each is held until it is done, and a failure is told."""
+    """Runs tasks that nobody waits for. Each is held until it is done, and a failure is logged."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()

@@ -7,7 +7,10 @@ from msgspec import Struct
 
 
 class SignedLink(Struct, frozen=True, kw_only=True):
-    """Opens one call for a short time. Whoever has it may make it: it is in no log, no audit entry and no error."""
+    """A signed link that opens one call to the storage for a short time.
+
+    Whoever has it may make the call: it is in no log, no audit entry and no error.
+    """
 
     url: str
     headers: dict[str, str]
@@ -15,7 +18,7 @@ class SignedLink(Struct, frozen=True, kw_only=True):
 
 
 class StagedPart(Struct, frozen=True, kw_only=True):
-    """A part that has arrived."""
+    """A part of a staged file that has arrived."""
 
     number: int
     size: int
@@ -25,7 +28,7 @@ class StagedPart(Struct, frozen=True, kw_only=True):
 
 
 class StagedFile(Struct, frozen=True, kw_only=True):
-    """A file that is on its way, beside everything that counts."""
+    """A file that is on its way into the storage, apart from everything that counts."""
 
     key: str
     upload_id: str = ""
@@ -33,7 +36,11 @@ class StagedFile(Struct, frozen=True, kw_only=True):
 
 
 class DirectBlobs(Protocol):
-    """Keys are made by us. Whatever is staged under one counts for nothing until `store` has made an object of it."""
+    """A storage that workers write to and read from by themselves, with signed links.
+
+    Keys are made by us. Whatever is staged under one counts for nothing until `store` has made an object of
+    it.
+    """
 
     async def begin(self, key: str) -> StagedFile: ...
     def staged(self, prefix: str) -> AsyncIterator[StagedFile]:

@@ -147,14 +147,14 @@ class JobNote(Struct, frozen=True, kw_only=True):
 
 
 class Ending(Struct, frozen=True, order=True):
-    """When a job ended; those of one moment are ordered by their id."""
+    """When a job ended; jobs that ended at one moment are ordered by their id."""
 
     at: float
     job_id: str
 
 
 class SetAsideRow(Struct, frozen=True, kw_only=True):
-    """A row that could not be read: a damaged disk, a hand in the database, a newer program."""
+    """A row that could not be read: a damaged disk, an edit by hand, a newer program."""
 
     table: str
     id: str

@@ -21,7 +21,10 @@ MARK = "fleet.json"
 
 
 class Blobs(Protocol):
-    """Bytes too many for the database. Keys are ids joined by '/', made by us, never taken from a user."""
+    """The storage for bytes that are too many for the database.
+
+    Keys are ids joined by '/', made by us, never taken from a user.
+    """
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         """Writes at `offset` if the blob is at least that long; returns the blob's length. Repeats are harmless."""
@@ -90,7 +93,7 @@ class Vault(Protocol):
 
 
 class Streams(Protocol):
-    """Who listens. Every call is a hint: what is true is in the store."""
+    """The open streams to workers, consoles and CLIs. Every call is a hint: the truth is in the store."""
 
     def wake(self, worker_id: str) -> None:
         """Whoever holds this worker's stream looks again at what it should send."""

@@ -35,7 +35,10 @@ from simpletuner_fleet.ports.scim import ScimRead, ScimWrite
 
 
 class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
-    """Reading. Every method costs one indexed look-up or one page, never the whole table, unless it says so."""
+    """The reading side of the store.
+
+    Every method costs one indexed look-up or one page, never the whole table, unless it says so.
+    """
 
     def job(self, job_id: str) -> Job | None: ...
     def job_bundle(self, job_id: str) -> bytes | None: ...
@@ -299,7 +302,10 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
 
 
 class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
-    """Writing, inside one transaction: all of it is durable when `Store.write` returns, or none of it happened."""
+    """One transaction on the store, in which a step reads and writes.
+
+    All of it is durable when `Store.write` returns, or none of it happened.
+    """
 
     def next_seq(self) -> int: ...
     def next_epoch(self) -> int:

@@ -18,7 +18,10 @@ class DatasetOrder(Struct, frozen=True, kw_only=True):
 
 
 class DataHeld(Struct, frozen=True, kw_only=True):
-    """What a worker has in its cache: told when it registers, and when it changes."""
+    """The datasets that a worker has in its cache.
+
+    It is sent when the worker registers, and when the cache changes.
+    """
 
     datasets: list[Name]
     """Ids, the last used first."""

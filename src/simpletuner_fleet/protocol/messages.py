@@ -16,7 +16,10 @@ from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
 
 class ReportStatus(StrEnum):
-    """What a worker says of an attempt; those that are final are `core.jobs.job.Outcome`s."""
+    """The status of an attempt, as its worker reports it.
+
+    Those that are final are `core.jobs.job.Outcome`s.
+    """
 
     STARTING = "starting"
     RUNNING = "running"
@@ -64,7 +67,7 @@ class GpuReport(Struct, kw_only=True):
 
 
 class GpuInfo(Struct, kw_only=True):
-    """The single-GPU-kind summary that older agents send."""
+    """The summary of a worker's GPUs, as if all were of one kind, that older agents send."""
 
     name: FreeText | None = None
     vram_gb: Reading | None = None
@@ -97,7 +100,10 @@ class AuditHead(Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class JoinMachine(Struct, kw_only=True):
-    """The worker of a machine that a pool has brought comes for the first time, with its one-time token."""
+    """The first request of a worker on a machine that a pool has brought.
+
+    It comes with the worker's one-time token.
+    """
 
     home: Name
     """Random name of its state folder: asked from there again, it is answered the same."""
@@ -147,14 +153,14 @@ class Register(Struct, kw_only=True):
 
 
 class TrainerOptions(Struct, kw_only=True):
-    """What one release of a trainer takes, told by a worker that has it."""
+    """The options that one release of a trainer takes, as a worker that has it tells them."""
 
     trainer: Name
     options: Options
 
 
 class JobSubmit(Struct, kw_only=True, omit_defaults=False):
-    """An offer. Nothing runs before it has been accepted."""
+    """The offer of an attempt to a worker. Nothing runs before it has been accepted."""
 
     type: Literal["job_submit"] = "job_submit"
     job_id: str
@@ -196,7 +202,7 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
 
 
 class StopAttempt(Struct, kw_only=True, frozen=True):
-    """End this very attempt; an order for an older one cannot stop a newer one."""
+    """The order to end one attempt; an order for an older one cannot stop a newer one."""
 
     job_id: str
     epoch: int
@@ -209,10 +215,10 @@ class StopAttempt(Struct, kw_only=True, frozen=True):
 
 
 class CheckpointNow(Struct, kw_only=True):
-    """Ask this very attempt's trainer for a checkpoint; it trains on.
+    """The order to ask one attempt's trainer for a checkpoint; it trains on.
 
-    It is said again until a newer checkpoint is stored. One with the same `asked_at` is the same request: the trainer is
-    asked once.
+    It is said again until a newer checkpoint is stored. One with the same `asked_at` is the same request: the
+    trainer is asked once.
     """
 
     type: Literal["checkpoint_now"] = "checkpoint_now"
@@ -223,10 +229,10 @@ class CheckpointNow(Struct, kw_only=True):
 
 
 class ValidateNow(Struct, kw_only=True):
-    """Ask this very attempt's trainer to validate; it trains on.
+    """The order to ask one attempt's trainer to validate; it trains on.
 
-    It is said again until a report with the same `validation_asked_at` says that the trainer was asked. One with the same
-    `asked_at` is the same request: the trainer is asked once.
+    It is said again until a report with the same `validation_asked_at` says that the trainer was asked. One
+    with the same `asked_at` is the same request: the trainer is asked once.
     """
 
     type: Literal["validate_now"] = "validate_now"
@@ -293,7 +299,7 @@ LEAVING = "leaving"
 
 
 class EndNotice(Struct, kw_only=True):
-    """The worker's machine is about to be taken away."""
+    """The notice that a worker's machine is about to be taken away."""
 
     source: FreeText
     """Who has said so: aws, gcp, azure, kubernetes, slurm, runpod, vast."""
@@ -425,7 +431,10 @@ class Drain(Struct, kw_only=True):
 
 
 class Shutdown(Struct, kw_only=True):
-    """Leave when nothing runs. Sent to an ephemeral worker that has done its work and to a superseded agent."""
+    """The order to leave when nothing runs.
+
+    Sent to an ephemeral worker that has done its work and to a superseded agent.
+    """
 
     type: Literal["shutdown"] = "shutdown"
     reason: str = ""

@@ -31,7 +31,7 @@ class EventTooLarge(Exception):
 
 
 class Decoder:
-    """Feeds on byte chunks cut anywhere and yields whole events; comments and unknown fields are skipped."""
+    """Takes byte chunks cut anywhere and yields whole events; skips comments and unknown fields."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max = max_event_bytes

@@ -56,7 +56,10 @@ class DirectPart(Struct, frozen=True, kw_only=True):
 
 
 class DirectAsked(Struct, kw_only=True):
-    """Begins to send a file straight to the storage, or goes on, and asks for the link for one part of it."""
+    """A request to send a file straight to the storage.
+
+    It begins the file, or goes on with it, and asks for the link for one part of it.
+    """
 
     epoch: Whole
     size: Whole
@@ -77,20 +80,23 @@ class DirectAnswer(Struct, kw_only=True):
 
 
 class DirectEnd(Struct, kw_only=True):
-    """All parts of a file were sent straight to the storage."""
+    """The message that all parts of a file were sent straight to the storage."""
 
     epoch: Whole
     size: Whole
 
 
 class StorageLink(Struct, kw_only=True):
-    """Where a file can be read straight from the storage; '' where it cannot."""
+    """A link by which a file can be read straight from the storage; '' where it cannot."""
 
     url: str = ""
 
 
 class StorageTrial(StorageLink, kw_only=True):
-    """How a worker tries the storage: it reads by `url`, and sends TRIED_PART_BYTES of zeros by `send_url`."""
+    """The links by which a worker tries whether it can use the storage.
+
+    It reads by `url`, and sends TRIED_PART_BYTES of zeros by `send_url`.
+    """
 
     send_url: str = ""
     """'' where an older orchestrator has only the one to read."""
@@ -111,7 +117,7 @@ class ManifestAnswer(Struct, kw_only=True):
 
 
 class Resume(Struct, frozen=True, kw_only=True):
-    """`JobSubmit.resume`: the checkpoint to put in place before the trainer starts."""
+    """The checkpoint to put in place before the trainer starts: what `JobSubmit.resume` holds."""
 
     manifest_id: str
     step: int

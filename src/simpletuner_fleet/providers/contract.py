@@ -16,15 +16,18 @@ from simpletuner_fleet.core.provisioning.pool import MachinePool
 
 
 class ProviderRefused(Exception):
-    """It was said so that nothing was made, and nothing will be: no offer any more, no money, a wrong request."""
+    """The provider refused: nothing was made, and nothing will be.
+
+    There is no offer any more, no money, or the request was wrong.
+    """
 
 
 class ProviderUnsure(Exception):
-    """No answer, or none of which one could be sure: what was asked may have been done."""
+    """The provider gave no answer, or none to be sure of: what was asked may have been done."""
 
 
 class ProviderSurroundings(Struct, frozen=True, kw_only=True):
-    """What a provider is made with."""
+    """What a provider of machines is made with: its pool, its key, its folder and more."""
 
     pool: MachinePool
     key: str | None
@@ -39,7 +42,7 @@ class ProviderSurroundings(Struct, frozen=True, kw_only=True):
 
 
 class MachineOrder(Struct, frozen=True, kw_only=True):
-    """A machine to be made."""
+    """A machine that a provider is asked to make."""
 
     name: str
     offer: MachineOffer

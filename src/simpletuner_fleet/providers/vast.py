@@ -45,7 +45,7 @@ exit $status
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """An offer, as far as it is read; each is a stranger's."""
+    """An offer on Vast.ai, as far as it is read; each is a stranger's."""
 
     id: int
     gpu_name: str

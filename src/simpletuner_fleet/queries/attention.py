@@ -44,7 +44,10 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 class WorkerNeeds(Struct, frozen=True, kw_only=True):
-    """What all workers together need, whatever the time: counted once as long as nothing of them changes."""
+    """What the workers together need somebody for, whatever the time.
+
+    It is counted once as long as nothing of them changes.
+    """
 
     set_aside: Need
     away: Need

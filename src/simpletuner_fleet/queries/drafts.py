@@ -20,7 +20,7 @@ MOST_LABELS = 200
 
 
 class LastRun(Struct, frozen=True, kw_only=True):
-    """A job and the copy of the config that it has."""
+    """The newest job of a config, and the copy of the config that it has."""
 
     job: Job
     bundle: Bundle
@@ -36,7 +36,7 @@ class Draft(Struct, frozen=True, kw_only=True):
 
 
 class TrainChoices(Struct, frozen=True, kw_only=True):
-    """Everything there is to choose from."""
+    """Everything there is to choose from for a training: configs, trainers, labels, datasets and pools."""
 
     names: list[str]
     trainers: list[str]

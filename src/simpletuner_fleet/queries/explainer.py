@@ -21,7 +21,7 @@ MOST_GROUPS = 500
 
 
 class Explainer:
-    """Explains many jobs against one snapshot; each class of jobs is surveyed once."""
+    """Explains why jobs wait, many against one snapshot; each class of jobs is surveyed once."""
 
     def __init__(self, view: View, standing: FleetStanding) -> None:
         everything = unrestricted(view)
@@ -49,7 +49,7 @@ class Explainer:
 
 
 class ReasonGroup(Struct, frozen=True, kw_only=True):
-    """Waiting jobs that all wait for one reason, as the first of them was told."""
+    """Jobs that all wait for one reason, which was worked out for the first of them."""
 
     key: str
     jobs: int

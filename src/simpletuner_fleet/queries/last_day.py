@@ -31,7 +31,7 @@ class AttemptBar(Struct, frozen=True, kw_only=True):
 
 
 class WorkerLane(Struct, frozen=True, kw_only=True):
-    """One worker's last day."""
+    """One worker's last day: its attempts, and when it was not connected."""
 
     worker_id: str
     name: str

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 
 class Setting(NamedTuple):
-    """One row gives the flag, the environment variable, the key in the file, the default and the help."""
+    """One setting: its flag, its environment variable, its key in the file, its default and its help."""
 
     name: str
     parse: Callable[[Any], Any]

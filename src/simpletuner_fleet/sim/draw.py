@@ -37,7 +37,10 @@ QUICK = Policy(
 
 
 class Size(Struct, frozen=True, kw_only=True):
-    """How much there is of everything in one seed, and for how long it goes wrong. What is a tuple is drawn from."""
+    """The size of one seed: how much there is of everything, and for how long it goes wrong.
+
+    Values are drawn from fields that are tuples.
+    """
 
     policies: tuple[tuple[float, Policy], ...]
     """Each with the share of seeds that it and those before it are drawn for."""

@@ -24,7 +24,7 @@ HURRIED_S = (0.5, 4.0)
 
 
 class MachineKind(Struct, frozen=True, kw_only=True):
-    """What a machine is and has."""
+    """The properties of a simulated machine: its GPUs, its agent's age, its way to the orchestrator."""
 
     name: str
     persistent: bool = True
@@ -42,7 +42,7 @@ class MachineKind(Struct, frozen=True, kw_only=True):
 
 
 class AgentProgram(Protocol):
-    """What runs on a machine as its agent, of today's kind or of an older one."""
+    """The agent program of a simulated machine, of today's kind or of an older one."""
 
     stream: Stream | None
     paused: bool

@@ -28,7 +28,7 @@ DEAD_PEER_S = 45.0
 
 
 class LinkDown(Exception):
-    """No answer: the request may have been read or not."""
+    """No answer came: the request may have been read or not."""
 
 
 class NobodyListens(LinkDown):
@@ -50,7 +50,7 @@ Serve = Callable[[Answered], None]
 
 
 class Weather(Struct, frozen=True, kw_only=True):
-    """The state of one seed's network while faults last."""
+    """How often one seed's network loses, repeats and delays messages while faults last."""
 
     request_lost: float = 0.0
     answer_lost: float = 0.0

@@ -34,7 +34,10 @@ SUBMIT_TRIES = 4
 
 
 class Memory(Struct, frozen=True):
-    """What people believe of their jobs: all of it is as old as the database when that was restored."""
+    """What people believe of their jobs, as it is kept with a backup.
+
+    After a restore all of it is as old as the database.
+    """
 
     acked: dict[str, None]
     by_key: dict[str, str]

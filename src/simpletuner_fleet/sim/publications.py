@@ -40,7 +40,7 @@ RECORDED = {
 
 
 class Pause(Struct, frozen=True):
-    """What a try waits for: so much virtual time."""
+    """A pause in a try to publish: it waits for so much virtual time."""
 
     seconds: float
 
@@ -49,7 +49,10 @@ class Pause(Struct, frozen=True):
 
 
 class PublishingPlace:
-    """Takes files one by one, as a folder does; all of it fails as long as there are faults."""
+    """A place that models are published to.
+
+    It takes files one by one, as a folder does; all of it may fail as long as there are faults.
+    """
 
     def __init__(self, world: World, chance: Random) -> None:
         self._world = world
@@ -91,7 +94,11 @@ class PublishingPlace:
 
 
 class Publishing:
-    """The publisher's rounds in the orchestrator's process, what people want of it, and the questions asked of both."""
+    """Simulates how models are published, and checks that it is done right.
+
+    It runs the publisher's rounds in the orchestrator's process, asks for what people want of it, and looks
+    for problems in both.
+    """
 
     def __init__(self, world: World, orchestrator: Orchestrator, link: Link) -> None:
         self.world = world

@@ -28,7 +28,11 @@ class KeptBackup(Struct, frozen=True, kw_only=True):
 
 
 class Restores:
-    """What `backup create` and `backup restore` do to the rows, with the real rules of what must not come back."""
+    """Makes backups of the rows and restores them.
+
+    It does what `backup create` and `backup restore` do to the rows, with the real rules of what must not
+    come back.
+    """
 
     def __init__(self, world: World, orchestrator: Orchestrator, people: People) -> None:
         self.world = world

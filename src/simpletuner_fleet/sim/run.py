@@ -67,7 +67,11 @@ class Result(Struct, kw_only=True):
 
 
 class Scenario:
-    """Builds the fleet of one seed, lets it suffer, lets it rest, and asks whether every promise was kept."""
+    """Runs the simulation of one seed.
+
+    It builds the fleet, lets faults happen, lets the fleet come to rest, and asks whether every promise was
+    kept.
+    """
 
     def __init__(self, seed: int, *, size: draw.Size | None = None, whole_trace: bool = False) -> None:
         self.world = world = World(seed)

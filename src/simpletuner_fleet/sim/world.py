@@ -26,7 +26,10 @@ class Violation(BaseException):
 
 
 class World:
-    """Everything random comes from `chance`, everything timed from `now`; nothing else differs between two runs."""
+    """The simulated world: its virtual time, its chance and its trace.
+
+    Everything random comes from `chance`, everything timed from `now`; nothing else differs between two runs.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

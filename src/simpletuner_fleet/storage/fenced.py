@@ -38,7 +38,7 @@ def job_run_by(view: View, worker_id: str, job_id: str) -> Job:
 
 
 class Appends:
-    """Bytes that one request adds to blobs, and how long each blob was before."""
+    """The bytes that one request adds to blobs, and how long each blob was before, to take them back."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs

@@ -11,7 +11,10 @@ MOST_FILES = 100_000
 
 
 class ListingCache:
-    """Keeps them by id, the last used last. It holds nothing about people: who may see one is asked elsewhere."""
+    """A cache of datasets' listings by id, the last used last.
+
+    It holds nothing about people: who may see one is asked elsewhere.
+    """
 
     def __init__(self, most_files: int = MOST_FILES) -> None:
         self._most_files = most_files

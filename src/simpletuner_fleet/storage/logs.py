@@ -22,14 +22,17 @@ MAX_LOG_BYTES = 64 * 2**30
 
 
 class TimeMark(Struct, frozen=True):
-    """The bytes from `offset` on were seen at `at`."""
+    """A mark in a log: the bytes from `offset` on were seen at `at`."""
 
     offset: int
     at: float
 
 
 class LogPiece(Struct, frozen=True, kw_only=True):
-    """Bytes of a log on their way. `marks` have rising offsets within them; without any, all were seen just now."""
+    """A piece of a log on its way into the storage.
+
+    `marks` have rising offsets within its bytes; without any, all were seen just now.
+    """
 
     offset: int
     data: bytes

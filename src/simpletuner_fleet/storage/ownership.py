@@ -19,7 +19,7 @@ FILES_LOOKED_AT = 200
 
 
 class StorageMark(Struct, frozen=True, kw_only=True):
-    """What the storage carries at its root."""
+    """The mark at the root of a storage: it names the fleet that the storage belongs to."""
 
     fleet_id: str
 

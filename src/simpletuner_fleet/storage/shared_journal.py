@@ -37,7 +37,7 @@ async def read_shared_journal(blobs: Blobs) -> list[Revocation] | None:
 
 
 class SharedJournal:
-    """For the time in which one orchestrator leads."""
+    """The journal of revocations in the shared storage, for the time in which one orchestrator leads."""
 
     def __init__(self, fleet: Fleet, blobs: Blobs) -> None:
         self._fleet = fleet

@@ -29,7 +29,7 @@ def disk_of(folder: Path) -> tuple[int, int]:
 
 
 class SpaceWatch:
-    """Says whether there is room. Without a folder nothing is refused."""
+    """Says whether the disk has room for more. Without a folder nothing is refused."""
 
     def __init__(
         self,
@@ -92,8 +92,11 @@ class SpaceWatch:
 
 
 class Reserve:
-    """A file that takes room which only the database may have: it is given up when the disk is full all the same,
-    whoever has filled it, so that jobs can still be cancelled and data deleted."""
+    """A file that takes room which only the database may have.
+
+    It is given up when the disk is full all the same, whoever has filled it, so that jobs can still be
+    cancelled and data deleted.
+    """
 
     def __init__(self, folder: Path, size: int = RESERVE_BYTES, measure: Measure = disk_of) -> None:
         self._file = folder / "reserve"
@@ -129,7 +132,7 @@ class Reserve:
 
 
 class SpaceKeeper:
-    """Looks again and again: tells when room becomes scarce, and keeps the reserve."""
+    """Looks at the disk again and again: logs when room becomes scarce, and keeps the reserve."""
 
     def __init__(self, watch: SpaceWatch, reserve: Reserve | None) -> None:
         self._watch = watch

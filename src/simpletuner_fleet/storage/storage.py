@@ -17,7 +17,10 @@ ROWS_PER_ROUND = 500
 
 
 class DatasetUsage(Struct):
-    """What is remembered of datasets between calls: to count all stored bytes at each part would cost too much."""
+    """How many bytes datasets take, as remembered between calls.
+
+    To count all stored bytes at each part would cost too much.
+    """
 
     counted_bytes: int = 0
     counted_at: float | None = None
@@ -26,7 +29,10 @@ class DatasetUsage(Struct):
 
 
 class Storage:
-    """Blobs with one lock for each content or log: nothing is thrown away while it is being put there."""
+    """The blobs of a fleet, with one lock for each content or log.
+
+    Nothing is thrown away while it is being put there.
+    """
 
     def __init__(
         self, fleet: Fleet, blobs: Blobs, space: SpaceWatch | None = None, direct: DirectStorage | None = None

@@ -39,7 +39,10 @@ class BookClosed(StoreRefused):
 
 
 class PostgresLeaseBook:
-    """For one thread. Every method raises BookClosed while the database cannot be asked."""
+    """Keeps the lease of the leader and the files that all orchestrators share, in PostgreSQL.
+
+    It is for one thread. Every method raises BookClosed while the database cannot be asked.
+    """
 
     def __init__(self, url: str) -> None:
         self._conninfo = conninfo_of(url, **IMPATIENT)

@@ -54,7 +54,10 @@ def translated_for_psycopg(sql: str) -> bytes:
 
 
 class PostgresSession:
-    """One connection, made anew after a loss; a writing one holds the lock whenever it is up."""
+    """One connection to PostgreSQL, made anew after a loss.
+
+    A writing one holds the lock whenever it is up.
+    """
 
     def __init__(
         self, url: str, *, writes: bool, monotonic: Callable[[], float], term: int | None = None
@@ -236,7 +239,7 @@ def _translated(error: psycopg.Error) -> Exception:
 
 
 class PostgresStore:
-    """The promise of ports.Store."""
+    """Implements ports.Store in PostgreSQL."""
 
     def __init__(
         self,

@@ -26,7 +26,10 @@ CONNECTION_DEFAULTS: dict[str, str | int | None] = {
 
 
 class StorableStrDumper(StrDumper):
-    """PostgreSQL refuses NUL; a name looked up with one in it is simply not there."""
+    """Replaces what PostgreSQL refuses in a string, such as NUL, before the string is sent.
+
+    A name looked up with a NUL in it is simply not there.
+    """
 
     def dump(self, obj: str) -> Any:
         return super().dump(storable(obj))

@@ -23,7 +23,10 @@ class KeyUnusable(Conflict):
 
 
 class KeyFile:
-    """Made when the first secret is stored; never replaced, since what it has sealed needs it."""
+    """The file that holds the key for secrets.
+
+    It is made when the first secret is stored, and never replaced, since what it has sealed needs it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,7 +63,7 @@ class KeyFile:
 
 
 class SealedVault:
-    """The promise of ports.Vault: AES-256-GCM, with the secret's name bound to what is sealed."""
+    """Implements ports.Vault by AES-256-GCM, with the secret's name bound to what is sealed."""
 
     def __init__(self, read: Callable[[], bytes | None], make: Callable[[], bytes]) -> None:
         self._read = read

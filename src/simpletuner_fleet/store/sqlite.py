@@ -72,7 +72,10 @@ def by_position(sql: str) -> tuple[str, Callable[[Params], Sequence[Any]]]:
 
 
 class SqliteSession:
-    """One connection. After a failed sync it refuses for ever: what the disk holds then is anybody's guess."""
+    """One connection to a SQLite file.
+
+    After a failed sync it refuses for ever: what the disk holds then is anybody's guess.
+    """
 
     def __init__(self, path: Path, *, writes: bool, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self._files = (path, path.with_name(path.name + "-wal"))
@@ -286,7 +289,7 @@ def _identities(files: Sequence[Path]) -> tuple[tuple[int, int], ...]:
 
 
 class SqliteStore:
-    """The promise of ports.Store."""
+    """Implements ports.Store in one SQLite file."""
 
     def __init__(self, path: Path | str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         file = Path(path).absolute()

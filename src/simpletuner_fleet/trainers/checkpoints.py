@@ -48,7 +48,10 @@ class FoundArtifact(Struct, frozen=True):
 
 
 class CheckpointHabits:
-    """Inherit from it and override what is different; a trainer that does not inherit gets these defaults."""
+    """What a trainer does its own way: where it leaves its results, and how a checkpoint is asked for.
+
+    Inherit from it and override what is different; a trainer that does not inherit gets these defaults.
+    """
 
     spans_nodes = False
     """Whether it makes one training of parts on several nodes, which `Paths.span` tells apart."""

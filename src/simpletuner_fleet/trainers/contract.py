@@ -76,7 +76,10 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
 
 class Trainer(Protocol):
-    """A plug-in's entry point is a callable from Surroundings to one of these."""
+    """A training program that a worker can run.
+
+    A plug-in's entry point is a callable from Surroundings to one of these.
+    """
 
     @property
     def name(self) -> str: ...

@@ -60,7 +60,7 @@ SAVE_FIRST_SHARE = 0.6
 
 
 class ShimTrust(NamedTuple):
-    """How a shim that must report by itself knows the orchestrator."""
+    """The TLS settings by which a shim that must report by itself knows the orchestrator."""
 
     cafile: str | None = None
     pinned_certfile: str | None = None
@@ -68,7 +68,7 @@ class ShimTrust(NamedTuple):
 
 
 class FoundAttempt(NamedTuple):
-    """Describes what a restart finds of an attempt."""
+    """An attempt that an earlier agent left, as the agent finds it after a restart."""
 
     offer: JobSubmit
     running: RunningTrainer | None

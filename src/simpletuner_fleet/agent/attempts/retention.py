@@ -29,7 +29,7 @@ class KeepLimits(Struct, frozen=True, kw_only=True):
 
 
 class EndedFolder(Struct, frozen=True):
-    """An attempt that nothing is owed for."""
+    """The folder of an ended attempt for which nothing is owed any more."""
 
     name: str
     ended_at: float

@@ -48,7 +48,7 @@ Manifests = dict[str, tuple[FileEntry, ...]]
 
 
 class CachedDataset(Struct):
-    """A dataset that is here, or on its way."""
+    """A dataset that is stored here or is being fetched."""
 
     contents: dict[str, int]
     """Size by SHA-256, its manifest not among them."""
@@ -57,7 +57,10 @@ class CachedDataset(Struct):
 
 
 class DataCache:
-    """Blocks: call it in a thread where it touches many files, one call at a time."""
+    """The cache of datasets on this worker's disk.
+
+    It blocks: call it in a thread where it touches many files, one call at a time.
+    """
 
     def __init__(self, folder: Path, limit_bytes: int, lock: int) -> None:
         self.folder = folder

@@ -38,7 +38,7 @@ class DataUnreachable(DataFailed):
 
 
 class FetchProgress(Struct):
-    """How far it is; for whoever asks meanwhile."""
+    """How many bytes of an attempt's datasets are fetched so far; it can be read during the fetch."""
 
     done_bytes: int = 0
     total_bytes: int = 0

@@ -21,7 +21,7 @@ Opening = Callable[[str, int], AbstractAsyncContextManager[AsyncIterator[bytes]]
 
 
 class ContentSource(Protocol):
-    """Whoever has what jobs need: the orchestrator, or a node that asks it for another."""
+    """A source of the files that jobs need: the orchestrator, or a node that asks it on another's behalf."""
 
     def fetch_object(
         self, job_id: str, sha256: str, offset: int
@@ -32,15 +32,15 @@ class ContentSource(Protocol):
 
 
 class DownloadFailed(Exception):
-    """Trying again would not help."""
+    """A download failed, and trying again would not help."""
 
 
 class DownloadStalled(DownloadFailed):
-    """Nothing came for so long that it is given up here; elsewhere, or later, it may go."""
+    """Nothing came for so long that the download is given up here; elsewhere, or later, it may work."""
 
 
 class Downloads:
-    """Has one patience for all files of one purpose: any byte of any of them renews it."""
+    """Downloads the files of one purpose. They share one patience: any byte of any of them renews it."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ MAX_AT_ONCE = 64
 
 
 class KeptCaches:
-    """Blocks: call it in a thread."""
+    """The folders in which trainers keep caches between attempts. It blocks: call it in a thread."""
 
     def __init__(
         self,

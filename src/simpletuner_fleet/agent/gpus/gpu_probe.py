@@ -83,7 +83,10 @@ class _NvmlSamples(Struct, frozen=True):
 
 
 class GpuProbe:
-    """Found once, sampled often. Neither can block the agent: the driver is asked by a child that may be killed."""
+    """Finds the machine's GPUs once, and samples them often.
+
+    Neither can block the agent: the driver is asked by a child that may be killed.
+    """
 
     def __init__(self, environment: Mapping[str, str], nvml_command: Sequence[str] = NVML_CHILD) -> None:
         self._environment = environment

@@ -66,7 +66,7 @@ class EndedAttempt(Struct, frozen=True, kw_only=True):
 
 
 class ReadyWalls(Protocol):
-    """Makes walls that stand before their attempt is known. Both block: they are called in a thread."""
+    """Makes walls before their attempt is known. Both methods block: they are called in a thread."""
 
     def ready(self) -> ReadyWall | None:
         """Returns None where there is none to be had."""
@@ -75,7 +75,7 @@ class ReadyWalls(Protocol):
 
 
 class ShimProcess(Struct, frozen=True, eq=False):
-    """A guardian that has no attempt yet, or has one."""
+    """A shim, the process that guards an attempt. It may have no attempt yet."""
 
     link: ShimLink
     child: ShimChild | None
@@ -175,7 +175,7 @@ class RunningTrainer:
 
 
 class HeldTrainer(Struct, frozen=True):
-    """An attempt of which everything is done but the last step, unless its shim is gone."""
+    """An attempt that is prepared up to its last step, unless its shim is `gone`."""
 
     order: Order
     shim: ShimProcess
@@ -183,7 +183,11 @@ class HeldTrainer(Struct, frozen=True):
 
 
 class Runner:
-    """Use it as an async context manager; leaving it lets the spare go, and hangs up on what runs without stopping it."""
+    """Runs trainers through shims, and keeps a spare shim warm.
+
+    Use it as an async context manager; leaving it lets the spare go, and hangs up on what runs without
+    stopping it.
+    """
 
     def __init__(self, python: str = sys.executable, key: str = "", walls: ReadyWalls | None = None) -> None:
         """`key` is what the next agent of this worker will know, and no job: shims let in nobody else."""

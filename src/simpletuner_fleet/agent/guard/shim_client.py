@@ -42,7 +42,7 @@ class ReportTo(Struct, kw_only=True, frozen=True):
 
 
 class Wall(Struct, kw_only=True, frozen=True):
-    """What separates a trainer from the machine; see `shim_wall`."""
+    """The wall that isolates a trainer from the machine, as a shim is to build it; see `shim_wall`."""
 
     kind: Literal["user", "namespace", "landlock"]
     places: list[tuple[str, str, Literal["ro", "rw", "hide", "room"]]]
@@ -54,7 +54,7 @@ class Wall(Struct, kw_only=True, frozen=True):
 
 
 class ReadyWall(Struct, kw_only=True, frozen=True):
-    """A wall that stands before anybody knows for which attempt. Only places are added to it then."""
+    """A wall that is built before its attempt is known. Later, only places are added to it."""
 
     folder: Path
     """Becomes the attempt's folder, when there is one: what is in there is shown behind the wall already."""
@@ -66,7 +66,10 @@ class ReadyWall(Struct, kw_only=True, frozen=True):
 
 
 class Build(Struct, frozen=True, tag="build", tag_field="do"):
-    """Puts up the wall before there is an order, and enters the control group: that alone takes ten milliseconds."""
+    """Tells a shim to build its wall before there is an order, and to enter the control group.
+
+    That alone takes ten milliseconds.
+    """
 
     wall: Wall
     cgroup: str = ""
@@ -103,7 +106,7 @@ class Order(Struct, kw_only=True, frozen=True, tag="hold", tag_field="do"):
 
 
 class Go(Struct, kw_only=True, frozen=True, tag="go", tag_field="do"):
-    """The acceptance was answered: the trainer may run, for as long as its lease."""
+    """Tells a shim to run its trainer, for as long as its lease: the acceptance was answered."""
 
     lease_s: float | None
     leased_at: float | None
@@ -111,7 +114,7 @@ class Go(Struct, kw_only=True, frozen=True, tag="go", tag_field="do"):
 
 
 class Greet(Struct, frozen=True, tag="greet", tag_field="do"):
-    """What a new agent says first."""
+    """The first message of a new agent to a shim that it finds, with the key that lets it in."""
 
     key: str
 
@@ -139,7 +142,7 @@ class Built(Struct, tag="built", tag_field="event"):
 
 
 class TrainerHeld(Struct, tag="held", tag_field="event"):
-    """Everything but the last step is under way; what goes wrong is told after `Go`."""
+    """Says that everything but the last step is under way. What goes wrong is reported after `Go`."""
 
 
 class Started(Struct, kw_only=True, tag="started", tag_field="event"):
@@ -147,7 +150,10 @@ class Started(Struct, kw_only=True, tag="started", tag_field="event"):
 
 
 class ExitRecord(Struct, kw_only=True):
-    """How a tree ended: the content of `exit.json`, told when it happens and in every greeting after."""
+    """How a process tree ended: the content of `exit.json`.
+
+    It is sent when that happens, and in every greeting after.
+    """
 
     reason: EndReason
     exit_code: int | None = None

@@ -55,7 +55,10 @@ class ShimChild(Protocol):
 
 
 class ForkedShim:
-    """The zygote waits for it and keeps its status to itself: what it was is told on its line."""
+    """The process of a shim that the zygote has forked.
+
+    The zygote waits for it and keeps its status to itself: what the status was is said on the shim's line.
+    """
 
     def __init__(self, pid: int, process: int) -> None:
         """`process` is a descriptor of it, which stays its own when its number is another's."""
@@ -97,7 +100,10 @@ class _ZygoteGone(Exception):
 
 
 class ShimStarter:
-    """Blocks, and may be used from several threads."""
+    """Starts shims: forked by a zygote, or each by itself where there is none.
+
+    It blocks, and may be used from several threads.
+    """
 
     def __init__(self, python: str) -> None:
         self._python = python

@@ -37,7 +37,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Starting:
-    """A trainer to be, seen from the shim."""
+    """A trainer that is being started, as the shim sees it."""
 
     def __init__(
         self,

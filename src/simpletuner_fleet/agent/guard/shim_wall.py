@@ -49,7 +49,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class WallError(OSError):
-    """Says which stone could not be laid."""
+    """A step of building the wall failed; the message says which."""
 
 
 def checked(result: int, what: str) -> int:

@@ -65,7 +65,7 @@ class Usage(Protocol):
 
 
 class WatchedTrainer(Protocol):
-    """The trainer that is watched."""
+    """What a watchdog needs of the trainer that it watches."""
 
     @property
     def paused(self) -> bool: ...
@@ -73,7 +73,7 @@ class WatchedTrainer(Protocol):
 
 
 class WatchdogSettings(Struct, frozen=True, kw_only=True):
-    """How it looks at the world, and how often."""
+    """How often a watchdog looks, how long it tries to tell, and the clocks and the disk that it reads."""
 
     every_s: float = LOOK_EVERY_S
     disk_every_s: float = DISK_EVERY_S

@@ -25,7 +25,7 @@ OK, UNAUTHORIZED = 200, 401
 
 
 class EndSeen(Struct, frozen=True, kw_only=True):
-    """A cloud has said that it takes this machine away."""
+    """A cloud's notice that it takes this machine away."""
 
     source: str
     in_s: float
@@ -40,7 +40,10 @@ class CloudWatch(Protocol):
 
 
 class AwsWatch:
-    """IMDSv2: a token first, which a request that was merely reflected or forwarded cannot get."""
+    """Asks AWS's metadata service (IMDSv2) whether this machine is taken away.
+
+    IMDSv2 wants a token first, which a request that was merely reflected or forwarded cannot get.
+    """
 
     every_s = 5.0
 
@@ -80,7 +83,10 @@ def aws_end(answer: MetadataAnswer) -> EndSeen | None:
 
 
 class GcpWatch:
-    """Its answer is held back until it changes, so that no time is lost."""
+    """Asks Google Cloud's metadata service whether this machine is preempted.
+
+    Its answer is held back until it changes, so that no time is lost.
+    """
 
     every_s = 2.0
 
@@ -107,7 +113,10 @@ class GcpWatch:
 
 
 class AzureWatch:
-    """All machines of a set hear of one another's events: only those that name this machine count."""
+    """Asks Azure's metadata service for scheduled events that end this machine.
+
+    All machines of a set hear of one another's events: only those that name this machine count.
+    """
 
     every_s = 5.0
 

@@ -48,7 +48,10 @@ def leave_within(agent: Agent, grace_s: float) -> None:
 
 
 class MachineEnding:
-    """Notices become: no new job, checkpoints, uploads, everything given back before the end."""
+    """Acts on notices that this machine or this program is to end.
+
+    The worker takes no new job, saves checkpoints, uploads, and gives everything back before the end.
+    """
 
     def __init__(self, agent: Agent, signaller: str | None, remembered: RememberedEnd) -> None:
         self._agent = agent

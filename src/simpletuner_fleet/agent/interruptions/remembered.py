@@ -18,7 +18,7 @@ DISTRUST_S = 3600.0
 
 
 class ToldEnd(Struct, frozen=True, kw_only=True):
-    """All times are of this boot's clock."""
+    """An announced end of this machine: by whom, and for when. All times are of this boot's clock."""
 
     boot: str
     source: str

@@ -16,7 +16,7 @@ DELEGATED = ("trusted.delegate", "user.delegate")
 
 
 class CgroupPlace(Struct, frozen=True, kw_only=True):
-    """Describes the group below which those of attempts are made."""
+    """The control group below which the groups of attempts are made."""
 
     folder: Path
     own: Path

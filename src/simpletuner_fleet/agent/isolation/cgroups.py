@@ -26,14 +26,17 @@ KEPT_SHARE = 0.02
 
 
 class JobLimits(Struct, frozen=True, kw_only=True):
-    """As the worker's owner has asked for: None takes the default where it can be had, 0 sets none."""
+    """The limits for jobs, as the worker's owner has asked for them.
+
+    None takes the default where it can be had, 0 sets none.
+    """
 
     memory_gb: float | None = None
     pids: int | None = None
 
 
 class Cgroups:
-    """Blocks: call it in a thread."""
+    """The control groups of this worker's attempts. It blocks: call it in a thread."""
 
     def __init__(
         self,

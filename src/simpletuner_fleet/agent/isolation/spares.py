@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Spares:
-    """Blocks: call it in a thread."""
+    """Prepares walls and control groups for attempts to come. It blocks: call it in a thread."""
 
     def __init__(self, walls: Walls, cgroups: Cgroups) -> None:
         self._walls, self._cgroups = walls, cgroups

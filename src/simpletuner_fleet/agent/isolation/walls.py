@@ -56,7 +56,7 @@ TRIAL = [sys.executable, "-I", "-S", str(SHIM.with_name("shim_trial.py"))]
 
 
 class WallSurroundings(Struct, frozen=True, kw_only=True):
-    """What a worker's walls are made from."""
+    """The paths and the environment that a worker's walls are made from."""
 
     home: str
     environment: dict[str, str]
@@ -67,7 +67,7 @@ class WallSurroundings(Struct, frozen=True, kw_only=True):
 
 
 class Walls:
-    """Blocks: call it in a thread."""
+    """Makes the walls around one worker's attempts. It blocks: call it in a thread."""
 
     def __init__(
         self,
@@ -366,7 +366,7 @@ def check_grants(surroundings: WallSurroundings) -> None:
 
 
 class _Users:
-    """A user for each slot, which no other worker of this machine gives away meanwhile."""
+    """Reserves a Unix user for each slot, which no other worker of this machine gives away meanwhile."""
 
     def __init__(self, slots: int) -> None:
         self._locks: dict[int, int] = {}

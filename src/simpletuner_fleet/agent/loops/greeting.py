@@ -10,7 +10,10 @@ log = logging.getLogger(__name__)
 
 
 class Greeting:
-    """Says each thing once, so that the last line of a log tells how things are."""
+    """Logs that the worker is connected, or connected again.
+
+    It says each thing once, so that the last line of a log tells how things are.
+    """
 
     def __init__(self, name: str, clock: Callable[[], float] = boottime) -> None:
         self._name = name

@@ -25,7 +25,10 @@ _BREAK = re.compile(rb"[\r\n]")
 
 
 class BarJournal:
-    """A step is drawn several times, its loss last: it is noted when the next step is drawn, or at the end."""
+    """Writes the points that a trainer's progress bars show to a file.
+
+    A step is drawn several times, its loss last: it is noted when the next step is drawn, or at the end.
+    """
 
     def __init__(
         self, output_log: Path, file: Path, since: int, clock: Callable[[], float] = time.time

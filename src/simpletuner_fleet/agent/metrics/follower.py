@@ -41,7 +41,7 @@ Progress = dict[str, Any]
 
 
 class MetricSources(Struct, frozen=True, kw_only=True):
-    """Names where an attempt's numbers are found, and where is kept how many were sent."""
+    """The files with an attempt's numbers, and the file that records how many of them were sent."""
 
     files: tuple[Path, ...]
     output_log: Path

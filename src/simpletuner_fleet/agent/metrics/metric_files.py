@@ -14,7 +14,7 @@ LATEST_BYTES = 16 * 1024
 
 
 class PointBatch(NamedTuple):
-    """Holds what comes next in a file, and the place after it: nothing has moved until it is taken."""
+    """The next points of a file, and the place after them. Nothing moves until the batch is taken."""
 
     points: list[Point]
     kept: int
@@ -26,7 +26,10 @@ class PointBatch(NamedTuple):
 
 
 class MetricFile:
-    """A file that was cut or written anew is read from its start; the lines that stayed the same are passed over."""
+    """A file of metrics that is read while a trainer writes it.
+
+    One that was cut or written anew is read from its start; the lines that stayed the same are passed over.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name

@@ -29,7 +29,7 @@ class _Place(Struct):
 
 
 class _Sent(Struct):
-    """Records what a process after this one needs to go on."""
+    """How many points were sent, and how far each file was read: what a later process needs to go on."""
 
     next: int
     files: dict[str, _Place]

@@ -55,7 +55,10 @@ def masked_crc32c(data: bytes) -> int:
 
 
 class EventFile:
-    """Followed as MetricFile follows lines. One that was cut or written anew is read from its start again."""
+    """A TensorBoard event file, followed as MetricFile follows lines.
+
+    One that was cut or written anew is read from its start again.
+    """
 
     def __init__(self, path: Path, name: str, since: int = 0) -> None:
         """What is told of steps before `since` is not this attempt's."""
@@ -199,7 +202,7 @@ _WIDTHS = {FIXED64: 8, FIXED32: 4}
 
 
 class _Unreadable(Exception):
-    """These bytes are no message."""
+    """The bytes are not a protobuf message."""
 
 
 class _Field(NamedTuple):
@@ -210,7 +213,7 @@ class _Field(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """How a tensor's type stands in its raw content, and in which field its values may stand instead."""
+    """How a tensor's type is encoded: its `struct` letter, and the field that may hold its values instead."""
 
     letter: str
     field: int

@@ -65,7 +65,10 @@ class WorkerLease(Struct, frozen=True):
 
 
 class NodeHost:
-    """Use it as an async context manager: it listens while it is open."""
+    """The first node's server, which the other nodes of the worker join.
+
+    Use it as an async context manager: it listens while it is open.
+    """
 
     def __init__(
         self,

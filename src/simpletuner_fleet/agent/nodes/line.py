@@ -26,7 +26,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class LineLost(Exception):
-    """The other end hung up, or says what nobody understands."""
+    """The other end of the line hung up, or sent what cannot be understood."""
 
 
 class NodeLine(Generic[Heard]):

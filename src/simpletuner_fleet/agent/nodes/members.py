@@ -11,7 +11,7 @@ from simpletuner_fleet.protocol.messages import GpuReport, GpuSample
 
 
 class NodeMember(Struct, eq=False):
-    """A node that has joined. It stays one while it is away."""
+    """A node that has joined the worker. It stays a member while it is away."""
 
     node: int
     name: str

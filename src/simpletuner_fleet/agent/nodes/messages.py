@@ -24,7 +24,10 @@ class _OfTurn(Struct, frozen=True, kw_only=True):
 
 
 class JoinNode(Struct, frozen=True, kw_only=True, tag="join"):
-    """The first words of its line; a new line of the same `home` takes the place of the one before."""
+    """The first message of a follower's line, with which it joins.
+
+    A new line of the same `home` takes the place of the one before.
+    """
 
     version: str
     name: str
@@ -36,7 +39,7 @@ class JoinNode(Struct, frozen=True, kw_only=True, tag="join"):
 
 
 class FetchContent(Struct, frozen=True, kw_only=True, tag="fetch"):
-    """The only words of a line of its own, which is answered with the bytes."""
+    """A request for a file's bytes: the only message of a line of its own, which is answered with them."""
 
     kind: Literal["object", "data"]
     job_id: str
@@ -52,7 +55,7 @@ class Beat(Struct, frozen=True, kw_only=True, tag="beat"):
 
 
 class RankHeld(_OfTurn, frozen=True, kw_only=True, tag="held"):
-    """All is done but the last step."""
+    """Says that a rank is prepared: all is done but the last step."""
 
 
 class RankEnded(_OfTurn, frozen=True, kw_only=True, tag="ended"):
@@ -69,7 +72,7 @@ class Printed(_OfTurn, frozen=True, kw_only=True, tag="printed"):
 
 
 class NodeEnds(Struct, frozen=True, kw_only=True, tag="ends"):
-    """Its machine is taken away, or its program was asked to stop."""
+    """Says that a follower ends: its machine is taken away, or its program was asked to stop."""
 
     source: str
     in_s: float
@@ -92,7 +95,7 @@ class NotWelcome(Struct, frozen=True, kw_only=True, tag="not_welcome"):
 
 
 class LeaseLeft(Struct, frozen=True, kw_only=True, tag="lease"):
-    """The answer to a beat."""
+    """The answer to a `Beat`: how long the lease lasts."""
 
     sent: float
     left_s: float
@@ -117,18 +120,20 @@ class StopRank(_OfTurn, frozen=True, kw_only=True, tag="stop"):
 
 
 class AskRank(_OfTurn, frozen=True, kw_only=True, tag="ask"):
-    """Its trainer is asked for a checkpoint or a validation, as that of the first node is: both are made by all parts
-    together, and a part that was not asked would go on and leave the others waiting."""
+    """Asks a follower's trainer for a checkpoint or a validation, as that of the first node is asked.
+
+    Both are made by all parts together: a part that was not asked would go on and leave the others waiting.
+    """
 
     request: Literal["checkpoint", "validation"]
 
 
 class ForgetRank(_OfTurn, frozen=True, kw_only=True, tag="forget"):
-    """What still runs of it is killed."""
+    """Tells a follower to forget a rank. What still runs of it is killed."""
 
 
 class LeaveNow(Struct, frozen=True, kw_only=True, tag="leave"):
-    """The worker has left; its nodes go with it."""
+    """Tells a follower to leave: the worker has left, and its nodes go with it."""
 
     reason: str
 

@@ -39,7 +39,7 @@ LOGS = "nodes"
 
 
 class FollowerPart:
-    """The part of one node that follows."""
+    """The part of an attempt that one follower runs, as the first node sees it."""
 
     def __init__(self, member: NodeMember, offer: JobSubmit, span: NodeSpan, log_file: Path) -> None:
         self.member, self.offer, self.span = member, offer, span
@@ -121,7 +121,10 @@ class FollowerPart:
 
 
 class SpannedAttempt:
-    """Before it runs, and then as long as anything is left of it on another node."""
+    """An attempt over several nodes, as the first node has it.
+
+    It is there before the attempt runs, and then as long as anything is left of it on another node.
+    """
 
     def __init__(self, offer: JobSubmit, parts: list[FollowerPart], own_name: str) -> None:
         self.turn = turn_of(offer)
@@ -228,7 +231,7 @@ class SpannedAttempt:
 
 
 class SpannedTrainer:
-    """What runs on all nodes, in the place of a `RunningTrainer`."""
+    """A trainer that runs on all nodes, in the place of a `RunningTrainer`."""
 
     def __init__(self, attempt: SpannedAttempt, local: RunningTrainer) -> None:
         self._attempt, self._local = attempt, local

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.jobs.job import EndReason
 
 
 class PartEnd(Struct, frozen=True, kw_only=True):
-    """The end of one node's part."""
+    """How one node's part of an attempt ended."""
 
     rank: int
     """The node's place among those of the attempt; the first node has 0."""

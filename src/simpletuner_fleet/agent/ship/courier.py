@@ -31,14 +31,14 @@ class NothingTaken(Exception):
 
 
 class SenderBroke(Exception):
-    """It met something that nobody had thought of: what it has not sent, nobody has."""
+    """A sender failed in a way that nobody had thought of: what it has not sent has reached nobody."""
 
 
 Failure = Unreachable | Refused | NothingTaken | SenderBroke
 
 
 class RetryRule(Struct, frozen=True, kw_only=True):
-    """Decides what a failure means. It is pure, and told the time."""
+    """Decides what follows a failed try to send. It is pure: the time is handed to it."""
 
     patience_s: float
     """How long an attempt that ended waits for an orchestrator that answers and takes nothing."""
@@ -194,7 +194,10 @@ E = TypeVar("E")
 
 
 class SendersByAttempt(Generic[S]):
-    """The senders of one kind of all attempts on this machine: begun with them, waited for by their reports."""
+    """The senders of one kind for all attempts on this machine.
+
+    They begin with their attempts, and the reports of those wait for them.
+    """
 
     def __init__(self, kind: str, on_over: Callable[[], None]) -> None:
         """`on_over` is called whenever one of them may have become the last that a report waits for."""

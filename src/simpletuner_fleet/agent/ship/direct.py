@@ -37,7 +37,7 @@ NOT_HERE = frozenset({DirectUnavailable.code, "not_found", "method_not_allowed"}
 
 
 class DirectOutcome(StrEnum):
-    """What became of a file."""
+    """What became of a file that was to go straight to the storage."""
 
     STORED = "stored"
     CHANGED = "changed"
@@ -51,7 +51,7 @@ class _GoElsewhere(Exception):
 
 
 class DirectSender:
-    """For one attempt."""
+    """Sends large files of one attempt straight to the storage."""
 
     def __init__(
         self,

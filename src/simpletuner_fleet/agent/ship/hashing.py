@@ -12,7 +12,7 @@ REMEMBERED_FILES = 50_000
 
 
 class HashingStopped(Exception):
-    """Nobody waits for the answer any more."""
+    """The work on a file was stopped: nobody waits for the answer any more."""
 
 
 def sha256_of(path: Path, interrupted: Callable[[], bool] = lambda: False) -> tuple[str, int]:

@@ -15,7 +15,7 @@ MOST_TIME_SHARE = 0.05
 
 
 class SampleFile(NamedTuple):
-    """Another drawing of the same name is another."""
+    """A picture that a training drew. Another drawing of the same name counts as another file."""
 
     path: Path
     at_ns: int
@@ -23,7 +23,10 @@ class SampleFile(NamedTuple):
 
 
 class SampleWatch:
-    """A file that stayed the same between two looks is taken for whole."""
+    """Finds the pictures of a training that are ready to be shown.
+
+    A file that stayed the same between two looks is taken for whole.
+    """
 
     def __init__(
         self,

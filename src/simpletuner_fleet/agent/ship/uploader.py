@@ -55,11 +55,14 @@ LIVE_SAMPLES = "live samples"
 
 
 class _Unsteady(Exception):
-    """A file was never twice the same."""
+    """A file changed during every try to send it."""
 
 
 class Uploader:
-    """`over` once nothing more will be sent; until then a final report should wait."""
+    """Uploads the checkpoints and results of one attempt.
+
+    It is `over` once nothing more will be sent; until then a final report should wait.
+    """
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ GOES_ON_ELSEWHERE = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason
 
 
 class HasEndReason(Protocol):
-    """However the trainer ended."""
+    """Any record of how a trainer ended."""
 
     @property
     def reason(self) -> EndReason: ...

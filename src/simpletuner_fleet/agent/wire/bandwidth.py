@@ -13,7 +13,10 @@ SAVED_UP_S = 0.25
 
 
 class Bandwidth:
-    """A bucket that fills at the allowed rate. What is taken beyond its content is waited for."""
+    """Limits how fast files are sent: a token bucket that fills at the allowed rate.
+
+    What is taken beyond its content is waited for.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,10 @@ class Bandwidth:
 
 
 class PartSize:
-    """Parts of a few seconds: a fast line is not asked for every trifle, on a slow one little hangs on each answer."""
+    """Chooses how large the parts of a file are, so that each takes a few seconds.
+
+    A fast line is not asked for every trifle, and on a slow one little hangs on each answer.
+    """
 
     def __init__(self, bandwidth: Bandwidth) -> None:
         self._bandwidth = bandwidth

@@ -28,11 +28,14 @@ ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
 
 
 class DirectFailed(Exception):
-    """The storage could not be reached, or said no. Its words hold no link."""
+    """The storage could not be reached, or said no. The error's message holds no link."""
 
 
 class DirectLine:
-    """One for all attempts of a worker: what one has found out, the others need not."""
+    """The connections straight to the storage, shared by all attempts of a worker.
+
+    What one attempt has found out, the others need not.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -17,7 +17,7 @@ MakeContext = Callable[[], Awaitable[ssl.SSLContext | None]]
 
 
 class Line:
-    """What is open to one address."""
+    """The connections that are open to one address."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         self.url = url.rstrip("/")
@@ -44,7 +44,7 @@ class Line:
 
 
 class Address:
-    """One place where an orchestrator may be; whom to trust there is found out when it is first gone to."""
+    """An address where an orchestrator may be. Whom to trust there is found out when it is first used."""
 
     def __init__(self, url: str, make_context: MakeContext, line: Line | None = None) -> None:
         self.url = url.rstrip("/")
@@ -58,7 +58,7 @@ class Address:
 
 
 class Addresses:
-    """All of them, the one that answered last first, and the newest term that any of them spoke of."""
+    """All addresses of orchestrators, the one that answered last first, and the newest term they spoke of."""
 
     def __init__(self, addresses: list[Address]) -> None:
         self._all = addresses

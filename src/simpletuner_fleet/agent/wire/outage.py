@@ -18,7 +18,10 @@ class Door(NamedTuple):
 
 
 class Outage:
-    """Knocks without saying anything: who answers may be a stranger, and must not get the worker's token."""
+    """Finds out whether a refused connection means that the orchestrator is dead.
+
+    It knocks without saying anything: who answers may be a stranger, and must not get the worker's token.
+    """
 
     def __init__(self) -> None:
         self._own_socket: Door | None = None

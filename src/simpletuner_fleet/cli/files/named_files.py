@@ -43,7 +43,7 @@ _INLINE = ("{", "[")
 
 
 class FileChoices(Struct, frozen=True):
-    """What the user said of files that a config names, by setting."""
+    """The user's choices about the files that a config names, by setting."""
 
     files: Mapping[str, str] = {}
     left: Collection[str] = ()

@@ -76,7 +76,7 @@ def _in_words(message: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in four parts, with a guess at what was meant."""
+    """An argument parser that complains in four parts, with a guess at what was meant."""
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", Help)

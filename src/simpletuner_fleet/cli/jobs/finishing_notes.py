@@ -29,7 +29,10 @@ def finishing_text(job: dict[str, Any]) -> str | None:
 
 
 class FinishingNotes:
-    """Looks in a thread of its own, since whoever follows waits for the next byte of the log."""
+    """Says, beside a log that is followed, what a job that has trained still waits for.
+
+    It looks in a thread of its own, since whoever follows waits for the next byte of the log.
+    """
 
     def __init__(self, api: Api, job_id: str, look_every_s: float = LOOK_EVERY_S) -> None:
         self._api, self._job_id, self._look_every_s = api, job_id, look_every_s

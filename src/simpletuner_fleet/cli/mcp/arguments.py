@@ -50,7 +50,7 @@ class ConfigWanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class JobPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A plan costs nothing, so that it may be of anything."""
+    """A job for a dry run. A dry run costs nothing, so the job may ask for anything."""
 
     config_name: str | None = None
     config: dict[str, Any] | None = None

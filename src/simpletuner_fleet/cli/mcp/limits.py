@@ -12,7 +12,10 @@ class BeyondLimit(Exception):
 
 
 class SpendLimits(Struct, frozen=True, kw_only=True):
-    """Nothing may be submitted unless `submit` is set; then no more than this."""
+    """The most that an agent may spend.
+
+    Nothing may be submitted unless `submit` is set; then no more than this.
+    """
 
     submit: bool = False
     max_priority: int = 0

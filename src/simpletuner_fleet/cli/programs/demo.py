@@ -176,7 +176,7 @@ def _attempt_text(attempt: dict[str, Any]) -> str:
 
 
 class _Bar:
-    """Draws one line per tenth of the way on a pipe, one line that moves on a terminal."""
+    """A progress bar: one line per tenth of the way on a pipe, one line that moves on a terminal."""
 
     def __init__(self) -> None:
         self._live = sys.stdout.isatty()

@@ -18,7 +18,7 @@ UP_WITHIN_S = 30.0
 
 
 class DemoFleet:
-    """Starts real programs in a folder of their own, as a user would."""
+    """Starts the demo's server and workers: real programs in a folder of their own, as a user would."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

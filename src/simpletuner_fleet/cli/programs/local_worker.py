@@ -40,7 +40,10 @@ ITS_SETTINGS = frozenset(row.env for row in WORKER if row.env and not row.secret
 
 
 class LocalWorker:
-    """Survives a crash of the server: the next server finds it by its pid file and keeps it."""
+    """Keeps a worker running beside the server.
+
+    The worker survives a crash of the server: the next server finds it by its pid file and keeps it.
+    """
 
     def __init__(self, data_dir: Path, arguments: list[str]) -> None:
         self._data_dir = data_dir

@@ -7,7 +7,10 @@ from datetime import UTC, datetime
 
 
 class TextLines(logging.Formatter):
-    """One event per line: what came from outside cannot begin a line or colour the terminal."""
+    """Formats log records for people, one event per line.
+
+    What came from outside cannot begin a line or colour the terminal.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")

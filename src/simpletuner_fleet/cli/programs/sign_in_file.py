@@ -43,7 +43,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class _Admitting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each way in says of those who come by it."""
+    """What each way to sign in says of its users: their roles and teams, and whether new ones are let in."""
 
     roles: RoleRules = RoleRules()
     teams: dict[str, TeamGroups] = {}

@@ -18,7 +18,7 @@ Answered = TypeVar("Answered")
 
 
 class AwaitedAnswer:
-    """What is open for one run of steps."""
+    """The streamed answer that one run of steps has open."""
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()

@@ -26,7 +26,7 @@ Answered = TypeVar("Answered")
 
 
 class RouteCaller:
-    """Knows where the orchestrators of one fleet are, and which of them answered last."""
+    """Makes calls to one fleet: it knows where the orchestrators are, and which of them answered last."""
 
     def __init__(self, where: ConnectionSettings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._urls = [where.url, *where.further_urls]

@@ -19,7 +19,7 @@ READ_TIMEOUT_S = 60.0
 
 
 class LogPart(Struct, kw_only=True):
-    """What of a log is asked for."""
+    """The part of a log that is asked for."""
 
     follow: bool = False
     tail: int | None = None
@@ -29,7 +29,7 @@ class LogPart(Struct, kw_only=True):
 
 
 class LineCutter:
-    """Makes lines of bytes that are cut anywhere."""
+    """Splits bytes that arrive cut anywhere into lines of text."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -20,7 +20,7 @@ USER_AGENT = f"simpletuner-client/{__version__}"
 
 
 class OpenAnswer:
-    """What is open for one run of steps."""
+    """The streamed answer that one run of steps has open."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()

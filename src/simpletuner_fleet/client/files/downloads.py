@@ -171,7 +171,7 @@ def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]
 
 
 class VerifyingReader:
-    """A file to read from, that complains at its end if it was not what it should be."""
+    """A readable stream that raises an error at its end if its content was not what it should be."""
 
     def __init__(self, chunks: Iterator[bytes], file: RemoteFile) -> None:
         self._chunks, self._file = chunks, file

@@ -12,7 +12,10 @@ SEALING_TIMEOUT_S = 600.0
 
 
 class FileApi(Protocol):
-    """Failures are a ClientError; transport errors of `stream` and `put_bytes` are the caller's to judge."""
+    """A connection to the orchestrator over which files can be moved.
+
+    Failures are a ClientError; transport errors of `stream` and `put_bytes` are the caller's to judge.
+    """
 
     @property
     def url(self) -> str: ...

@@ -23,7 +23,7 @@ from simpletuner_fleet.languages import _
 
 
 class SyncFileApi:
-    """What `Downloader` and `Sender` ask of a connection."""
+    """The connection that `Downloader` and `Sender` use, over the client that blocks."""
 
     def __init__(self, caller: RouteCaller, driver: SyncDriver) -> None:
         self._caller, self._driver = caller, driver

@@ -41,7 +41,7 @@ class Content(Struct, frozen=True):
 
 
 class Pushed(Struct, frozen=True):
-    """A folder as it was read."""
+    """A folder to be uploaded, as it was read."""
 
     id: str
     files: tuple[FileEntry, ...]

@@ -113,7 +113,7 @@ class ConfigsView(Struct, frozen=True, kw_only=True):
 
 
 class Publish(Struct, frozen=True, kw_only=True):
-    """What a config or a request says: bring the model there when the job has completed."""
+    """Where a config or a request wants the model published once the job has completed."""
 
     to: str
     """hf://OWNER/NAME, or folder://NAME within what the server publishes to."""

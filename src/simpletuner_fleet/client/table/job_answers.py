@@ -201,7 +201,7 @@ class ExplainView(Struct, frozen=True, kw_only=True):
 
 
 class StartForecastView(Struct, frozen=True, kw_only=True):
-    """If the others end as they tell, and nobody comes between."""
+    """A forecast of a job's start, if the others end as expected and no other job comes between."""
 
     at: str | None
     worker: str
@@ -213,7 +213,7 @@ class StartForecastView(Struct, frozen=True, kw_only=True):
 
 
 class OtherWay(Struct, frozen=True, kw_only=True):
-    """A request with which a fitting worker has room now. One field differs from what the job asks for."""
+    """A changed request, for which a fitting worker has room now. One field differs from the job's own."""
 
     gpus: int | None = None
     min_vram_gb: float | None = None
@@ -222,7 +222,7 @@ class OtherWay(Struct, frozen=True, kw_only=True):
 
 
 class BusyWorker(Struct, frozen=True, kw_only=True):
-    """Somebody who would fit, and a job there of which nobody knows when it ends.
+    """A worker that would fit, and a job on it of which nobody knows when it ends.
 
     The job is '' where it is somebody else's, of which whoever asks may not know."""
 

@@ -11,7 +11,7 @@ from simpletuner_fleet.client.table.job_answers import JobView
 
 
 class CurvePoint(Struct, frozen=True, kw_only=True):
-    """Neighbouring steps as one: `step`, `at` and `last` are the last one's."""
+    """A point of a curve, for neighbouring steps as one: `step`, `at` and `last` are the last one's."""
 
     step: int
     at: str | None

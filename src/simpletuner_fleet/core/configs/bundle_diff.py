@@ -9,7 +9,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """`was` is absent where the field is new, `is` where it is gone."""
+    """A changed field of a config: `was` is absent where the field is new, `is` where it is gone."""
 
     path: str
     was: Any | UnsetType = UNSET

@@ -36,7 +36,7 @@ class Option(Struct, frozen=True, kw_only=True):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything that one release of a trainer takes."""
+    """All options that one release of a trainer takes."""
 
     version: Name
     options: tuple[Option, ...]

@@ -25,7 +25,10 @@ from simpletuner_fleet.core.placement.ordering import with_room
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """Rows to write and facts to record, all in one transaction; then workers to wake."""
+    """The decision of a rule: rows to write and events to record, all in one transaction.
+
+    Workers are woken after it.
+    """
 
     job: Job | None = None
     attempt: Attempt | None = None

@@ -123,7 +123,7 @@ class FailureClass(Struct, frozen=True):
 
 
 class Remains(Struct, frozen=True):
-    """What is left of an attempt, in a form that rules can look at."""
+    """What an attempt left behind when it ended, in a form that rules can look at."""
 
     exit_code: int | None
     signal: int | None

@@ -65,7 +65,7 @@ IN_START_ORDER = JobOrder(sort=JobSort.QUEUE, descending=False)
 
 
 class JobPlace(Struct, frozen=True, array_like=True):
-    """Between two jobs of a list; a cursor is one of these."""
+    """A place between two jobs of a list, where a page begins or ends; a cursor is one of these."""
 
     order: str
     value: SortValue
@@ -161,7 +161,7 @@ def check_note(note: str) -> str:
 
 
 class JobSearch(Struct, kw_only=True):
-    """Jobs as somebody asks for them, in words: names or ids, and times that may be counted back from now."""
+    """A search for jobs in a person's words: names or ids, and times that may count back from now."""
 
     status: list[JobState] = []
     """May be repeated."""

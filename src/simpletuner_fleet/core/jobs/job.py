@@ -67,7 +67,10 @@ RESULTS_MISSING = "results_missing"
 
 
 class Requirements(Struct, frozen=True, kw_only=True):
-    """The things a worker must have. Jobs with equal requirements and owner form a class and wait in one line."""
+    """What a job requires of its worker.
+
+    Jobs with equal requirements and owner form a class and wait in one line.
+    """
 
     target: Target = Target.AUTO
     gpus: int = 1
@@ -249,7 +252,7 @@ GIVE_BACK_REASONS = (
 
 
 class Stopping(Struct, frozen=True, kw_only=True):
-    """The way in which the worker is asked to end an attempt. A request made once can be hurried, never slowed."""
+    """A request to a worker to end an attempt. Once made, it can be hurried, never slowed."""
 
     reason: EndReason
     """CANCELLED, DRAINED or COST_LIMIT."""
@@ -294,7 +297,10 @@ def has_left_its_gpus(job: Job) -> bool:
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One try. `epoch` is the fencing token: a write that names another one is old news."""
+    """One try at a job on one worker.
+
+    `epoch` is the fencing token: a write that names another one is out of date.
+    """
 
     id: str
     job_id: str

@@ -25,7 +25,7 @@ _NOT_FINITE: dict[str, NotFinite] = {"NaN": "NaN", "Infinity": "Infinity", "-Inf
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker said of a training. All of it may be missing."""
+    """How far a training is, as its worker last said. All of it may be missing."""
 
     step: int | None = None
     total: int | None = None

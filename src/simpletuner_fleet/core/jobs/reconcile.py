@@ -29,7 +29,7 @@ def _start(incarnation: str) -> int | None:
 
 
 class Held(Struct, frozen=True):
-    """An attempt as the agent names it."""
+    """An attempt that an agent says it holds."""
 
     job_id: str
     epoch: int

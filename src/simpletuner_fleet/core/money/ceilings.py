@@ -27,7 +27,7 @@ SHORTEST_SAVE_S = 1.0
 
 
 class StopTimes(Struct, frozen=True):
-    """How long a training that ends for its cost may take for it."""
+    """How long a training that is stopped for its cost may take to save a checkpoint and to end."""
 
     grace_s: float
     save_s: float | None

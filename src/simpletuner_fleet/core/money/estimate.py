@@ -17,7 +17,7 @@ ENOUGH_RUNS = 3
 
 
 class Sureness(StrEnum):
-    """How much an estimate is worth, the best first."""
+    """How reliable an estimate is, the best first."""
 
     GOOD = "good"
     """Several jobs of this config with as many GPUs have told how long it takes."""

@@ -14,7 +14,10 @@ MAX_GLOB_CHARS = 256
 
 
 class PriceRule(Struct, frozen=True, kw_only=True):
-    """It holds for a GPU where everything that it names is so; one that names nothing holds for every GPU."""
+    """A rule that sets the hourly price of GPUs.
+
+    It holds for a GPU where everything that it names is so; one that names nothing holds for every GPU.
+    """
 
     id: str
     price_micros: int

@@ -58,7 +58,7 @@ def used_attempt(job: Job, attempt: Attempt, begun_at: float) -> UsedAttempt:
 
 
 class UsedTime(Struct, frozen=True, kw_only=True):
-    """What attempts of one kind used together between two moments."""
+    """The GPU time that attempts of one owner and team used together between two moments."""
 
     owner: str
     team: str

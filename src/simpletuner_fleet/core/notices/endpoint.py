@@ -28,14 +28,17 @@ Digest = Literal["none", "hourly", "daily"]
 
 
 class QuietHours(Struct, frozen=True, kw_only=True):
-    """From one minute of the day to another, over midnight where the end comes first."""
+    """The hours of the day in which messages are held back.
+
+    From one minute of the day to another, over midnight where the end comes first.
+    """
 
     start: int
     end: int
 
 
 class NoticeRules(Struct, frozen=True, kw_only=True):
-    """What its owner chose."""
+    """What an endpoint's owner chose: which events are sent there, when, and in which language."""
 
     events: tuple[str, ...]
     scope: Scope = "own"
@@ -60,7 +63,7 @@ class SigningKey(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryState(Struct, frozen=True, kw_only=True):
-    """How far the log has been told there, and how that goes."""
+    """How far the log has been sent to an endpoint, and how the sending goes."""
 
     cursor: int
     """The number of the last entry of the log that is dealt with."""

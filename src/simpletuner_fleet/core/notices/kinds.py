@@ -63,7 +63,7 @@ DETAILS = (
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """Something that happened, as it is told."""
+    """Something that happened and is worth a message, with all that the message needs."""
 
     seq: int
     hash: str

@@ -26,7 +26,7 @@ MAX_ERROR_CHARS = 300
 
 
 class SendNow(Struct, frozen=True):
-    """Send the first so many of what waits, in one message."""
+    """The decision to send the first `count` of the waiting notices, in one message."""
 
     count: int
     held_back: bool = False

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
 
 
 class ApprovalLink(Struct, frozen=True, kw_only=True):
-    """What is sealed in a link."""
+    """What is sealed in an approval link: whose it is, for which job, and until when it is good."""
 
     user_id: str
     job_id: str

@@ -30,7 +30,10 @@ class Approvers(StrEnum):
 
 
 class ApprovalRule(Struct, frozen=True, kw_only=True):
-    """A job needs an approval where everything that the rule names is so; a rule that names nothing holds for every job."""
+    """A rule that says which jobs need an approval, and whose.
+
+    A job needs one where everything that the rule names is so; a rule that names nothing holds for every job.
+    """
 
     id: str
     name: str
@@ -57,7 +60,7 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
 
 
 class Requirement(Struct, frozen=True, kw_only=True):
-    """So many of these must say yes."""
+    """One condition of a job's approval: how many of which people must say yes."""
 
     why: str
     """The name of the rule, the setting or the quota."""
@@ -99,7 +102,7 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 class Voter(Struct, frozen=True, kw_only=True):
-    """Whoever would approve or reject."""
+    """Somebody who would approve or reject a job."""
 
     ids: frozenset[str]
     name: str
@@ -109,7 +112,7 @@ class Voter(Struct, frozen=True, kw_only=True):
 
 
 class JobFacts(Struct, frozen=True, kw_only=True):
-    """What a rule looks at beside the job itself."""
+    """What an approval rule looks at besides the job itself."""
 
     is_first: bool
     only_on: frozenset[str] = frozenset()

@@ -91,7 +91,7 @@ class Quota(Struct, frozen=True, kw_only=True):
 
 
 class QuotaStanding(Struct, frozen=True, kw_only=True):
-    """How one quota stands for one account."""
+    """How much of one quota an account has used, and when some of it comes back."""
 
     quota: Quota
     account: str
@@ -134,7 +134,7 @@ def checked_quota(quota: Quota) -> Quota:
 
 
 class QuotaBook:
-    """All quotas, beside what is used of them: asked for every job that is admitted or placed."""
+    """All quotas, with what is used of them. Asked for every job that is admitted or placed."""
 
     def __init__(
         self,

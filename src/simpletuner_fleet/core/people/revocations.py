@@ -34,10 +34,11 @@ UNREADABLE = "unreadable"
 
 
 class Revocation(Struct, frozen=True, omit_defaults=True):
-    """One line of the journal. The first of a journal names no event: it says from when on the journal is whole.
+    """One line of the journal of what was taken away.
 
-    After a backup is what either the time or the audit log's own number says: rather something is withdrawn twice than
-    given back.
+    The first line of a journal names no event: it says from when on the journal is whole. A line is after a
+    backup where either the time or the audit log's own number says so: rather something is withdrawn twice
+    than given back.
     """
 
     at: float
@@ -66,7 +67,7 @@ class BackupMoment(NamedTuple):
 
 
 class Withdrawn(Struct, frozen=True, kw_only=True):
-    """What a restored database must not believe any more."""
+    """What was taken away since a backup: a restored database must not believe it any more."""
 
     everything: bool = False
     """Nobody knows what was taken away since: nothing of what would let somebody in is believed."""

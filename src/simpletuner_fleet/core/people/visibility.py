@@ -18,7 +18,7 @@ class Visibility(StrEnum):
 
 
 class Belonging(Struct, frozen=True):
-    """Whose a thing is, and who else may see it."""
+    """To whom a thing belongs, and who else may see it."""
 
     owner: str
     team: str = ""
@@ -27,7 +27,7 @@ class Belonging(Struct, frozen=True):
 
 
 class Onlooker(Struct, frozen=True, kw_only=True):
-    """Whoever looks."""
+    """Somebody who looks at things, with what decides which of them they may see."""
 
     ids: frozenset[str] = frozenset()
     """The ids under which things are theirs: a token's own, and that of the user it acts for."""

@@ -70,7 +70,7 @@ class WorkerVerdict(Struct, frozen=True):
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """What the whole fleet says to one set of requirements."""
+    """Which workers of the fleet could take a job with these requirements, and why others could not."""
 
     code: Code
     params: dict[str, Any]

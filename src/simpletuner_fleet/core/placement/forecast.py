@@ -19,7 +19,7 @@ MOST_BUSY_TOLD = 3
 
 
 class RunningJob(Struct, frozen=True, kw_only=True):
-    """What holds GPUs of a worker, and until when; None where that is not known."""
+    """A job that holds GPUs of a worker, and when it ends; None where that is not known."""
 
     job_id: str
     """'' where whoever asks may not know of the job."""
@@ -29,7 +29,10 @@ class RunningJob(Struct, frozen=True, kw_only=True):
 
 
 class StartForecast(Struct, frozen=True, kw_only=True):
-    """When it starts, if the others end as they tell and nobody comes between."""
+    """When a waiting job is expected to start.
+
+    It holds if the others end as they tell and nobody comes between.
+    """
 
     at: float
     worker: str
@@ -41,7 +44,7 @@ class StartForecast(Struct, frozen=True, kw_only=True):
 
 
 class BusyWorker(Struct, frozen=True, kw_only=True):
-    """Somebody who would fit, and a job there of which nobody knows when it ends.
+    """A worker that would fit, and a job on it of which nobody knows when it ends.
 
     The job is '' where it is somebody else's, of which whoever asks may not know.
     """
@@ -52,7 +55,7 @@ class BusyWorker(Struct, frozen=True, kw_only=True):
 
 
 class OtherWay(Struct, frozen=True, kw_only=True):
-    """A request with which a fitting worker has room now. One field differs from what the job asks for."""
+    """A changed request, for which a fitting worker has room now. One field differs from the job's own."""
 
     gpus: int | None = None
     min_vram_gb: float | None = None

@@ -16,7 +16,10 @@ from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, W
 
 
 class Refusal(StrEnum):
-    """In the order in which they are tried: what can never fit first, what does not fit now last."""
+    """The reason why a worker cannot take a job.
+
+    In the order in which they are tried: what can never fit first, what does not fit now last.
+    """
 
     NOT_REMOTE = N_("is the orchestrator's own machine, but the job asks for a remote worker")
     NOT_LOCAL = N_("is a remote worker, but the job asks for the orchestrator's own GPUs")

@@ -34,14 +34,17 @@ JobOf = Callable[[str], Job]
 
 
 class Share(Struct, frozen=True):
-    """What one worker gives to a job."""
+    """One worker's part in a placement: the GPUs that it gives to the job."""
 
     worker: Worker
     gpus: tuple[Gpu, ...]
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Where a job goes. Several shares start together or not at all; what is ended for it ends first."""
+    """Where a job is to run.
+
+    Several shares start together or not at all. Attempts that make room for the job end first.
+    """
 
     job: Job
     shares: tuple[Share, ...]
@@ -50,17 +53,17 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 class Limited(Struct, frozen=True):
-    """A limit on how many may run is reached."""
+    """Why a job is not placed: a limit on how many may run is reached."""
 
     code: str
 
 
 class BehindOthers(Struct, frozen=True):
-    """Others of its class wait before it."""
+    """Why a job is not placed: others of its class wait before it."""
 
 
 class NoRoom(Struct, frozen=True):
-    """No worker that fits has room for it now."""
+    """Why a job is not placed: no worker that fits has room for it now."""
 
 
 Refused = Limited | BehindOthers | NoRoom

@@ -54,7 +54,7 @@ class Code(StrEnum):
 
 
 class Kind(StrEnum):
-    """What it takes: time, another request, or somebody with rights."""
+    """What it takes to end a job's wait: time, another request, or somebody with rights."""
 
     WAIT = "wait"
     CHANGE = "change"

@@ -28,7 +28,7 @@ NO_SHARE: ShareKey = (0.0, 0.0)
 
 
 class FairShare(Struct, frozen=True, kw_only=True):
-    """Whether shares count, and how fast use fades."""
+    """The settings of fair share: whether it is on, and how fast past use loses its weight."""
 
     enabled: bool = False
     half_life_s: float = 7 * 86_400.0

@@ -37,7 +37,7 @@ def counted_for(owner: str, team_id: str) -> tuple[str, ...]:
 
 
 class Charge(Struct, frozen=True):
-    """What one attempt has cost, or costs while it has not ended."""
+    """What one ended attempt has used: how many GPUs, from when to when, and at what price."""
 
     owner: str
     team: str
@@ -94,7 +94,7 @@ def month_of(now: float) -> tuple[float, float]:
 
 
 class Going(Struct, frozen=True):
-    """An attempt that goes on."""
+    """An attempt that has not ended, as `UseLedger` counts it."""
 
     owner: str
     team: str

@@ -18,7 +18,7 @@ MOST_KEPT = 200_000
 
 
 class Verdicts:
-    """What the workers say to jobs with these requirements."""
+    """Whether each worker could take a job with these requirements now, and if not, why."""
 
     def __init__(
         self,
@@ -55,7 +55,10 @@ class Verdicts:
 
 
 class KnownVerdicts:
-    """By line of jobs; those that were asked for longest ago are forgotten first."""
+    """A cache of verdicts, by line of jobs.
+
+    Those that were asked for longest ago are forgotten first.
+    """
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most = most

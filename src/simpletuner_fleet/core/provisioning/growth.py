@@ -42,14 +42,14 @@ TOLD_FIRST = (
 
 
 class Demand(Struct, frozen=True, kw_only=True):
-    """Jobs of one line that wait for a worker, by the first of them."""
+    """The jobs of one line that wait for a worker: the first of them, and their number."""
 
     job: Job
     count: int
 
 
 class FleetNow(Struct, frozen=True, kw_only=True):
-    """What placement knows at this moment."""
+    """The fleet as placement knows it at this moment."""
 
     now: float
     demands: Sequence[Demand]

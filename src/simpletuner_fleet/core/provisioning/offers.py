@@ -16,7 +16,7 @@ from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, Worke
 
 
 class MachineOffer(Struct, frozen=True, kw_only=True):
-    """A machine that could be had."""
+    """A machine that a provider offers."""
 
     id: str
     hourly_micros: int
@@ -50,7 +50,10 @@ class ListedMachine(Struct, frozen=True, kw_only=True):
 
 
 class ProviderLook(Struct, frozen=True, kw_only=True):
-    """What a provider showed, and when it was asked: what was done since is not in it."""
+    """What a provider showed of its machines and offers, and when it was asked.
+
+    What was done since is not in it.
+    """
 
     at: float
     settle_s: float

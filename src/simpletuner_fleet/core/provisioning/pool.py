@@ -43,7 +43,7 @@ class PoolCeiling(StrEnum):
 
 
 class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person says of a pool."""
+    """The settings of a pool, as a person gives them."""
 
     provider: Name
     settings: dict[FreeText, FreeText] = {}

@@ -60,7 +60,7 @@ def facts_of(machine: Machine, worker: Worker, newest: Sequence[Attempt], *, bus
 
 
 class Upkeep(Struct, frozen=True, kw_only=True):
-    """One pool, as it is looked after."""
+    """One pool at one moment, with all that decides what becomes of its machines."""
 
     pool: MachinePool
     now: float
@@ -142,7 +142,7 @@ def strays(look: ProviderLook, known: Iterable[Machine], beginning: str) -> list
 
 
 class _Shown(Struct, frozen=True):
-    """The provider's list by what machines are known by."""
+    """The provider's list of machines, by id and by name."""
 
     by_id: dict[str, ListedMachine]
     by_name: dict[str, ListedMachine]

@@ -10,7 +10,10 @@ NOTHING = math.nan
 
 
 class Bucket(NamedTuple):
-    """Neighbouring samples as one; `min` and `max` are of the finite values, None where there is none."""
+    """Neighbouring samples of a curve, put together as one.
+
+    `min` and `max` are of the finite values, None where there is none.
+    """
 
     step: int
     at: float
@@ -20,7 +23,7 @@ class Bucket(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Columns of equal length, in the order of the curve."""
+    """Samples of a curve as columns of equal length, in the order of the curve."""
 
     steps: "array[int]"
     times: "array[float]"
@@ -28,16 +31,18 @@ class Samples(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """How much of a band somebody has seen, and how fine."""
+    """How many samples of a band somebody has seen, and the width of its runs then."""
 
     samples: int
     width: int
 
 
 class Band:
-    """Runs of `width` samples each, but for the last, which may still grow. The width doubles when there is no room left.
+    """A curve that grows, kept as a bounded number of runs of neighbouring samples.
 
-    Whoever has seen a band once needs only its end: earlier runs never change while the width stays.
+    Each run has `width` samples, but for the last, which may still grow. The width doubles when there is no
+    room left. Whoever has seen a band once needs only its end: earlier runs never change while the width
+    stays.
     """
 
     __slots__ = ("_at", "_high", "_last", "_low", "_steps", "count", "width")

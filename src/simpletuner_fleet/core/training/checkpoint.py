@@ -61,7 +61,7 @@ class StoredManifest(Struct, frozen=True, kw_only=True):
 
 
 class ResumePoint(Struct, frozen=True, kw_only=True):
-    """Where a new attempt goes on."""
+    """The checkpoint that a new attempt goes on from."""
 
     manifest_id: str
     step: int

@@ -19,7 +19,10 @@ KEY = re.compile(rf"{STAGED}/([^/]+)/(\d+)/([0-9a-f]{{64}})-(\d+)-(\d+)(\.checke
 
 
 class Staging(Struct, frozen=True, kw_only=True):
-    """One file of one attempt on its way. Its key says all of it, so that whoever leads next finds it in the bucket."""
+    """One file of one attempt on its way to the bucket.
+
+    Its key says all of it, so that whoever leads next finds it in the bucket.
+    """
 
     job_id: str
     epoch: int

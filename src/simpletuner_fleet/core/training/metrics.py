@@ -39,7 +39,7 @@ _RATES = ("lr", "learning_rate", "train_lr", "train_learning_rate")
 
 
 class Point(Struct, frozen=True, kw_only=True):
-    """One step's numbers. A loss may be NaN: that is news, too."""
+    """The metrics of one training step. A loss may be NaN: that is news, too."""
 
     step: int
     values: dict[str, float]
@@ -48,7 +48,7 @@ class Point(Struct, frozen=True, kw_only=True):
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """What a line in tqdm's form tells."""
+    """A progress bar, as it is read from a line in tqdm's form."""
 
     step: int
     total: int

@@ -26,7 +26,10 @@ LACKS_EXIT_CODES = N_(
 
 
 class TrainerRelease(Struct, frozen=True, kw_only=True):
-    """`version` is empty where it could not be found out: then nothing is relied on but what all can do."""
+    """One release of the SimpleTuner trainer, and what it can do.
+
+    `version` is empty where it could not be found out: then nothing is relied on but what all can do.
+    """
 
     version: str = ""
     exit_codes: bool = False

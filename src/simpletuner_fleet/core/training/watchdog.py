@@ -29,7 +29,7 @@ SAID_BY = "watchdog: "
 
 
 class Watchdog(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a config or a submission says of it; whatever is left out is as `Rules` has it."""
+    """The watchdog settings of a config or a submission; what is left out is as `Rules` has it."""
 
     nan: WatchPolicy | None = None
     stall: WatchPolicy | None = None
@@ -41,7 +41,10 @@ class Watchdog(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """A spoiled model is worth no GPU; a long validation looks like a stall, so that is only told."""
+    """The rules by which the watchdog judges a training, with their defaults.
+
+    A spoiled model is worth no GPU; a long validation looks like a stall, so a stall is only reported.
+    """
 
     nan: WatchPolicy = "fail"
     stall: WatchPolicy = "ignore"
@@ -91,7 +94,10 @@ def _said(watchdog: Watchdog) -> dict[str, Any]:
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """`id` is the same for the same finding, however often it is made."""
+    """Something that the watchdog has seen go wrong with a training.
+
+    `id` is the same for the same finding, however often it is made.
+    """
 
     id: str
     trouble: Trouble
@@ -103,7 +109,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What the trainer is stopped for, and whether it is to be tried again."""
+    """The decision to stop a trainer: what for, and whether it is to be tried again."""
 
     trouble: Trouble
     error: str
@@ -123,7 +129,7 @@ def verdict_of(finding: Finding) -> Verdict | None:
 
 
 class Watch:
-    """Of one attempt. It is told what is seen and answers with what is new."""
+    """Watches one attempt for trouble. It is told what is seen and answers with what is new."""
 
     def __init__(self, rules: Rules, now: float, resumed_from: int | None = None) -> None:
         self._rules = rules

@@ -6,7 +6,10 @@ from msgspec import Struct
 
 
 class Audience(Struct, frozen=True, kw_only=True):
-    """Jobs of one of these teams, and jobs of one of these people, whichever team they are of."""
+    """The teams and people whose jobs a worker takes.
+
+    Jobs of one of these teams, and jobs of one of these people, whichever team they are of.
+    """
 
     teams: tuple[str, ...] = ()
     """Their ids."""

@@ -16,7 +16,7 @@ KNOWN = frozenset({UNHEALTHY, OCCUPIED})
 
 
 class Health(Struct, frozen=True):
-    """As a worker saw it last; None is what it could not learn."""
+    """The health of a GPU, as a worker saw it last; None is what it could not learn."""
 
     healthy: bool | None = None
     foreign_memory_gb: float | None = None

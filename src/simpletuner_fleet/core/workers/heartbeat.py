@@ -16,7 +16,7 @@ from simpletuner_fleet.core.workers.worker import Connection, Worker
 
 
 class HeartbeatFacts(Struct, frozen=True, kw_only=True):
-    """What the agent says of itself."""
+    """What an agent says of itself in a heartbeat."""
 
     held: tuple[Held, ...] = ()
     leaving: bool = False

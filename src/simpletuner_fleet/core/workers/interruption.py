@@ -11,7 +11,7 @@ SAVE_SHARE, STOP_SHARE, UPLOAD_SHARE = 0.5, 0.6, 0.9
 
 
 class Interruption(Struct, frozen=True, kw_only=True):
-    """What a worker has said of its machine's end."""
+    """The announced end of a worker's machine, as the worker has said."""
 
     source: str
     """Who has told it: aws, gcp, azure, kubernetes, slurm, runpod, vast, or another word of a newer agent."""

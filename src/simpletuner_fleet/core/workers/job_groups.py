@@ -12,7 +12,7 @@ Piece = tuple[str, dict[str, str]]
 
 
 class GroupLack(StrEnum):
-    """What keeps a worker from more."""
+    """What keeps a worker from doing more for its jobs with control groups."""
 
     NOT_MOUNTED = "not-mounted"
     READ_ONLY = "read-only"

@@ -27,7 +27,10 @@ def is_mass_loss(vanished: int, expected: int) -> bool:
 
 
 class MassLossBreaker:
-    """Holds back what would be given away. All times are of the listening clock."""
+    """Keeps jobs from being given away all at once when much of the fleet vanishes.
+
+    All times are of the listening clock.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy

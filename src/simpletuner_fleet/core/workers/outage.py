@@ -13,7 +13,7 @@ BELIEVED_S = 24 * 3600.0
 
 
 class Knock(StrEnum):
-    """What came of a connection that was tried."""
+    """The result of trying to open a connection."""
 
     OPEN = "open"
     """Somebody listens."""

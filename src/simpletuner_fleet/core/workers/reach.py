@@ -22,7 +22,7 @@ class HowSure(StrEnum):
 
 
 class JoinHost(Struct, frozen=True, kw_only=True):
-    """Where other machines find the orchestrator."""
+    """The address by which other machines find the orchestrator, and how sure it is."""
 
     host: str
     sure: HowSure

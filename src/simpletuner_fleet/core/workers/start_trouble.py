@@ -28,7 +28,7 @@ class Blame(StrEnum):
 
 
 class StartTrouble(Struct, frozen=True, kw_only=True):
-    """What a worker could not start since it last started something."""
+    """The jobs that a worker could not start since it last started one, and what follows for it."""
 
     jobs: tuple[str, ...] = ()
     why: str = ""

@@ -16,7 +16,7 @@ from simpletuner_fleet.delivery.reach import OutwardReach
 
 
 class RequestCarrier:
-    """Carries the requests of one message. A plug-in's thread asks it, and the event loop sends."""
+    """Sends the requests of one message. A plug-in's thread asks it, and the event loop sends."""
 
     def __init__(self, reach: OutwardReach, loop: asyncio.AbstractEventLoop) -> None:
         self._reach = reach
@@ -49,7 +49,7 @@ class RequestCarrier:
 
 
 class CarriedRequests:
-    """As much of the module `requests` as the listed plug-ins use; of the rest there is nothing to be called."""
+    """Stands in for the module `requests`, with only as much of it as the listed plug-ins use."""
 
     def __init__(self, requests: ModuleType) -> None:
         self._requests: Any = requests

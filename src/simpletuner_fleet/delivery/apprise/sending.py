@@ -29,9 +29,10 @@ def is_installed() -> bool:
 
 
 class AppriseSender:
-    """Loads Apprise when the first message or address needs it, and of its plug-ins only those of listed services.
+    """Sends messages to services by their Apprise addresses.
 
-    A plug-in's module is the same for all who load it, and so is what its requests go through.
+    It loads Apprise when the first message or address needs it, and of its plug-ins only those of listed
+    services. A plug-in's module is the same for all who load it, and so is what its requests go through.
     """
 
     def __init__(self) -> None:

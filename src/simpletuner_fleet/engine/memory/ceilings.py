@@ -16,7 +16,10 @@ class WatchedAttempt(Struct, frozen=True):
 
 
 class CeilingWatch:
-    """Follows the rows: an attempt is watched from its acceptance until it ends."""
+    """Watches the running attempts of jobs that have a cost ceiling.
+
+    It follows the rows: an attempt is watched from its acceptance until it ends.
+    """
 
     def __init__(self) -> None:
         self._watched: dict[str, WatchedAttempt] = {}

@@ -21,7 +21,7 @@ MISSING = math.nan
 
 
 class GpuPoint(Struct, frozen=True, kw_only=True):
-    """One moment of one GPU; a figure that it did not report is None."""
+    """The figures of one GPU at one moment; one that it did not report is None."""
 
     at: float
     utilization: float | None
@@ -65,7 +65,7 @@ class GpuHistory:
 
 
 class _Ring:
-    """Rows of a time and four figures, the oldest overwritten once it is full."""
+    """A ring buffer of rows, each of a time and four figures. Once it is full, the oldest is overwritten."""
 
     __slots__ = ("_cap", "_figures", "_next", "_times")
 
@@ -95,7 +95,7 @@ class _Ring:
 
 
 class _GpuSeries:
-    """The history of one GPU: close points, and the mean that is being made."""
+    """The history of one GPU: close points, means, and the mean that is being made."""
 
     __slots__ = ("_began", "_counts", "_sums", "close", "means")
 

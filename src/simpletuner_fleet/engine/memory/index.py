@@ -20,7 +20,10 @@ LIMITS_SETTING = "limits"
 
 
 class FleetIndex:
-    """The promise of ports.RowObserver. Touched only inside the store's writing steps, which run one at a time."""
+    """Implements ports.RowObserver: it keeps the roster, limits and usage in step with the rows.
+
+    It is touched only inside the store's writing steps, which run one at a time.
+    """
 
     def __init__(self) -> None:
         self.roster = Roster()

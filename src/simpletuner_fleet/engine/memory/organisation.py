@@ -28,7 +28,10 @@ FAIR_SHARE_SETTING = "fair_share"
 
 
 class Organisation(Struct, frozen=True, kw_only=True):
-    """Everything that is said of teams. It is replaced as a whole and never changed."""
+    """The teams, roles, quotas, approval rules, shares, prices and providers of the fleet.
+
+    It is replaced as a whole and never changed.
+    """
 
     teams: dict[str, Team] = {}
     """By id."""

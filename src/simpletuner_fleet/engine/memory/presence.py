@@ -11,7 +11,10 @@ CONTESTED_FOR_S = 600.0
 
 
 class Presence:
-    """All times here are of the listening clock, which stands still while the orchestrator itself was stalled."""
+    """Remembers when workers were heard and attempts confirmed, and says which are overdue.
+
+    Silence is measured by the listening clock, which stands still while the orchestrator itself was stalled.
+    """
 
     def __init__(self, policy: Policy, now: Callable[[], float]) -> None:
         self._policy = policy

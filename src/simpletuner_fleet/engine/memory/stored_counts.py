@@ -6,7 +6,10 @@ GOOD_FOR_S = 30.0
 
 
 class StoredCounts:
-    """A count walks through everything that an account has stored: a submission takes one that is not too old."""
+    """Remembers for a moment how much each account has stored.
+
+    A count walks through everything that an account has stored: a submission takes one that is not too old.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[float, int]] = {}

@@ -30,7 +30,10 @@ MAX_TOKEN_CHARS = 512
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """Who calls. `id` is `t_…`, `u_…`, `w_…`, `a_…` or `local`; an empty permission set allows nothing."""
+    """The caller of a request, and what it may do.
+
+    `id` is `t_…`, `u_…`, `w_…`, `a_…` or `local`; an empty permission set allows nothing.
+    """
 
     kind: Literal["token", "user", "worker", "upload", "loopback", "anonymous"]
     id: str
@@ -62,7 +65,7 @@ LOCAL_ADMIN = Principal(kind="loopback", id="local", name="local admin", permiss
 
 
 class FailedProof(Struct, frozen=True, kw_only=True):
-    """Somebody did not prove that they are a worker."""
+    """A request whose caller did not prove that it is a worker."""
 
     ip: str
     path: str

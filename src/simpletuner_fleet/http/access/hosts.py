@@ -17,10 +17,11 @@ MAX_REMEMBERED = 256
 
 
 class AllowedHosts:
-    """Guards against DNS rebinding: a page of evil.example whose name points at us still says evil.example.
+    """The host names that this server answers to: a guard against DNS rebinding.
 
-    It matters on loopback, where a caller may be trusted for being on this machine. A server on the network is reached by
-    names that it cannot know, and `any_name` lets them all in: nothing is open there without a session or a token, and the
+    A page of evil.example whose name points at us still says evil.example. It matters on loopback, where a
+    caller may be trusted for being on this machine. A server on the network is reached by names that it
+    cannot know, and `any_name` lets them all in: nothing is open there without a session or a token, and the
     browser keeps the session's cookie for the one host it was given at, so a rebound page has none to show.
     """
 

@@ -17,7 +17,10 @@ class Rate(Struct, frozen=True):
 
 
 class RateLimits(Struct, frozen=True, kw_only=True):
-    """The limits are generous: they stop a runaway loop or a flood, never an honest fleet."""
+    """The rate limits of requests and of failed credentials.
+
+    They are generous: they stop a runaway loop or a flood, never an honest fleet.
+    """
 
     worker: Rate = Rate(200, 1_000)
     """The limit for each worker."""
@@ -33,7 +36,7 @@ class RateLimits(Struct, frozen=True, kw_only=True):
 
 
 class Buckets:
-    """One bucket per key. When there are too many keys the one longest untouched goes."""
+    """Token buckets, one per key. When there are too many keys, the one longest untouched goes."""
 
     def __init__(self, rate: Rate, monotonic: Callable[[], float], max_keys: int = MAX_KEYS) -> None:
         self._rate = rate

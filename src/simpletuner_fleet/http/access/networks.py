@@ -29,7 +29,7 @@ class BadNetwork(FleetError):
 
 
 class Networks:
-    """A set of networks, of both families. IPv4 addresses inside IPv6 count as what they are."""
+    """A set of IP networks, of both families. IPv4 addresses inside IPv6 count as what they are."""
 
     def __init__(self, networks: Iterable[Network] = ()) -> None:
         self._networks = tuple(networks)

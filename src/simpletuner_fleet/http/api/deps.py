@@ -46,10 +46,11 @@ SIGN_INS_PER_ADDRESS = Rate(2, 120)
 
 
 class LoginDoor:
-    """How often passwords may be guessed. A log-in that succeeds was no guess.
+    """Limits how often passwords may be guessed. A log-in that succeeds was no guess.
 
-    Guesses are counted by address, and by name and address; those at one name from everywhere are counted, too, but not
-    against who has been let in from the same address before: nobody can lock others out by guessing at their names.
+    Guesses are counted by address, and by name and address; those at one name from everywhere are counted,
+    too, but not against who has been let in from the same address before: nobody can lock others out by
+    guessing at their names.
     """
 
     KNOWN = 10_000
@@ -87,8 +88,11 @@ class LoginDoor:
 
 
 class CertificateLooks:
-    """Who asked for our authority's certificate, and when last. A worker does so before it sends its token: one that
-    pins another fingerprint gives up after it, and this is all that is ever heard of it."""
+    """Remembers who asked for our authority's certificate, and when last.
+
+    A worker asks for it before it sends its token: one that pins another fingerprint gives up after it, and
+    this is all that is ever heard of it.
+    """
 
     KEPT = 64
 
@@ -110,7 +114,7 @@ def end_no_streams(token_hashes: Collection[str]) -> None:
 
 
 class JoinAddress(Struct, frozen=True, kw_only=True):
-    """Where another machine reaches this orchestrator."""
+    """The address at which another machine reaches this orchestrator."""
 
     url: str
     sure: HowSure

@@ -27,7 +27,7 @@ SEARCHES = Most(per_caller=2, per_address=4, in_all=4, try_again_s=1.0)
 
 
 class Open(Struct):
-    """What is open of one kind."""
+    """Counts what is open of one kind, by caller and by address, and refuses more than is allowed."""
 
     most: Most
     by_caller: Counter[str] = field(default_factory=Counter)

@@ -59,8 +59,10 @@ def _labels(bounds: Sequence[float]) -> list[str]:
 
 
 class RequestTimes(Collector):
-    """How long requests took and how they were answered, counted in plain lists: a counter with locks and labels
-    costs as much as reading a request's head."""
+    """Counts how long requests took and how they were answered.
+
+    It counts in plain lists: a counter with locks and labels costs as much as reading a request's head.
+    """
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, str], list[int]] = {}
@@ -101,7 +103,7 @@ class RequestTimes(Collector):
 
 
 class FleetSeen(Struct, frozen=True, kw_only=True):
-    """What a page tells of the fleet at the moment it is asked for."""
+    """The state of the fleet that a page of metrics shows, at the moment the page is asked for."""
 
     jobs: Mapping[str, int]
     streams: int
@@ -132,7 +134,10 @@ NOTHING_SEEN = FleetSeen(
 
 
 class Telemetry:
-    """Names are Prometheus's own way: one prefix, base units, `_total` for what only grows."""
+    """The metrics of this server, as Prometheus reads them.
+
+    Their names follow Prometheus's conventions: one prefix, base units, `_total` for what only grows.
+    """
 
     def __init__(self) -> None:
         # A second series for each that counts, which nobody asks for.

@@ -40,7 +40,7 @@ Receive = Callable[[], Awaitable[tuple[bytes, bool]]]
 
 
 class Overflow(Exception):
-    """More bytes came than may."""
+    """More bytes came than are allowed."""
 
     def __init__(self, more_to_come: bool) -> None:
         super().__init__()

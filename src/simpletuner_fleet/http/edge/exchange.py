@@ -21,7 +21,10 @@ class CallerGone(Exception):
 
 
 class Exchange(ABC):
-    """A request's head is here when the exchange begins; its body may still be on its way."""
+    """One request, and the way back to whoever sent it.
+
+    The request's head is here when the exchange begins; its body may still be on its way.
+    """
 
     __slots__ = ("headers", "in_task", "method", "path", "peer", "query", "secure")
 

@@ -21,7 +21,7 @@ def security_headers(tls: bool) -> RawHeaders:
 
 
 class Heads:
-    """The heads of answers. Nothing under `/api/` is kept by a cache unless its handler says so."""
+    """Makes the heads of answers. Nothing under `/api/` is kept by a cache unless its handler says so."""
 
     def __init__(self, tls: bool, term: int | None = None) -> None:
         """With a `term`, every answer says in which term of which leader it was given."""

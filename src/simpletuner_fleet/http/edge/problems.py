@@ -93,7 +93,7 @@ class ProblemAnswer(msgspec.Struct, frozen=True):
 
 
 class ProblemDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """RFC 9457. `code` is stable; `next` says what to do; `errors` names the fields."""
+    """An RFC 9457 problem document. `code` is stable; `next` says what to do; `errors` names the fields."""
 
     type: str
     title: str

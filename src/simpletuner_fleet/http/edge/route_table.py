@@ -25,7 +25,7 @@ ANY_OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 class CompiledRoute:
-    """A row with everything prepared that does not depend on the request."""
+    """A row of the route table, with everything prepared that does not depend on the request."""
 
     __slots__ = (
         "_names",
@@ -101,7 +101,7 @@ def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> s
 
 
 class Branch:
-    """Where a path may go on from one of its slashes, and what is there if it ends here."""
+    """A node in the tree of routes: how a path may go on after a slash, and what is there if it ends here."""
 
     __slots__ = ("any_segment", "by_method", "by_segment", "rest_by_method")
 

@@ -21,7 +21,7 @@ EARLIEST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Access(StrEnum):
-    """Who may call, where a permission of an API token is not the answer."""
+    """Who may call a route, where a permission of an API token does not decide that."""
 
     PUBLIC = "public"
     WORKER = "worker"
@@ -95,7 +95,10 @@ class Call(Generic[Body]):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """An answer that is more than its body. Bytes go out as they are, all else as JSON."""
+    """An answer with a status, headers or cookies beside its body.
+
+    A body of bytes goes out as it is, all else as JSON.
+    """
 
     body: Any = None
     status: int | None = None

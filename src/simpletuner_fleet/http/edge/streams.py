@@ -33,10 +33,11 @@ class StreamLine(Protocol):
 
 
 class EventStream:
-    """One reader, and neither task nor frame to serve it. `push` never waits; a reader that lets the buffer fill or a
-    write stand still is dropped.
+    """A stream of events to one reader, with neither task nor frame to serve it.
 
-    `on_close(why)` is called once: `gone` (the reader left), `slow`, or what `end` was told.
+    `push` never waits; a reader that lets the buffer fill or a write stand still is dropped.
+
+    `on_close(why)` is called once: `gone` (the reader left), `slow`, or what was given to `end`.
     """
 
     __slots__ = (

@@ -17,7 +17,11 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 class PeerProof:
-    """Made and checked with a key that every orchestrator of the fleet derives from the one it was given."""
+    """Proves for whom a request is passed on between orchestrators of one fleet.
+
+    A proof is made and checked with a key that every orchestrator of the fleet derives from the one it was
+    given.
+    """
 
     def __init__(self, fleet_secret: bytes) -> None:
         self._key = hmac.digest(fleet_secret, b"requests passed on between orchestrators", hashlib.sha256)

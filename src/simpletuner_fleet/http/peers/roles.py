@@ -23,7 +23,7 @@ JSON = "application/json"
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """How things stand, as the one who keeps the lease knows."""
+    """Answers who leads, and whether this server does, from what the keeper of the lease knows."""
 
     may_promise: Callable[[int], bool]
     """Whether it leads for sure in this term."""

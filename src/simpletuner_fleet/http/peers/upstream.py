@@ -18,7 +18,7 @@ BROKEN = (OSError, EOFError, TimeoutError, httptools.HttpParserError)
 
 
 class Upstream:
-    """One connection; it reads one answer at a time."""
+    """One connection to the orchestrator that leads. It reads one answer at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -101,7 +101,7 @@ class Upstream:
 
 
 class LeaderConnections:
-    """To one leader: its successor gets connections of its own, and these end."""
+    """The connections to one leader. Its successor gets connections of its own, and these end."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         parts = urlsplit(url)

@@ -24,7 +24,7 @@ NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM, CLOSING = range(7)
 
 
 class Owner(Protocol):
-    """What all connections of a server share."""
+    """The server that a connection belongs to: what all of its connections share."""
 
     date_line: bytes
 
@@ -35,10 +35,10 @@ class Owner(Protocol):
 
 
 class HttpConnection(HeadReader, asyncio.Protocol):
-    """Reads requests and runs them one after the other, however they are sent.
+    """Reads requests from one connection and runs them one after the other, however they are sent.
 
-    It keeps no timer of its own: `since` says when its present state began, and the server's sweep cuts off whoever
-    stays in it too long.
+    It keeps no timer of its own: `since` says when its present state began, and the server's sweep cuts off
+    whoever stays in it too long.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S

@@ -24,8 +24,11 @@ NAMES = {
 
 
 class HeadReader:
-    """Gathers one head after another. What comes after a head and looks like more of it, a trailer, is refused: it comes
-    after every check was made on the head, and a proxy in front may have let pass in it what it strips from heads."""
+    """Gathers the heads of requests, one after another.
+
+    What comes after a head and looks like more of it, a trailer, is refused: it comes after every check was
+    made on the head, and a proxy in front may have let pass in it what it strips from heads.
+    """
 
     __slots__ = ("_field_bytes", "_headers", "_url")
 

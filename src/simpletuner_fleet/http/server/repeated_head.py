@@ -24,9 +24,10 @@ class ReadRequest(NamedTuple):
 
 
 class RepeatedHead(NamedTuple):
-    """All headers of a request that the parser has read, byte for byte, up to the number that says how long its body is.
+    """The headers of a request that the parser has read, kept for requests that repeat them.
 
-    Where the next request has the very same bytes there, its headers mean the same.
+    `lines` holds all of them, byte for byte, up to the number that says how long the body is. Where the next
+    request has the very same bytes there, its headers mean the same.
     """
 
     lines: bytes

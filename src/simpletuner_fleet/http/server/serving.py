@@ -124,7 +124,7 @@ class StopRequest:
 
 
 class HttpServer:
-    """What all connections share."""
+    """The HTTP server that all connections share: it runs their requests and limits how many there are."""
 
     def __init__(self, app: Application, idle_timeout_s: float) -> None:
         self._app = app
@@ -225,7 +225,7 @@ class HttpServer:
 
 
 class Walk:
-    """A request that is being answered without a task, which costs more than the rest of a small answer.
+    """A request that is being answered without a task: a task costs more than the rest of a small answer.
 
     Whatever it waits for calls it back. Where it needs a task after all, it is given one and goes on there.
     """

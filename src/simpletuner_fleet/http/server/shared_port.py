@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class SharedPort:
-    """Lets connections in on one listening socket."""
+    """Accepts connections on one listening socket, by TLS and by plain HTTP."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ ROUNDS_MARGIN_S = 120.0
 
 
 class MachineCalls(Struct, frozen=True, kw_only=True):
-    """What a decision wants of the providers."""
+    """The calls to providers that follow from one decision."""
 
     ask: tuple[str, ...] = ()
     destroy: tuple[Machine, ...] = ()

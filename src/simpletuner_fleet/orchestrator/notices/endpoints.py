@@ -41,7 +41,7 @@ Change = Callable[[Transaction, Endpoint], Endpoint]
 
 
 class Telling(Struct, frozen=True, kw_only=True):
-    """Who asks, and what they may."""
+    """The caller who looks at or changes endpoints, and what they may do."""
 
     writer: Writer
     may: Callable[[str], bool]

@@ -22,7 +22,7 @@ ENTRIES_IN_ONE = 100
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
-    """What is sent next."""
+    """The message that is sent to an endpoint next, and the entries of the audit log that it covers."""
 
     message: Message
     event: str

@@ -30,7 +30,7 @@ class ApprovalVerdict(StrEnum):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What a link is good for."""
+    """What an approval link is good for: the job, its approval, and who decides by the link."""
 
     link: ApprovalLink
     job: Job

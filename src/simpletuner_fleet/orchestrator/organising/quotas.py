@@ -34,7 +34,7 @@ class NewQuota(Struct, frozen=True, kw_only=True):
 
 
 class QuotaChange(Struct, frozen=True, kw_only=True):
-    """Left out: as it is."""
+    """A change of a quota. What is left out stays as it is."""
 
     ceiling: Whole | Amount | UnsetType = UNSET
     action: QuotaAction | UnsetType = UNSET

@@ -30,7 +30,7 @@ MAX_TEAMS = 1_000
 
 
 class TeamChange(Struct, frozen=True, kw_only=True):
-    """Left out: as it is."""
+    """A change of a team. What is left out stays as it is."""
 
     name: str | UnsetType = UNSET
     weight: Amount | UnsetType = UNSET

@@ -40,7 +40,7 @@ class LoggedIn(Struct, frozen=True, kw_only=True):
 
 
 class Vouched(Struct, frozen=True, kw_only=True):
-    """By which provider somebody came, and how it calls the session."""
+    """The provider through which somebody logged in, and what it calls the session."""
 
     provider: str
     issuer: str

@@ -21,7 +21,10 @@ TRY_AGAIN_S = 2.0
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """The first of the settings that OWASP recommends: one pass over 46 MiB."""
+    """The cost of hashing one password with Argon2id.
+
+    Its defaults are the first of the settings that OWASP recommends: one pass over 46 MiB.
+    """
 
     memory_kib: int = 46 * 1024
     iterations: int = 1

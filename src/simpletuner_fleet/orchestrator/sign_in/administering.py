@@ -26,7 +26,7 @@ BY_FILE = "It is changed in the file of --sign-in-file."
 
 
 class ProviderChange(Struct, frozen=True, kw_only=True):
-    """Left out: as it is."""
+    """A change of a provider that people log in with. What is left out stays as it is."""
 
     title: str | UnsetType = UNSET
     issuer: str | UnsetType = UNSET

@@ -17,7 +17,10 @@ from simpletuner_fleet.orchestrator.sign_in.following import Doorway, follow_gro
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
-    """What came of it. What was refused has changed something, too, so it is no exception before the commit."""
+    """The outcome of a log-in through a provider.
+
+    What was refused has changed something, too, so it is no exception before the commit.
+    """
 
     login: LoggedIn | None = None
     refused: SignInFailed | UserDisabled | None = None

@@ -18,7 +18,7 @@ HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Ag
 
 
 class Asker:
-    """Asks one provider. Its client is made with the first question."""
+    """Sends requests to one provider. Its HTTP client is made with the first of them."""
 
     def __init__(
         self, ca_file: str = "", deadline_s: float = DEADLINE_S, reach: OutwardReach | None = None

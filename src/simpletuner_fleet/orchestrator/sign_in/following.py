@@ -21,7 +21,7 @@ Groups = frozenset[str] | None
 
 
 class Doorway(Struct, frozen=True, kw_only=True):
-    """By which way people come in, and what is made of them."""
+    """One way by which people come in, and the roles and teams that they get by it."""
 
     id: str
     issuer: str

@@ -38,7 +38,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 
 class Issuer:
-    """Whoever signs tokens: describes itself at a well-known place, and has keys."""
+    """An issuer of signed tokens: it describes itself at a well-known place, and has keys."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class SignInSettings(Struct, frozen=True, kw_only=True):
 
 
 class Way(Struct, frozen=True, kw_only=True):
-    """A button on the log-in page."""
+    """A way to log in beside the password: a button on the log-in page."""
 
     id: str
     title: str

@@ -306,7 +306,7 @@ def witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
 
 
 class Visit(Struct):
-    """What a registration changes, gathered for the answer."""
+    """The attempts that a worker keeps or stops, gathered for the answer to its registration or heartbeat."""
 
     keep: list[Attempt] = []
     stop: list[StopAttempt] = []

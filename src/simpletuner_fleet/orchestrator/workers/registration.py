@@ -67,7 +67,10 @@ async def register(
 
 
 class FailedRegistration(Struct, frozen=True, kw_only=True):
-    """Of somebody who wanted to join. `code` names the sentence that people are told."""
+    """A failed registration of somebody who wanted to join as a worker.
+
+    `code` names the sentence that people are told.
+    """
 
     ip: str
     why: str

@@ -24,7 +24,7 @@ WHAT_NEXT = {
 
 
 class _Status(Struct, frozen=True):
-    """How Kubernetes says no."""
+    """The document with which Kubernetes says no."""
 
     kind: str
     message: str = ""
@@ -39,7 +39,7 @@ class KubernetesRefused(ProviderRefused):
 
 
 class KubernetesApi:
-    """One connection, for one call of the provider."""
+    """Calls the Kubernetes API over one connection, for one call of the provider."""
 
     def __init__(self, http: httpx2.AsyncClient, access: ClusterAccess) -> None:
         self._http = http

@@ -37,7 +37,7 @@ _PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
 
 
 class PodSettings(Struct, frozen=True, kw_only=True):
-    """What a pool says of its pods."""
+    """The settings of a pool for its pods."""
 
     image: str
     command: str

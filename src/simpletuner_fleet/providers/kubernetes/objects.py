@@ -109,7 +109,7 @@ class _ListMetadata(Struct, frozen=True, rename={"next": "continue"}):
 
 
 class Listing(Struct, Generic[Item], frozen=True):
-    """One page of a list."""
+    """One page of a list of Kubernetes objects."""
 
     items: list[Item]
     metadata: _ListMetadata = _ListMetadata()

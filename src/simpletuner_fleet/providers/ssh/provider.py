@@ -35,7 +35,7 @@ _PROGRAM = _SAFE | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_./+")
 
 
 class _HostLook(Struct, frozen=True, kw_only=True):
-    """What a host said, or why it did not."""
+    """The state of a host as it reported it, or why it did not."""
 
     host: SshHost
     machine: str = ""

@@ -22,7 +22,7 @@ DEAREST_SHARE = 1.6
 
 
 class CallPause(Struct, frozen=True):
-    """What a call waits for: so much virtual time."""
+    """A pause in a call to the provider: it waits for so much virtual time."""
 
     seconds: float
 
@@ -31,7 +31,7 @@ class CallPause(Struct, frozen=True):
 
 
 class CloudMachine(Struct):
-    """A machine as it is, whatever the list says."""
+    """A machine at the provider as it really is, whatever the provider's list says."""
 
     id: str
     name: str
@@ -54,7 +54,7 @@ class CloudMachine(Struct):
 
 
 class QuirkyCloud:
-    """The promise of providers.MachineProvider, kept as badly as it may be."""
+    """A provider that keeps the promise of providers.MachineProvider as badly as it may."""
 
     settle_s = LONGEST_LAG_S + 2 * LONGEST_CALL_S
     sweep_s = 60.0

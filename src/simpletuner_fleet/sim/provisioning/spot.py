@@ -42,7 +42,7 @@ class SpotAgent(SimulatedAgent):
 
 
 class SpotMarket:
-    """Takes machines away, and asks at the end of each whether its notice was used."""
+    """Takes spot machines away, and checks at the end of each whether its notice was used."""
 
     def __init__(self, world: World, cloud: QuirkyCloud, seed: int) -> None:
         self.world = world

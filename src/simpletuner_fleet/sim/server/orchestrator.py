@@ -38,7 +38,7 @@ from simpletuner_fleet.storage import artifacts
 
 
 class SeededIds:
-    """Counts its names, so that a run gives the same ones again."""
+    """Makes ids and tokens by counting, so that a run gives the same ones again."""
 
     def __init__(self) -> None:
         self._made = 0

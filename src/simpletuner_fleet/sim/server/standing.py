@@ -23,7 +23,7 @@ WATCHED_FOR_S = 5.0
 
 
 class SimLeaseBook:
-    """The row of the lease, as this process reaches it."""
+    """The stored lease, as one process of the orchestrator reaches it."""
 
     def __init__(self, process: "Process") -> None:
         self._process = process
@@ -61,7 +61,7 @@ class SimLeaseBook:
 
 
 class Reached(Struct, frozen=True):
-    """Whom a follower passes requests on to, and in which term."""
+    """The leader that a follower passes requests on to, and its term."""
 
     process: "Process"
     term: int

@@ -31,7 +31,10 @@ CHANGES_BY_SETTER: dict[Any, str] = {
 
 
 class SimCrash(BaseException):
-    """The orchestrator's process is gone, between any two lines. Nobody may catch it but the simulator."""
+    """The death of the orchestrator's process, which may come between any two lines.
+
+    Nobody may catch it but the simulator.
+    """
 
 
 class Changes(Struct):
@@ -45,7 +48,7 @@ class Changes(Struct):
 
 
 class StepBrokenOff(BaseException):
-    """The step needs what memory does not hold: it will be run again from its beginning."""
+    """Breaks off a step that needs what memory does not hold: it will be run again from its start."""
 
 
 class InterruptingTx:

@@ -20,7 +20,11 @@ AT_A_TIME = 500
 
 
 class AuditCutter:
-    """Says in the log that it is cut, and where; then empties some hundred entries at a time, and goes on after a crash."""
+    """Cuts the audit log: empties the entries that were kept long enough.
+
+    It says in the log that it is cut, and where; then it empties some hundred entries at a time, and goes on
+    after a crash.
+    """
 
     def __init__(
         self, fleet: Fleet, heads: Callable[[], Iterable[LogCut]], is_ours: Callable[[LogCut], bool]

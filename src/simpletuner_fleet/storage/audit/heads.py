@@ -39,7 +39,11 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 class AuditHeads:
-    """Signs the newest head every few seconds, if there is a new one, and appends it to a file that may be shipped."""
+    """Signs the heads of the audit log.
+
+    It signs the newest head every few seconds, if there is a new one, and appends it to a file that may be
+    shipped.
+    """
 
     def __init__(self, fleet: Fleet, key: Ed25519PrivateKey, file: Path) -> None:
         self._fleet = fleet

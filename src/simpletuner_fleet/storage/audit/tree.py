@@ -7,11 +7,14 @@ BLOCK = 256
 
 
 class LogIncomplete(Exception):
-    """Entries are missing, or stand in the wrong place."""
+    """Entries of the audit log are missing, or stand in the wrong place."""
 
 
 class AuditTree:
-    """Leaf 0 is entry 1. A block that was remembered stays as it was, whatever becomes of its rows."""
+    """The Merkle tree over the audit log. Leaf 0 is entry 1.
+
+    A block that was remembered stays as it was, whatever becomes of its rows.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -16,7 +16,7 @@ from simpletuner_fleet.storage.storage import Storage
 
 
 class SeenCurves(NamedTuple):
-    """What somebody has of a job's curves: which reading of them, and how far it was."""
+    """The state of a job's curves that a reader has: which reading of them, and how far it was."""
 
     reading: int
     edition: int

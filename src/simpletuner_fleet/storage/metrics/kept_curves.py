@@ -36,7 +36,7 @@ RUNS_KEPT = 400_000
 
 
 class StepSpan(NamedTuple):
-    """Which steps are asked for; both ends count."""
+    """The range of steps that is asked for; both ends count."""
 
     first: int = 0
     last: float = math.inf
@@ -46,7 +46,7 @@ EVERYTHING = StepSpan()
 
 
 class CurvePart(NamedTuple):
-    """What one attempt gives to a job's curve."""
+    """The part of a job's curve that one attempt gives."""
 
     attempt: Attempt
     end_step: float = math.inf
@@ -54,7 +54,7 @@ class CurvePart(NamedTuple):
 
 
 class KeptCurve:
-    """One key's band, and how far its blobs have been read."""
+    """The curve of one key in memory: its band, and how far its blobs have been read."""
 
     def __init__(
         self, blob_keys: Sequence[str], ends: Sequence[float], by_time: bool, span: StepSpan
@@ -187,7 +187,7 @@ class KeptJob:
 
 
 class CurveCache:
-    """The curves that were looked at last, within a bound on their memory."""
+    """A cache of the curves that were looked at last, within a bound on their memory."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int | None], tuple[object, KeptJob]] = {}

@@ -23,7 +23,10 @@ MISSING_TOLD = 1000
 
 
 class UploadOwner(Protocol):
-    """For whom content is uploaded. Every method raises where this owner may not upload any more."""
+    """The job or person that content is uploaded for.
+
+    Every method raises where this owner may not upload any more.
+    """
 
     @property
     def folder(self) -> str:

@@ -10,7 +10,10 @@ COUNTED_FOR_S = 60.0
 
 
 class DatasetUploads:
-    """The UploadOwner for one caller. What it uploads is everybody's, once a dataset that all may see names it."""
+    """The UploadOwner for one caller who uploads datasets.
+
+    What it uploads is everybody's, once a dataset that all may see names it.
+    """
 
     def __init__(self, storage: Storage, caller_id: str) -> None:
         self._storage = storage

@@ -24,7 +24,7 @@ class UnderWay(Struct, frozen=True, kw_only=True):
 
 
 class DirectStorage(Struct, kw_only=True):
-    """The bucket as workers reach it, and what is under way there."""
+    """The bucket as workers reach it directly, and the uploads that are under way there."""
 
     blobs: DirectBlobs
     for_browsers: bool = False

@@ -11,7 +11,10 @@ PRIVATE = 0o600
 
 
 class RevocationJournal:
-    """Holds ids and times, no secrets and no hashes of any."""
+    """The file beside the database that lists what was revoked.
+
+    It holds ids and times, no secrets and no hashes of any.
+    """
 
     def __init__(self, path: Path, now: float, seq: int) -> None:
         """Where there is none, it begins now, with the audit log at `seq`."""

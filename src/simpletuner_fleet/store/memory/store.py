@@ -48,7 +48,7 @@ class MemoryTx(
     MemoryMachinesTx,
     MemoryScimTx,
 ):
-    """The promise of ports.Tx. Changes are made in place; the journal of the tables takes them back."""
+    """Implements ports.Tx in memory. Changes are made in place; the journal of the tables takes them back."""
 
     def next_seq(self) -> int:
         return self._count("seq")
@@ -271,7 +271,10 @@ class MemoryTx(
 
 
 class MemoryStore:
-    """The promise of ports.Store. A coroutine of it can be driven by hand: it ends at the first `send(None)`."""
+    """Implements ports.Store in memory.
+
+    A coroutine of it can be driven by hand: it ends at the first `send(None)`.
+    """
 
     def __init__(self) -> None:
         self._tables = Tables()

@@ -32,7 +32,10 @@ Place = tuple[float, int, str]
 
 
 class Tables(LiveRows):
-    """All rows, live or over. Each is set through a `set_…` method, which keeps the indexes true and writes the journal."""
+    """All rows of the memory store, live or over.
+
+    Each is set through a `set_…` method, which keeps the indexes true and writes the journal.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ class MemoryView(
     MemoryMachinesView,
     MemoryScimView,
 ):
-    """The promise of ports.View, over dictionaries and sorted lists."""
+    """Implements ports.View over dictionaries and sorted lists."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

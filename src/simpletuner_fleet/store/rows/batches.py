@@ -14,11 +14,11 @@ EXPECTED = "expected"
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """How rows of one table are written. Values come in the order of the columns.
+    """Describes how rows of one table are written. Values come in the order of the columns.
 
-    An update finds its row by the first `key` columns and writes the others; its values leave out the `fixed` columns.
-    Where `guard` names a column, one more value says what that column must hold: a row that somebody else has changed
-    stays.
+    An update finds its row by the first `key` columns and writes the others; its values leave out the `fixed`
+    columns. Where `guard` names a column, one more value says what that column must hold: a row that somebody
+    else has changed stays.
     """
 
     name: str

@@ -67,10 +67,12 @@ JSON_LIST = Codec(json_list, strings)
 
 
 class RowCodec(Generic[S]):
-    """Every field of the struct is the column of its name; the rest of them are stored as they are.
+    """Turns a struct into the columns of a row, and back.
 
-    `fixed` are the columns that never change once a row is there, `often` those that most changes are about: an update
-    that leaves the others alone also leaves alone the indexes over them.
+    Every field of the struct is the column of its name; those without a codec are stored as they are.
+
+    `fixed` are the columns that never change once a row is there, `often` those that most changes are about:
+    an update that leaves the others alone also leaves alone the indexes over them.
     """
 
     def __init__(
@@ -154,7 +156,7 @@ class RowCodec(Generic[S]):
 
 
 class Selection(Generic[S]):
-    """Some columns of a row, in their order."""
+    """Takes the values of some columns from a struct, in their order."""
 
     def __init__(self, names: Sequence[str], codecs: Mapping[str, Codec]) -> None:
         self._fields: Callable[[S], tuple[Any, ...]] = attrgetter(*names) if len(names) > 1 else astuple

@@ -27,7 +27,7 @@ Marks = tuple[int, float | None]
 
 
 class NobodyWatches:
-    """The observer of a store that no index follows."""
+    """An observer that does nothing, for a store that no index follows."""
 
     def rows_reset(self) -> None: ...
     def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...

@@ -43,7 +43,10 @@ Changed = dict[str, S]
 
 
 class Unsaved:
-    """Ids of changed rows, each once however often it changed, and rows that are only ever added."""
+    """What steps have changed and no commit has stored yet.
+
+    It holds the ids of changed rows, each once however often it changed, and rows that are only ever added.
+    """
 
     __slots__ = (
         "answers",

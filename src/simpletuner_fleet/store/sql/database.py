@@ -10,7 +10,10 @@ Params = Mapping[str, Any]
 
 
 class Database(Protocol):
-    """SQL with `:name` parameters. Raises Duplicate, ConcurrentChange, IllegalTransition or BatchLost."""
+    """Runs SQL with `:name` parameters.
+
+    It raises Duplicate, ConcurrentChange, IllegalTransition or BatchLost.
+    """
 
     def rows(self, sql: str, params: Params) -> list[Row]: ...
     def row(self, sql: str, params: Params) -> Row | None: ...

@@ -33,7 +33,7 @@ class SqlView(
     ApprovalsView,
     ScimRows,
 ):
-    """Reading through whatever transaction the database is in."""
+    """Implements ports.View: it reads through whatever transaction the database is in."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

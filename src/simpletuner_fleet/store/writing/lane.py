@@ -26,7 +26,10 @@ class Answer(NamedTuple):
 
 
 class Lane:
-    """`run_batch` answers every task of the batch; `between` runs when they have their answers."""
+    """A thread that runs tasks strictly one after another, and answers them in batches.
+
+    `run_batch` answers every task of the batch; `between` runs when they have their answers.
+    """
 
     def __init__(
         self,

@@ -31,7 +31,10 @@ attempt_texts = attrgetter(*ATTEMPT_TEXTS)
 
 
 class LiveTx(SqlView):
-    """What is not in memory is over, or is no such row at all, and is looked up in the database."""
+    """A transaction's jobs, attempts and workers, read and changed in memory.
+
+    What is not in memory is over, or is no such row at all, and is looked up in the database.
+    """
 
     _rows: LiveRows
     _step: Unsaved

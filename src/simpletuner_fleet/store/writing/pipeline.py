@@ -43,7 +43,7 @@ class WritingSession(SqlSession, Protocol):
 
 
 class ThreadWork(NamedTuple):
-    """What the thread does now, and what follows in the loop."""
+    """The work that the store's thread does now, and what follows in the event loop."""
 
     done: "Future[None]"
     then: Callable[[Trouble], None]
@@ -52,7 +52,7 @@ class ThreadWork(NamedTuple):
 
 
 class CommitPipeline:
-    """For one event loop at a time."""
+    """Runs steps in memory and commits what they changed in batches. It is for one event loop at a time."""
 
     def __init__(self, session: WritingSession, tx: SqlTx, *, statements_in_loop: bool) -> None:
         """`statements_in_loop` is for a database whose statements are quick: only its commits are left to a thread."""

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 
 class RememberedBytes:
-    """Forgets what was used longest ago when it holds too much."""
+    """A cache of bytes by key. It forgets what was used longest ago when it holds too much."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

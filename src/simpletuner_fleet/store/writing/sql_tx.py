@@ -41,7 +41,7 @@ class NeedsConnection(BaseException):
 
 
 class GatedDatabase:
-    """The promise of Database, on whatever connection is to be had when it is asked."""
+    """Implements Database on whatever connection is to be had when it is asked."""
 
     def __init__(self, connection: Callable[[], Database]) -> None:
         self._connection = connection
@@ -93,10 +93,12 @@ class SqlTx(
     MachineRowsTx,
     ScimRowsTx,
 ):
-    """The promise of ports.Tx. The pipeline tells it when a step is kept or undone, and when a batch is stored or lost.
+    """Implements ports.Tx over any SQL database.
 
-    A step runs in memory as long as it can, while an earlier batch may be on its way to the disk. What memory does not
-    hold needs the connection, which a step has to itself when it runs `directly`.
+    The pipeline tells it when a step is kept or undone, and when a batch is stored or lost.
+
+    A step runs in memory as long as it can, while an earlier batch may be on its way to the disk. What memory
+    does not hold needs the connection, which a step has to itself when it runs `directly`.
     """
 
     def __init__(self, session: SqlSession, peek: Database | None) -> None:

@@ -19,7 +19,10 @@ class AskedForFailure(RuntimeError):
 
 
 class Faults:
-    """Acts before a step. Those at a step act only in the attempts named, or in all when none is named."""
+    """Causes the failures that a config asks for, before a step.
+
+    Those at a step act only in the attempts named, or in all when none is named.
+    """
 
     def __init__(self, settings: Settings, *, attempt: int, stopping: Callable[[], bool]) -> None:
         self._settings, self._stopping = settings, stopping

@@ -33,7 +33,7 @@ class StopSignal:
 
 
 class Requests:
-    """What is asked for under one key of the file."""
+    """The requests under one key of the signal file, such as to save a checkpoint now."""
 
     def __init__(self, path: str | None, key: str) -> None:
         self._path = Path(path) if path else None

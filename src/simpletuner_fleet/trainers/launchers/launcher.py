@@ -19,7 +19,7 @@ from simpletuner_fleet.trainers.packages import has_packages
 
 
 class LauncherTrainer(CheckpointHabits, ABC):
-    """What accelerate and torchrun share; each adds its module and its flags."""
+    """The base of the accelerate and torchrun trainers; each adds its module and its flags."""
 
     spans_nodes = True
     name: str

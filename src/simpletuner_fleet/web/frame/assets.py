@@ -30,7 +30,7 @@ class Asset(Struct, frozen=True):
 
 
 class Assets:
-    """The whole tree, read once: it is small, and a request then touches no disk."""
+    """The tree of static files, read once as a whole: it is small, and a request then touches no disk."""
 
     def __init__(self, root: Traversable) -> None:
         self._files = {path: Asset(body, content_type(path)) for path, body in _walk(root, "")}

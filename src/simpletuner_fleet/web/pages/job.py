@@ -55,7 +55,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class JobEventRow(Struct, frozen=True, kw_only=True):
-    """An event or a remark, in one list."""
+    """A row in the history of a job: an event or a remark."""
 
     at: float
     what: str

@@ -32,7 +32,7 @@ class TerminalQuery(Struct, kw_only=True):
 
 
 class ReturnQuery(Struct, kw_only=True):
-    """What a provider says by the browser; whatever else it says is left alone."""
+    """The query with which a sign-in provider sends the browser back; whatever else it holds is ignored."""
 
     code: Annotated[str, Meta(max_length=4096)] = ""
     state: Annotated[str, Meta(max_length=256)] = ""

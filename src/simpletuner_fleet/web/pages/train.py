@@ -57,7 +57,7 @@ class TrainQuery(Struct, kw_only=True):
 
 
 class JobForm(Struct, frozen=True, kw_only=True):
-    """What the panel begins with."""
+    """The values that the job panel of the page begins with."""
 
     target: str = Target.WORKER
     gpus: int | None = None
@@ -80,7 +80,7 @@ class FieldProblem(Struct, frozen=True, kw_only=True):
 
 
 class SettingsFinding(Struct, frozen=True, kw_only=True):
-    """What the trainer itself would say to a setting."""
+    """An error or a warning that the trainer itself would have for a setting."""
 
     is_error: bool
     setting: str
@@ -110,7 +110,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """`outlook` and `changes` are pieces of the page."""
+    """The answer to a check of the form. `outlook` and `changes` are pieces of the page."""
 
     ok: bool
     """The job could be sent off."""

@@ -11,7 +11,7 @@ MOST_ENTRIES = 500
 
 
 class TimedCache(Generic[T]):
-    """Values are as old as the fleet's clock says; each fleet has its own."""
+    """A cache that keeps values for a while, by the fleet's clock; each fleet has its own values."""
 
     def __init__(self, for_s: float) -> None:
         self._for_s = for_s

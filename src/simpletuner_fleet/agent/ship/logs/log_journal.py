@@ -29,7 +29,10 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """The journal has one writer, and is read by offsets of what is sent."""
+    """The record of what of a trainer's output is sent.
+
+    It has one writer, and is read by offsets of what is sent.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class InThread(Protocol):
-    """Runs something that blocks, elsewhere."""
+    """Runs a function that blocks in another thread, as `asyncio.to_thread` does."""
 
     def __call__(self, act: Callable[..., T], /, *args: Any, **choices: Any) -> Awaitable[T]: ...
 
@@ -47,7 +47,7 @@ RankLogs = Callable[[], Mapping[int, Sequence[Path]]]
 
 
 class LogSources(Struct, frozen=True, kw_only=True):
-    """Names where an attempt's output is found, and the folder where is kept what of it is sent."""
+    """Where an attempt's output is written, and the folder that records what of it is sent."""
 
     output_log: Path
     folder: Path
@@ -61,7 +61,7 @@ class LogSources(Struct, frozen=True, kw_only=True):
 
 
 class LogShipper:
-    """Sends one stream of one attempt."""
+    """Sends one stream of one attempt's output."""
 
     def __init__(
         self,

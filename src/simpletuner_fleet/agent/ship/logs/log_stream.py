@@ -45,7 +45,10 @@ def left_out(gap: int, why: str = "") -> bytes:
 
 
 class LogStream:
-    """Knows nothing but its files and its journal: a process after this one can go on with it."""
+    """One stream of a trainer's output, which is sent in chunks.
+
+    It knows nothing but its files and its journal: a process after this one can go on with it.
+    """
 
     def __init__(
         self,
@@ -174,8 +177,10 @@ class LogStream:
 
 
 class _Window:
-    """Reads many small pieces that follow one another as one block. For one chunk only: what is hidden in the block
-    depends on what had been written when it was read."""
+    """Reads many small pieces that follow one another as one block.
+
+    For one chunk only: what is hidden in the block depends on what had been written when it was read.
+    """
 
     def __init__(self, file: BinaryIO, mask: Mask) -> None:
         self.file = file

@@ -17,7 +17,10 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a
 
 
 class Chunk(Struct, frozen=True):
-    """`offset` counts what is sent, not what was printed; `gap` bytes were left out just before this chunk."""
+    """A piece of a trainer's output to be sent.
+
+    `offset` counts what is sent, not what was printed; `gap` bytes were left out just before this chunk.
+    """
 
     offset: int
     data: bytes

@@ -58,7 +58,7 @@ LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1/128")
 
 
 class ServerPlan(Struct, frozen=True, kw_only=True):
-    """What a server was told, and what it found at its start."""
+    """The settings that a server was given, and what it found out at its start."""
 
     args: argparse.Namespace
     policy: Policy
@@ -75,7 +75,7 @@ class ServerPlan(Struct, frozen=True, kw_only=True):
 
 
 class Term(Struct, frozen=True, kw_only=True):
-    """In which an orchestrator that is not alone leads."""
+    """The term in which an orchestrator leads, where it is not the only one."""
 
     number: int
     may_promise: Callable[[], bool]

@@ -19,7 +19,7 @@ class SharedBook(Protocol):
 
 
 class SharedItem(Struct, frozen=True, kw_only=True):
-    """Files that belong together: all of them are ours, or all are another's."""
+    """Shared files that belong together: all of them are ours, or all are another orchestrator's."""
 
     name: str
     files: tuple[str, ...]

@@ -18,7 +18,10 @@ from simpletuner_fleet.core.training.checkpoint import StoredManifest
 
 
 class AttemptFiles(Struct, frozen=True):
-    """An attempt whose log and numbers are to go: its id, and how many processes may have a log of their own."""
+    """An attempt whose log and metrics are to be deleted.
+
+    Its id, and how many processes may have a log of their own.
+    """
 
     id: str
     ranks: int
@@ -42,7 +45,7 @@ class DeletedJob(Struct, frozen=True, kw_only=True):
 
 
 class JobTies(Struct, frozen=True, kw_only=True):
-    """What else has to do with a job."""
+    """What may keep a job from being deleted: its stored files, its publication and other jobs."""
 
     manifests: Sequence[StoredManifest] = ()
     publication: Publication | None = None

@@ -33,7 +33,7 @@ OF_THE_JOB = (
 
 
 class JobEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """A change to a waiting job. What is left out stays as it is."""
 
     name: FreeText | UnsetType | None = UNSET
     target: Target | UnsetType = UNSET

@@ -30,7 +30,7 @@ class ResumePlace(Struct, frozen=True):
 
 
 class ResumeSource(Struct, frozen=True):
-    """What is stored of the job that is named."""
+    """The job that a new job asks to go on from, and what is stored of it."""
 
     job: Job | None
     manifests: Sequence[StoredManifest] = ()

@@ -82,7 +82,7 @@ def requirements(
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """Everything that is stored of what a job names."""
+    """All that is stored about what a job names: secrets, datasets, other jobs, a checkpoint, a team."""
 
     secrets: frozenset[str] = frozenset()
     """The names, among those that the config asks for, of the secrets there are."""

@@ -108,7 +108,7 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
 
 
 class RetryRequest(Struct, frozen=True, kw_only=True):
-    """What differs when an ended job is tried again."""
+    """A request to try an ended job again: what is to differ this time."""
 
     resume_from: str | None = None
     """JOB or JOB:STEP: go on from what that job has stored; from the start where it is left out."""

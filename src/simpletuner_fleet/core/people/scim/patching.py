@@ -53,7 +53,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class MemberChanges:
-    """What a PATCH does to a group's members, in the end."""
+    """The net effect of a PATCH on the members of a group."""
 
     def __init__(self) -> None:
         self.replaced = False

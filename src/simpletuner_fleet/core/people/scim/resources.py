@@ -31,7 +31,7 @@ class Email(Struct, frozen=True, kw_only=True):
 
 
 class ScimUser(Struct, frozen=True, kw_only=True):
-    """What the provider says of a user. The id is that of the user here."""
+    """A user as the provider describes them. The id is that of the user here."""
 
     id: str
     user_name: str
@@ -54,14 +54,14 @@ class ScimGroup(Struct, frozen=True, kw_only=True):
 
 
 class SubjectSource(StrEnum):
-    """Which of its attributes a provider writes into its tokens as the subject."""
+    """The attribute of a user that a provider writes into its tokens as the subject."""
 
     EXTERNAL_ID = "externalId"
     USER_NAME = "userName"
 
 
 class ScimSource(Struct, frozen=True, kw_only=True):
-    """Which provider tells of its users and groups."""
+    """The provider that manages its users, and perhaps its groups, here by SCIM."""
 
     provider: str
     """The name of a way to log in: what is told is about those who come by it."""

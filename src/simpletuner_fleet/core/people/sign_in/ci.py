@@ -12,7 +12,7 @@ MAX_TOKEN_NAME_CHARS = 100
 
 
 class CiRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fits a token whose claims are all as these globs say."""
+    """A rule that lets CI jobs in. It fits a token whose claims all match these globs."""
 
     claims: dict[str, Name]
     user: Name

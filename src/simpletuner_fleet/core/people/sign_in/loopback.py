@@ -22,7 +22,7 @@ _ANSWER = re.compile(
 
 
 class Loopback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a terminal that has a browser beside it asks to be let in."""
+    """The request of a terminal to be logged in by the browser on its own machine."""
 
     port: Annotated[int, Meta(ge=1024, le=65535)]
     """Where it listens, on 127.0.0.1."""

@@ -84,7 +84,10 @@ PROXY = "proxy"
 
 
 class ProxyIdentity(Struct, frozen=True, kw_only=True):
-    """Somebody whom a proxy of ours has logged in already: it names them in headers. Names of headers are in lower case."""
+    """The settings of a proxy of ours that logs people in and names them to us in headers.
+
+    Names of headers are in lower case.
+    """
 
     title: str
     user_header: str
@@ -101,7 +104,7 @@ class ProxyIdentity(Struct, frozen=True, kw_only=True):
 
 
 class ProviderDocument(Struct, frozen=True, kw_only=True):
-    """What a provider says of itself; all else in it is left alone."""
+    """The document in which a provider describes itself. Fields not listed here are ignored."""
 
     issuer: str
     authorization_endpoint: str = ""
@@ -117,7 +120,7 @@ class ProviderDocument(Struct, frozen=True, kw_only=True):
 
 
 class Described(Struct, frozen=True, kw_only=True):
-    """A provider's own description, checked."""
+    """What is used of a provider's description of itself, after it was checked."""
 
     authorize: str
     token: str

@@ -21,9 +21,10 @@ Precedence = tuple[ShareKey, Place, str]
 
 
 class Waiting:
-    """One class of jobs: who waits, in order; which workers fit, all who are alike know together.
+    """One class of jobs: those that wait, in order, and the workers that fit them.
 
-    The line is a heap in which a job that has left stays until it comes to the front: leaving costs nothing.
+    Which workers fit is kept once for all classes that are alike. The line is a heap in which a job that has
+    left stays until it comes to the front: leaving costs nothing.
     """
 
     __slots__ = ("alike", "count", "line", "requires")
@@ -44,10 +45,10 @@ class Waiting:
 
 
 class Lines:
-    """Every class in which somebody waits or was asked about lately.
+    """The lines of all classes in which a job waits, or that were asked about lately.
 
-    `begun` is called with those who are alike when the first class of theirs is made, to say which workers fit them, and
-    `over` when the last one has gone.
+    `begun` is called with an `Alike` when its first class is made, to say which workers fit it, and `over`
+    when its last one has gone.
     """
 
     def __init__(self, begun: Callable[[Alike], None], over: Callable[[Alike], None]) -> None:

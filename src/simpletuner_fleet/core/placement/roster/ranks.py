@@ -6,7 +6,10 @@ LARGEST_CHUNK = 1024
 
 
 class Ranks:
-    """Kept in sorted chunks of bounded size, so that no change moves more than one chunk."""
+    """A sorted collection of numbers that counts quickly how many are up to a given one.
+
+    It is kept in sorted chunks of bounded size, so that no change moves more than one chunk.
+    """
 
     def __init__(self) -> None:
         self._chunks: list[list[float]] = []

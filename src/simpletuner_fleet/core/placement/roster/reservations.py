@@ -5,7 +5,11 @@ from simpletuner_fleet.core.placement.ordering import Place, place_of
 
 
 class Reservations:
-    """A job reserves one worker at a time. Whoever reserved a worker first keeps it for as long as the worker serves."""
+    """The workers that are reserved for jobs that have waited long for more GPUs than are free.
+
+    A job reserves one worker at a time. Whoever reserved a worker first keeps it for as long as the worker
+    serves.
+    """
 
     def __init__(self) -> None:
         self._by_worker: dict[str, tuple[str, Place]] = {}

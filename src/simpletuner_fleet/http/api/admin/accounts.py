@@ -59,7 +59,7 @@ class CreateUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChangeUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Left out: as it is."""
+    """A change of a user. What is left out stays as it is."""
 
     role: Name | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET

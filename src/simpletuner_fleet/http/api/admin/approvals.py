@@ -77,7 +77,7 @@ class PendingView(Struct):
 
 
 class RequestsView(Struct):
-    """The same, under the name that the trainer's own guide has for it."""
+    """Pending approvals, under the name that the trainer's own guide has for them."""
 
     requests: list[ApprovalView]
     pending_count: int
@@ -92,7 +92,7 @@ class NoteBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A job needs an approval where everything that is named is so."""
+    """An approval rule. A job needs an approval where it meets every condition that is named."""
 
     name: Name
     gpus_over: Count | None = None

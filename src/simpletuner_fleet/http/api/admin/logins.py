@@ -68,7 +68,7 @@ class StartBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class MeBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Left out: as it is."""
+    """A change of the caller's own account. What is left out stays as it is."""
 
     language: FreeText | UnsetType = UNSET
     password: FreeText | UnsetType = UNSET

@@ -57,7 +57,7 @@ class NewQuotaBody(NewQuota, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class QuotaChangeBody(QuotaChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """A change of a quota. What is left out stays as it is."""
 
 
 async def list_quotas(call: Call[None]) -> QuotasView:

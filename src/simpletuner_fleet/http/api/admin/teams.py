@@ -49,7 +49,7 @@ class CreateTeamBody(TeamChange, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ChangeTeamBody(TeamChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """A change of a team. What is left out stays as it is."""
 
     name: Name | UnsetType = UNSET
     visibility: Visibility | UnsetType | None = UNSET

@@ -16,7 +16,7 @@ PERMISSION = "admin.tokens"
 
 
 class CreateTokenBody(CreateToken, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt choice is told, not ignored."""
+    """The API token to create. A misspelt choice is an error, not ignored."""
 
 
 class WhoAmI(Struct, kw_only=True):

@@ -33,7 +33,7 @@ TAGS = ("jobs",)
 
 
 class SearchBody(JobSearch, kw_only=True, forbid_unknown_fields=True):
-    """The same words as the list's query."""
+    """A search for jobs, with the same fields as the query of the list of jobs."""
 
 
 class CountBody(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -23,7 +23,10 @@ OTHER_NAMES = {
 
 
 class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Left out: as it is. Null: no limit."""
+    """A change of how many jobs may run at once, and of fair share.
+
+    What is left out stays as it is; null means no limit.
+    """
 
     global_running: Whole | UnsetType | None = UNSET
     user_running: Whole | UnsetType | None = UNSET

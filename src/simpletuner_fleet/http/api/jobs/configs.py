@@ -56,7 +56,10 @@ class DiffQuery(Struct, kw_only=True):
 
 
 class DiffView(Struct, kw_only=True):
-    """What changed from one version to another; `was` is absent for what is new, `is` for what is gone."""
+    """The changes from one version of a config to another.
+
+    `was` is absent for what is new, `is` for what is gone.
+    """
 
     name: str
     from_: int = field(name="from")
@@ -120,7 +123,7 @@ async def save_config(call: Call[dict[str, Any]]) -> ConfigView:
 
 
 class CheckedConfig(Struct, kw_only=True):
-    """What is wrong with a config, as far as it could be looked at."""
+    """The result of checking a config: what is wrong with it, as far as it could be looked at."""
 
     valid: bool
     """No error was found; where `checked_against` is null, nobody has looked at the settings."""

@@ -67,7 +67,7 @@ async def explain(call: Call[None]) -> ExplainView:
 
 
 class StartForecastView(Struct, kw_only=True):
-    """If the others end as they tell, and nobody comes between."""
+    """A forecast of a job's start, if the others end as expected and no other job comes between."""
 
     at: str | None
     worker: str

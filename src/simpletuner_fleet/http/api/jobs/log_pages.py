@@ -13,7 +13,7 @@ NO_TIME = "-" * 24
 
 
 class Block(Struct, frozen=True):
-    """Bytes of a log; without any: it is still followed, and nothing is new."""
+    """A block of bytes of a log. Without bytes it says that the log is still followed and nothing is new."""
 
     offset: int
     data: bytes

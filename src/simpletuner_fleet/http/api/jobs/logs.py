@@ -56,7 +56,7 @@ class LogQuery(Struct, kw_only=True):
 
 
 class LogRange(Struct):
-    """What to send: from `start`, and up to `end` unless the log is followed."""
+    """The range of a log to send: from `start`, and up to `end` unless the log is followed."""
 
     start: int
     end: int

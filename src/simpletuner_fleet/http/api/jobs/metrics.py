@@ -36,7 +36,7 @@ class MetricsQuery(Struct, kw_only=True):
 
 
 class CurvePoint(Struct, kw_only=True):
-    """Neighbouring steps as one: `step`, `at` and `last` are the last one's."""
+    """A point of a curve, for neighbouring steps as one: `step`, `at` and `last` are the last one's."""
 
     step: int
     at: str | None

@@ -50,7 +50,7 @@ PageSize = Annotated[int, Meta(ge=1, le=500)]
 
 
 class SubmitBody(SubmitRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt field is an error, not ignored."""
+    """The job to submit. A misspelt field is an error, not ignored."""
 
 
 class SubmitAnswer(Struct, kw_only=True):

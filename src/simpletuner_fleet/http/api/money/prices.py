@@ -26,7 +26,7 @@ class PricesView(Struct, kw_only=True):
 
 
 class NewPriceBody(NewPrice, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt condition is told, not ignored."""
+    """The price to add. A misspelt condition is an error, not ignored."""
 
 
 class CurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):

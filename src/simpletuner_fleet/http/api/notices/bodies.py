@@ -41,7 +41,7 @@ class EndpointBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class EndpointChange(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """A change of an endpoint. What is left out stays as it is."""
 
     name: Name | UnsetType = UNSET
     address: Path | UnsetType = UNSET
@@ -55,7 +55,7 @@ class EndpointChange(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReplayBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """From this entry of the audit log on, or from this moment."""
+    """The point from which to replay: an entry of the audit log, or a moment."""
 
     seq: Count | None = None
     since: Name | None = None

@@ -20,7 +20,7 @@ Wording = dict[str, Any]
 
 
 class WordedRequest(Struct, frozen=True, kw_only=True):
-    """One request, in older words or in ours."""
+    """The parts of one request, in older words or in ours."""
 
     path: Mapping[str, str]
     body: Wording

@@ -36,7 +36,7 @@ class Summaries(Struct, frozen=True, kw_only=True):
 
 
 class ScimRoutes(Struct, frozen=True, kw_only=True):
-    """One kind of them: where it is, and what is its own."""
+    """The routes of one kind of SCIM resource: its path, and what differs from the other kind."""
 
     kind: ScimKind
     at: str

@@ -22,7 +22,7 @@ JOB, POOL = "job", "pool"
 
 
 class EventWatch:
-    """One watcher. Whoever does not keep up is dropped and comes again."""
+    """One watcher's stream of events. A watcher that does not keep up is dropped and connects again."""
 
     __slots__ = ("_call", "_caller", "_deps", "_hidden", "_ip", "_onlooker", "_organisation", "events")
 

@@ -51,7 +51,7 @@ class ProviderBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProviderChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Left out: as it is."""
+    """A change of a provider that people log in with. What is left out stays as it is."""
 
     issuer: Path | UnsetType = UNSET
     client_id: Name | UnsetType = UNSET

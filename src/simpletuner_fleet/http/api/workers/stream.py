@@ -47,7 +47,10 @@ LAST_WORDS: dict[str, StreamMessage] = {
 
 
 class OrderFeed:
-    """Holds no task of its own: it checks when it is woken, and sets a timer while an order is not followed."""
+    """Sends one worker what it should be doing, over its open stream.
+
+    It holds no task of its own: it checks when it is woken, and sets a timer while an order is not followed.
+    """
 
     __slots__ = (
         "_again",

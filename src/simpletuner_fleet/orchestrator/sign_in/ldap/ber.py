@@ -5,7 +5,7 @@ SEQUENCE, SET, INTEGER, OCTETS, ENUMERATED, BOOLEAN = 0x30, 0x31, 0x02, 0x04, 0x
 
 
 class GarbledLdap(Exception):
-    """What came is no LDAP, or more of it than may be."""
+    """What the directory sent is no LDAP, or more of it than is allowed."""
 
 
 def encoded(tag: int, *parts: bytes) -> bytes:
@@ -27,7 +27,7 @@ def octets(text: str | bytes, tag: int = OCTETS) -> bytes:
 
 
 class BerReader:
-    """Takes one element after the other from bytes that are all here."""
+    """Reads BER elements one after the other, from bytes that are all here."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -16,7 +16,7 @@ PLACE = re.compile(r"(\{[a-z]+\})")
 
 
 class UnreadableFilter(ValueError):
-    """A filter of the settings that cannot be used."""
+    """An LDAP filter of the settings that cannot be used."""
 
 
 class LdapFilter(Struct, frozen=True):

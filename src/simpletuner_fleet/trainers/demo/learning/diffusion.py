@@ -26,7 +26,7 @@ SIGNAL = _signal_left()
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A batch: images with noise put in, how much, and the noise to be found."""
+    """A training batch: images with noise added, how much was added, and the noise to be predicted."""
 
     noisy: Floats
     levels: Labels

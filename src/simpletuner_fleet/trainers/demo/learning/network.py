@@ -14,7 +14,7 @@ from simpletuner_fleet.trainers.demo.learning.data import CLASSES, PIXELS, Float
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What must be equal for weights to fit."""
+    """The dimensions of the network: they must be equal for weights to fit."""
 
     width: int = 128
     hidden: int = 256

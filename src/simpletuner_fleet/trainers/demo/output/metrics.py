@@ -9,7 +9,10 @@ from simpletuner_fleet.trainers.demo.output.files import write_whole
 
 
 class MetricsLog:
-    """After a resume the steps beyond the checkpoint are made again, so their old lines are dropped."""
+    """Writes `metrics.jsonl`.
+
+    After a resume the steps beyond the checkpoint are made again, so their old lines are dropped.
+    """
 
     def __init__(self, path: Path, *, resumed_from: int) -> None:
         kept = [line for line in _whole_lines(path) if json.loads(line)["step"] <= resumed_from]

@@ -12,7 +12,10 @@ VALUE_CHARS = 2_000
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """`was` is empty where the field is new, `now` where it is gone."""
+    """A field that changed between two configs.
+
+    `was` is empty where the field is new, `now` where it is gone.
+    """
 
     path: str
     was: str

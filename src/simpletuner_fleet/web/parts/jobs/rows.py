@@ -20,7 +20,7 @@ LINE_CHARS = 200
 
 
 class Steps(Struct, frozen=True, kw_only=True):
-    """What the trainer told last. All of it may be missing."""
+    """How far a job is, as its trainer reported it last. All of it may be missing."""
 
     step: int | None = None
     total: int | None = None

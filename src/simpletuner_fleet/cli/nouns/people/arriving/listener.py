@@ -16,7 +16,10 @@ ANSWERED_WITHIN_S = 20.0
 
 
 class LoopbackListener:
-    """Takes the first answer that fits the state; whatever else is asked gets 404 and changes nothing."""
+    """Listens on a local port for the answer of a log-in, which the browser brings.
+
+    It takes the first answer that fits the state; whatever else is asked gets 404 and changes nothing.
+    """
 
     def __init__(self, state: str) -> None:
         self._state = state
