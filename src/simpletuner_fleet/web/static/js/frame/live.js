@@ -10,6 +10,8 @@ const SETTLE_MS = 1000;
 // A server that is slow to answer is asked less often: so many times as long as its last answer took, and no longer than this.
 const PACE = 10;
 const PACED_MS = 15000;
+// A refusal counts as an answer that took this long.
+const REFUSED_MS = 300;
 const PROGRESS_MS = 5000;
 const PATCHED_MS = 15000;
 const button = document.getElementById("live");
@@ -97,6 +99,7 @@ async function fetchRegions() {
     const text = await answer.text();
     if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return location.reload();
     if (!answer.ok) {
+      took = Math.max(took, REFUSED_MS);
       dirty = true;
       return;
     }
@@ -142,8 +145,10 @@ function inAWhile(wait) {
 // A page that has asked for what ends it, and goes elsewhere at the answer, does not look at itself until then.
 export function leave(yes) {
   leaving = yes;
-  if (yes) fetching?.abort();
-  else if (dirty) soon();
+  if (yes && fetching) {
+    dirty = true;
+    fetching.abort();
+  } else if (!yes && dirty) soon();
 }
 
 export function refresh() {
