@@ -14,7 +14,7 @@ import pytest
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.postgres import PostgresStore
 
-HOMES = ("tests.http.api_kit.MemoryStore", "devtools.fuzz.house.SqliteStore")
+HOMES = ("tests.http.api_kit.MemoryStore", "devtools.fuzz.in_process_server.SqliteStore")
 
 
 @pytest.fixture(autouse=True)

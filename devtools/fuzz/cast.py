@@ -3,7 +3,14 @@
 import hashlib
 
 from devtools.fuzz.chance import Chance
-from devtools.fuzz.house import MODEL, PASSWORD, Headers, House, HouseWorker, Refused
+from devtools.fuzz.in_process_server import (
+    MODEL,
+    PASSWORD,
+    Headers,
+    InProcessServer,
+    InProcessWorker,
+    Refused,
+)
 from devtools.fuzz.job_states import MAKERS, make_job
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.people.scim.resources import GROUP_SCHEMA, USER_SCHEMA
@@ -22,20 +29,20 @@ TOKEN_MAY = (
 
 
 class Cast:
-    """A house with people, two workers, jobs in every state, and things that belong to somebody."""
+    """A server with people, two workers, jobs in every state, and things that belong to somebody."""
 
-    def __init__(self, house: House, chance: Chance) -> None:
-        self.house = house
+    def __init__(self, server: InProcessServer, chance: Chance) -> None:
+        self.server = server
         self.callers: dict[str, Headers] = {}
         self._chance = chance
         self._made = 0
 
     async def arrive(self) -> "Cast":
-        house = self.house
-        house.known |= {
+        server = self.server
+        server.known |= {
             kind: [] for kind in ("job", "epoch", "attempt", "user", "manifest", "token", "session")
         }
-        house.known |= {
+        server.known |= {
             "worker": [],
             "config": ["c"],
             "secret": ["hf"],
@@ -50,29 +57,29 @@ class Cast:
             "scim_group": [],
             "scim_type": ["User", "Group", USER_SCHEMA, GROUP_SCHEMA],
         }
-        self.callers = {"admin": house.admin, "nobody": {}, "liar": {"authorization": "Bearer st_no"}}
+        self.callers = {"admin": server.admin, "nobody": {}, "liar": {"authorization": "Bearer st_no"}}
         await self.mend()
-        await house.good("PUT", "/api/secrets/hf", {"value": "hf_canary"})
-        await house.good("POST", "/api/teams", {"name": TEAM})
-        await house.config("c", self.callers["member"])
-        house.known["dataset"].append(await house.dataset("pets", self.callers["member"]))
+        await server.good("PUT", "/api/secrets/hf", {"value": "hf_canary"})
+        await server.good("POST", "/api/teams", {"name": TEAM})
+        await server.config("c", self.callers["member"])
+        server.known["dataset"].append(await server.dataset("pets", self.callers["member"]))
         return self
 
     async def mend(self) -> None:
         """Makes those anew who are not let in any more, with new jobs in every state for the workers among them."""
-        house = self.house
+        server = self.server
         if (await self._status("/api/whoami", "admin")) != 200:
-            await house.open()
+            await server.open()
         for name, role in (("member", "member"), ("viewer", "viewer")):
             if (await self._status("/api/whoami", name)) != 200:
-                self.callers[name] = await house.user(self._new(name), role)
+                self.callers[name] = await server.user(self._new(name), role)
         if (await self._status("/api/whoami", "token")) != 200:
-            self.callers["token"] = await house.token(self._new("t"), *TOKEN_MAY)
+            self.callers["token"] = await server.token(self._new("t"), *TOKEN_MAY)
         for name in ("gpu", "other"):
             if (await self._status("/api/workers/queue", name)) != 200:
-                worker = await house.worker(self._new(name))
+                worker = await server.worker(self._new(name))
                 self.callers[name] = worker.headers
-                house.known["worker"].append(worker.id)
+                server.known["worker"].append(worker.id)
                 await self._jobs_for(worker)
         await self._look_around()
 
@@ -83,14 +90,14 @@ class Cast:
     async def _status(self, path: str, caller: str) -> int:
         if caller not in self.callers:
             return 401
-        return (await self.house.ask("GET", path, None, self.callers[caller])).status
+        return (await self.server.ask("GET", path, None, self.callers[caller])).status
 
-    async def _jobs_for(self, worker: HouseWorker) -> None:
-        known = self.house.known
+    async def _jobs_for(self, worker: InProcessWorker) -> None:
+        known = self.server.known
         for state in MAKERS:
             owner = self._chance.choice(("admin", "member", "token"))
             try:
-                job = await make_job(self.house, state, self.callers[owner], worker)
+                job = await make_job(self.server, state, self.callers[owner], worker)
             except Refused:  # somebody has set a limit to nothing, or drained the worker
                 continue
             known["job"].append(job.id)
@@ -104,7 +111,7 @@ class Cast:
 
     async def _look_around(self) -> None:
         """Learns the ids of what there is, the newest of each kind."""
-        known, good = self.house.known, self.house.good
+        known, good = self.server.known, self.server.good
         for kind, path, key in (
             ("token", "/api/admin/tokens", "tokens"),
             ("user", "/api/admin/users", "users"),
@@ -113,7 +120,7 @@ class Cast:
             rows = (await good("GET", path))[key]
             known[kind] = [row.get("id") or row.get("worker_id") for row in rows][-20:]
         for job_id in known["job"][-4:]:
-            answer = await self.house.ask("GET", f"/api/jobs/{job_id}/artifacts", None, self.house.admin)
+            answer = await self.server.ask("GET", f"/api/jobs/{job_id}/artifacts", None, self.server.admin)
             if b"manifest_id" in answer.body:
                 known["manifest"] = [
                     part.split('"')[0] for part in answer.body.decode().split('manifest_id":"')[1:]

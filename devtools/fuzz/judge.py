@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from devtools.fuzz.house import House
+from devtools.fuzz.in_process_server import InProcessServer
 from devtools.fuzz.line import LineAnswer
 from devtools.fuzz.requests import Sent
 from devtools.fuzz.scim import EVERYTHING, told_problems
@@ -48,7 +48,7 @@ class Defect(Struct, frozen=True):
     kind: str
     what: str
     number: int
-    """Which input, counted from the beginning of its house."""
+    """Which input, counted from the beginning of its server."""
     seed: int
     raw: bytes = b""
 
@@ -84,14 +84,14 @@ class Tally(Struct):
     inputs: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     by_operation: Counter[str] = field(default_factory=Counter)
-    houses: int = 0
+    servers: int = 0
     over_sockets: int = 0
 
     def add(self, other: "Tally") -> None:
         self.inputs += other.inputs
         self.statuses += other.statuses
         self.by_operation += other.by_operation
-        self.houses += other.houses
+        self.servers += other.servers
         self.over_sockets += other.over_sockets
 
     def note(self, sent: Sent, status: int) -> None:
@@ -137,7 +137,7 @@ def wrong_with_bytes(written: bytes) -> str | None:
     return None if not written or written.startswith(b"HTTP/1.1 ") else f"answered no HTTP: {written[:300]!r}"
 
 
-async def house_problems(house: House) -> list[Problem]:
+async def server_problems(server: InProcessServer) -> list[Problem]:
     """Every promise that can be read from the rows, the index beside them and the counts of what is open."""
 
     def look(view: View) -> list[Problem]:
@@ -145,30 +145,30 @@ async def house_problems(house: House) -> list[Problem]:
         problems = store_problems(view, ids) + audit_problems(view.audit_range(0, EVERYTHING))
         return problems + gpu_problems(view.live_attempts()) + told_problems(view)
 
-    await house.settle()
-    problems = await house.store.read(look) + await _index_problems(house)
+    await server.settle()
+    problems = await server.store.read(look) + await _index_problems(server)
     for name in ("watching", "following", "searching"):
-        still_open = getattr(house.deps, name)
+        still_open = getattr(server.deps, name)
         if still_open.by_caller or still_open.by_address[address_key("127.0.0.1")]:
             problems.append(("open", f"{name}: {still_open} though everybody has left"))
     return problems
 
 
-async def _index_problems(house: House) -> list[Problem]:
+async def _index_problems(server: InProcessServer) -> list[Problem]:
     """Rows are read in a thread, and a worker's stream may end meanwhile: only what stays wrong is wrong."""
     problems: list[Problem] = []
     for _ in range(LOOKS):
-        problems = await house.store.read(lambda view: index_problems(house.index, view))
+        problems = await server.store.read(lambda view: index_problems(server.index, view))
         if not problems:
             return []
-        await house.settle()
+        await server.settle()
     return problems
 
 
-async def still_serves(house: House) -> list[Problem]:
+async def still_serves(server: InProcessServer) -> list[Problem]:
     """Asks for what everybody looks at: nothing that was stored may have spoiled it."""
     problems: list[Problem] = []
-    jobs = [f"/jobs/{quote(str(one), safe='')}" for one in house.known["job"][-12:]]
+    jobs = [f"/jobs/{quote(str(one), safe='')}" for one in server.known["job"][-12:]]
     for path in (
         *ALWAYS_THERE,
         *PAGES_OF_ALL,
@@ -177,13 +177,13 @@ async def still_serves(house: House) -> list[Problem]:
         "/api/audit?limit=500",
         "/api/audit/verify",
     ):
-        answer = await house.ask("GET", path, None, {**house.admin, "accept": "*/*"})
+        answer = await server.ask("GET", path, None, {**server.admin, "accept": "*/*"})
         if answer.status != 200 and not (path in jobs and answer.status == 404):
             problems.append(("serves", f"GET {path} answers {answer.status}: {answer.body[:300]!r}"))
     return problems
 
 
-async def pass_time(house: House, seconds: float, steps: int) -> None:
+async def pass_time(server: InProcessServer, seconds: float, steps: int) -> None:
     for _ in range(steps):
-        house.clock.at += seconds / steps
-        await sweep_once(house.fleet)
+        server.clock.at += seconds / steps
+        await sweep_once(server.fleet)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from devtools.fuzz.cast import PEOPLE
 from devtools.fuzz.chance import Chance
 from devtools.fuzz.document import NearSchema, Operation
-from devtools.fuzz.house import Headers, request_bytes
+from devtools.fuzz.in_process_server import Headers, request_bytes
 from devtools.fuzz.scim import BASE, ScimValues
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER
@@ -87,7 +87,7 @@ class Sent(Struct, frozen=True):
 
 
 class Requests:
-    """One stream of inputs, for one house."""
+    """One stream of inputs, for one server."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Rounds of inputs: a fresh house, some hundreds of inputs, and a look at everything afterwards."""
+"""Rounds of inputs: a fresh server, some hundreds of inputs, and a look at everything afterwards."""
 
 import asyncio
 import json
@@ -13,13 +13,13 @@ from msgspec import Struct
 from devtools.fuzz.cast import Cast
 from devtools.fuzz.chance import Chance
 from devtools.fuzz.document import NearSchema, operations_of
-from devtools.fuzz.house import House
+from devtools.fuzz.in_process_server import InProcessServer
 from devtools.fuzz.judge import (
     Defect,
     LogWatch,
     Tally,
-    house_problems,
     pass_time,
+    server_problems,
     still_serves,
     wrong_with,
     wrong_with_bytes,
@@ -41,7 +41,7 @@ FAST_FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 class Round(Struct):
-    """One house from its beginning to its end, by one seed."""
+    """One server from its beginning to its end, by one seed."""
 
     seed: int
     inputs: int
@@ -54,42 +54,42 @@ class Round(Struct):
 
     async def run(self) -> None:
         chance = Chance(self.seed)
-        async with a_house(self.seed) as house:
-            cast = await Cast(house, chance).arrive()
-            document = json.loads((await house.ask("GET", "/openapi.json")).body)
-            near = NearSchema(document, house.known, chance)
+        async with a_server(self.seed) as server:
+            cast = await Cast(server, chance).arrive()
+            document = json.loads((await server.ask("GET", "/openapi.json")).body)
+            near = NearSchema(document, server.known, chance)
             pages = [row for row in web_routes.ROUTES if not row.path.startswith("/assets/")]
             requests = Requests(near, operations_of(document), pages, cast.callers, chance, self.only)
             door = await asyncio.get_running_loop().create_server(
-                lambda: HttpConnection(house.server), "127.0.0.1", 0
+                lambda: HttpConnection(server.http_server), "127.0.0.1", 0
             )
             port = door.sockets[0].getsockname()[1]
             for number in range(self.inputs):
                 self.number = number
                 if number % MEND_EVERY == MEND_EVERY - 1:
                     await cast.mend()
-                house.clock.at += 0.01
-                await self._send(house, requests.next(), chance, port)
+                server.clock.at += 0.01
+                await self._send(server, requests.next(), chance, port)
             door.close()
-            await self._look_at_all(house)
-        self.tally.houses += 1
+            await self._look_at_all(server)
+        self.tally.servers += 1
 
-    async def _send(self, house: House, sent: Sent, chance: Chance, port: int) -> None:
+    async def _send(self, server: InProcessServer, sent: Sent, chance: Chance, port: int) -> None:
         self.tally.inputs[sent.kind] += 1
         pieces = chance.cut(sent.raw)
         wrong: str | None
         try:
             if not sent.whole:
-                wrong = wrong_with_bytes(await self._spoiled(house, pieces))
+                wrong = wrong_with_bytes(await self._spoiled(server, pieces))
             else:
                 if chance.happens(SOCKET_ONE_IN):
                     self.tally.over_sockets += 1
                     answer = await over_socket(port, sent, pieces)
                 else:
-                    line = Line(house.server)
+                    line = Line(server.http_server)
                     await line.send(pieces)
                     answer = await line.answer(sent.method, endless=sent.endless)
-                self._learn(house, answer)
+                self._learn(server, answer)
                 self.tally.note(sent, answer.status)
                 wrong = wrong_with(sent, answer)
         except Unanswered as error:
@@ -97,9 +97,9 @@ class Round(Struct):
         for what in ([wrong] if wrong else []) + self.log.take():
             self.defects.append(Defect(sent.kind, f"{sent.name}: {what}", self.number, self.seed, sent.raw))
 
-    async def _spoiled(self, house: House, pieces: list[bytes]) -> bytes:
+    async def _spoiled(self, server: InProcessServer, pieces: list[bytes]) -> bytes:
         """Sends what is owed no answer, and takes what is answered until nothing more comes."""
-        line = Line(house.server)
+        line = Line(server.http_server)
         await line.send(pieces)
         while line.state == BUSY and not line.transport.closed and not line.wants_more:
             line.transport.news.clear()
@@ -113,10 +113,10 @@ class Round(Struct):
         self.tally.statuses["no request"] += 1
         return bytes(line.transport.written)
 
-    def _learn(self, house: House, answer: LineAnswer) -> None:
+    def _learn(self, server: InProcessServer, answer: LineAnswer) -> None:
         """Remembers ids of what was made, so that later inputs meet it."""
         if answer.headers.get("content-type") == SCIM_TYPE:
-            self._learn_scim(house, answer)
+            self._learn_scim(server, answer)
         elif answer.status in (200, 201) and b'_id":"' in answer.body[:300]:
             for kind, key in (
                 ("job", b'"job_id":"'),
@@ -125,17 +125,17 @@ class Round(Struct):
             ):
                 rest = answer.body.partition(key)[2]
                 if rest:
-                    house.known[kind] = [*house.known[kind][-40:], rest.partition(b'"')[0].decode()]
+                    server.known[kind] = [*server.known[kind][-40:], rest.partition(b'"')[0].decode()]
 
-    def _learn_scim(self, house: House, answer: LineAnswer) -> None:
+    def _learn_scim(self, server: InProcessServer, answer: LineAnswer) -> None:
         for kind, at in (("scim_user", b"/scim/v2/Users/"), ("scim_group", b"/scim/v2/Groups/")):
             for rest in answer.body.split(at)[1:9]:
-                house.known[kind] = [*house.known[kind][-40:], rest.partition(b'"')[0].decode()]
+                server.known[kind] = [*server.known[kind][-40:], rest.partition(b'"')[0].decode()]
 
-    async def _look_at_all(self, house: House) -> None:
-        problems = await house_problems(house)
-        await pass_time(house, LONG_AFTER_S, 20)
-        problems += await house_problems(house) + await still_serves(house)
+    async def _look_at_all(self, server: InProcessServer) -> None:
+        problems = await server_problems(server)
+        await pass_time(server, LONG_AFTER_S, 20)
+        problems += await server_problems(server) + await still_serves(server)
         lines = [("log", line) for line in self.log.take()]
         self.defects += [
             Defect("afterwards", f"{promise}: {what}", self.inputs, self.seed)
@@ -144,13 +144,13 @@ class Round(Struct):
 
 
 @asynccontextmanager
-async def a_house(seed: int) -> AsyncIterator[House]:
+async def a_server(seed: int) -> AsyncIterator[InProcessServer]:
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=FAST_FOLDER) as folder:
-        house = await House(Path(folder) / "house", seed, sign_in=scim_settings()).open()
+        server = await InProcessServer(Path(folder) / "server", seed, sign_in=scim_settings()).open()
         try:
-            yield house
+            yield server
         finally:
-            await house.close()
+            await server.close()
 
 
 async def over_socket(port: int, sent: Sent, pieces: list[bytes]) -> LineAnswer:

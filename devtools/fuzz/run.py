@@ -1,4 +1,4 @@
-"""One seed, one house: whatever process it runs in, it sends the same."""
+"""One seed, one server: whatever process it runs in, it sends the same."""
 
 import asyncio
 import logging
@@ -11,23 +11,23 @@ from devtools.fuzz.agent.events import fuzz_events
 from devtools.fuzz.judge import Defect, LogWatch, Tally
 from devtools.fuzz.rounds import Round
 
-PER_HOUSE = 4000
+PER_SERVER = 4000
 AGENT_CALLS, AGENT_EVENTS = 600, 200
-"""How many of a house's inputs go to the agent instead; the latter in every tenth house, ten times as many."""
+"""How many of a server's inputs go to the agent instead; the latter in every tenth server, ten times as many."""
 EVENTS_EVERY = 10
 SWITCH_INTERVAL_S = 0.0001
 """As the server has it."""
 
 
 def run_seed(work: tuple[int, int], only: str = "") -> tuple[Tally, list[Defect]]:
-    """One house and its share of the agent's side. What it finds depends on the seed alone.
+    """One server and its share of the agent's side. What it finds depends on the seed alone.
 
-    With `only` the house gets nothing but this kind of input, and the agent nothing.
+    With `only` the server gets nothing but this kind of input, and the agent nothing.
     """
     seed, inputs = work
-    calls = 0 if only else inputs * AGENT_CALLS // PER_HOUSE
+    calls = 0 if only else inputs * AGENT_CALLS // PER_SERVER
     has_events = not only and seed % EVENTS_EVERY == 0
-    events = inputs * AGENT_EVENTS * EVENTS_EVERY // PER_HOUSE if has_events else 0
+    events = inputs * AGENT_EVENTS * EVENTS_EVERY // PER_SERVER if has_events else 0
     tally, log, defects = Tally(), LogWatch(), list[Defect]()
     logging.getLogger().setLevel(logging.WARNING)
     log.attach()
@@ -44,5 +44,5 @@ def run_seed(work: tuple[int, int], only: str = "") -> tuple[Tally, list[Defect]
     return tally, defects
 
 
-def houses(seed: int, inputs: int) -> list[tuple[int, int]]:
-    return [(seed + at, min(PER_HOUSE, inputs - at * PER_HOUSE)) for at in range(-(-inputs // PER_HOUSE))]
+def servers(seed: int, inputs: int) -> list[tuple[int, int]]:
+    return [(seed + at, min(PER_SERVER, inputs - at * PER_SERVER)) for at in range(-(-inputs // PER_SERVER))]

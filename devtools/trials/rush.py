@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from devtools.fuzz.house import CPU_JOB, House
+from devtools.fuzz.in_process_server import CPU_JOB, InProcessServer
 from devtools.postgres import running_postgres
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.ports import JobFilter, Store
@@ -30,25 +30,25 @@ RUNNING_FROM = 0.05
 async def rush(folder: Path, store: Store, submissions: int) -> dict[str, Any]:
     """Submits them all at once and returns what came of it."""
     admitted, running = int(submissions * REFUSED_FROM), int(submissions * RUNNING_FROM)
-    house = await House(folder, 1, Policy(), store).open()
+    server = await InProcessServer(folder, 1, Policy(), store).open()
     try:
-        people = [await house.user(f"person-{at}", "member") for at in range(PEOPLE)]
+        people = [await server.user(f"person-{at}", "member") for at in range(PEOPLE)]
         for quota in (
             {"kind": "jobs_per_hour", "ceiling": admitted, "action": "refuse"},
             {"kind": "running_jobs", "ceiling": running, "action": "wait"},
         ):
-            await house.good("POST", "/api/quotas", {"scope": "all", **quota})
-        await house.worker("gpu", min(1024, submissions))
+            await server.good("POST", "/api/quotas", {"scope": "all", **quota})
+        await server.worker("gpu", min(1024, submissions))
         body = json.dumps({"config": CPU_JOB, "target": "worker"}).encode()
         began = time.perf_counter()
         answers = await asyncio.gather(
             *(
-                house.ask("POST", "/api/queue/submit", body, people[at % PEOPLE], patience_s=3600.0)
+                server.ask("POST", "/api/queue/submit", body, people[at % PEOPLE], patience_s=3600.0)
                 for at in range(submissions)
             )
         )
         took = time.perf_counter() - began
-        stored, live = await house.store.read(
+        stored, live = await server.store.read(
             lambda view: (len(view.jobs_page(JobFilter(), None, submissions + 1)), len(view.live_attempts()))
         )
         return {
@@ -61,7 +61,7 @@ async def rush(folder: Path, store: Store, submissions: int) -> dict[str, Any]:
             "seconds": round(took, 1),
         }
     finally:
-        await house.close()
+        await server.close()
 
 
 def kept(outcome: dict[str, Any]) -> bool:

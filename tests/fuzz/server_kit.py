@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from devtools.fuzz.house import NO_LIMITS
+from devtools.fuzz.in_process_server import NO_LIMITS
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
@@ -157,7 +157,7 @@ class RunningServer:
             "register",
             {"name": name, "persistent": True, "gpus": [], "trainers": ["command"], "attempts": [], "seq": 1},
         )
-        await attendance.stream_opened(self.fleet, peer.id, "127.0.0.1", token_hash=None)
+        await attendance.stream_opened(self.fleet, peer.id, "127.0.0.1", token_hash=tokens.hashed(peer.token))
         return peer
 
 

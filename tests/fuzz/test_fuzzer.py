@@ -10,7 +10,7 @@ from devtools.fuzz.document import operations_of
 from devtools.fuzz.judge import LogWatch, wrong_with, wrong_with_bytes
 from devtools.fuzz.line import LineAnswer
 from devtools.fuzz.requests import Sent
-from devtools.fuzz.rounds import a_house
+from devtools.fuzz.rounds import a_server
 from devtools.fuzz.run import run_seed
 from simpletuner_fleet.http.application import ROUTES
 
@@ -43,8 +43,8 @@ def test_the_same_seed_sends_the_same() -> None:
 
 def test_every_route_is_an_operation_of_the_document() -> None:
     async def described() -> set[str]:
-        async with a_house(1) as house:
-            document = json.loads((await house.ask("GET", "/openapi.json")).body)
+        async with a_server(1) as server:
+            document = json.loads((await server.ask("GET", "/openapi.json")).body)
         return {operation.name for operation in operations_of(document)}
 
     assert {f"{row.method} {row.path}" for row in ROUTES} <= asyncio.run(described())

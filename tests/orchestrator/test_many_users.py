@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from devtools.fuzz.house import House
+from devtools.fuzz.in_process_server import InProcessServer
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.people.accounts import Role
 from simpletuner_fleet.core.people.scim.resources import ScimSource
@@ -25,28 +25,30 @@ DOOR = Doorway(
 async def test_users_by_scim_are_added_to_what_is_known_and_the_quotas_follow_their_roles(
     tmp_path: Path,
 ) -> None:
-    house = await House(tmp_path / "house", 1).open()
+    server = await InProcessServer(tmp_path / "server", 1).open()
     try:
-        await house.good("POST", "/api/teams", {"name": "lab"})
+        await server.good("POST", "/api/teams", {"name": "lab"})
         quota = {"kind": "running_jobs", "scope": "role", "subject": "member", "ceiling": 0, "action": "wait"}
-        await house.good("POST", "/api/quotas", quota)
-        before = house.fleet.organisation
+        await server.good("POST", "/api/quotas", quota)
+        before = server.fleet.organisation
         made = [
-            (await users.create(house.fleet, DOOR, {"userName": f"u{n}", "externalId": f"s{n}"}, BY)).resource
+            (
+                await users.create(server.fleet, DOOR, {"userName": f"u{n}", "externalId": f"s{n}"}, BY)
+            ).resource
             for n in range(5)
         ]
-        book = house.fleet.book
+        book = server.fleet.book
         assert book is not None
         assert list(book.concerning(made[0].id, "")) == []
         members = [{"value": made[0].id}]
-        await groups.create(house.fleet, DOOR, {"displayName": "ml", "members": members}, BY)
+        await groups.create(server.fleet, DOOR, {"displayName": "ml", "members": members}, BY)
         assert [one.subject for one, _ in book.concerning(made[0].id, "")] == ["member"]
-        await accounts.change_user(house.fleet, made[1].id, BY, role=Role.MEMBER)
+        await accounts.change_user(server.fleet, made[1].id, BY, role=Role.MEMBER)
         assert [one.subject for one, _ in book.concerning(made[1].id, "")] == ["member"]
-        after = house.fleet.organisation
+        after = server.fleet.organisation
         assert after.teams is before.teams, "nothing else was read again"
-        stored = await house.fleet.read(read_organisation)
+        stored = await server.fleet.read(read_organisation)
         assert (dict(after.roles), dict(after.names)) == (dict(stored.roles), dict(stored.names))
         assert after.roles[made[0].id] == Role.MEMBER
     finally:
-        await house.close()
+        await server.close()

@@ -220,8 +220,16 @@ PLACING = (
         "rotated-token-heard-late",
         "a message that was let in before its token was rotated brings the worker back",
         "orchestrator/workers/attendance.py",
-        "token_hash is not None and worker.token_hash != token_hash",
-        "token_hash is not None and worker.token_hash is None",
+        "worker is None or worker.token_hash != token_hash",
+        "worker is None or not worker.token_hash",
+        ("tests/http/api/workers/test_api_stream.py",),
+    ),
+    Mutant(
+        "stream-ended-late",
+        "the end of a stream that is noted late makes a worker unreachable whose next stream is open",
+        "orchestrator/workers/attendance.py",
+        "if streaming(worker_id):",
+        "if not worker_id:",
         ("tests/http/api/workers/test_api_stream.py",),
     ),
     Mutant(

@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 from urllib.parse import urlencode
 
-from devtools.fuzz.house import MODEL, Headers, Json
+from devtools.fuzz.in_process_server import MODEL, Headers, Json
 from devtools.fuzz.job_states import MadeJob
 from simpletuner_fleet.http.edge.routes import Route
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from devtools.fuzz.house import Headers, House
+from devtools.fuzz.in_process_server import Headers, InProcessServer
 from devtools.fuzz.job_states import MadeJob, make_job
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.people import tokens
@@ -23,7 +23,7 @@ NO_MANIFEST = "m_none"
 class Scene(Struct):
     """`callers` are headers by name; the jobs are ann's, on the worker `gpu`."""
 
-    house: House
+    server: InProcessServer
     callers: dict[str, Headers]
     jobs: dict[JobState, MadeJob] = {}
     stored: dict[str, list[Any]] = {}
@@ -31,8 +31,8 @@ class Scene(Struct):
 
     async def job(self, state: JobState) -> MadeJob:
         if state not in self.jobs:
-            worker = self.house.workers["gpu"]
-            self.jobs[state] = await make_job(self.house, state, self.callers["ann, its owner"], worker)
+            worker = self.server.workers["gpu"]
+            self.jobs[state] = await make_job(self.server, state, self.callers["ann, its owner"], worker)
         return self.jobs[state]
 
     def headers(self, caller: str, job: MadeJob | None) -> Headers:
@@ -56,7 +56,7 @@ class Scene(Struct):
     async def _ask(self, row: Route, caller: str, job: MadeJob | None, manifest: str) -> int:
         target, body, more = request_for(row, job, manifest)
         headers = {**more, **self.headers(caller, job)}
-        return (await self.house.ask(row.method, target, body, headers)).status
+        return (await self.server.ask(row.method, target, body, headers)).status
 
     async def rows(self, job_id: str) -> list[Any]:
         """All that is stored of a job: its row, its attempts, what it uploaded and where it goes, its log."""
@@ -65,35 +65,35 @@ class Scene(Struct):
             manifests = view.manifests_of_job(job_id)
             return [view.job(job_id), view.attempts_of_job(job_id), manifests, view.publication(job_id)]
 
-        rows = await self.house.store.read(look)
-        log = await self.house.ask("GET", f"/api/jobs/{job_id}/logs", None, self.house.admin)
+        rows = await self.server.store.read(look)
+        log = await self.server.ask("GET", f"/api/jobs/{job_id}/logs", None, self.server.admin)
         return [*rows, log.body]
 
 
 @asynccontextmanager
 async def a_scene(folder: Path) -> AsyncIterator[Scene]:
-    house = await House(folder / "house", 1, Policy(require_approval=True)).open()
+    server = await InProcessServer(folder / "server", 1, Policy(require_approval=True)).open()
     try:
-        ann = await house.user("ann", "member")
+        ann = await server.user("ann", "member")
         callers = {
             "nobody": {},
             "a stranger": {"authorization": f"Bearer {tokens.make('st', b'z' * 32)}"},
-            "an admin": house.admin,
+            "an admin": server.admin,
             "ann, its owner": ann,
-            "bob, a colleague": await house.user("bob", "member"),
-            "vic, who looks on": await house.user("vic", "viewer"),
+            "bob, a colleague": await server.user("bob", "member"),
+            "vic, who looks on": await server.user("vic", "viewer"),
             **{
-                name: await house.token(name, *held)
+                name: await server.token(name, *held)
                 for name, held in HOLDS.items()
                 if name.startswith("a token")
             },
         }
         for name in ("gpu", "other"):
-            worker = await house.worker(name)
+            worker = await server.worker(name)
             callers[{"gpu": "its worker", "other": "another worker"}[name]] = worker.headers
-        other = await make_job(house, JobState.RUNNING, ann, house.workers["other"])
+        other = await make_job(server, JobState.RUNNING, ann, server.workers["other"])
         assert other.offer
         callers["attempt of another job"] = {"x-upload-token": str(other.offer["upload_token"])}
-        yield Scene(house, callers)
+        yield Scene(server, callers)
     finally:
-        await house.close()
+        await server.close()

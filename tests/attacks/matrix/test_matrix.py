@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.fuzz.house import Headers, House
+from devtools.fuzz.in_process_server import Headers, InProcessServer
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.routes import Access, Route
@@ -91,15 +91,15 @@ def test_every_other_route_for_everybody(tmp_path: Path) -> None:
 async def log_in_again(scene: Scene, caller: str) -> None:
     person = caller.partition(",")[0]
     if "cookie" in scene.callers[caller]:
-        scene.callers[caller] = await scene.house.log_in(person)
+        scene.callers[caller] = await scene.server.log_in(person)
 
 
-async def things(house: House, owner: Headers) -> dict[str, str]:
+async def things(server: InProcessServer, owner: Headers) -> dict[str, str]:
     """Something of the owner's for each route that changes such a thing."""
-    await house.config("hers", owner)
-    sessions = (await house.good("GET", "/api/me/sessions", None, owner))["sessions"]
+    await server.config("hers", owner)
+    sessions = (await server.good("GET", "/api/me/sessions", None, owner))["sessions"]
     hers = str(sessions[-1]["id"])
-    dataset = await house.dataset("hers", owner)
+    dataset = await server.dataset("hers", owner)
     return dict(zip(OWNED, ("hers", "hers", dataset, hers), strict=True))
 
 
@@ -107,17 +107,17 @@ async def things(house: House, owner: Headers) -> dict[str, str]:
 def test_what_belongs_to_somebody_is_changed_by_them_and_from_above_alone(row: Route, tmp_path: Path) -> None:
     async def story() -> None:
         async with a_scene(tmp_path) as scene:
-            house, ann = scene.house, scene.callers["ann, its owner"]
+            server, ann = scene.server, scene.callers["ann, its owner"]
             route = name_of(row)
-            target = row.path.split("{")[0] + (await things(house, ann))[route]
+            target = row.path.split("{")[0] + (await things(server, ann))[route]
             body = {"settings": {"command": ["true"]}, "trainer": "command"} if row.body is not None else None
             for caller in CALLERS:
                 if caller in ("ann, its owner", "an admin", "its own attempt"):
                     continue
-                answer = await house.ask(row.method, target, body, scene.callers[caller])
+                answer = await server.ask(row.method, target, body, scene.callers[caller])
                 wanted = expected(route, caller, None) or OWNED[route]
                 assert answer.status == wanted, (route, caller, answer)
                 assert answer.status >= 400
-            assert (await house.ask(row.method, target, body, ann)).status < 300
+            assert (await server.ask(row.method, target, body, ann)).status < 300
 
     asyncio.run(story())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from devtools.fuzz.house import Headers, House
+from devtools.fuzz.in_process_server import Headers, InProcessServer
 from devtools.fuzz.job_states import MadeJob, make_job
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.people.visibility import Visibility
@@ -32,28 +32,28 @@ NOWHERE = "j_0000000000000000000000nothing"
 class Lab(Struct):
     """Ann belongs to the lab, tom too; lea leads it. Fay leads a team of her own and sees nothing of the lab."""
 
-    house: House
+    server: InProcessServer
     people: dict[str, Headers]
 
 
 @asynccontextmanager
 async def a_lab(folder: Path) -> AsyncIterator[Lab]:
     policy = Policy(require_approval=True, default_visibility=Visibility.TEAM)
-    house = await House(folder / "house", 1, policy).open()
+    server = await InProcessServer(folder / "server", 1, policy).open()
     try:
-        people = {name: await house.user(name, "member") for name in ("ann", "tom", "lea", "fay")}
+        people = {name: await server.user(name, "member") for name in ("ann", "tom", "lea", "fay")}
         for team, members in (
             ("lab", {"ann": "member", "tom": "viewer", "lea": "lead"}),
             ("other", {"fay": "lead"}),
         ):
-            await house.good("POST", "/api/teams", {"name": team})
+            await server.good("POST", "/api/teams", {"name": team})
             for name, role in members.items():
-                await house.good("PUT", f"/api/teams/{team}/members/{name}", {"role": role})
-        people = {name: await house.log_in(name) for name in people}
-        await house.worker("gpu")
-        yield Lab(house, people)
+                await server.good("PUT", f"/api/teams/{team}/members/{name}", {"role": role})
+        people = {name: await server.log_in(name) for name in people}
+        await server.worker("gpu")
+        yield Lab(server, people)
     finally:
-        await house.close()
+        await server.close()
 
 
 def of_people(row: Route) -> bool:
@@ -62,7 +62,7 @@ def of_people(row: Route) -> bool:
 
 async def answered(lab: Lab, row: Route, who: str, job: MadeJob) -> tuple[int, bytes]:
     target, body, more = request_for(row, job, "m_none")
-    answer = await lab.house.ask(row.method, target, body, {**more, **lab.people[who]})
+    answer = await lab.server.ask(row.method, target, body, {**more, **lab.people[who]})
     return answer.status, answer.body
 
 
@@ -89,7 +89,7 @@ def test_every_route_about_a_job_of_a_team(tmp_path: Path) -> None:
                     continue
                 for who in ("fay", "tom", "ann", "lea"):
                     for state in (JobState.BLOCKED, JobState.FAILED):
-                        job = await make_job(lab.house, state, lab.people["ann"], lab.house.workers["gpu"])
+                        job = await make_job(lab.server, state, lab.people["ann"], lab.server.workers["gpu"])
                         status, body = await answered(lab, row, who, job)
                         wanted = expected(route, who, state)
                         # A permission that nobody of the lab holds is refused before anything is looked up.
@@ -105,7 +105,7 @@ def test_every_route_about_a_job_of_a_team(tmp_path: Path) -> None:
 def test_what_cannot_be_seen_is_answered_as_what_is_not_there(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_lab(tmp_path) as lab:
-            job = await make_job(lab.house, JobState.FAILED, lab.people["ann"], lab.house.workers["gpu"])
+            job = await make_job(lab.server, JobState.FAILED, lab.people["ann"], lab.server.workers["gpu"])
             for row in filter(of_people, ROUTES):
                 hidden = await answered(lab, row, "fay", job)
                 absent = await answered(lab, row, "fay", MadeJob(NOWHERE, JobState.FAILED))
@@ -118,11 +118,11 @@ def test_what_cannot_be_seen_is_answered_as_what_is_not_there(tmp_path: Path) ->
 def test_no_list_count_or_name_tells_of_another_teams_things(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_lab(tmp_path) as lab:
-            house, ann, fay = lab.house, lab.people["ann"], lab.people["fay"]
-            job = await make_job(house, JobState.QUEUED, ann, house.workers["gpu"])
-            await house.config("secret-recipe", ann)
-            dataset = await house.dataset("secret-faces", ann)
-            hers = await house.ask("GET", f"/api/data/{dataset}", None, ann)
+            server, ann, fay = lab.server, lab.people["ann"], lab.people["fay"]
+            job = await make_job(server, JobState.QUEUED, ann, server.workers["gpu"])
+            await server.config("secret-recipe", ann)
+            dataset = await server.dataset("secret-faces", ann)
+            hers = await server.ask("GET", f"/api/data/{dataset}", None, ann)
             assert hers.status == 200
 
             for path in (
@@ -133,40 +133,40 @@ def test_no_list_count_or_name_tells_of_another_teams_things(tmp_path: Path) -> 
                 "/api/data",
                 "/api/teams",
             ):
-                seen = (await house.ask("GET", path, None, fay)).body
+                seen = (await server.ask("GET", path, None, fay)).body
                 for name in (job.id, "secret-recipe", "secret-faces", dataset, "lab"):
                     assert name.encode() not in seen, (path, name)
-                assert job.id.encode() in (await house.ask("GET", "/api/jobs", None, ann)).body
+                assert job.id.encode() in (await server.ask("GET", "/api/jobs", None, ann)).body
             for page in ("/", "/jobs", "/fleet", "/configs", "/datasets", "/train", "/teams"):
-                seen = (await house.ask("GET", page, None, fay)).body
+                seen = (await server.ask("GET", page, None, fay)).body
                 for name in ("secret-recipe", "secret-faces", job.id, "lab<"):
                     assert name.encode() not in seen, (page, name)
-            assert (await house.ask("GET", f"/jobs/{job.id}", None, fay)).status == 404
-            counts = json.loads((await house.ask("GET", "/api/queue/stats", None, fay)).body)
+            assert (await server.ask("GET", f"/jobs/{job.id}", None, fay)).status == 404
+            counts = json.loads((await server.ask("GET", "/api/queue/stats", None, fay)).body)
             assert (counts["total"], counts["by_reason"]) == (0, {})
-            assert json.loads((await house.ask("GET", "/api/queue/stats", None, ann)).body)["total"] == 1
+            assert json.loads((await server.ask("GET", "/api/queue/stats", None, ann)).body)["total"] == 1
 
             for path in ("/api/configs/secret-recipe", f"/api/data/{dataset}", "/api/teams/lab"):
-                assert (await house.ask("GET", path, None, fay)).status == 404
+                assert (await server.ask("GET", path, None, fay)).status == 404
             named = {"config_name": "secret-recipe", "target": "worker"}
-            answer = await house.ask("POST", "/api/queue/submit", named, fay)
+            answer = await server.ask("POST", "/api/queue/submit", named, fay)
             assert answer.status == 404
             assert b"no config 'secret-recipe'" in answer.body
             recipe = {"trainer": "command", "settings": {"command": ["true"]}}
             inline = {"config": recipe, "target": "worker"}
-            waits = await house.ask("POST", "/api/queue/submit", {**inline, "depends_on": [job.id]}, fay)
+            waits = await server.ask("POST", "/api/queue/submit", {**inline, "depends_on": [job.id]}, fay)
             assert waits.status == 422
             assert b"There is no job" in waits.body
-            needs = await house.ask(
+            needs = await server.ask(
                 "POST", "/api/queue/submit", {**inline, "datasets": {"faces": dataset}}, fay
             )
             assert needs.status == 422
             assert b"There is no dataset" in needs.body
-            taken = await house.ask("PUT", "/api/configs/secret-recipe", recipe, fay)
+            taken = await server.ask("PUT", "/api/configs/secret-recipe", recipe, fay)
             assert taken.status == 409
             assert b"ann" not in taken.body
-            assert (await house.ask("DELETE", "/api/configs/secret-recipe", None, fay)).status == 404
-            foreign = await house.ask("POST", "/api/queue/submit", {**inline, "team": "lab"}, fay)
+            assert (await server.ask("DELETE", "/api/configs/secret-recipe", None, fay)).status == 404
+            foreign = await server.ask("POST", "/api/queue/submit", {**inline, "team": "lab"}, fay)
             assert foreign.status == 404
             assert b"There is no team 'lab'" in foreign.body
 
@@ -176,36 +176,36 @@ def test_no_list_count_or_name_tells_of_another_teams_things(tmp_path: Path) -> 
 def test_a_dataset_of_another_team_is_found_on_no_page_and_not_by_pushing_it_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_lab(tmp_path) as lab:
-            house, ann, fay = lab.house, lab.people["ann"], lab.people["fay"]
-            dataset = await house.dataset("secret-faces", ann)
-            used = await house.submit(ann, "gpu", datasets={"faces": dataset})
+            server, ann, fay = lab.server, lab.people["ann"], lab.people["fay"]
+            dataset = await server.dataset("secret-faces", ann)
+            used = await server.submit(ann, "gpu", datasets={"faces": dataset})
             bare = dataset.removeprefix("sha256:")
             content = hashlib.sha256(b"a picture of secret-faces").hexdigest()
             looks = (f"/datasets/{bare}", f"/datasets/{bare}?show=files", f"/datasets/{dataset}")
             for path in (*looks, f"/datasets/{bare}/pictures/{content}", f"/api/data/{dataset}"):
-                hidden = await house.ask("GET", path, None, fay)
-                absent = await house.ask("GET", path.replace(bare, "0" * 64), None, fay)
+                hidden = await server.ask("GET", path, None, fay)
+                absent = await server.ask("GET", path.replace(bare, "0" * 64), None, fay)
                 said = absent.body.replace(b"0" * 64, bare.encode())
                 assert (hidden.status, hidden.body) == (404, said), path
-            seen = await house.ask("GET", looks[0], None, lab.people["tom"])
+            seen = await server.ask("GET", looks[0], None, lab.people["tom"])
             assert seen.status == 200
             assert used.encode() in seen.body
-            assert b"secret-faces" in (await house.ask("GET", "/datasets", None, lab.people["tom"])).body
+            assert b"secret-faces" in (await server.ask("GET", "/datasets", None, lab.people["tom"])).body
             assert (
-                used.encode() not in (await house.ask("GET", f"/api/jobs?dataset={dataset}", None, fay)).body
+                used.encode() not in (await server.ask("GET", f"/api/jobs?dataset={dataset}", None, fay)).body
             )
-            assert used.encode() in (await house.ask("GET", f"/api/jobs?dataset={dataset}", None, ann)).body
+            assert used.encode() in (await server.ask("GET", f"/api/jobs?dataset={dataset}", None, ann)).body
             for who in ("fay", "tom"):
-                assert (await house.ask("DELETE", f"/api/data/{dataset}", None, lab.people[who])).status in (
+                assert (await server.ask("DELETE", f"/api/data/{dataset}", None, lab.people[who])).status in (
                     403,
                     404,
                 )
 
             # The same folder pushed by a stranger neither renames it nor says whose it is.
-            again = await house.ask("POST", "/api/data", {"id": dataset, "name": "mine-now"}, fay)
+            again = await server.ask("POST", "/api/data", {"id": dataset, "name": "mine-now"}, fay)
             assert again.status == 409
             assert b"ann" not in again.body
-            known = json.loads((await house.ask("GET", f"/api/data/{dataset}", None, ann)).body)
+            known = json.loads((await server.ask("GET", f"/api/data/{dataset}", None, ann)).body)
             assert (known["name"], known["visibility"]) == ("secret-faces", "team")
 
     asyncio.run(story())
@@ -214,29 +214,29 @@ def test_a_dataset_of_another_team_is_found_on_no_page_and_not_by_pushing_it_aga
 def test_who_leaves_a_team_sees_its_things_no_more_and_their_tokens_neither(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_lab(tmp_path) as lab:
-            house, ann = lab.house, lab.people["ann"]
-            job = await make_job(house, JobState.QUEUED, ann, house.workers["gpu"])
+            server, ann = lab.server, lab.people["ann"]
+            job = await make_job(server, JobState.QUEUED, ann, server.workers["gpu"])
             own = {"name": "tom's", "permissions": ["jobs.read"]}
-            made = await house.good("POST", "/api/me/tokens", own, lab.people["tom"])
+            made = await server.good("POST", "/api/me/tokens", own, lab.people["tom"])
             token = {"authorization": f"Bearer {made['token']}"}
             looks = (lab.people["tom"], token)
-            assert [(await house.ask("GET", f"/api/jobs/{job.id}", None, one)).status for one in looks] == [
+            assert [(await server.ask("GET", f"/api/jobs/{job.id}", None, one)).status for one in looks] == [
                 200
             ] * 2
-            await house.good("DELETE", "/api/teams/lab/members/tom", None, lab.people["lea"])
-            assert [(await house.ask("GET", f"/api/jobs/{job.id}", None, one)).status for one in looks] == [
+            await server.good("DELETE", "/api/teams/lab/members/tom", None, lab.people["lea"])
+            assert [(await server.ask("GET", f"/api/jobs/{job.id}", None, one)).status for one in looks] == [
                 404
             ] * 2
 
-            refused = await house.ask("POST", "/api/me/tokens", {**own, "permissions": ["admin.users"]}, ann)
+            refused = await server.ask("POST", "/api/me/tokens", {**own, "permissions": ["admin.users"]}, ann)
             assert refused.status == 403
-            hers = await house.good(
+            hers = await server.good(
                 "POST", "/api/me/tokens", {"name": "ci", "permissions": ["jobs.read", "jobs.cancel"]}, ann
             )
             hers_headers = {"authorization": f"Bearer {hers['token']}"}
-            of_lea = await make_job(house, JobState.QUEUED, lab.people["lea"], house.workers["gpu"])
+            of_lea = await make_job(server, JobState.QUEUED, lab.people["lea"], server.workers["gpu"])
             for job_id, status in ((of_lea.id, 403), (job.id, 200)):
-                answer = await house.ask("POST", f"/api/jobs/{job_id}/cancel", None, hers_headers)
+                answer = await server.ask("POST", f"/api/jobs/{job_id}/cancel", None, hers_headers)
                 assert answer.status == status, answer
 
     asyncio.run(story())

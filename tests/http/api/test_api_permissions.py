@@ -7,7 +7,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from devtools.fuzz.house import Headers, House
+from devtools.fuzz.in_process_server import Headers, InProcessServer
 from simpletuner_fleet.core.people.permissions import PERMISSIONS
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.routes import Access, Route
@@ -65,25 +65,25 @@ def test_workers_routes_take_worker_credentials_alone() -> None:
 class Door:
     """One server, and for each permission a token that has it alone and one that has all others."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: InProcessServer) -> None:
+        self.server = server
         self.nothing: Headers = {}
         self.worker: Headers = {}
         self.just_one: dict[str, Headers] = {}
         self.all_but_one: dict[str, Headers] = {}
 
     async def open(self) -> "Door":
-        self.nothing = await self.house.token("nothing")
-        self.worker = (await self.house.worker("gpu-1")).headers
+        self.nothing = await self.server.token("nothing")
+        self.worker = (await self.server.worker("gpu-1")).headers
         for one in PERMISSIONS:
-            self.just_one[one] = await self.house.token(f"only {one}", one)
+            self.just_one[one] = await self.server.token(f"only {one}", one)
             others = [other for other in PERMISSIONS if other != one]
-            self.all_but_one[one] = await self.house.token(f"all but {one}", *others)
+            self.all_but_one[one] = await self.server.token(f"all but {one}", *others)
         return self
 
     async def ask(self, row: Route, headers: Headers) -> int:
         path = re.sub(r"\{\w+\}", "x_none", row.path)
-        return (await self.house.ask(row.method, path, {} if row.body else None, headers)).status
+        return (await self.server.ask(row.method, path, {} if row.body else None, headers)).status
 
     async def admits_exactly_those_it_names(self, row: Route) -> None:
         for_workers = row.path in WORKERS_ONLY
@@ -103,13 +103,13 @@ class Door:
 
 def test_a_row_admits_exactly_those_it_names(tmp_path: Path) -> None:
     async def story() -> None:
-        house = await House(tmp_path / "house", 1).open()
+        server = await InProcessServer(tmp_path / "server", 1).open()
         try:
-            door = await Door(house).open()
+            door = await Door(server).open()
             for row in ROUTES:
                 if row.path not in OPEN:
                     await door.admits_exactly_those_it_names(row)
         finally:
-            await house.close()
+            await server.close()
 
     asyncio.run(story())

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from devtools.fuzz.house import House
+from devtools.fuzz.in_process_server import InProcessServer
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.restoring import LINKS_SINCE
 from simpletuner_fleet.delivery.reach import OutwardReach
@@ -28,14 +28,14 @@ COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources":
 class Lab(Struct):
     """Ann submits, Lea and Max lead their team, Tom is in it, and Ida leads another."""
 
-    house: House
+    server: InProcessServer
     people: dict[str, dict[str, str]]
     mail: MailServer
     chat: Hook
 
     async def submit(self, **more: Any) -> str:
         body = {"config": COMMAND, "target": "worker", **more}
-        answer = await self.house.good("POST", "/api/queue/submit", body, self.people["ann"])
+        answer = await self.server.good("POST", "/api/queue/submit", body, self.people["ann"])
         assert answer["status"] == "blocked"
         return str(answer["job_id"])
 
@@ -49,48 +49,48 @@ class Lab(Struct):
 
     async def decide(self, secret: str, verdict: str = "approve", **headers: str) -> tuple[int, str]:
         body = {"k": secret, "verdict": verdict, "note": "by mail"}
-        answer = await self.house.ask("POST", "/api/approvals/link", body, headers)
+        answer = await self.server.ask("POST", "/api/approvals/link", body, headers)
         return answer.status, json.loads(answer.body).get("code", "")
 
     async def state(self, job: str) -> str:
-        return str((await self.house.good("GET", f"/api/jobs/{job}"))["status"])
+        return str((await self.server.good("GET", f"/api/jobs/{job}"))["status"])
 
 
 @asynccontextmanager
 async def lab(tmp_path: Path, certs: Certificates, **policy: Any) -> AsyncIterator[Lab]:
-    house = await House(tmp_path / "house", 1, Policy(**policy)).open()
+    server = await InProcessServer(tmp_path / "server", 1, Policy(**policy)).open()
     mail = MailServer(context=certs.context)
     async with listening(mail.serve) as port, hook(certs.context) as chat:
         relay = Relay(host="localhost", port=port, security="starttls", sender="fleet@example.org")
         sender = MessageSender(OutwardReach(LOOPBACK, certs.ca), relay, PUBLIC, "host")
-        deliverer = house.deps.deliverer = Deliverer(house.fleet, sender)
+        deliverer = server.deps.deliverer = Deliverer(server.fleet, sender)
         deliverer.start()
         try:
-            people = {name: await house.user(name, "member") for name in ("ann", "lea", "max", "tom", "ida")}
-            await house.good("POST", "/api/teams", {"name": "lab"})
-            await house.good("POST", "/api/teams", {"name": "other"})
+            people = {name: await server.user(name, "member") for name in ("ann", "lea", "max", "tom", "ida")}
+            await server.good("POST", "/api/teams", {"name": "lab"})
+            await server.good("POST", "/api/teams", {"name": "other"})
             for name, role in (("ann", "member"), ("lea", "lead"), ("max", "lead"), ("tom", "member")):
-                await house.good("PUT", f"/api/teams/lab/members/{name}", {"role": role})
-            await house.good("PUT", "/api/teams/other/members/ida", {"role": "lead"})
+                await server.good("PUT", f"/api/teams/lab/members/{name}", {"role": role})
+            await server.good("PUT", "/api/teams/other/members/ida", {"role": "lead"})
             rule = {"name": "two leads", "trainer": "command", "team": "lab", "count": 2, "expires_s": 7200}
-            await house.good("POST", "/api/approvals/rules", rule)
+            await server.good("POST", "/api/approvals/rules", rule)
             for name in ("lea", "tom", "ida", "ann"):
                 body = {"name": "mail", "channel": "email", "address": f"{name}@example.org"}
                 asked = {**body, "events": ["approval.needed"]}
-                await house.good("POST", "/api/notifications", asked, people[name])
+                await server.good("POST", "/api/notifications", asked, people[name])
             chats = {"name": "chat", "channel": "slack", "address": chat.url, "events": ["approval.needed"]}
-            await house.good("POST", "/api/notifications", chats, people["max"])
-            yield Lab(house, people, mail, chat)
+            await server.good("POST", "/api/notifications", chats, people["max"])
+            yield Lab(server, people, mail, chat)
         finally:
             await deliverer.stop()
-            await house.close()
+            await server.close()
 
 
 async def test_a_lead_decides_by_the_link_in_the_mail_and_only_once(
     tmp_path: Path, certs: Certificates
 ) -> None:
     async with lab(tmp_path, certs) as here:
-        house, job = here.house, await here.submit(name="cats")
+        server, job = here.server, await here.submit(name="cats")
         secret = await here.link(0)
         await here.chat.has(1)
         assert here.mail.got[0].to == ["lea@example.org"], "neither who leads nothing, nor whose job it is"
@@ -99,28 +99,28 @@ async def test_a_lead_decides_by_the_link_in_the_mail_and_only_once(
         for _ in range(2):  # as a scanner of links does, and then the person
             for target in (f"/approve?k={secret}", f"/api/approvals/link?k={secret}"):
                 for method in ("GET", "HEAD"):
-                    assert (await house.ask(method, target)).status == 200
-        looked = await house.good("GET", f"/api/approvals/link?k={secret}", None, {})
+                    assert (await server.ask(method, target)).status == 200
+        looked = await server.good("GET", f"/api/approvals/link?k={secret}", None, {})
         assert (looked["job_id"], looked["approver"], looked["owner_name"]) == (job, "lea", "ann")
-        assert (await house.good("GET", f"/api/approvals/{job}"))["votes"] == []
+        assert (await server.good("GET", f"/api/approvals/{job}"))["votes"] == []
 
         assert (await here.decide(secret, origin="https://evil.example"))[0] == 403
-        assert (await house.good("GET", f"/api/approvals/{job}"))["votes"] == []
+        assert (await server.good("GET", f"/api/approvals/{job}"))["votes"] == []
         assert (await here.decide(secret))[0] == 200
-        votes = (await house.good("GET", f"/api/approvals/{job}"))["votes"]
+        votes = (await server.good("GET", f"/api/approvals/{job}"))["votes"]
         assert [(one["name"], one["note"]) for one in votes] == [("lea", "by mail")]
         assert await here.decide(secret) == (404, "approval_link_over")
         assert await here.decide(secret, "reject") == (404, "approval_link_over"), "it was used to approve"
         assert await here.state(job) == "blocked"
-        page = await house.ask("GET", f"/approve?k={secret}")
+        page = await server.ask("GET", f"/approve?k={secret}")
         assert b"no longer works" in page.body
-        entries = (await house.good("GET", "/api/audit?event_type=job.approval_link_used"))["entries"]
+        entries = (await server.good("GET", "/api/audit?event_type=job.approval_link_used"))["entries"]
         assert [(one["actor"], one["details"]) for one in entries] == [("lea", {"verdict": "approve"})]
-        assert secret not in json.dumps(await house.good("GET", "/api/audit?limit=500"))
+        assert secret not in json.dumps(await server.good("GET", "/api/audit?limit=500"))
 
         other = await here.submit(name="dogs")
         assert (await here.decide(await here.link(1), "reject"))[0] == 200
-        ended = await house.good("GET", f"/api/jobs/{other}")
+        ended = await server.good("GET", f"/api/jobs/{other}")
         assert (ended["status"], ended["error"]) == ("cancelled", "rejected by lea: by mail")
 
 
@@ -128,32 +128,32 @@ async def test_a_link_is_worth_what_its_approver_may_at_that_moment(
     tmp_path: Path, certs: Certificates
 ) -> None:
     async with lab(tmp_path, certs) as here:
-        house = here.house
+        server = here.server
         job = await here.submit()
         secret = await here.link(0)
         tampered = secret[:-6] + ("A" if secret[-6] != "A" else "B") + secret[-5:]
-        assert house.fleet.vault is not None
-        elsewhere = house.fleet.vault.seal("endpoint n_1 address", "{}").translate(str.maketrans("+/", "-_"))
+        assert server.fleet.vault is not None
+        elsewhere = server.fleet.vault.seal("endpoint n_1 address", "{}").translate(str.maketrans("+/", "-_"))
         for wrong in (tampered, elsewhere, "x", "", "é", "A" * 1_900, secret * 20):
             assert (await here.decide(wrong))[0] in (404, 422), wrong
 
-        await house.good("PUT", "/api/teams/lab/members/lea", {"role": "member"})
+        await server.good("PUT", "/api/teams/lab/members/lea", {"role": "member"})
         assert (await here.decide(secret))[0] == 403, "leads no more"
-        await house.good("PUT", "/api/teams/lab/members/lea", {"role": "lead"})
+        await server.good("PUT", "/api/teams/lab/members/lea", {"role": "lead"})
         lea = next(
-            one for one in (await house.good("GET", "/api/admin/users"))["users"] if one["name"] == "lea"
+            one for one in (await server.good("GET", "/api/admin/users"))["users"] if one["name"] == "lea"
         )
-        await house.good("PATCH", f"/api/admin/users/{lea['id']}", {"disabled": True})
+        await server.good("PATCH", f"/api/admin/users/{lea['id']}", {"disabled": True})
         assert await here.decide(secret) == (404, "approval_link_over"), "disabled"
-        await house.good("PATCH", f"/api/admin/users/{lea['id']}", {"disabled": False})
-        since = str(house.clock.at)
-        await house.fleet.act(lambda transaction: transaction.tx.put_setting(LINKS_SINCE, since))
+        await server.good("PATCH", f"/api/admin/users/{lea['id']}", {"disabled": False})
+        since = str(server.clock.at)
+        await server.fleet.act(lambda transaction: transaction.tx.put_setting(LINKS_SINCE, since))
         assert await here.decide(secret) == (404, "approval_link_over"), "from before a restore"
-        await house.fleet.act(lambda transaction: transaction.tx.delete_setting(LINKS_SINCE))
-        house.clock.at += 7200
+        await server.fleet.act(lambda transaction: transaction.tx.delete_setting(LINKS_SINCE))
+        server.clock.at += 7200
         assert await here.decide(secret) == (404, "approval_link_over"), "too late"
         assert await here.state(job) == "blocked"
-        house.clock.at -= 7200
+        server.clock.at -= 7200
         assert (await here.decide(secret))[0] == 200
 
 
@@ -164,9 +164,9 @@ async def test_without_a_life_there_are_no_links_and_nobody_else_turns_a_mailbox
         await here.submit()
         await until(lambda: bool(here.mail.got))
         assert "/approve?k=" not in here.mail.got[0].text
-        mine = (await here.house.good("GET", "/api/notifications", None, here.people["lea"]))["endpoints"]
+        mine = (await here.server.good("GET", "/api/notifications", None, here.people["lea"]))["endpoints"]
         turned = {"address": "mallory@example.org"}
-        answer = await here.house.ask(
-            "PATCH", f"/api/notifications/{mine[0]['id']}", turned, here.house.admin
+        answer = await here.server.ask(
+            "PATCH", f"/api/notifications/{mine[0]['id']}", turned, here.server.admin
         )
         assert (answer.status, json.loads(answer.body)["code"]) == (403, "not_yours")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from devtools.fuzz.house import Headers, House
+from devtools.fuzz.in_process_server import Headers, InProcessServer
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.store.sqlite import SqliteStore
 
@@ -62,50 +62,54 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     return seen
 
 
-async def life(house: House, counted: Counted, by: Headers) -> None:
+async def life(server: InProcessServer, counted: Counted, by: Headers) -> None:
     """Counts all that a job costs from its submission to its end."""
-    worker = house.workers["gpu0"]
+    worker = server.workers["gpu0"]
     counted.statements.clear()
     counted.looking = True
-    job = await house.submit(by, "gpu0")
+    job = await server.submit(by, "gpu0")
     offer = await worker.offer_of(job)
     await worker.accept(offer)
     await worker.report(offer, "running", progress={"step": 1, "total": 2})
     await worker.report(offer, "completed", exit_code=0)
     counted.looking = False
-    assert (await house.good("GET", f"/api/jobs/{job}"))["status"] == "completed"
+    assert (await server.good("GET", f"/api/jobs/{job}"))["status"] == "completed"
 
 
-async def use_everything(house: House) -> None:
-    await house.good("POST", "/api/teams", {"name": "lab", "weight": 3})
-    await house.good("PUT", "/api/teams/lab/members/ann", {"role": "member"})
+async def use_everything(server: InProcessServer) -> None:
+    await server.good("POST", "/api/teams", {"name": "lab", "weight": 3})
+    await server.good("PUT", "/api/teams/lab/members/ann", {"role": "member"})
     for kind in QUOTAS:
         quota = {"kind": kind, "scope": "all", "ceiling": 1_000_000_000, "action": "refuse"}
-        await house.good("POST", "/api/quotas", quota)
-    await house.good("POST", "/api/approvals/rules", {"name": "others", "trainer": "simpletuner", "count": 1})
-    await house.good("POST", "/api/queue/concurrency", {"enable_fair_share": True})
-    await house.good("POST", "/api/prices", {"price_micros": 1_000_000})
+        await server.good("POST", "/api/quotas", quota)
+    await server.good(
+        "POST", "/api/approvals/rules", {"name": "others", "trainer": "simpletuner", "count": 1}
+    )
+    await server.good("POST", "/api/queue/concurrency", {"enable_fair_share": True})
+    await server.good("POST", "/api/prices", {"price_micros": 1_000_000})
 
 
 async def test_the_life_of_a_job_costs_so_many_statements_whether_others_use_teams_and_quotas_or_not(
     tmp_path: Path, counted: Counted
 ) -> None:
-    house = await House(tmp_path / "house", 1, Policy(), SqliteStore(tmp_path / "fleet.db")).open()
+    server = await InProcessServer(
+        tmp_path / "server", 1, Policy(), SqliteStore(tmp_path / "fleet.db")
+    ).open()
     try:
-        await house.user("ann", "member")
-        await house.worker("gpu0")
+        await server.user("ann", "member")
+        await server.worker("gpu0")
         await life(
-            house, counted, house.admin
+            server, counted, server.admin
         )  # the first of its kind also adds the class of its requirements
-        await life(house, counted, house.admin)
+        await life(server, counted, server.admin)
         assert counted.by_table == OF_ONE_LIFE
         assert len(counted.statements) == sum(OF_ONE_LIFE.values()) + 2 * TRANSACTIONS
-        await use_everything(house)
-        ann = await house.log_in("ann")
-        await life(house, counted, ann)
-        await life(house, counted, ann)
+        await use_everything(server)
+        ann = await server.log_in("ann")
+        await life(server, counted, ann)
+        await life(server, counted, ann)
         assert counted.by_table == OF_ONE_LIFE, (
             "nor do they cost whoever they concern a question to the database"
         )
     finally:
-        await house.close()
+        await server.close()

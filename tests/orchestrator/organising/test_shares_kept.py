@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from devtools.fuzz.house import Headers, House, SeededIds
+from devtools.fuzz.in_process_server import Headers, InProcessServer, SeededIds
 from simpletuner_fleet.core.placement.roster.lines import Precedence
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.policy import Policy
@@ -34,34 +34,34 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     return lambda: open_store(url)
 
 
-async def a_house_of_three_teams(folder: Path, store: Store) -> House:
-    house = await House(folder / "house", 1, Policy(), store).open()
+async def a_server_of_three_teams(folder: Path, store: Store) -> InProcessServer:
+    server = await InProcessServer(folder / "server", 1, Policy(), store).open()
     people: dict[str, Headers] = {}
     for team, weight in WEIGHTS.items():
-        await house.user(f"of-{team}", "member")
-        await house.good("POST", "/api/teams", {"name": team, "weight": weight})
-        await house.good("PUT", f"/api/teams/{team}/members/of-{team}", {"role": "member"})
-        people[team] = await house.log_in(f"of-{team}")
-    await house.good("POST", "/api/queue/concurrency", {"enable_fair_share": True})
+        await server.user(f"of-{team}", "member")
+        await server.good("POST", "/api/teams", {"name": team, "weight": weight})
+        await server.good("PUT", f"/api/teams/{team}/members/of-{team}", {"role": "member"})
+        people[team] = await server.log_in(f"of-{team}")
+    await server.good("POST", "/api/queue/concurrency", {"enable_fair_share": True})
     for _ in range(JOBS_OF_EACH):
         for team, headers in people.items():
-            await house.submit(headers, "", worker_labels={}, name=team)
-    return house
+            await server.submit(headers, "", worker_labels={}, name=team)
+    return server
 
 
-async def work(house: House, ends: int) -> Counter[str]:
+async def work(server: InProcessServer, ends: int) -> Counter[str]:
     """Carries out this many jobs, as many at a time as there is room for, and returns the seconds that teams have used."""
-    worker, random = await house.worker("gpu", SLOTS), Random(5)
+    worker, random = await server.worker("gpu", SLOTS), Random(5)
     used: Counter[str] = Counter()
     going: list[tuple[float, int, dict[str, object], str]] = []
     for number in range(ends):
         for offer in await worker.offers():
             await worker.accept(offer)
-            team = str((await house.good("GET", f"/api/jobs/{offer['job_id']}"))["name"])
+            team = str((await server.good("GET", f"/api/jobs/{offer['job_id']}"))["name"])
             lasts_s = random.randint(1800, 5400)
-            heappush(going, (house.clock.at + lasts_s, number, offer, team))
+            heappush(going, (server.clock.at + lasts_s, number, offer, team))
             used[team] += lasts_s
-        house.clock.at, _, offer, _ = heappop(going)
+        server.clock.at, _, offer, _ = heappop(going)
         await worker.report(dict(offer), "completed", exit_code=0)
     return used
 
@@ -69,21 +69,21 @@ async def work(house: House, ends: int) -> Counter[str]:
 async def test_three_teams_get_what_is_theirs_and_a_restart_changes_nobodys_turn(
     database: Opener, tmp_path: Path
 ) -> None:
-    house = await a_house_of_three_teams(tmp_path, database())
+    server = await a_server_of_three_teams(tmp_path, database())
     try:
-        used = await work(house, 150)
+        used = await work(server, 150)
         whole = sum(used.values())
         parts = {team: seconds / whole for team, seconds in used.items()}
         assert parts == pytest.approx({"five": 0.5, "three": 0.3, "two": 0.2}, abs=0.02)
-        longer = relative(in_order(house.index.roster))
-        await house.good("POST", "/api/queue/concurrency", {"fair_share_half_life_s": HALF_LIFE_S})
-        before = in_order(house.index.roster)
+        longer = relative(in_order(server.index.roster))
+        await server.good("POST", "/api/queue/concurrency", {"fair_share_half_life_s": HALF_LIFE_S})
+        before = in_order(server.index.roster)
         assert relative(before) != pytest.approx(longer, rel=1e-3), "another half-life weighs the past anew"
     finally:
-        await house.close()
+        await server.close()
 
     store, index = database(), FleetIndex()
-    fleet = Fleet(store, index, house.clock, SeededIds(2), StreamHub(), Policy())
+    fleet = Fleet(store, index, server.clock, SeededIds(2), StreamHub(), Policy())
     try:
         await fleet.start()
         await fleet.act(lambda transaction: None)

@@ -1,6 +1,6 @@
 """Workers stay and go: streams, heartbeats, goodbyes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,15 +52,22 @@ WITHOUT_LEASE = "its lease had ended, and what happened since is not in the rest
 
 
 async def stream_opened(
-    fleet: Fleet, worker_id: str, ip: str, incarnation: str = "", *, token_hash: str | None
+    fleet: Fleet, worker_id: str, ip: str, incarnation: str = "", *, token_hash: str
 ) -> None:
-    """`token_hash` is of the token it was opened with; None says again that a stream is open, whose token was checked."""
     await fleet.act(lambda transaction: _stream_opened(transaction, worker_id, ip, incarnation, token_hash))
     fleet.presence.heard(worker_id, fleet.clock.now())
 
 
-async def stream_closed(fleet: Fleet, worker_id: str) -> None:
-    await fleet.act(lambda transaction: transaction.set_reachable(worker_id, False))
+async def stream_closed(fleet: Fleet, worker_id: str, streaming: Callable[[str], bool]) -> bool:
+    """Returns False if the worker has opened another stream meanwhile: then it is that one's to say what holds."""
+
+    def step(transaction: Transaction) -> bool:
+        if streaming(worker_id):
+            return False
+        transaction.set_reachable(worker_id, False)
+        return True
+
+    return await fleet.act(step)
 
 
 async def stream_still_gone(fleet: Fleet, worker_ids: Collection[str], since: float) -> None:
@@ -262,10 +269,10 @@ def _present(transaction: Transaction, worker_id: str, base_url: str) -> tuple[W
     )
 
 
-def holder_of_token(transaction: Transaction, worker_id: str, token_hash: str | None) -> Worker:
+def holder_of_token(transaction: Transaction, worker_id: str, token_hash: str) -> Worker:
     """Returns the worker that a message is from. Its token was good a moment ago, and may be deleted or rotated by now."""
     worker = transaction.tx.worker(worker_id)
-    if worker is None or (token_hash is not None and worker.token_hash != token_hash):
+    if worker is None or worker.token_hash != token_hash:
         raise InvalidToken
     return worker
 
@@ -339,7 +346,7 @@ def take_back(
 
 
 def _stream_opened(
-    transaction: Transaction, worker_id: str, ip: str, incarnation: str, token_hash: str | None
+    transaction: Transaction, worker_id: str, ip: str, incarnation: str, token_hash: str
 ) -> None:
     worker = holder_of_token(transaction, worker_id, token_hash)
     must_be_here(worker, incarnation)

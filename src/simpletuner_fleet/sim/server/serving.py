@@ -120,7 +120,7 @@ class Serving:
             return
         stream.reset_agent_end()
         if self.hub.closed(stream.served):
-            drive(attendance.stream_closed(self.process.alive(), stream.worker_id))
+            drive(attendance.stream_closed(self.process.alive(), stream.worker_id, self.hub.streaming))
             self.look_who_is_gone([stream.worker_id])
 
     def look_who_is_gone(self, worker_ids: list[str]) -> None:

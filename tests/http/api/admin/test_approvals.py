@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from devtools.fuzz.house import House
+from devtools.fuzz.in_process_server import InProcessServer
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.orchestrator.organising.approvals import end_undecided
 from simpletuner_fleet.orchestrator.sweep import sweep_once
@@ -12,134 +12,134 @@ COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources":
 
 
 async def test_a_rule_holds_a_job_until_enough_others_have_approved_it(tmp_path: Path) -> None:
-    house = await House(tmp_path / "house", 1, Policy()).open()
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
     try:
-        people = {name: await house.user(name, "member") for name in ("ann", "lea", "max", "tom")}
-        await house.good("POST", "/api/teams", {"name": "lab"})
+        people = {name: await server.user(name, "member") for name in ("ann", "lea", "max", "tom")}
+        await server.good("POST", "/api/teams", {"name": "lab"})
         for name, role in (("ann", "member"), ("lea", "lead"), ("max", "lead"), ("tom", "member")):
-            await house.good("PUT", f"/api/teams/lab/members/{name}", {"role": role})
-        people = {name: await house.log_in(name) for name in people}
+            await server.good("PUT", f"/api/teams/lab/members/{name}", {"role": role})
+        people = {name: await server.log_in(name) for name in people}
         rule = {"name": "two leads", "trainer": "command", "team": "lab", "count": 2, "expires_s": 600}
-        made = await house.good("POST", "/api/approvals/rules", rule)
+        made = await server.good("POST", "/api/approvals/rules", rule)
 
         async def submit(who: str) -> str:
             body = {"config": COMMAND, "target": "worker"}
-            answer = await house.good("POST", "/api/queue/submit", body, people[who])
+            answer = await server.good("POST", "/api/queue/submit", body, people[who])
             assert answer["status"] == "blocked", answer
             return str(answer["job_id"])
 
         async def says(who: str, job: str, verdict: str, note: str = "") -> int:
             target = f"/api/approvals/{job}/{verdict}"
-            return (await house.ask("POST", target, {"note": note}, people[who])).status
+            return (await server.ask("POST", target, {"note": note}, people[who])).status
 
         job = await submit("ann")
         assert await says("ann", job, "approve") == 403, "never oneself"
         assert await says("tom", job, "approve") == 403, "nor who does not lead"
         assert await says("lea", job, "approve", "looks good") == 200
         assert await says("lea", job, "approve") == 403, "each of them once"
-        waits = await house.good("GET", f"/api/approvals/{job}", None, people["ann"])
+        waits = await server.good("GET", f"/api/approvals/{job}", None, people["ann"])
         assert (waits["state"], waits["missing"]) == ("pending", ["two leads"])
         assert [vote["note"] for vote in waits["votes"]] == ["looks good"]
-        listed = await house.good("GET", "/api/approvals", None, people["max"])
+        listed = await server.good("GET", "/api/approvals", None, people["max"])
         assert [(one["job_id"], one["yours_to_decide"]) for one in listed["approvals"]] == [(job, True)]
-        assert (await house.good("GET", "/api/approvals", None, people["tom"]))["approvals"] == []
+        assert (await server.good("GET", "/api/approvals", None, people["tom"]))["approvals"] == []
         for name, theirs, mine in (("max", [job], []), ("ann", [], [job]), ("tom", [], [])):
             for path, expected in (("requests", theirs), ("me", mine)):
-                answer = await house.good("GET", f"/api/approvals/{path}", None, people[name])
+                answer = await server.good("GET", f"/api/approvals/{path}", None, people[name])
                 assert [one["job_id"] for one in answer["requests"]] == expected, (name, path)
-            count = await house.good("GET", "/api/approvals/pending/count", None, people[name])
+            count = await server.good("GET", "/api/approvals/pending/count", None, people[name])
             assert count == {"count": len(theirs)}
         assert await says("max", job, "approve") == 200
-        assert (await house.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
+        assert (await server.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
 
         own = await submit("lea")
         assert await says("lea", own, "approve") == 403, "a lead needs others for their own, too"
         assert await says("max", own, "reject", "use fewer GPUs") == 200
-        ended = await house.good("GET", f"/api/jobs/{own}", None, people["lea"])
+        ended = await server.good("GET", f"/api/jobs/{own}", None, people["lea"])
         assert (ended["status"], ended["error"]) == ("cancelled", "rejected by max: use fewer GPUs")
 
         late = await submit("ann")
-        house.clock.at += 601
-        await sweep_once(house.fleet)
-        over = await house.good("GET", f"/api/jobs/{late}", None, people["ann"])
+        server.clock.at += 601
+        await sweep_once(server.fleet)
+        over = await server.good("GET", f"/api/jobs/{late}", None, people["ann"])
         assert (over["status"], over["error"]) == ("cancelled", "nobody approved it in time")
-        assert (await house.good("GET", f"/api/approvals/{late}"))["state"] == "expired"
+        assert (await server.good("GET", f"/api/approvals/{late}"))["state"] == "expired"
 
-        assert (await house.good("POST", "/api/queue/submit", {"config": COMMAND, "team": "lab"}))[
+        assert (await server.good("POST", "/api/queue/submit", {"config": COMMAND, "team": "lab"}))[
             "status"
         ] != "blocked"
-        await house.good("DELETE", f"/api/approvals/rules/{made['id']}")
-        free = await house.ask("POST", "/api/queue/submit", {"config": COMMAND}, people["ann"])
+        await server.good("DELETE", f"/api/approvals/rules/{made['id']}")
+        free = await server.ask("POST", "/api/queue/submit", {"config": COMMAND}, people["ann"])
         assert json.loads(free.body)["status"] == "queued"
     finally:
-        await house.close()
+        await server.close()
 
 
 async def test_a_word_in_the_last_moment_counts(tmp_path: Path) -> None:
-    house = await House(tmp_path / "house", 1, Policy()).open()
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
     try:
-        ann = await house.user("ann", "member")
-        await house.good(
+        ann = await server.user("ann", "member")
+        await server.good(
             "POST", "/api/approvals/rules", {"name": "ask", "trainer": "command", "expires_s": 600}
         )
         body = {"config": COMMAND, "target": "worker"}
-        job = (await house.good("POST", "/api/queue/submit", body, ann))["job_id"]
-        house.clock.at += 601
-        due = await house.fleet.read(lambda view: view.due_approvals(house.clock.at, 10))
+        job = (await server.good("POST", "/api/queue/submit", body, ann))["job_id"]
+        server.clock.at += 601
+        due = await server.fleet.read(lambda view: view.due_approvals(server.clock.at, 10))
         assert [one.job_id for one in due] == [job]
-        await house.good("POST", f"/api/approvals/{job}/approve", {})
-        await end_undecided(house.fleet, due)
-        assert (await house.good("GET", f"/api/approvals/{job}"))["state"] == "approved"
-        assert (await house.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
+        await server.good("POST", f"/api/approvals/{job}/approve", {})
+        await end_undecided(server.fleet, due)
+        assert (await server.good("GET", f"/api/approvals/{job}"))["state"] == "approved"
+        assert (await server.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
     finally:
-        await house.close()
+        await server.close()
 
 
 async def test_a_rule_is_changed_as_a_whole_and_senseless_numbers_are_refused_at_their_field(
     tmp_path: Path,
 ) -> None:
-    house = await House(tmp_path / "house", 1, Policy()).open()
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
     try:
-        ann = await house.user("ann", "member")
+        ann = await server.user("ann", "member")
         rule = {"name": "any", "trainer": "command", "by": "admins"}
-        made = await house.good("POST", "/api/approvals/rules", rule)
+        made = await server.good("POST", "/api/approvals/rules", rule)
         at = f"/api/approvals/rules/{made['id']}"
         for name, value in (("hours_over", -1), ("hours_over", 1e9), ("gpus_over", -1), ("count", 0)):
             for method, target in (("POST", "/api/approvals/rules"), ("PUT", at)):
-                answer = await house.ask(method, target, {**rule, name: value}, house.admin)
+                answer = await server.ask(method, target, {**rule, name: value}, server.admin)
                 path = json.loads(answer.body)["errors"][0]["path"]
                 assert (answer.status, path) == (422, f"$.{name}"), (method, name)
         body = {"config": COMMAND, "target": "worker", "time_limit_s": 60}
-        first = await house.good("POST", "/api/queue/submit", body, ann)
-        after = await house.good("PUT", at, {"name": "long", "hours_over": 2, "by": "admins"})
+        first = await server.good("POST", "/api/queue/submit", body, ann)
+        after = await server.good("PUT", at, {"name": "long", "hours_over": 2, "by": "admins"})
         assert (after["id"], after["trainer"], after["hours_over"]) == (made["id"], "", 2.0)
-        second = await house.good("POST", "/api/queue/submit", body, ann)
+        second = await server.good("POST", "/api/queue/submit", body, ann)
         assert (first["status"], second["status"] != "blocked") == ("blocked", True)
-        assert (await house.good("GET", f"/api/approvals/{first['job_id']}"))["missing"] == ["any"]
-        await house.good("PUT", at, {"name": "long", "hours_over": 2, "by": "admins"})
-        entries = (await house.good("GET", "/api/audit?event_type=approval_rule.set"))["entries"]
+        assert (await server.good("GET", f"/api/approvals/{first['job_id']}"))["missing"] == ["any"]
+        await server.good("PUT", at, {"name": "long", "hours_over": 2, "by": "admins"})
+        entries = (await server.good("GET", "/api/audit?event_type=approval_rule.set"))["entries"]
         assert [one["details"]["name"] for one in entries] == ["long", "any"], (
             "what changes nothing is no act"
         )
-        assert (await house.ask("PUT", "/api/approvals/rules/ar_none", rule, house.admin)).status == 404
+        assert (await server.ask("PUT", "/api/approvals/rules/ar_none", rule, server.admin)).status == 404
     finally:
-        await house.close()
+        await server.close()
 
 
 async def test_a_job_that_was_let_in_small_does_not_grow_past_the_rules_by_an_edit(tmp_path: Path) -> None:
-    house = await House(tmp_path / "house", 1, Policy()).open()
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
     try:
-        ann = await house.user("ann", "member")
+        ann = await server.user("ann", "member")
         rule = {"name": "large", "gpus_over": 1, "by": "admins"}
-        rule = await house.good("POST", "/api/approvals/rules", rule)
+        rule = await server.good("POST", "/api/approvals/rules", rule)
         config = {**COMMAND, "resources": {"gpus": 1}}
 
         async def submit(gpus: int) -> str:
             body = {"config": config, "target": "worker", "gpus": gpus}
-            return str((await house.good("POST", "/api/queue/submit", body, ann))["job_id"])
+            return str((await server.good("POST", "/api/queue/submit", body, ann))["job_id"])
 
         async def edit(job: str, change: dict[str, object]) -> tuple[int, str]:
-            answer = await house.ask("PATCH", f"/api/jobs/{job}", change, ann)
+            answer = await server.ask("PATCH", f"/api/jobs/{job}", change, ann)
             return answer.status, json.loads(answer.body).get("code", "")
 
         small, large = await submit(1), await submit(2)
@@ -151,13 +151,13 @@ async def test_a_job_that_was_let_in_small_does_not_grow_past_the_rules_by_an_ed
         assert await edit(large, {"gpus": 1}) == (409, "approved_as_it_is"), (
             "it would need no approval any more"
         )
-        await house.good("POST", f"/api/approvals/{large}/approve", {})
+        await server.good("POST", f"/api/approvals/{large}/approve", {})
         assert await edit(large, {"gpus": 8}) == (409, "approved_as_it_is"), "four were approved"
         assert await edit(large, {"time_limit_s": 9e6}) == (409, "approved_as_it_is")
 
         quota = {"kind": "gpus", "scope": "all", "ceiling": 4, "action": "refuse"}
-        await house.good("POST", "/api/quotas", quota)
-        await house.good("DELETE", f"/api/approvals/rules/{rule['id']}")
+        await server.good("POST", "/api/quotas", quota)
+        await server.good("DELETE", f"/api/approvals/rules/{rule['id']}")
         assert await edit(small, {"gpus": 16}) == (409, "quota_reached")
     finally:
-        await house.close()
+        await server.close()

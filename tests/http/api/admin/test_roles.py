@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from devtools.fuzz.house import House
+from devtools.fuzz.in_process_server import InProcessServer
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.postgres import PostgresStore
@@ -15,8 +15,10 @@ ROLES = "/api/admin/roles"
 PASSWORD = "plum kettle 7 fog"
 
 
-async def asked(house: House, method: str, path: str, body: Any, who: dict[str, str]) -> tuple[int, str]:
-    answer = await house.ask(method, path, body, who)
+async def asked(
+    server: InProcessServer, method: str, path: str, body: Any, who: dict[str, str]
+) -> tuple[int, str]:
+    answer = await server.ask(method, path, body, who)
     return answer.status, str(json.loads(answer.body or b"{}").get("code", ""))
 
 
@@ -27,43 +29,43 @@ async def test_a_role_is_made_held_changed_and_deleted(
     store: Store | None = (
         PostgresStore(request.getfixturevalue("postgres_database")) if kind == "postgres" else None
     )
-    house = await House(tmp_path / "house", 1, Policy(require_approval=True), store).open()
+    server = await InProcessServer(tmp_path / "server", 1, Policy(require_approval=True), store).open()
     try:
-        ann = await house.user("ann", "member")
+        ann = await server.user("ann", "member")
         body: dict[str, Any] = {
             "permissions": ["jobs.read", "queue.read", "queue.approve", "admin.see_all"],
             "all_jobs": True,
         }
-        await house.good("PUT", f"{ROLES}/approver", body)
-        pat = await house.user("pat", "approver")
-        me = await house.good("GET", "/api/me", None, pat)
+        await server.good("PUT", f"{ROLES}/approver", body)
+        pat = await server.user("pat", "approver")
+        me = await server.good("GET", "/api/me", None, pat)
         assert (me["role"], set(me["permissions"])) == ("approver", set(body["permissions"]))
 
         config = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
         submit = {"config": config, "target": "worker"}
-        assert await asked(house, "POST", "/api/queue/submit", submit, pat) == (403, "forbidden")
-        job = (await house.good("POST", "/api/queue/submit", submit, ann))["job_id"]
-        assert (await asked(house, "POST", f"/api/approvals/{job}/approve", {}, ann))[0] == 403
-        second = (await house.good("POST", "/api/queue/submit", submit, ann))["job_id"]
-        await house.good("POST", f"/api/approvals/{job}/approve", {}, pat)
+        assert await asked(server, "POST", "/api/queue/submit", submit, pat) == (403, "forbidden")
+        job = (await server.good("POST", "/api/queue/submit", submit, ann))["job_id"]
+        assert (await asked(server, "POST", f"/api/approvals/{job}/approve", {}, ann))[0] == 403
+        second = (await server.good("POST", "/api/queue/submit", submit, ann))["job_id"]
+        await server.good("POST", f"/api/approvals/{job}/approve", {}, pat)
 
-        await house.good("PUT", f"{ROLES}/approver", {**body, "all_jobs": False})
-        assert (await asked(house, "POST", f"/api/approvals/{second}/approve", {}, pat))[0] == 403, "at once"
-        assert await asked(house, "DELETE", f"{ROLES}/approver", None, house.admin) == (409, "conflict")
-        listed = (await house.good("GET", ROLES))["roles"]
+        await server.good("PUT", f"{ROLES}/approver", {**body, "all_jobs": False})
+        assert (await asked(server, "POST", f"/api/approvals/{second}/approve", {}, pat))[0] == 403, "at once"
+        assert await asked(server, "DELETE", f"{ROLES}/approver", None, server.admin) == (409, "conflict")
+        listed = (await server.good("GET", ROLES))["roles"]
         assert [(one["name"], one["users"]) for one in listed if not one["built_in"]] == [("approver", 1)]
         user = next(
-            one for one in (await house.good("GET", "/api/admin/users"))["users"] if one["name"] == "pat"
+            one for one in (await server.good("GET", "/api/admin/users"))["users"] if one["name"] == "pat"
         )
-        await house.good("PATCH", f"/api/admin/users/{user['id']}", {"role": "viewer"})
-        await house.good("DELETE", f"{ROLES}/approver")
+        await server.good("PATCH", f"/api/admin/users/{user['id']}", {"role": "viewer"})
+        await server.good("DELETE", f"{ROLES}/approver")
         assert await asked(
-            house, "PATCH", f"/api/admin/users/{user['id']}", {"role": "approver"}, house.admin
+            server, "PATCH", f"/api/admin/users/{user['id']}", {"role": "approver"}, server.admin
         ) == (
             422,
             "invalid",
         )
-        entries = (await house.good("GET", "/api/audit?target_type=role"))["entries"]
+        entries = (await server.good("GET", "/api/audit?target_type=role"))["entries"]
         assert [one["event_type"] for one in entries] == ["role.deleted", "role.set", "role.set"]
         assert entries[-1]["details"]["permissions"] == [
             "admin.see_all",
@@ -72,43 +74,43 @@ async def test_a_role_is_made_held_changed_and_deleted(
             "jobs.read",
         ]
     finally:
-        await house.close()
+        await server.close()
 
 
 async def test_a_role_never_gives_more_than_its_maker_has(tmp_path: Path) -> None:
     """Whoever manages users and no more makes roles of that, and neither themselves nor others to more."""
-    house = await House(tmp_path / "house", 1, Policy()).open()
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
     try:
-        await house.good("PUT", f"{ROLES}/people", {"permissions": ["admin.users", "jobs.read"]})
-        await house.good("PUT", f"{ROLES}/keeper", {"permissions": ["jobs.read", "admin.audit"]})
-        mal = await house.user("mal", "people")
+        await server.good("PUT", f"{ROLES}/people", {"permissions": ["admin.users", "jobs.read"]})
+        await server.good("PUT", f"{ROLES}/keeper", {"permissions": ["jobs.read", "admin.audit"]})
+        mal = await server.user("mal", "people")
         for path, body in (
             ("more", {"permissions": ["jobs.read", "admin.audit"]}),
             ("people", {"permissions": ["admin.users", "jobs.read", "admin.tokens"]}),
             ("keeper", {"permissions": ["jobs.read"]}),
             ("mine", {"permissions": ["jobs.read"], "all_jobs": True}),
         ):
-            assert await asked(house, "PUT", f"{ROLES}/{path}", body, mal) == (403, "forbidden"), path
+            assert await asked(server, "PUT", f"{ROLES}/{path}", body, mal) == (403, "forbidden"), path
         for wild in (["*"], ["admin.*"], ["no.such"]):
-            assert (await asked(house, "PUT", f"{ROLES}/wild", {"permissions": wild}, mal))[0] in (403, 422)
-        assert await asked(house, "DELETE", f"{ROLES}/keeper", None, mal) == (403, "forbidden")
+            assert (await asked(server, "PUT", f"{ROLES}/wild", {"permissions": wild}, mal))[0] in (403, 422)
+        assert await asked(server, "DELETE", f"{ROLES}/keeper", None, mal) == (403, "forbidden")
         for role in ("keeper", "member", "admin"):
             new = {"name": "eve", "role": role, "password": PASSWORD}
-            assert await asked(house, "POST", "/api/admin/users", new, mal) == (403, "forbidden"), role
-        own = await house.good("GET", "/api/me", None, mal)
-        assert (await asked(house, "PATCH", f"/api/admin/users/{own['id']}", {"role": "admin"}, mal))[
+            assert await asked(server, "POST", "/api/admin/users", new, mal) == (403, "forbidden"), role
+        own = await server.good("GET", "/api/me", None, mal)
+        assert (await asked(server, "PATCH", f"/api/admin/users/{own['id']}", {"role": "admin"}, mal))[
             0
         ] == 403
-        await house.good("PUT", f"{ROLES}/less", {"permissions": ["jobs.read"]}, mal)
-        await house.good(
+        await server.good("PUT", f"{ROLES}/less", {"permissions": ["jobs.read"]}, mal)
+        await server.good(
             "POST", "/api/admin/users", {"name": "eve", "role": "less", "password": PASSWORD}, mal
         )
 
-        token = await house.good("POST", "/api/me/tokens", {"name": "t", "permissions": ["jobs.read"]}, mal)
+        token = await server.good("POST", "/api/me/tokens", {"name": "t", "permissions": ["jobs.read"]}, mal)
         bearer = {"authorization": f"Bearer {token['token']}"}
-        assert (await asked(house, "GET", "/api/jobs", None, bearer))[0] == 200
-        await house.good("PUT", f"{ROLES}/people", {"permissions": ["admin.users"]})
-        assert (await asked(house, "GET", "/api/jobs", None, bearer))[0] == 403, "a token loses it as well"
-        assert (await asked(house, "GET", "/api/jobs", None, mal))[0] == 403
+        assert (await asked(server, "GET", "/api/jobs", None, bearer))[0] == 200
+        await server.good("PUT", f"{ROLES}/people", {"permissions": ["admin.users"]})
+        assert (await asked(server, "GET", "/api/jobs", None, bearer))[0] == 403, "a token loses it as well"
+        assert (await asked(server, "GET", "/api/jobs", None, mal))[0] == 403
     finally:
-        await house.close()
+        await server.close()

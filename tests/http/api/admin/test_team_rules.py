@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from devtools.fuzz.house import CPU_JOB, Headers, House
+from devtools.fuzz.in_process_server import CPU_JOB, Headers, InProcessServer
 from simpletuner_fleet.cli.jobs.outlook import outlook_lines
 from simpletuner_fleet.core.policy import Policy
 
@@ -16,7 +16,7 @@ GPU_JOB = {**CPU_JOB, "resources": {"gpus": 1}}
 
 
 class TwoTeams(Struct):
-    house: House
+    server: InProcessServer
     ann: Headers
     """Of the team `narrow`, which has the rules of the test."""
     bob: Headers
@@ -25,45 +25,45 @@ class TwoTeams(Struct):
     """Leads `narrow`."""
 
     async def rule(self, **rules: Any) -> None:
-        await self.house.good("PATCH", "/api/teams/narrow", {"rules": rules})
+        await self.server.good("PATCH", "/api/teams/narrow", {"rules": rules})
 
     async def submit(self, by: Headers, **options: Any) -> tuple[int, Any]:
-        answer = await self.house.ask("POST", "/api/queue/submit", {"config": CPU_JOB, **options}, by)
+        answer = await self.server.ask("POST", "/api/queue/submit", {"config": CPU_JOB, **options}, by)
         return answer.status, json.loads(answer.body)
 
     async def waits(self, by: Headers, **options: Any) -> tuple[str, str | None]:
         """Returns the status of a job that was let in, and why it waits."""
         status, said = await self.submit(by, **options)
         assert status == 200, said
-        job = await self.house.good("GET", f"/api/jobs/{said['job_id']}")
+        job = await self.server.good("GET", f"/api/jobs/{said['job_id']}")
         return str(job["status"]), (job["explain"] or {}).get("code")
 
 
 @pytest.fixture
 async def teams(tmp_path: Path) -> AsyncIterator[TwoTeams]:
-    house = await House(tmp_path / "house", 1, Policy()).open()
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
     for name in ("ann", "bob", "cleo"):
-        await house.user(name, "member")
+        await server.user(name, "member")
     for name, members in (("narrow", {"ann": "member", "cleo": "lead"}), ("wide", {"bob": "member"})):
-        await house.good("POST", "/api/teams", {"name": name})
+        await server.good("POST", "/api/teams", {"name": name})
         for member, role in members.items():
-            await house.good("PUT", f"/api/teams/{name}/members/{member}", {"role": role})
-    ann, bob, cleo = [await house.log_in(name) for name in ("ann", "bob", "cleo")]
-    yield TwoTeams(house, ann, bob, cleo)
-    await house.close()
+            await server.good("PUT", f"/api/teams/{name}/members/{member}", {"role": role})
+    ann, bob, cleo = [await server.log_in(name) for name in ("ann", "bob", "cleo")]
+    yield TwoTeams(server, ann, bob, cleo)
+    await server.close()
 
 
 async def test_workers_by_a_glob_of_a_label(teams: TwoTeams) -> None:
-    await teams.house.worker("room-b-1")
+    await teams.server.worker("room-b-1")
     await teams.rule(workers=["only=room-a*"])
     assert await teams.waits(teams.ann) == ("queued", "NOT_FOR_TEAM")
     assert await teams.waits(teams.bob) == ("dispatched", None)
-    await teams.house.worker("room-a-1")
+    await teams.server.worker("room-a-1")
     assert await teams.waits(teams.ann) == ("dispatched", None)
 
 
 async def test_kinds_of_gpus(teams: TwoTeams) -> None:
-    await teams.house.worker("gpu", gpus=8)
+    await teams.server.worker("gpu", gpus=8)
     await teams.rule(gpus=["*h100*"])
     assert await teams.waits(teams.ann, config=GPU_JOB) == ("queued", "NOT_FOR_TEAM")
     assert await teams.waits(teams.bob, config=GPU_JOB) == ("dispatched", None)
@@ -72,7 +72,7 @@ async def test_kinds_of_gpus(teams: TwoTeams) -> None:
 
 
 async def test_trainers(teams: TwoTeams) -> None:
-    await teams.house.worker("gpu")
+    await teams.server.worker("gpu")
     await teams.rule(trainers=["simpletuner"])
     status, said = await teams.submit(teams.ann)
     assert (status, said["code"]) == (403, "not_for_team")
@@ -84,7 +84,7 @@ async def test_trainers(teams: TwoTeams) -> None:
 
 
 async def test_targets(teams: TwoTeams) -> None:
-    await teams.house.worker("gpu")
+    await teams.server.worker("gpu")
     await teams.rule(targets=["local"])
     status, said = await teams.submit(teams.ann, target="worker")
     assert (status, said["code"]) == (403, "not_for_team")
@@ -108,28 +108,28 @@ async def test_a_lead_raises_jobs_of_the_team_as_far_as_its_rules_say_and_no_oth
     of_team = (await teams.submit(teams.ann))[1]["job_id"]
     for priority, code in ((9, 403), (8, 200)):
         path, body = f"/api/queue/{of_team}/priority", {"priority": priority}
-        answer = await teams.house.ask("POST", path, body, teams.lead)
+        answer = await teams.server.ask("POST", path, body, teams.lead)
         assert answer.status == code, answer
     own = (await teams.submit(teams.lead))[1]["job_id"]
     asked = {"search": {"q": own}, "expected": 1, "priority": 9}
-    acted = await teams.house.good("POST", "/api/matching/priority", asked, teams.lead)
+    acted = await teams.server.good("POST", "/api/matching/priority", asked, teams.lead)
     assert (acted["done"], acted["refused"]) == (0, 1)
-    await teams.house.good("PUT", "/api/teams/wide/members/cleo", {"role": "member"})
+    await teams.server.good("PUT", "/api/teams/wide/members/cleo", {"role": "member"})
     status, said = await teams.submit(teams.lead, team="wide", priority=8)
     assert (status, said["code"]) == (403, "forbidden")
-    raised = await teams.house.good("POST", f"/api/queue/{of_team}/priority", {"priority": 9})
+    raised = await teams.server.good("POST", f"/api/queue/{of_team}/priority", {"priority": 9})
     assert raised["priority"] == 9
 
 
 async def test_a_rule_that_changes_concerns_those_who_wait(teams: TwoTeams) -> None:
     await teams.rule(workers=["only=nowhere"])
-    await teams.house.worker("gpu")
+    await teams.server.worker("gpu")
     status, said = await teams.submit(teams.ann)
     assert status == 200
     job = f"/api/jobs/{said['job_id']}"
-    assert (await teams.house.good("GET", job))["explain"]["code"] == "NOT_FOR_TEAM"
+    assert (await teams.server.good("GET", job))["explain"]["code"] == "NOT_FOR_TEAM"
     await teams.rule(workers=[])
-    assert (await teams.house.good("GET", job))["status"] == "dispatched"
+    assert (await teams.server.good("GET", job))["status"] == "dispatched"
 
 
 async def test_an_edit_of_a_waiting_job_is_held_to_the_rules_as_well(teams: TwoTeams) -> None:
@@ -137,15 +137,15 @@ async def test_an_edit_of_a_waiting_job_is_held_to_the_rules_as_well(teams: TwoT
     status, said = await teams.submit(teams.ann, target="worker")
     assert status == 200
     for change, code in (({"target": "local"}, 403), ({"priority": 6}, 403), ({"priority": 5}, 200)):
-        answer = await teams.house.ask("PATCH", f"/api/jobs/{said['job_id']}", change, teams.ann)
+        answer = await teams.server.ask("PATCH", f"/api/jobs/{said['job_id']}", change, teams.ann)
         assert answer.status == code, (change, answer)
 
 
 async def test_who_waits_learns_that_a_worker_is_busy_and_not_with_whose_private_job(teams: TwoTeams) -> None:
-    await teams.house.worker("gpu-1", max_jobs=1)
+    await teams.server.worker("gpu-1", max_jobs=1)
     _, hidden = await teams.submit(teams.bob, visibility="private", name="secret-plan")
     _, waiting = await teams.submit(teams.ann)
-    answer = await teams.house.ask("GET", f"/api/jobs/{waiting['job_id']}/outlook", None, teams.ann)
+    answer = await teams.server.ask("GET", f"/api/jobs/{waiting['job_id']}/outlook", None, teams.ann)
     outlook = json.loads(answer.body)
     assert outlook["busy"] == [{"worker": "gpu-1", "job_id": "", "job": ""}]
     assert hidden["job_id"] not in str(outlook)

@@ -163,6 +163,16 @@ async def test_the_older_streams_clean_up_leaves_its_successor_alone() -> None:
         assert (await agent.offer())["job_id"] == job["job_id"]
 
 
+async def test_the_end_of_a_stream_that_is_noted_after_another_was_opened_takes_nothing_away() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        assert not await attendance.stream_closed(running.fleet, agent.id, running.deps.hub.streaming)
+        assert (await running.submit())["status"] == "dispatched"
+        await agent.close_stream()
+        await until(lambda: not running.deps.hub.streaming(agent.id))
+        assert await attendance.stream_closed(running.fleet, agent.id, running.deps.hub.streaming)
+
+
 async def test_a_worker_whose_stream_is_closed_is_offered_nothing_until_it_hears_again() -> None:
     async with orchestrator() as running:
         agent = await running.worker()

@@ -60,7 +60,6 @@ class OrderFeed:
         "_deps",
         "_drain_sent",
         "_event_id",
-        "_ip",
         "_legacy",
         "_listener",
         "_offers",
@@ -72,10 +71,9 @@ class OrderFeed:
         "events",
     )
 
-    def __init__(self, deps: Deps, worker: Worker, incarnation: str, base_url: str, ip: str) -> None:
+    def __init__(self, deps: Deps, worker: Worker, incarnation: str, base_url: str) -> None:
         self._deps = deps
         self._base_url = base_url
-        self._ip = ip
         self._legacy = worker.legacy
         self._event_id = 0
         self._checking = self._again = False
@@ -216,12 +214,8 @@ class OrderFeed:
         worker_id = self._listener.worker_id
         for _ in range(CLOSE_TRIES):
             try:
-                if not self._deps.hub.streaming(worker_id):
-                    await attendance.stream_closed(self._deps.fleet, worker_id)
-                    if self._deps.hub.streaming(worker_id):
-                        await attendance.stream_opened(self._deps.fleet, worker_id, self._ip, token_hash=None)
-                    else:
-                        await self._tell_still_gone(worker_id)
+                if await attendance.stream_closed(self._deps.fleet, worker_id, self._deps.hub.streaming):
+                    await self._tell_still_gone(worker_id)
                 return
             except NotFound:
                 return
@@ -274,7 +268,7 @@ async def stream(call: Call[None]) -> EventStream:
     worker = await own_worker(call)
     attendance.must_be_newest(worker, query.incarnation)
     deps = deps_of(call)
-    feed = OrderFeed(deps, worker, query.incarnation or worker.incarnation, deps.base_url(call), call.ip)
+    feed = OrderFeed(deps, worker, query.incarnation or worker.incarnation, deps.base_url(call))
     try:
         token_hash = call.principal.token_hash
         await attendance.stream_opened(

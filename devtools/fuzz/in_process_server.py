@@ -53,14 +53,14 @@ NO_LIMITS = RateLimits(
     noted_failure=ENDLESS,
     noted_failures_overall=ENDLESS,
 )
-HOUSES_POLICY = Policy()
+USUAL_POLICY = Policy()
 
 
 class Refused(Exception):
-    """What was asked for is not to be had in this house, as it is now."""
+    """What was asked for is not to be had in this server, as it is now."""
 
 
-class HouseClock:
+class ServerClock:
     """Goes on when it is told to."""
 
     def __init__(self) -> None:
@@ -87,18 +87,18 @@ class SeededIds:
         return tokens.make(prefix, hmac.digest(self._secret, f"{prefix}:{of}".encode(), hashlib.sha256))
 
 
-class HouseWorker:
+class InProcessWorker:
     """One worker and the offers it was made."""
 
-    def __init__(self, house: "House", created: Json) -> None:
-        self.house = house
+    def __init__(self, server: "InProcessServer", created: Json) -> None:
+        self.server = server
         self.id = str(created["worker_id"])
         self.name = str(created["name"])
         self.headers = {"x-worker-token": str(created["token"])}
         self.seq = 0
 
     async def say(self, path: str, body: Json) -> Json:
-        return await self.house.good("POST", f"/api/workers/{path}", body, self.headers)
+        return await self.server.good("POST", f"/api/workers/{path}", body, self.headers)
 
     async def join(self, max_jobs: int = 500, gpus: int = 0) -> None:
         self.seq += 1
@@ -113,7 +113,8 @@ class HouseWorker:
             "max_jobs": max_jobs,
         }
         await self.say("register", {**body, "attempts": [], "incarnation": "i-1", "seq": self.seq})
-        await attendance.stream_opened(self.house.fleet, self.id, "127.0.0.1", token_hash=None)
+        token_hash = tokens.hashed(self.headers["x-worker-token"])
+        await attendance.stream_opened(self.server.fleet, self.id, "127.0.0.1", token_hash=token_hash)
 
     async def offers(self) -> list[Json]:
         return list((await self.say("heartbeat", {"worker_id": self.id, "attempts": None}))["jobs"])
@@ -144,7 +145,7 @@ class HouseWorker:
         base, sha256 = f"job/{offer['job_id']}", hashlib.sha256(data).hexdigest()
         query = f"epoch={offer['epoch']}&offset=0&size={len(data)}"
         headers = {**self.headers, "content-type": "application/octet-stream"}
-        answer = await self.house.ask("PUT", f"/api/workers/{base}/objects/{sha256}?{query}", data, headers)
+        answer = await self.server.ask("PUT", f"/api/workers/{base}/objects/{sha256}?{query}", data, headers)
         if answer.status == 413:  # somebody has set a quota to next to nothing
             raise Refused(f"{base}: {answer}")
         assert answer.status == 200, answer
@@ -153,18 +154,18 @@ class HouseWorker:
         await self.say(f"{base}/manifests", {"epoch": offer["epoch"], "manifest": manifest})
 
 
-class House:
+class InProcessServer:
     def __init__(
         self,
         folder: Path,
         seed: int,
-        policy: Policy = HOUSES_POLICY,
+        policy: Policy = USUAL_POLICY,
         store: Store | None = None,
         sign_in: SignInSettings | None = None,
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
-        self.clock = HouseClock()
+        self.clock = ServerClock()
         self.store = store or SqliteStore(folder / "fleet.db")
         self.blobs = FolderBlobs(folder / "storage")
         hub = StreamHub()
@@ -185,15 +186,15 @@ class House:
         self.edge: Edge = build_api(
             self.deps, EdgeSettings(limits=NO_LIMITS), pages=web_routes.ROUTES, problem_page=problem_page
         )
-        self.server: HttpServer = HttpServer(self.edge, 75.0)
-        self.workers: dict[str, HouseWorker] = {}
+        self.http_server: HttpServer = HttpServer(self.edge, 75.0)
+        self.workers: dict[str, InProcessWorker] = {}
         self.known: Known = {}
 
     @property
     def admin(self) -> Headers:
         return {"authorization": f"Bearer {self.admin_token}"}
 
-    async def open(self) -> "House":
+    async def open(self) -> "InProcessServer":
         await api_tokens.set_admin_token(self.fleet, self.admin_token)
         await self.fleet.start()
         self.deps.provisioner = self._provisioner = Provisioner(self.fleet, self.folder / "machines", {}, {})
@@ -226,7 +227,7 @@ class House:
     ) -> LineAnswer:
         """One request on a connection of its own. A stream is left when it has begun."""
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        line = Line(self.server)
+        line = Line(self.http_server)
         await line.send([request_bytes(method, target, content, headers or {})])
         return await line.answer(method, patience_s=patience_s)
 
@@ -257,10 +258,12 @@ class House:
         made = await self.good("POST", "/api/admin/tokens", body, by)
         return {"authorization": f"Bearer {made['token']}"}
 
-    async def worker(self, name: str, max_jobs: int = 500, gpus: int = 0) -> HouseWorker:
+    async def worker(self, name: str, max_jobs: int = 500, gpus: int = 0) -> InProcessWorker:
         """It takes the jobs that ask for it by its label alone."""
         body = {"name": name, "labels": {"only": name}}
-        self.workers[name] = worker = HouseWorker(self, await self.good("POST", "/api/admin/workers", body))
+        self.workers[name] = worker = InProcessWorker(
+            self, await self.good("POST", "/api/admin/workers", body)
+        )
         await worker.join(max_jobs, gpus)
         return worker
 
