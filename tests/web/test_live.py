@@ -12,6 +12,7 @@ from tests.e2e.proxy import Proxy
 from tests.http.api_kit import until
 from tests.web.browser import PATIENCE_MS, visit
 from tests.web.console import Console, Pages
+from tests.web.fleet import CONFIGS
 from tests.web.stage import Behind, Stage
 
 SAYS_SO_WITHIN_S = 40.0
@@ -20,6 +21,7 @@ SLOW_MACHINE_S = 5.0
 """What a machine that is busy with other things may add."""
 SLOW_ANSWER_S = 0.25
 OWN_EVENT_COMES_FIRST_S = 2.0
+QUIET_MS, LOOKED_AT_EVERY_MS = 60_000, 16_000
 TABS = 10
 MARK = "window.notLoadedAgain = true"
 MARKED = "window.notLoadedAgain === true"
@@ -193,3 +195,35 @@ async def test_a_page_that_deletes_what_it_shows_does_not_ask_for_it_again(
     await page.get_by_role("button", name="Delete").first.click()
     await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(page.get_by_role("heading", name="No workers yet")).to_be_visible()
+
+
+async def test_configs_and_approvals_come_and_go_on_open_pages(stage: Stage, page_as: Pages) -> None:
+    configs, one, approvals = [await page_as(stage, "admin") for _ in range(3)]
+    page_as.watch(one).expect("404 (Not Found)")
+    await stage.running.save_config("ink", CONFIGS["sd3-ink"])
+    await visit(configs, "/configs")
+    await visit(one, "/configs/ink")
+    await visit(approvals, "/approvals")
+    await stage.running.save_config("tea", CONFIGS["sd3-ink"])
+    await expect(configs.get_by_role("link", name="tea")).to_be_visible()
+    await stage.running.save_config("ink", CONFIGS["sdxl-cats"])
+    await expect(one.locator("#config-versions")).to_contain_text("Version 2")
+    await stage.running.http.delete("/api/configs/ink")
+    await expect(configs.get_by_role("link", name="ink")).to_have_count(0)
+    await expect(one.get_by_text("There is no config 'ink'")).to_be_visible()
+    await stage.running.post("/api/approvals/rules", {"name": "all", "config": "*"})
+    asked = await stage.crew.submit("member", config_name="tea", name="ask first")
+    assert asked["status"] == "blocked"
+    await expect(approvals.get_by_role("link", name="ask first")).to_be_visible()
+
+
+async def test_a_page_that_is_told_of_nothing_looks_by_itself_every_minute(
+    stage: Stage, page_as: Pages
+) -> None:
+    page = await page_as(stage, "admin")
+    await page.clock.install()
+    await visit(page, "/teams")
+    await stage.running.post("/api/teams", {"name": "lab"})
+    await expect(page.get_by_role("heading", name="lab")).to_have_count(0)
+    await page.clock.run_for(QUIET_MS + LOOKED_AT_EVERY_MS)
+    await expect(page.get_by_text("lab", exact=True).first).to_be_visible()

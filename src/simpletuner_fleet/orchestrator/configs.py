@@ -65,6 +65,7 @@ async def save_config(
         transaction.record(
             _event(EventType.CONFIG_SAVED, name, writer.actor, version=fresh.version, owner=fresh.owner)
         )
+        transaction.publish("config", id=name, belongs=fresh.belongs)
         return fresh, True
 
     return await fleet.act(step)
@@ -78,6 +79,7 @@ async def delete_config(fleet: Fleet, name: str, writer: Writer) -> None:
         _refuse_others(transaction, known, writer)
         transaction.tx.delete_config(name, transaction.now)
         transaction.record(_event(EventType.CONFIG_DELETED, name, writer.actor))
+        transaction.publish("config", id=name, belongs=known.belongs)
 
     await fleet.act(step)
 

@@ -81,7 +81,7 @@ async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer, its
     def finish(transaction: Transaction) -> None:
         if not transaction.tx.finish_dataset(dataset_id, name, len(contents)):
             raise Conflict("The dataset was deleted while it was being pushed.", next_step="Push it again.")
-        transaction.record(_event(EventType.DATASET_ADDED, dataset, writer.actor))
+        _note(transaction, EventType.DATASET_ADDED, dataset, writer.actor)
 
     await fleet.act(finish)
 
@@ -98,7 +98,7 @@ def _name(transaction: Transaction, dataset_id: str, name: str, writer: Writer) 
         return dataset
     renamed = replace(dataset, name=name)
     transaction.tx.finish_dataset(dataset_id, name, dataset.files)
-    transaction.record(_event(EventType.DATASET_ADDED, renamed, writer.actor))
+    _note(transaction, EventType.DATASET_ADDED, renamed, writer.actor)
     return renamed
 
 
@@ -149,7 +149,7 @@ async def delete(fleet: Fleet, dataset_id: str, writer: Writer) -> None:
         if job_id:
             raise DatasetInUse(f"Job {job_id} has not ended and uses {dataset.name}.", job_id=job_id)
         transaction.tx.hide_dataset(dataset_id)
-        transaction.record(_event(EventType.DATASET_DELETED, dataset, writer.actor))
+        _note(transaction, EventType.DATASET_DELETED, dataset, writer.actor)
 
     await fleet.act(step)
     await _drop(fleet, dataset_id)
@@ -209,11 +209,15 @@ async def let_go_of_unused(storage: Storage, before: float) -> None:
     storage.dataset_usage.counted_at = None
 
 
-def _event(type_: EventType, dataset: Dataset, actor: Actor) -> Event:
-    return Event(
-        type=type_,
-        actor=actor,
-        target_type="dataset",
-        target_id=prefixed_id(dataset.id),
-        details={"name": dataset.name, "files": dataset.files, "bytes": dataset.total_bytes},
+def _note(transaction: Transaction, type_: EventType, dataset: Dataset, actor: Actor) -> None:
+    """Records it, and tells those who look on and may see the dataset."""
+    transaction.record(
+        Event(
+            type=type_,
+            actor=actor,
+            target_type="dataset",
+            target_id=prefixed_id(dataset.id),
+            details={"name": dataset.name, "files": dataset.files, "bytes": dataset.total_bytes},
+        )
     )
+    transaction.publish("dataset", id=prefixed_id(dataset.id), belongs=dataset.belongs)

@@ -114,12 +114,18 @@ def test_the_event_stream_tells_of_ones_own_alone_and_ends_with_the_membership(t
             offer = await worker.offer_of(job)
             await worker.accept(offer)
             await worker.report(offer, "running", step=1)
+            await server.config(f"{RECIPE}-2", secrets.ann)
+            await server.dataset(f"{FACES}-2", secrets.ann)
             await server.settle()
             heard = {name: bytes(line.transport.written) for name, line in watched.items()}
             assert job.encode() in heard["ann"]
+            assert f"{RECIPE}-2".encode() in heard["ann"]
+            assert b"event: dataset" in heard["ann"]
             for name in ("a member of no team", "a token for workers"):
                 assert said((*secrets.words, job), heard[name]) == [], name
                 assert b"event: ready" in heard[name]
+                assert b"event: config" not in heard[name]
+                assert b"event: dataset" not in heard[name]
             assert b"belongs" not in heard["ann"], "whose it is goes no further than the filter"
 
             fay = secrets.strangers["a member of no team"]

@@ -16,9 +16,13 @@ NEEDED_FOR = {
     "audit": "admin.workers",
     "pool": "machines.read",
     "machine": "machines.read",
+    "config": "configs.read",
+    "dataset": "data.read",
 }
 """Events that not every reader of jobs may see."""
-JOB, POOL = "job", "pool"
+BELONGING = ("job", "config", "dataset")
+"""Events about what belongs to somebody, and is not everybody's to know of."""
+POOL = "pool"
 
 
 class EventWatch:
@@ -48,7 +52,7 @@ class EventWatch:
         if event in self._hidden:
             return
         shown = {"type": event, **data}
-        if event == JOB and not self._sees(shown.pop("belongs", None)):
+        if event in BELONGING and not self._sees(shown.pop("belongs", None)):
             return
         if event == POOL and not knows_of(self._eyes(), shown.pop("audience", None)):
             return

@@ -12,6 +12,8 @@ const PACE = 10;
 const PACED_MS = 15000;
 // A refusal counts as an answer that took this long.
 const REFUSED_MS = 300;
+// Not everything that a page shows is told of as it changes: a page that was long without news looks by itself.
+const QUIET_MS = 60000;
 const PROGRESS_MS = 5000;
 const PATCHED_MS = 15000;
 const button = document.getElementById("live");
@@ -188,6 +190,14 @@ button?.addEventListener("click", () => {
   if (!paused) refresh();
   show();
 });
+
+const loaded = Date.now();
+setInterval(() => {
+  const quiet = Date.now() - Math.max(loaded, begun) >= QUIET_MS;
+  if (!quiet || state !== "live" || fetching || !regions().length) return;
+  dirty = true;
+  soon();
+}, QUIET_MS / 4);
 
 function connect() {
   const script = document.body.dataset.liveWorker;
