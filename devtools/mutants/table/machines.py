@@ -84,8 +84,8 @@ MACHINES = (
         "destroyed-costs-nothing",
         "a machine that is being destroyed makes room for the next one before it is gone",
         "core/provisioning/money.py",
-        "    live = [machine for machine in known if machine.is_live]",
-        "    live = [machine for machine in known if machine.destroying_at is None and machine.is_live]",
+        "    live = [machine for machine in machines if machine.is_live]",
+        "    live = [machine for machine in machines if machine.destroying_at is None and machine.is_live]",
         DAYS,
     ),
     Mutant(

@@ -67,7 +67,7 @@ RARE = (
         "core/placement/roster/lines.py",
         "        while line and self._entries.get(line[0][2]) is not line[0]:",
         "        while line and self._entries.get(line[0][2]) != line[0]:",
-        ("tests/core/placement/roster/test_roster.py",),
+        ("tests/core/placement/roster/test_lines.py",),
     ),
     Mutant(
         "a-late-copy-leaves-an-older-agent-connecting",

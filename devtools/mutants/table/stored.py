@@ -199,8 +199,8 @@ STORED = (
     Mutant(
         "version-unguarded-on-postgres",
         "the same where PostgreSQL is the database",
-        "store/rows/batches.py",
-        '    guard = f" AND {table.guard} = %({EXPECTED})s" if table.guard else ""',
+        "store/sql/recordsets.py",
+        '    guard = f" AND {table.name}.{table.guard} = new.{EXPECTED}" if table.guard else ""',
         '    guard = ""',
         LIVE_ROWS,
     ),

@@ -26,7 +26,7 @@ from simpletuner_fleet.store.postgres_connection import (
     insist_on_durability,
     take_lock,
 )
-from simpletuner_fleet.store.rows.batches import RowWrite, one_row
+from simpletuner_fleet.store.rows.batches import RowWrite, one_new_row
 from simpletuner_fleet.store.sql import recordsets
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
@@ -172,7 +172,8 @@ class PostgresSession:
         if recordsets.fits(write.table, types):
             cursor.execute(recordsets.statement(write, types).encode(), (recordsets.parameter(write),))
         else:
-            statement = one_row(write.table, write.update, write.on_conflict).encode()
+            assert not write.update, "rows that hold bytes are inserted and never changed"
+            statement = one_new_row(write.table, write.on_conflict).encode()
             names = write.columns
             cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
         return cursor

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,8 @@ async def test_marks_of_a_step_that_raises_are_taken_back(rig: Rig) -> None:
     assert await rig.store.write(lambda tx: tx.worker("w_1")) == worker(1)
 
 
-@pytest.mark.parametrize("in_one_step", [True, False], ids=["in one step", "in several"])
-async def test_a_worker_may_be_deleted_and_added_again_in_one_commit(rig: Rig, in_one_step: bool) -> None:
+@pytest.mark.parametrize("cuts", [(), (1,), (1, 2, 3)], ids=["in one step", "after another", "in several"])
+async def test_a_worker_may_be_deleted_and_added_again_in_one_commit(rig: Rig, cuts: tuple[int, ...]) -> None:
     steps: list[Step] = [
         saving(1, home="h"),
         lambda tx: tx.delete_worker("w_1"),
@@ -87,10 +88,8 @@ async def test_a_worker_may_be_deleted_and_added_again_in_one_commit(rig: Rig, i
         saving(1, home="other"),
     ]
     await rig.store.write(lambda tx: tx.add_worker(worker(1)))
-    if in_one_step:
-        await rig.store.write(lambda tx: [step(tx) for step in steps])
-    else:
-        await together(rig, *steps)
+    parts = [steps[start:end] for start, end in pairwise((0, *cuts, len(steps)))]
+    await together(rig, *(lambda tx, part=part: [step(tx) for step in part] for part in parts))  # type: ignore[misc]
     assert await rig.memory_equals_database()
     assert rig.observer.workers["w_1"].home == "other"
 

@@ -3,7 +3,7 @@
 What is not known costs: a machine counts from the moment its provider is asked until the list has stopped showing it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -20,34 +20,33 @@ class Spending(Struct, frozen=True, kw_only=True):
     month_micros: int
 
 
-def spending(machines: Iterable[Machine], now: float) -> Spending:
-    known = list(machines)
-    live = [machine for machine in known if machine.is_live]
-    day, month = day_begins(now), month_begins(now)
-    return Spending(
-        machines=len(live),
-        hourly_micros=sum(machine.hourly_micros for machine in live),
-        today_micros=sum(cost_between(machine, day, now) for machine in known),
-        month_micros=sum(cost_between(machine, month, now) for machine in known),
-    )
+def spending(machines: Sequence[Machine], now: float) -> Spending:
+    return _spending(machines, now, today=True, month=True)
 
 
 def spending_towards(pool: MachinePool, machines: Sequence[Machine], now: float) -> Spending:
     """Returns the same as far as the pool has limits: a month's bills are not added up in every round for nobody."""
-    request, live = pool.request, [machine for machine in machines if machine.is_live]
+    request = pool.request
+    return _spending(
+        machines,
+        now,
+        today=request.max_daily_micros is not None,
+        month=request.max_monthly_micros is not None,
+    )
 
-    def spent_since(begins: Callable[[float], float], ceiling: int | None) -> int:
-        if ceiling is None:
-            return 0
-        since = begins(now)
-        return sum(cost_between(machine, since, now) for machine in machines)
 
+def _spending(machines: Sequence[Machine], now: float, *, today: bool, month: bool) -> Spending:
+    live = [machine for machine in machines if machine.is_live]
     return Spending(
         machines=len(live),
         hourly_micros=sum(machine.hourly_micros for machine in live),
-        today_micros=spent_since(day_begins, request.max_daily_micros),
-        month_micros=spent_since(month_begins, request.max_monthly_micros),
+        today_micros=_cost_since(day_begins(now), machines, now) if today else 0,
+        month_micros=_cost_since(month_begins(now), machines, now) if month else 0,
     )
+
+
+def _cost_since(moment: float, machines: Sequence[Machine], now: float) -> int:
+    return sum(cost_between(machine, moment, now) for machine in machines)
 
 
 def cost_between(machine: Machine, since: float, until: float) -> int:

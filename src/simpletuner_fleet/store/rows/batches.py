@@ -100,12 +100,7 @@ def _new(table: Table, name: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def one_row(table: Table, update: bool, on_conflict: str) -> str:
-    """Returns the same for one row, with `%(name)s` for each value, as PostgreSQL's driver wants it."""
-    if not update:
-        values = ", ".join(f"%({name})s" for name in table.columns)
-        return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"
-    sets = ", ".join(f"{name} = %({name})s" for name in table.written)
-    same_key = " AND ".join(f"{name} = %({name})s" for name in table.keys)
-    guard = f" AND {table.guard} = %({EXPECTED})s" if table.guard else ""
-    return f"UPDATE {table.name} SET {sets} WHERE {same_key}{guard}"
+def one_new_row(table: Table, on_conflict: str) -> str:
+    """Returns what inserts one row, with `%(name)s` for each value, as PostgreSQL's driver wants it."""
+    values = ", ".join(f"%({name})s" for name in table.columns)
+    return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"

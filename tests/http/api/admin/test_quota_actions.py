@@ -98,7 +98,7 @@ async def test_what_the_clock_frees_is_not_forgotten_where_the_next_act_fails(la
     lab.server.clock.at += HOUR_S
     with pytest.raises(Refused):
         await lab.server.good("PATCH", "/api/quotas/q_nothing", {"ceiling": 5})
-    await lab.server.good("POST", "/api/teams", {"name": "another"})
+    await lab.server.config("concerns-no-job", lab.ann)
     assert await lab.status(waits) == "dispatched"
 
 
