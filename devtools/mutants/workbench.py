@@ -96,7 +96,7 @@ def _command(tests: str) -> list[str]:
 def _first_failure(tests: str, stdout: str, stderr: str) -> Failure:
     lines = stdout.splitlines() + stderr.splitlines()
     # A test may have an argument of that name, and pytest prints it.
-    marks = ("seed ",) if tests.startswith(("seed:", "sim:")) else ("FAILED", "ERROR")
+    marks = ("seed ",) if tests.startswith(("seed:", "sim:")) else ("FAILED tests/", "ERROR tests/")
     line = next((line for line in lines if line.startswith(marks)), None)
     if line is None:
         return Failure(tests, f"{tests}: {lines[-1] if lines else 'failed'}")

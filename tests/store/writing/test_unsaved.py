@@ -89,7 +89,7 @@ async def test_a_worker_may_be_deleted_and_added_again_in_one_commit(rig: Rig, c
     ]
     await rig.store.write(lambda tx: tx.add_worker(worker(1)))
     parts = [steps[start:end] for start, end in pairwise((0, *cuts, len(steps)))]
-    await together(rig, *(lambda tx, part=part: [step(tx) for step in part] for part in parts))  # type: ignore[misc]
+    await together(rig, *(lambda tx, part=part: [step(tx) for step in part] for part in parts))
     assert await rig.memory_equals_database()
     assert rig.observer.workers["w_1"].home == "other"
 
