@@ -88,8 +88,8 @@ async def test_who_may_not_see_pools_hears_nothing_of_them(running: Running) -> 
             await stream.events.next("ready")
         assert (await streams[1].events.next("pool"))["id"] == "p"
         fleet = running.fleet
-        await fleet.act(lambda transaction: transaction.publish("config", id="last"))
-        await streams[0].events.next("config")
+        await fleet.act(lambda transaction: transaction.publish("last"))
+        await streams[0].events.next("last")
         assert streams[0].events.of_kind("pool") == []
         for stream in streams:
             await stream.close()
