@@ -83,9 +83,8 @@ def server_killed_at(call: bytes) -> Strike:
 
         async def kill() -> None:
             await asyncio.sleep(fault.pick * KILLED_WITHIN_S)
-            if (
-                not over.is_set()
-            ):  # a kill after the end would be nobody's, and nobody would start the server again
+            # A kill after the end would be nobody's, and nobody would start the server again.
+            if not over.is_set():
                 server.kill()
 
         proxy.rule = Rule(call, Mischief.TELL, tell=kill)
