@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from simpletuner_fleet.core.jobs.job import (
+    ATTEMPT_TRANSITIONS,
     GIVE_BACK_REASONS,
     HOLDS_ATTEMPT,
     JOB_TRANSITIONS,
@@ -161,16 +162,8 @@ def _workers() -> Iterable[str]:
 
 def _attempts() -> Iterable[str]:
     yield "## Attempts"
-    yield _mermaid(
-        (
-            f"[*] --> {AttemptState.OFFERED}: offer",
-            f"{AttemptState.OFFERED} --> {AttemptState.RUNNING}: accept",
-            f"{AttemptState.OFFERED} --> {AttemptState.ENDED}",
-            f"{AttemptState.RUNNING} --> {AttemptState.ENDED}",
-            f"{AttemptState.ENDED} --> {AttemptState.RUNNING}: readopt, after {Outcome.LOST} only",
-            f"{AttemptState.ENDED} --> [*]",
-        )
-    )
+    yield _mermaid(_attempt_lines())
+    yield f"Only an attempt that has ended `{Outcome.LOST}` is readopted."
     yield _table(("state", "meaning"), ((_code(state), ATTEMPT_MEANINGS[state]) for state in AttemptState))
     yield "An attempt that has ended has one outcome. Losses and failures together use up the job's retries."
     yield _table(
@@ -182,6 +175,13 @@ def _attempts() -> Iterable[str]:
         "without. The request can be hurried, never slowed. An attempt that was given back says why:"
     )
     yield _table(("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in REASONS_TOLD))
+
+
+def _attempt_lines() -> Iterable[str]:
+    yield f"[*] --> {AttemptState.OFFERED}: offer"
+    for (state, attempt_input), after in ATTEMPT_TRANSITIONS.items():
+        yield f"{state} --> {after}: {attempt_input}"
+    yield f"{AttemptState.ENDED} --> [*]"
 
 
 def _mermaid(lines: Iterable[str]) -> str:

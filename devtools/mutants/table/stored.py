@@ -46,6 +46,22 @@ STORED = (
         STORE,
     ),
     Mutant(
+        "illegal-attempt-edge-stored",
+        "the store lets an attempt go back to its offer",
+        "store/writing/live_tx.py",
+        "        if (old.state, attempt.state) not in LEGAL_ATTEMPT_EDGES:",
+        "        if (old.state, attempt.state) == (attempt.id, attempt.id):",
+        STORE,
+    ),
+    Mutant(
+        "an-end-without-the-table",
+        "an attempt that has ended can end once more, with another outcome",
+        "core/jobs/decision.py",
+        "    state = next_attempt_state(attempt.state, AttemptInput.END)",
+        '    state = type(attempt.state)("ended")',
+        ("tests/core/jobs/test_job.py",),
+    ),
+    Mutant(
         "audit-omits-a-column",
         "the address can be rewritten and the log stays valid",
         "core/audit.py",

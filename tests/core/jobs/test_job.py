@@ -7,14 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.jobs.decision import ended_as
 from simpletuner_fleet.core.jobs.job import (
     HOLDS_ATTEMPT,
     JOB_TRANSITIONS,
     TERMINAL,
+    AttemptInput,
     AttemptState,
     JobInput,
     JobState,
     Outcome,
+    next_attempt_state,
     next_state,
 )
 from tests.core.builders import a_job, an_attempt
@@ -37,6 +40,12 @@ EDGES = {
     ("cancelling", "complete"): "completed",
     ("cancelling", "cancel"): "cancelled",
 }
+ATTEMPT_EDGES = {
+    ("offered", "accept"): "running",
+    ("offered", "end"): "ended",
+    ("running", "end"): "ended",
+    ("ended", "readopt"): "running",
+}
 
 
 @pytest.mark.parametrize(("state", "given"), list(product(JobState, JobInput)))
@@ -47,6 +56,24 @@ def test_every_state_takes_its_own_inputs_and_no_other(state: JobState, given: J
     else:
         with pytest.raises(IllegalTransition, match=f"A job that is {state} cannot take '{given}'"):
             next_state(state, given)
+
+
+@pytest.mark.parametrize(("state", "given"), list(product(AttemptState, AttemptInput)))
+def test_an_attempt_in_every_state_takes_its_own_inputs_and_no_other(
+    state: AttemptState, given: AttemptInput
+) -> None:
+    expected = ATTEMPT_EDGES.get((state.value, given.value))
+    if expected:
+        assert next_attempt_state(state, given) is AttemptState(expected)
+    else:
+        with pytest.raises(IllegalTransition, match=f"An attempt that is {state} cannot take '{given}'"):
+            next_attempt_state(state, given)
+
+
+def test_an_attempt_ends_once() -> None:
+    ended = ended_as(an_attempt(state=AttemptState.RUNNING), Outcome.FAILED, 5.0)
+    with pytest.raises(IllegalTransition):
+        ended_as(ended, Outcome.COMPLETED, 6.0)
 
 
 def test_the_published_states_are_the_contracts() -> None:

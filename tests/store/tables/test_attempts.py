@@ -1,7 +1,15 @@
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Outcome, Stopping
+from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.jobs.job import (
+    ATTEMPT_TRANSITIONS,
+    Attempt,
+    AttemptState,
+    EndReason,
+    Outcome,
+    Stopping,
+)
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
 from tests.store.samples import BUNDLE, attempt, job
@@ -83,6 +91,27 @@ async def test_an_ended_attempt_lives_again_only_if_no_other_does(store: Store) 
     await add(store, attempt(2))
     with pytest.raises(ConcurrentChange):
         await store.write(lambda tx: tx.save_attempt(attempt(1, state=AttemptState.RUNNING)))
+
+
+LEGAL = {(state, after) for (state, _), after in ATTEMPT_TRANSITIONS.items()} | {(s, s) for s in AttemptState}
+
+
+@pytest.mark.parametrize("before", AttemptState)
+@pytest.mark.parametrize("after", AttemptState)
+async def test_every_edge_of_the_machine_is_taken_and_no_other(
+    store: Store, before: AttemptState, after: AttemptState
+) -> None:
+    stored = attempt(1, state=before)
+    changed = replace(stored, state=after)
+    await add(store, stored)
+    if (before, after) in LEGAL:
+        await store.write(lambda tx: tx.save_attempt(changed))
+    else:
+        with pytest.raises(IllegalTransition):
+            await store.write(lambda tx: tx.save_attempt(changed))
+    kept = await store.read(lambda view: view.attempt(stored.id))
+    assert kept is not None
+    assert kept.state is (after if (before, after) in LEGAL else before)
 
 
 async def test_an_attempt_is_saved_only_under_its_own_epoch(store: Store) -> None:

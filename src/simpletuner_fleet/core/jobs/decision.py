@@ -9,13 +9,14 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.jobs import retry
 from simpletuner_fleet.core.jobs.job import (
     Attempt,
-    AttemptState,
+    AttemptInput,
     EndReason,
     Hold,
     Job,
     JobInput,
     Outcome,
     Results,
+    next_attempt_state,
     next_state,
 )
 from simpletuner_fleet.core.jobs.progress import is_preparing
@@ -45,7 +46,8 @@ def job_event(type_: EventType, job: Job, actor: Actor = ORCHESTRATOR, **details
 
 
 def ended_as(attempt: Attempt, outcome: Outcome, now: float, **facts: Any) -> Attempt:
-    return replace(attempt, state=AttemptState.ENDED, outcome=outcome, ended_at=now, **facts)
+    state = next_attempt_state(attempt.state, AttemptInput.END)
+    return replace(attempt, state=state, outcome=outcome, ended_at=now, **facts)
 
 
 def without_attempt(job: Job) -> Job:

@@ -1,4 +1,4 @@
-"""Jobs and their attempts. The states that a job passes through are in states.py."""
+"""Describes jobs and their attempts. The states that both pass through are in states.py."""
 
 from enum import StrEnum
 from typing import Literal
@@ -8,13 +8,17 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.core.jobs.states import AT_WORK as AT_WORK
+from simpletuner_fleet.core.jobs.states import ATTEMPT_TRANSITIONS as ATTEMPT_TRANSITIONS
 from simpletuner_fleet.core.jobs.states import ENDED as ENDED
 from simpletuner_fleet.core.jobs.states import HOLDS_ATTEMPT as HOLDS_ATTEMPT
 from simpletuner_fleet.core.jobs.states import JOB_TRANSITIONS as JOB_TRANSITIONS
 from simpletuner_fleet.core.jobs.states import TERMINAL as TERMINAL
 from simpletuner_fleet.core.jobs.states import WAITING as WAITING
+from simpletuner_fleet.core.jobs.states import AttemptInput as AttemptInput
+from simpletuner_fleet.core.jobs.states import AttemptState as AttemptState
 from simpletuner_fleet.core.jobs.states import JobInput as JobInput
 from simpletuner_fleet.core.jobs.states import JobState as JobState
+from simpletuner_fleet.core.jobs.states import next_attempt_state as next_attempt_state
 from simpletuner_fleet.core.jobs.states import next_state as next_state
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility
 
@@ -186,12 +190,6 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def charged(self) -> int:
         return self.losses + self.failures
-
-
-class AttemptState(StrEnum):
-    OFFERED = "offered"
-    RUNNING = "running"
-    ENDED = "ended"
 
 
 class Outcome(StrEnum):

@@ -24,6 +24,7 @@ from simpletuner_fleet.core.jobs.job import (
     REJECTED,
     RESULTS_MISSING,
     Attempt,
+    AttemptInput,
     AttemptState,
     EndReason,
     Hold,
@@ -34,6 +35,7 @@ from simpletuner_fleet.core.jobs.job import (
     Results,
     has_left_its_gpus,
     is_finishing,
+    next_attempt_state,
     next_state,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, is_preparing
@@ -116,7 +118,7 @@ def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decis
         raise OfferWithdrawn
     running = replace(
         attempt,
-        state=AttemptState.RUNNING,
+        state=next_attempt_state(attempt.state, AttemptInput.ACCEPT),
         accepted_at=now,
         incarnation=incarnation or attempt.incarnation,
     )
@@ -300,7 +302,12 @@ def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
     """The worker thought lost is back and its trainer never stopped: the same attempt goes on, uncharged."""
     uncharged = attempt.reason == EndReason.INTERRUPTED
     running = replace(
-        attempt, state=AttemptState.RUNNING, outcome=None, ended_at=None, error=None, reason=None
+        attempt,
+        state=next_attempt_state(attempt.state, AttemptInput.READOPT),
+        outcome=None,
+        ended_at=None,
+        error=None,
+        reason=None,
     )
     resumed = replace(
         with_room(unpaid(job, attempt)),

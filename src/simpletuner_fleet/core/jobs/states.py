@@ -1,7 +1,7 @@
-"""The states of a job, and the machine that moves it from one to the next.
+"""Moves jobs and their attempts from state to state, by one table for each.
 
-The machine is the table `JOB_TRANSITIONS`: a job in a state takes an input and is in another state. What is not in the
-table cannot happen; `next_state` raises, and the database refuses the row a second time. This is how to read it.
+The machine of a job is the table `JOB_TRANSITIONS`: a job in a state takes an input and is in another state. What is not
+in the table cannot happen; `next_state` raises, and the database refuses the row a second time. This is how to read it.
 
 A job begins `blocked` or `queued`. It is blocked while it waits for something other than a worker: for the approval of a
 person, or for jobs that it depends on. `job.Hold` says which. Once nothing of that kind is left it is unblocked, and if a
@@ -31,6 +31,10 @@ to be asked first. A stop once requested is never followed by another try, so `c
 `failed`: however the attempt ends, the job is cancelled, unless its trainer finished before it could be stopped.
 
 `completed`, `failed` and `cancelled` are final. No edge leads out of them, and trying an ended job again makes a new job.
+
+The machine of an attempt is the table `ATTEMPT_TRANSITIONS`. An attempt begins `offered` and is `running` once its worker
+has accepted it; from either it ends, once, with an outcome (`job.Outcome`). An attempt that has `ended` stays so, with one
+exception: one that was lost may be readopted, as said above (`reconcile.may_readopt` says when).
 
 Whoever asks whether a job waits, is at work or has ended uses the groups below, so that a new state is sorted once.
 """
@@ -82,6 +86,26 @@ JOB_TRANSITIONS: dict[tuple[JobState, JobInput], JobState] = {
     (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,
 }
 
+
+class AttemptState(StrEnum):
+    OFFERED = "offered"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class AttemptInput(StrEnum):
+    ACCEPT = "accept"
+    END = "end"
+    READOPT = "readopt"
+
+
+ATTEMPT_TRANSITIONS: dict[tuple[AttemptState, AttemptInput], AttemptState] = {
+    (AttemptState.OFFERED, AttemptInput.ACCEPT): AttemptState.RUNNING,
+    (AttemptState.OFFERED, AttemptInput.END): AttemptState.ENDED,
+    (AttemptState.RUNNING, AttemptInput.END): AttemptState.ENDED,
+    (AttemptState.ENDED, AttemptInput.READOPT): AttemptState.RUNNING,
+}
+
 WAITING: tuple[JobState, ...] = (JobState.QUEUED, JobState.BLOCKED)
 AT_WORK: tuple[JobState, ...] = (JobState.RUNNING, JobState.DISPATCHED, JobState.CANCELLING)
 """An attempt of the job is alive."""
@@ -100,3 +124,10 @@ def next_state(state: JobState, job_input: JobInput) -> JobState:
         return JOB_TRANSITIONS[state, job_input]
     except KeyError:
         raise IllegalTransition(f"A job that is {state} cannot take '{job_input}'.") from None
+
+
+def next_attempt_state(state: AttemptState, attempt_input: AttemptInput) -> AttemptState:
+    try:
+        return ATTEMPT_TRANSITIONS[state, attempt_input]
+    except KeyError:
+        raise IllegalTransition(f"An attempt that is {state} cannot take '{attempt_input}'.") from None

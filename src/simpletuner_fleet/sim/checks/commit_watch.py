@@ -8,7 +8,16 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry, Witness, entry_hash
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState, Outcome, Results
+from simpletuner_fleet.core.jobs.job import (
+    ATTEMPT_TRANSITIONS,
+    JOB_TRANSITIONS,
+    Attempt,
+    AttemptState,
+    Job,
+    JobState,
+    Outcome,
+    Results,
+)
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
 from simpletuner_fleet.ports import View
@@ -25,6 +34,7 @@ from simpletuner_fleet.sim.server.store import Changes
 from simpletuner_fleet.sim.world import Violation
 
 EDGES = frozenset((before, after) for (before, _), after in JOB_TRANSITIONS.items())
+ATTEMPT_EDGES = frozenset((before, after) for (before, _), after in ATTEMPT_TRANSITIONS.items())
 HIGHEST_EPOCH = 2**41
 EVENTS_OF_EDGE: dict[tuple[JobState, JobState], frozenset[EventType]] = {
     (JobState.BLOCKED, JobState.QUEUED): frozenset({EventType.JOB_UNBLOCKED, EventType.JOB_APPROVED}),
@@ -125,6 +135,7 @@ class CommitWatch:
         first, last = chain[0], chain[-1]
         if last is None:
             raise Violation("S1", f"attempt {attempt_id} was deleted")
+        self._attempt_edges(attempt_id, [one.state for one in chain if one is not None])
         self._raise(attempt_problems(last))
         job = self.view.job(last.job_id)
         if job is None:
@@ -150,6 +161,11 @@ class CommitWatch:
             raise Violation("S6", f"{attempt_id} had ended {first.outcome} and was changed")
         if not first.live and job_before.state is not JobState.QUEUED:
             raise Violation("S2", f"{attempt_id} was taken up again while the job was {job_before.state}")
+
+    def _attempt_edges(self, attempt_id: str, states: list[AttemptState]) -> None:
+        for before, after in pairwise(states):
+            if before is not after and (before, after) not in ATTEMPT_EDGES:
+                raise Violation("S6", f"attempt {attempt_id} went from {before} to {after}")
 
     def _job(self, job_id: str, chain: list[Job | None], recorded: set[str]) -> None:
         last = chain[-1]

@@ -34,7 +34,7 @@ from simpletuner_fleet.store.memory.scim import MemoryScimTx
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.memory.view import MemoryView
 from simpletuner_fleet.store.rows.chain import chained
-from simpletuner_fleet.store.rows.live_rows import LEGAL_EDGES
+from simpletuner_fleet.store.rows.live_rows import LEGAL_ATTEMPT_EDGES, LEGAL_EDGES
 from simpletuner_fleet.store.rows.text import name_key
 
 T = TypeVar("T")
@@ -93,6 +93,8 @@ class MemoryTx(
         old = self._tables.attempts.get(attempt.id)
         if old is None or old.epoch != attempt.epoch:
             raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
+        if (old.state, attempt.state) not in LEGAL_ATTEMPT_EDGES:
+            raise IllegalTransition(f"An attempt in state {old.state} cannot become {attempt.state}.")
         self._check_only_live(attempt)
         self._tables.set_attempt(attempt.id, attempt)
 

@@ -12,13 +12,23 @@ from typing import Any
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, AttemptState, Job, JobState
+from simpletuner_fleet.core.jobs.job import (
+    ATTEMPT_TRANSITIONS,
+    JOB_TRANSITIONS,
+    Attempt,
+    AttemptState,
+    Job,
+    JobState,
+)
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import RowObserver
 from simpletuner_fleet.store.rows.text import name_key
 
 LEGAL_EDGES = frozenset((state, after) for (state, _), after in JOB_TRANSITIONS.items()) | {
     (state, state) for state in JobState
+}
+LEGAL_ATTEMPT_EDGES = frozenset((state, after) for (state, _), after in ATTEMPT_TRANSITIONS.items()) | {
+    (state, state) for state in AttemptState
 }
 
 Undo = tuple[Callable[[Any, Any], None], Any, Any]

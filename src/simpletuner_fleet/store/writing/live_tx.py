@@ -14,7 +14,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.ports import ConcurrentChange, IdempotentAnswer, JobFilter
 from simpletuner_fleet.store.rows.chain import chained
-from simpletuner_fleet.store.rows.live_rows import LEGAL_EDGES, LiveRows, by_epoch
+from simpletuner_fleet.store.rows.live_rows import LEGAL_ATTEMPT_EDGES, LEGAL_EDGES, LiveRows, by_epoch
 from simpletuner_fleet.store.rows.text import (
     name_key,
     storable,
@@ -159,6 +159,8 @@ class LiveTx(SqlView):
         old = self._rows.attempts.get(attempt.id) or self._visited_attempt(attempt.id)
         if old is None or old.epoch != attempt.epoch:
             raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
+        if (old.state, attempt.state) not in LEGAL_ATTEMPT_EDGES:
+            raise IllegalTransition(f"An attempt in state {old.state} cannot become {attempt.state}.")
         self._refuse_second_live(attempt)
         self._step.change(self._step.attempts, self._step.new_attempts, attempt.id, old)
         same_texts = attempt_texts(attempt) == attempt_texts(old)
