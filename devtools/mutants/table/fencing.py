@@ -15,6 +15,22 @@ from devtools.mutants.table.mutant import (
 FENCING = (
     # Fencing
     Mutant(
+        "a-request-passed-on-twice",
+        "a trainer is asked to validate again whenever the request is repeated",
+        "agent/inbox.py",
+        "        if holding.validation_asked_at != order.asked_at:",
+        "        if not holding.stopping:",
+        ("tests/agent/test_inbox.py", *SIM),
+    ),
+    Mutant(
+        "a-request-nobody-heard",
+        "a validation counts as asked for, though the trainer could not be asked",
+        "agent/inbox.py",
+        "        if not heard:\n            holding.validation_asked_at = None\n            return []\n",
+        "",
+        ("tests/agent/test_inbox.py", *SIM),
+    ),
+    Mutant(
         "no-epoch-check",
         "a report is taken without asking whether its attempt is the current one",
         "core/jobs/fencing.py",
@@ -146,8 +162,8 @@ FENCING = (
         "lease-from-the-answer",
         "a lease counts from when the answer came, not from when the heartbeat was sent",
         "agent/agent.py",
-        "        )\n        self.extend_lease(sent_at)\n\n    def _keep_time",
-        "        )\n        self.extend_lease(boottime())\n\n    def _keep_time",
+        "        self.extend_lease(sent_at)\n\n    def _keep_time",
+        "        self.extend_lease(boottime())\n\n    def _keep_time",
         LEASE,
     ),
     Mutant(

@@ -49,7 +49,6 @@ from simpletuner_fleet.protocol.messages import (
     GpuSample,
     Heartbeat,
     JobSubmit,
-    Orders,
     Register,
     Registered,
     ReportStatus,
@@ -134,18 +133,7 @@ class Agent:
         self.client.answer_timeout_s = min(15.0, max(1.0, self.heartbeat_timeout_s / 4))
         self.audit_memory.registered(answer.audit_head, answer.audit_proofs)
         self.connected.set()
-        self.perform(
-            self.inbox.heard(
-                Orders(
-                    jobs=answer.jobs,
-                    stop=answer.stop,
-                    save=answer.save,
-                    validate=answer.validate,
-                    drain=answer.drain,
-                    shutdown=answer.shutdown,
-                )
-            )
-        )
+        self.perform(self.inbox.heard(answer))
         self.extend_lease(sent_at)
         self.delivery.wake()
         return answer
@@ -168,18 +156,7 @@ class Agent:
         self._data_reported = data
         self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
         self.audit_memory.heard(answer.audit_head)
-        self.perform(
-            self.inbox.heard(
-                Orders(
-                    jobs=answer.jobs,
-                    stop=answer.stop,
-                    save=answer.save,
-                    validate=answer.validate,
-                    drain=answer.drain,
-                    shutdown=answer.shutdown,
-                )
-            )
-        )
+        self.perform(self.inbox.heard(answer))
         self.extend_lease(sent_at)
 
     def _keep_time(self, interval_s: float, timeout_s: float) -> None:

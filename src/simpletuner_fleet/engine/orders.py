@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import asdict
 
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.configs.datasets import PREFIX
@@ -66,6 +67,11 @@ def orders_for(
         drain=draining,
         shutdown=draining and not live and worker.worker_type is WorkerType.EPHEMERAL,
     )
+
+
+def with_stops(orders: Orders, more: Sequence[StopAttempt]) -> dict[str, Any]:
+    """Returns the fields of an answer that carries these orders and, beside their own, more attempts to stop."""
+    return {**asdict(orders), "stop": [*orders.stop, *more]}
 
 
 def offer_message(transaction: Transaction, worker: Worker, job_id: str, attempt_id: str) -> JobSubmit:

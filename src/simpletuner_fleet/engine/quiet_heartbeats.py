@@ -55,8 +55,7 @@ class QuietHeartbeats:
     def note(self, worker_id: str, incarnation: str, facts: HeartbeatFacts, answer: HeartbeatAnswer) -> None:
         """Takes note of a heartbeat after it has been decided and stored, with what it was answered."""
         worker = self._idle_row(worker_id)
-        news = answer.jobs or answer.stop or answer.drain or answer.shutdown
-        if worker is None or worker.legacy or facts.held or facts.leaving or news:
+        if worker is None or worker.legacy or facts.held or facts.leaving or not answer.are_none:
             self._by_worker.pop(worker_id, None)
         else:
             self._by_worker[worker_id] = QuietHeartbeat(worker, incarnation, facts, answer)

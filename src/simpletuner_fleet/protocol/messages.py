@@ -243,7 +243,7 @@ class ValidateNow(Struct, kw_only=True):
 
 
 class Orders(Struct, kw_only=True):
-    """What a worker should be doing. The stream, the register and the heartbeat answers all carry it."""
+    """Says what a worker should be doing. The answers to a registration and to a heartbeat are orders, too."""
 
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
@@ -252,8 +252,13 @@ class Orders(Struct, kw_only=True):
     drain: bool = False
     shutdown: bool = False
 
+    @property
+    def are_none(self) -> bool:
+        """Returns whether they ask for nothing: then the next heartbeat may be answered alike."""
+        return not (self.jobs or self.stop or self.save or self.validate or self.drain or self.shutdown)
 
-class Registered(Struct, kw_only=True):
+
+class Registered(Orders, kw_only=True):
     worker_id: str
     name: str
     status: str
@@ -261,14 +266,8 @@ class Registered(Struct, kw_only=True):
     heartbeat_timeout_s: float
     stream_url: str
     ping_interval_s: float = 15.0
-    jobs: list[JobSubmit] = []
-    stop: list[StopAttempt] = []
-    save: list[CheckpointNow] = []
-    validate: list[ValidateNow] = []
     keep: list[HeldAttempt] = []
     """Attempts the worker named that are still its own."""
-    drain: bool = False
-    shutdown: bool = False
     labels: dict[str, str] = {}
     worker_type: str = ""
     """As which it was created; empty where that was left to the worker."""
@@ -321,14 +320,8 @@ class Heartbeat(Struct, kw_only=True):
     current_job_id: Name | None = None
 
 
-class HeartbeatAnswer(Struct, kw_only=True):
+class HeartbeatAnswer(Orders, kw_only=True):
     status: str
-    jobs: list[JobSubmit] = []
-    stop: list[StopAttempt] = []
-    save: list[CheckpointNow] = []
-    validate: list[ValidateNow] = []
-    drain: bool = False
-    shutdown: bool = False
     audit_head: AuditHead | None = None
     heartbeat_interval_s: float = 30.0
     heartbeat_timeout_s: float = 120.0

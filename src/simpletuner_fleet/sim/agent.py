@@ -1,10 +1,12 @@
 """The agent's shell on virtual time, around the real inbox: registers, listens, beats, accepts, reports."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 from simpletuner_fleet.agent.actions import (
     Action,
+    AskForCheckpoint,
+    AskForValidation,
     Forget,
     Leave,
     SendAccept,
@@ -24,6 +26,7 @@ from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import (
     Accept,
     Accepted,
+    CheckpointNow,
     Drain,
     EndNotice,
     Goodbye,
@@ -31,7 +34,7 @@ from simpletuner_fleet.protocol.messages import (
     HeartbeatAnswer,
     JobCancel,
     JobSubmit,
-    Orders,
+    Ping,
     Register,
     Registered,
     ReportAnswer,
@@ -40,12 +43,17 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
     StopAttempt,
     StreamMessage,
+    TokenRotated,
+    ValidateNow,
 )
 from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, is_final_answer
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
 from simpletuner_fleet.sim.server.streams import Stream
 
 GOODBYE_TRIES = 3
+TRAINER = "simpletuner"
+TRAINER_IS_DEAF = 0.1
+"""Now and then a trainer cannot be asked for anything, and has to be asked again."""
 RESUME_FAILS = 0.5
 
 
@@ -147,7 +155,9 @@ class SimulatedAgent:
             name=kind.name,
             persistent=kind.persistent,
             gpus=self.machine.gpu_reports(),
-            trainers=["simpletuner"],
+            trainers=[TRAINER],
+            saves_on_request=[TRAINER],
+            validates_on_request=[TRAINER],
             max_jobs=kind.max_jobs,
             price_micros=kind.price_micros,
             attempts=self.inbox.held_attempts(self.machine.paused()),
@@ -172,11 +182,7 @@ class SimulatedAgent:
             return
         self.registered = True
         self.timeout_s = outcome.heartbeat_timeout_s
-        self._act(
-            self.inbox.heard(
-                Orders(jobs=outcome.jobs, stop=outcome.stop, drain=outcome.drain, shutdown=outcome.shutdown)
-            )
-        )
+        self._act(self.inbox.heard(outcome))
         self._renew({Turn(item.job_id, item.epoch) for item in outcome.keep}, sent_at)
         if self.alive:
             self._open_stream()
@@ -204,10 +210,18 @@ class SimulatedAgent:
                 self._act(self.inbox.offered(message))
             case JobCancel():
                 self._act(self.inbox.told_to_stop(stop_of(message)))
+            case CheckpointNow():
+                self._act(self.inbox.told_to_save(message))
+            case ValidateNow():
+                self._act(self.inbox.told_to_validate(message))
             case Drain():
                 self.inbox.draining = True
             case Shutdown():
                 self._act(self.inbox.told_to_leave(message.reason))
+            case TokenRotated() | Ping():
+                pass  # the token reaches the machine by other ways here, and pings have no message
+            case _:
+                assert_never(message)
 
     def stream_dropped(self, stream: Stream) -> None:
         self._run(lambda: self._lost_stream(stream))
@@ -262,11 +276,7 @@ class SimulatedAgent:
             self._nobody_listens()
         if not isinstance(outcome, HeartbeatAnswer):
             return
-        self._act(
-            self.inbox.heard(
-                Orders(jobs=outcome.jobs, stop=outcome.stop, drain=outcome.drain, shutdown=outcome.shutdown)
-            )
-        )
+        self._act(self.inbox.heard(outcome))
         self._renew(named, sent_at)
 
     def _renew(self, turns: set[Turn], sent_at: float) -> None:
@@ -307,33 +317,64 @@ class SimulatedAgent:
             self._do(action)
 
     def _do(self, action: Action) -> None:
-        machine = self.machine
         match action:
             case SendAccept(turn, attempt, seq):
                 self._accept(turn, attempt, seq)
             case StartTrainer(offer):
-                slow = self.world.happens(0.02)
-                delay_s = (
-                    self.world.chance.uniform(5.0, 60.0) if slow else self.world.chance.uniform(0.01, 0.5)
-                )
-                self._later(delay_s, lambda: self._start(offer))
+                self._start_soon(offer)
             case StopTrainer(turn, grace_s, why, save_s):
-                shim = machine.shims.get(turn)
-                if shim is not None:
-                    shim.stop(grace_s, SHIM_OUTCOME[why], save_s)
+                self._stop(turn, grace_s, SHIM_OUTCOME[why], save_s)
+            case AskForCheckpoint(turn):
+                self._ask_for_checkpoint(turn)
+            case AskForValidation(turn, asked_at):
+                self._ask_to_validate(turn, asked_at)
             case SendReport(turn, report, final):
-                if final:
-                    machine.spool[turn] = report
-                    self._store_and_deliver(turn, report, self.world.now)
-                else:
-                    self._tell(turn, report)
+                self._report(turn, report, final=final)
             case Forget(turn):
-                shim = machine.shims.get(turn)
-                if shim is not None:
-                    shim.stop(0.0, "lost")
-                machine.forget(turn)
+                self._stop(turn, 0.0, "lost")
+                self.machine.forget(turn)
             case Leave(reason):
                 self._leave(reason, GOODBYE_TRIES)
+            case _:
+                assert_never(action)
+
+    def _start_soon(self, offer: JobSubmit) -> None:
+        slow = self.world.happens(0.02)
+        delay_s = self.world.chance.uniform(5.0, 60.0) if slow else self.world.chance.uniform(0.01, 0.5)
+        self._later(delay_s, lambda: self._start(offer))
+
+    def _stop(self, turn: Turn, grace_s: float, outcome: str, save_s: float | None = None) -> None:
+        shim = self.machine.shims.get(turn)
+        if shim is not None:
+            shim.stop(grace_s, outcome, save_s)
+
+    def _report(self, turn: Turn, report: StatusReport, *, final: bool) -> None:
+        if final:
+            self.machine.spool[turn] = report
+            self._store_and_deliver(turn, report, self.world.now)
+        else:
+            self._tell(turn, report)
+
+    def _trainer_hears(self, turn: Turn) -> SimulatedShim | None:
+        """Returns the guardian of a trainer that can be asked for something now."""
+        shim = self.machine.shims.get(turn)
+        if shim is None or shim.done or shim.is_paused or self.world.happens(TRAINER_IS_DEAF):
+            self.world.counts["trainer could not be asked"] += 1
+            return None
+        return shim
+
+    def _ask_for_checkpoint(self, turn: Turn) -> None:
+        shim = self._trainer_hears(turn)
+        if shim is None:
+            self.inbox.could_not_ask(turn)
+        else:
+            shim.save_soon()
+
+    def _ask_to_validate(self, turn: Turn, asked_at: float) -> None:
+        heard = self._trainer_hears(turn) is not None
+        if heard:
+            self.machine.truth.asked_to_validate(self.incarnation, turn, asked_at)
+        self._act(self.inbox.asked_to_validate(turn, asked_at, heard=heard))
 
     def _accept(self, turn: Turn, attempt: int, seq: int) -> None:
         token, sent_at = self.machine.token, self.world.now

@@ -12,6 +12,9 @@ from simpletuner_fleet.sim.network import Link
 from simpletuner_fleet.sim.restores import Restores
 from simpletuner_fleet.sim.world import World
 
+MOST_REQUESTS = 3
+"""That people make of running trainers, for checkpoints and validations."""
+
 
 class Disasters:
     def __init__(self, world: World, chaos: Chaos, chance: Random, restores: Restores | None) -> None:
@@ -31,6 +34,8 @@ class Disasters:
             self._at(chance.uniform(0.0, for_s), act)
         if self.restores is not None:
             self._plan_restores(self.restores, for_s)
+        for _ in range(chance.randint(0, MOST_REQUESTS)):
+            self._at(chance.uniform(0.0, for_s), self.chaos.people.ask_a_trainer)
 
     def _plan_restores(self, restores: Restores, for_s: float) -> None:
         chance = self.chance

@@ -242,6 +242,12 @@ class SimulatedShim:
             ends_in_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
         )
 
+    def save_soon(self) -> None:
+        """Somebody has asked for a checkpoint: the trainer saves within a moment, and trains on."""
+        self.world.after(
+            self.world.chance.uniform(0.1, 3.0), lambda: self._save("checkpoint saved on request")
+        )
+
     def _save(self, counted_as: str) -> None:
         agent = self.machine.agent
         if self.done or not self.run.running or agent is None or self.alone:

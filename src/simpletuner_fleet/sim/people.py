@@ -20,6 +20,7 @@ from simpletuner_fleet.core.workers.worker import AdminState
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import limits, submit
 from simpletuner_fleet.orchestrator.organising import approvals
+from simpletuner_fleet.orchestrator.steering import trainer_requests
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.sim.draw import LARGE, Size
@@ -250,6 +251,19 @@ class People:
             self.world.counts["act:priority"] += 1
             priority = self.world.chance.choice((-20, 0, 50))
             self._ask(lambda fleet: submit.set_priority(fleet, job_id, priority, ADMIN), _ignore)
+
+    def ask_a_trainer(self) -> None:
+        """Asks for a checkpoint or for a validation of something that runs; it trains on."""
+        at_work = self.orchestrator.store.view.live_attempts()
+        if not at_work:
+            return
+        job_id = self.world.chance.choice(at_work).job_id
+        if self.world.chance.random() < 0.5:
+            self.world.counts["act:checkpoint"] += 1
+            self._ask(partial(trainer_requests.checkpoint_now, job_id=job_id, actor=ADMIN), _ignore)
+        else:
+            self.world.counts["act:validate"] += 1
+            self._ask(partial(trainer_requests.validate_now, job_id=job_id, actor=ADMIN), _ignore)
 
     # Administrators
 

@@ -28,7 +28,7 @@ from simpletuner_fleet.sim.checks.checkers import (
     unplaced_problems,
     unrest,
 )
-from simpletuner_fleet.sim.checks.commit_watch import CommitWatch, early_losses
+from simpletuner_fleet.sim.checks.commit_watch import CommitWatch, early_losses, untrue_validations
 from simpletuner_fleet.sim.checks.truth import Truth
 from simpletuner_fleet.sim.disasters import Disasters
 from simpletuner_fleet.sim.machine import MachineKind, SimulatedMachine
@@ -260,6 +260,7 @@ class Scenario:
             problems += self.publishing.problems_of(changes)
         for job_id in changes.jobs:
             self._cancelled_stays_so(job_id)
+        problems += untrue_validations(changes, self.truth, self._hostile)
         if problems:
             raise Violation(*problems[0])
         for entry in changes.audit:

@@ -28,7 +28,7 @@ from simpletuner_fleet.core.workers.heartbeat import HeartbeatDecision, Heartbea
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.orders import orders_for, stale_order
+from simpletuner_fleet.engine.orders import orders_for, stale_order, with_stops
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.administer import take_offers_back
 from simpletuner_fleet.orchestrator.workers.inventory import held_data
@@ -183,14 +183,9 @@ def _heartbeat(
     worker, orders, live = _present(transaction, worker_id, base_url)
     answer = HeartbeatAnswer(
         status=worker.status(bool(live)),
-        jobs=orders.jobs,
-        stop=[*orders.stop, *stale],
-        save=orders.save,
-        validate=orders.validate,
-        drain=orders.drain,
-        shutdown=orders.shutdown,
         heartbeat_interval_s=transaction.policy.heartbeat_interval_s,
         heartbeat_timeout_s=transaction.policy.heartbeat_timeout_s,
+        **with_stops(orders, stale),
     )
     return answer, worker, live
 

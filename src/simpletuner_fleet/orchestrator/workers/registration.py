@@ -21,7 +21,7 @@ from simpletuner_fleet.core.jobs.reconcile import (
 )
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.orders import orders_for
+from simpletuner_fleet.engine.orders import orders_for, with_stops
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.attendance import (
     WITHOUT_LEASE,
@@ -238,15 +238,10 @@ def _answer(
         heartbeat_timeout_s=transaction.policy.heartbeat_timeout_s,
         stream_url=f"/api/workers/stream?worker_id={worker.id}",
         ping_interval_s=transaction.policy.ping_interval_s,
-        jobs=given.jobs,
-        stop=[*given.stop, *visit.stop],
-        save=given.save,
-        validate=given.validate,
         keep=kept,
-        drain=given.drain,
-        shutdown=given.shutdown,
         labels=worker.effective_labels,
         worker_type=worker.chosen_type or "",
+        **with_stops(given, visit.stop),
     )
     if message.current_job_id:
         resumed = next((item for item in kept if item.job_id == message.current_job_id), None)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry, Witness, entry_hash
 from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import (
     ATTEMPT_TRANSITIONS,
     JOB_TRANSITIONS,
@@ -30,6 +31,7 @@ from simpletuner_fleet.sim.checks.checkers import (
     that_train,
     worker_problems,
 )
+from simpletuner_fleet.sim.checks.truth import Truth
 from simpletuner_fleet.sim.server.store import Changes
 from simpletuner_fleet.sim.world import Violation
 
@@ -296,3 +298,17 @@ def _results_arrived(before: Job, after: Job) -> bool:
         return False
     same = replace(after, results=before.results, error=before.error, reason=before.reason)
     return same == replace(before, version=after.version)
+
+
+def untrue_validations(changes: Changes, truth: Truth, hostile: set[str]) -> list[Problem]:
+    """A request for a validation is noted as passed on only where a trainer has heard it."""
+    problems: list[Problem] = []
+    for before, *_, after in (chain for chain in changes.attempts.values() if len(chain) > 1):
+        if after is None or after.validating is None or after.worker_id in hostile:
+            continue
+        passed_on = after.validating.told_at is not None
+        is_new = before is None or before.validating != after.validating
+        turn = Turn(after.job_id, after.epoch)
+        if passed_on and is_new and not truth.was_asked_to_validate(turn, after.validating.asked_at):
+            problems.append(("V1", f"{turn} is said to have been asked to validate, and was not"))
+    return problems

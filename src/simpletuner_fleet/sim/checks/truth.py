@@ -31,6 +31,8 @@ class Truth:
         self._active: dict[str, list[Run]] = {}
         self._by_gpu: dict[str, Run] = {}
         self._stored: set[str] = set()
+        self._validations: dict[tuple[Turn, float], str] = {}
+        """Requests that a trainer has heard, and the last agent that passed each on."""
         self.forgotten: set[Turn] = set()
         """What ran or was accepted before a restore: the database may have lost how it began."""
 
@@ -80,6 +82,15 @@ class Truth:
     def is_restored(self, accepted: Iterable[Turn]) -> None:
         """Who was told that it was accepted may begin after the restore, too, as long as its lease lasts."""
         self.forgotten.update(self.runs, accepted)
+
+    def asked_to_validate(self, incarnation: str, turn: Turn, asked_at: float) -> None:
+        """An agent that was started anew may pass the same request on once more, no other."""
+        if self._validations.get((turn, asked_at)) == incarnation:
+            raise Violation("V1", f"{turn} was asked twice to validate for one request")
+        self._validations[turn, asked_at] = incarnation
+
+    def was_asked_to_validate(self, turn: Turn, asked_at: float) -> bool:
+        return (turn, asked_at) in self._validations
 
     def stores(self, job_id: str) -> None:
         self._stored.add(job_id)

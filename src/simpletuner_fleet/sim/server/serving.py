@@ -9,7 +9,15 @@ from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.engine.orders import addressed
 from simpletuner_fleet.engine.streams import StreamHub, WorkerStream
 from simpletuner_fleet.orchestrator.workers import attendance
-from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
+from simpletuner_fleet.protocol.messages import (
+    CheckpointNow,
+    Drain,
+    JobCancel,
+    JobSubmit,
+    Shutdown,
+    StopAttempt,
+    ValidateNow,
+)
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Link
 from simpletuner_fleet.sim.server.store import SimCrash
 from simpletuner_fleet.sim.server.streams import Listener, Stream
@@ -92,11 +100,20 @@ class Serving:
             if stop not in stream.stopped:
                 stream.stopped.add(stop)
                 stream.push(_cancel_of(stop))
+        self._send_requests(stream, orders.save)
+        self._send_requests(stream, orders.validate)
         if orders.drain and not stream.drain_sent:
             stream.push(Drain())
         if orders.shutdown and not stream.shutdown_sent:
             stream.push(Shutdown(reason="drained"))
         stream.drain_sent, stream.shutdown_sent = orders.drain, orders.shutdown
+
+    def _send_requests(self, stream: Stream, requests: Sequence[CheckpointNow | ValidateNow]) -> None:
+        for request in requests:
+            what = (request.job_id, request.epoch, request.type, request.asked_at)
+            if what not in stream.requested:
+                stream.requested.add(what)
+                stream.push(request)
 
     def _send_offers(self, stream: Stream, offers: Sequence[JobSubmit]) -> None:
         now = self.world.now

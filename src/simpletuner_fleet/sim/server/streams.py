@@ -33,6 +33,8 @@ class Stream:
         self.acked_at = link.world.now
         self.offered_at: dict[Turn, float] = {}
         self.stopped: set[StopAttempt] = set()
+        self.requested: set[tuple[str, int, str, float]] = set()
+        """Requests for checkpoints and validations that it has carried: each is sent once on a stream."""
         self.drain_sent = False
         self.shutdown_sent = False
         self.resend_planned = False
