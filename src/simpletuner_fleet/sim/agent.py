@@ -1,6 +1,5 @@
 """The agent's shell on virtual time, around the real inbox: registers, listens, beats, accepts, reports."""
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 from simpletuner_fleet.agent.actions import (
@@ -46,8 +45,9 @@ from simpletuner_fleet.protocol.messages import (
     TokenRotated,
     ValidateNow,
 )
+from simpletuner_fleet.sim.agent_process import AgentProcess
 from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, is_final_answer
-from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
+from simpletuner_fleet.sim.network import DEAD_PEER_S, NobodyListens
 from simpletuner_fleet.sim.server.streams import Stream
 
 GOODBYE_TRIES = 3
@@ -57,20 +57,16 @@ TRAINER_IS_DEAF = 0.1
 RESUME_FAILS = 0.5
 
 
-class SimulatedAgent:
+class SimulatedAgent(AgentProcess):
     def __init__(self, machine: SimulatedMachine) -> None:
-        self.machine = machine
-        self.world = machine.world
+        super().__init__(machine)
         self.incarnation = machine.next_incarnation()
         self.inbox = Inbox(persistent=machine.kind.persistent, max_jobs=machine.kind.max_jobs)
-        self.alive = True
-        self.paused = False
         self.stream: Stream | None = None
         self.registered = False
         self.leaving = False
         self.timeout_s = machine.orchestrator.policy.heartbeat_timeout_s
         self._connecting = False
-        self._missed: list[Callable[[], None]] = []
         self._leases: dict[Turn, float] = {}
 
     # Process
@@ -107,37 +103,8 @@ class SimulatedAgent:
         elif self.stream is not None:
             self.stream.listener = None
 
-    def pause(self) -> None:
-        self.paused = True
-
-    def wake_up(self) -> None:
-        if not self.paused:
-            return
-        self.paused = False
-        missed, self._missed = self._missed, []
-        for act in missed:
-            self._run(act)
-
     def hurry(self) -> None:
         """Does nothing: its trainers have guardians, which hurry."""
-
-    def _run(self, act: Callable[[], None]) -> None:
-        if not self.alive:
-            return
-        if self.paused:
-            self._missed.append(act)
-        else:
-            act()
-
-    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
-        self.world.after(delay_s, lambda: self._run(act))
-
-    def _call(self, work: Callable[[], Any], answered: Answered) -> None:
-        orchestrator = self.machine.orchestrator
-        self.machine.link.call(
-            lambda reply: orchestrator.receive(work, reply, self.machine.link),
-            lambda outcome: self._run(lambda: answered(outcome)),
-        )
 
     @property
     def lease_s(self) -> float:

@@ -1,0 +1,46 @@
+"""Runs a simulated agent as a process on virtual time: it can be paused and killed, and calls over its machine's link."""
+
+from collections.abc import Callable
+from typing import Any
+
+from simpletuner_fleet.sim.machine import SimulatedMachine
+from simpletuner_fleet.sim.network import Answered
+
+
+class AgentProcess:
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self.machine = machine
+        self.world = machine.world
+        self.alive = True
+        self.paused = False
+        self._missed: list[Callable[[], None]] = []
+        """What was to be done while it was paused."""
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def wake_up(self) -> None:
+        if not self.paused:
+            return
+        self.paused = False
+        missed, self._missed = self._missed, []
+        for act in missed:
+            self._run(act)
+
+    def _run(self, act: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self.paused:
+            self._missed.append(act)
+        else:
+            act()
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        self.world.after(delay_s, lambda: self._run(act))
+
+    def _call(self, work: Callable[[], Any], answered: Answered) -> None:
+        orchestrator = self.machine.orchestrator
+        self.machine.link.call(
+            lambda reply: orchestrator.receive(work, reply, self.machine.link),
+            lambda outcome: self._run(lambda: answered(outcome)),
+        )
