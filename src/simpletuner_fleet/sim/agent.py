@@ -90,7 +90,7 @@ class SimulatedAgent(AgentProcess):
             if ending is not None:
                 self._act(self.inbox.ended(turn, ending))
         for turn, step in list(machine.unstored):
-            self._store(turn, step)
+            self.store_again(turn, step)
         for turn, report in list(machine.spool.items()):
             self._store_and_deliver(turn, report, self.world.now)
         self._connect()
@@ -402,22 +402,6 @@ class SimulatedAgent(AgentProcess):
 
     def out_of_time(self, turn: Turn) -> None:
         self._run(lambda: self._act(self.inbox.out_of_time(turn)))
-
-    def store_checkpoint(self, turn: Turn, step: int) -> None:
-        self.machine.unstored[turn, step] = None
-        self._run(lambda: self._store(turn, step))
-
-    def _store(self, turn: Turn, step: int) -> None:
-        """Uploads it again until it is answered, as a final report."""
-        token = self.machine.token
-
-        def answered(outcome: Any) -> None:
-            if is_final_answer(outcome):
-                self.machine.unstored.pop((turn, step), None)
-            else:
-                self._later(self.world.chance.uniform(0.5, 8.0), lambda: self._store(turn, step))
-
-        self._call(lambda: self.machine.orchestrator.store_checkpoint(token, *turn, step), answered)
 
     # Reporting
 

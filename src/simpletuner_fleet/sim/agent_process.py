@@ -1,9 +1,10 @@
-"""Runs a simulated agent as a process on virtual time: it can be paused and killed, and calls over its machine's link."""
+"""Runs a simulated agent as a process on virtual time: it can be paused and killed, calls over its machine's link, and uploads."""
 
 from collections.abc import Callable
 from typing import Any
 
-from simpletuner_fleet.sim.machine import SimulatedMachine
+from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.sim.machine import SimulatedMachine, is_final_answer
 from simpletuner_fleet.sim.network import Answered
 
 
@@ -44,3 +45,19 @@ class AgentProcess:
             lambda reply: orchestrator.receive(work, reply, self.machine.link),
             lambda outcome: self._run(lambda: answered(outcome)),
         )
+
+    def store_checkpoint(self, turn: Turn, step: int) -> None:
+        self.machine.unstored[turn, step] = None
+        self._run(lambda: self.store_again(turn, step))
+
+    def store_again(self, turn: Turn, step: int) -> None:
+        """Uploads it again until it is answered, as a final report."""
+        token = self.machine.token
+
+        def answered(outcome: Any) -> None:
+            if is_final_answer(outcome):
+                self.machine.unstored.pop((turn, step), None)
+            else:
+                self._later(self.world.chance.uniform(0.5, 8.0), lambda: self.store_again(turn, step))
+
+        self._call(lambda: self.machine.orchestrator.store_checkpoint(token, *turn, step), answered)
