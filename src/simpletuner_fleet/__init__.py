@@ -1,3 +1,3 @@
-"""SimpleTuner Fleet: an orchestrator and its workers."""
+"""SimpleTuner Fleet runs training jobs: an orchestrator hands them out, and workers run them on GPUs."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""One lock for each name that is in use, and none for the others: there may be millions of names."""
+"""Keeps one lock for each name that is in use, and none for the others: there may be millions of names."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class KeyedLocks:
-    """A lock for each name: whoever holds a name is alone with it."""
+    """Locks by name: nobody else holds a name while one task holds it."""
 
     def __init__(self) -> None:
         self._in_use: dict[str, tuple[asyncio.Lock, int]] = {}

@@ -1,1 +1,1 @@
-"""The worker: what runs on the GPU machine."""
+"""Contains the worker program, which runs on the GPU machine."""

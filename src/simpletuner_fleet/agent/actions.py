@@ -1,4 +1,4 @@
-"""What the inbox answers with: each thing that the agent is to do."""
+"""Defines the actions that the inbox answers with, one type for each thing that the agent is to do."""
 
 from msgspec import Struct
 
@@ -30,13 +30,13 @@ class StopTrainer(Struct, frozen=True):
 
 
 class AskForCheckpoint(Struct, frozen=True):
-    """Action: ask the trainer for a checkpoint. The trainer goes on training."""
+    """Asks the trainer for a checkpoint. The trainer goes on training."""
 
     turn: Turn
 
 
 class AskForValidation(Struct, frozen=True):
-    """Action: ask the trainer to validate.
+    """Asks the trainer to validate.
 
     The trainer goes on training; once it is asked, the orchestrator is told so.
     """
@@ -46,7 +46,7 @@ class AskForValidation(Struct, frozen=True):
 
 
 class SendReport(Struct, frozen=True):
-    """Action: send a status report. A final one is kept on disk until it is answered."""
+    """Sends a status report. A final one is kept on disk until it is answered."""
 
     turn: Turn
     report: StatusReport
@@ -54,7 +54,7 @@ class SendReport(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """Action: forget a turn for which nothing is owed any more. Its shim and its folder may go."""
+    """Forgets a turn for which nothing is owed any more. Its shim and its folder may go."""
 
     turn: Turn
 

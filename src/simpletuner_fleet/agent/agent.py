@@ -1,4 +1,4 @@
-"""The agent itself: carries out what the inbox decides, and holds what its loops share."""
+"""Carries out what the inbox decides, and holds the state that the agent's loops share."""
 
 import asyncio
 import logging
@@ -78,7 +78,7 @@ class Agent:
         make_attempts: Callable[[AttemptEvents], Attempts],
         audit_memory: AuditMemory,
     ) -> None:
-        """Attempts are made here, because they tell this agent what they do by themselves."""
+        """Creates the attempts here, because they report to this agent what they do by themselves."""
         self.machine = machine
         self.inbox = inbox
         self.client = client
@@ -139,7 +139,7 @@ class Agent:
         return answer
 
     async def heartbeat(self) -> None:
-        """Raises Unreachable or Refused. Every answer carries orders, as the stream does."""
+        """Sends a heartbeat and carries out the orders in its answer. Raises Unreachable or Refused."""
         sent_at, data = boottime(), self._data_held()
         answer = await self.client.heartbeat(
             Heartbeat(
@@ -160,7 +160,7 @@ class Agent:
         self.extend_lease(sent_at)
 
     def _keep_time(self, interval_s: float, timeout_s: float) -> None:
-        """Numbers that cannot be meant would stop trainers or flood the network: the last good ones hold."""
+        """Adopts new intervals. Implausible ones would stop trainers or flood the network: the last good ones hold."""
         if 0 < interval_s < timeout_s <= LONGEST_INTERVAL_S:
             self.heartbeat_interval_s, self.heartbeat_timeout_s = interval_s, timeout_s
             self.client.keep_connections_for(max(KEEP_IDLE_S, 2 * interval_s))
@@ -174,7 +174,7 @@ class Agent:
 
     @property
     def beats_every_s(self) -> float:
-        """What a machine that ends has to say cannot wait."""
+        """Returns the heartbeat interval, which is shorter once the machine is about to be taken away."""
         return (
             min(self.heartbeat_interval_s, BEATS_BEFORE_END_S)
             if self.end_source
@@ -182,7 +182,7 @@ class Agent:
         )
 
     def extend_lease(self, heard_at: float) -> None:
-        """Trainers may run while the orchestrator cannot have given their jobs away.
+        """Extends the lease: trainers may run while the orchestrator cannot have given their jobs away.
 
         It does so a whole timeout after it last heard us, which was after `heard_at`; the margin is for stopping in time.
         """
@@ -196,13 +196,13 @@ class Agent:
         return lease_for(self.heartbeat_timeout_s)
 
     async def connection_refused(self) -> None:
-        """Where that means that the orchestrator is dead, it cannot give anything away, and on its return it waits anew."""
+        """Extends the lease if the orchestrator is dead: it can give nothing away, and on its return it waits anew."""
         asked_at = boottime()
         if await self.client.outage.is_certain(asked_at - self.answered_at):
             self.orchestrator_is_dead(asked_at)
 
     def orchestrator_is_dead(self, asked_at: float) -> None:
-        """Goes on while the lease lasts: once it ran out, the job may have been given away before the death."""
+        """Extends the lease unless it has run out: then the job may have been given away before the death."""
         if asked_at < self.heard_at + self.lease_s:
             self.heard_at = max(self.heard_at, asked_at)
             self.attempts.renew(self.lease_s, self.heard_at)
@@ -260,7 +260,7 @@ class Agent:
         self.delivery.wake()
 
     def _may_report(self, turn: Turn, report: StatusReport) -> bool:
-        """Completed means stored: what was cut short by a shutdown is told by the next start, when it is."""
+        """Returns whether a report may go. Completed means stored: after a shutdown, the next start reports it."""
         senders = self.attempts.senders
         if not senders.has_sent_all(turn):
             return False
@@ -314,7 +314,8 @@ class Agent:
     def disowned(self, now: float) -> bool:
         """Ends what runs once our token has been refused for so long that its jobs were given away long ago.
 
-        A token that was rotated and never brought, or a worker that was deleted: nobody would ever let them go on.
+        Either the token was rotated and the new one never arrived, or the worker was deleted: nobody would ever let
+        these jobs go on.
         """
         if not self.inbox.held or now < self.answered_at + self.lease_s + DISOWNED_AFTER_S:
             return False
@@ -323,7 +324,7 @@ class Agent:
         return True
 
     def superseded(self) -> None:
-        """Another agent has our token and was heard last: ours is not the worker any more."""
+        """Stops everything and leaves: another agent has our token and was heard last, so it is the worker now."""
         for turn in list(self.inbox.held):
             self.perform(self.inbox.went_stale(turn))
         self.depart(Departure("another agent has registered with this worker's token", "E_SUPERSEDED"))
@@ -343,7 +344,7 @@ class Agent:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self, turn: Turn, attempt: int, seq: int) -> None:
-        """Nothing starts before the answer: an unanswered acceptance is sent again until there is one."""
+        """Sends the acceptance again and again until it is answered; nothing starts before that."""
         backoff = Backoff(0.1, 2.0)
         message = Accept(epoch=turn[1], attempt=attempt, incarnation=self.incarnation, seq=seq)
         while turn in self.inbox.held and self.inbox.held[turn].phase is Phase.ACCEPTING:
@@ -396,7 +397,7 @@ class Agent:
         self.perform(self.inbox.ended(turn, ending))
 
     def progress_report(self, turn: Turn, progress: dict[str, Any]) -> StatusReport | None:
-        """Notes how far the trainer is; None where nobody waits to hear of it."""
+        """Records how far the trainer is, and returns the report to send; None where none is wanted."""
         holding = self.inbox.held.get(turn)
         if holding is None or holding.phase is Phase.STARTING or not self.connected.is_set():
             return None
@@ -432,7 +433,7 @@ class Agent:
                 await self._heartbeat_soon()
 
     def nodes_changed(self) -> None:
-        """A node came or went: what it has must not be given to anybody, or may be again."""
+        """Sends a heartbeat because a node came or went: its GPUs must not be assigned, or may be again."""
         if self.connected.is_set():
             self._spawn(self._heartbeat_soon())
 

@@ -1,4 +1,4 @@
-"""What this worker has seen of the orchestrator's audit log. It forgets nothing, and believes no log that holds less.
+"""Remembers what this worker has seen of the orchestrator's audit log, and reports a log that holds less.
 
 Heads come with registrations and heartbeats. At each registration the orchestrator proves that the log up to those this
 worker remembers is part of the log of today; where it cannot, the log was cut off, rewritten, or restored from a copy.
@@ -23,7 +23,7 @@ HEX_CHARS = 64
 
 
 class Remembered(Struct):
-    """A line of the memory file: a head of the audit log, and whether it counts as proven."""
+    """Stores one line of the memory file: a head of the audit log, and whether it counts as proven."""
 
     head: AuditHead
     proven: bool = False

@@ -1,4 +1,4 @@
-"""`simpletuner worker --check`: everything that a start needs is tried, and nothing is changed."""
+"""Implements `simpletuner worker --check`: it tries everything that a start needs, and changes nothing."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ class Findings:
 async def check_worker(
     settings: WorkerSettings, environment: dict[str, str], say: Callable[[str], None]
 ) -> None:
-    """Raises what the start would."""
+    """Checks everything that a start needs, and raises what the start would."""
     findings = Findings(say)
     token = TokenSource(settings.token, settings.token_file or Path(os.devnull))
     findings.good("token", _("%(n)s characters, checksum fits", n=len(token.token)))
@@ -93,7 +93,7 @@ async def _check_way(settings: WorkerSettings, client: OrchestratorClient, findi
 
 
 def _check_name(name: str, known_as: str, findings: Findings) -> None:
-    """An older server does not say whose token it is."""
+    """Compares the worker's name with the token's. An older server does not say whose token it is."""
     if not known_as:
         return
     if known_as == name:

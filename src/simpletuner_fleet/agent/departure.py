@@ -1,4 +1,4 @@
-"""Why an agent leaves, and the exit status that says so."""
+"""Describes why an agent leaves, and maps that to the program's exit status."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from simpletuner_fleet.client import troubles
 
 
 class Departure(Struct, frozen=True):
-    """Why the agent leaves; `code` names the trouble if it is one."""
+    """Says why the agent leaves; `code` names the trouble if it is one."""
 
     reason: str
     code: str | None = None

@@ -1,7 +1,8 @@
-"""What this agent holds, and what to do about everything it hears. Pure: it is told, and answers with actions.
+"""Decides what the agent does about everything that it is told, and remembers which attempts it holds.
 
-An attempt is offered, accepted, started, and ends with one report that is kept until it is delivered. Whatever is heard
-twice, too late or of another turn changes nothing.
+It is pure: it is told what happened, and answers with actions. An attempt is offered, accepted, started, and ends
+with one report that is kept until it is delivered. Whatever is told twice, too late or of another turn changes
+nothing.
 """
 
 from collections.abc import Collection
@@ -86,7 +87,7 @@ class Inbox:
 
     @property
     def status(self) -> str:
-        """Returns the word that heartbeats say of this worker."""
+        """Returns the status that heartbeats report of this worker."""
         if self.leaving:
             return LEAVING
         return "busy" if self.held else "idle"
@@ -106,7 +107,7 @@ class Inbox:
         ]
 
     def adopted(self, offer: JobSubmit, phase: Phase) -> None:
-        """An attempt of the process before this one was found alive or finished."""
+        """Takes up an attempt of an earlier process that was found alive or finished."""
         self.held[turn_of(offer)] = Holding(offer, phase)
 
     def heard(self, orders: Orders) -> list[Action]:
@@ -163,7 +164,7 @@ class Inbox:
         return [StartTrainer(holding.offer)]
 
     def refused(self, turn: Turn) -> list[Action]:
-        """The offer was taken back before we accepted it."""
+        """Drops an attempt whose offer was taken back before we accepted it."""
         holding = self.held.get(turn)
         if holding is None or holding.phase is not Phase.ACCEPTING:
             return []
@@ -184,7 +185,7 @@ class Inbox:
             holding.step = step
 
     def stored(self, turn: Turn, step: int) -> None:
-        """A checkpoint is safely off this machine."""
+        """Records a checkpoint that is safely off this machine."""
         holding = self.held.get(turn)
         if holding:
             holding.checkpoint_step = step
@@ -201,7 +202,7 @@ class Inbox:
         return self._end(turn, holding, ending)
 
     def delivered(self, turn: Turn) -> list[Action]:
-        """The final report was answered, whatever the answer."""
+        """Drops an attempt whose final report was answered, whatever the answer."""
         holding = self.held.get(turn)
         if holding is None or holding.phase is not Phase.FINISHED:
             return []
@@ -216,7 +217,7 @@ class Inbox:
         return self._stop(turn, why, order.grace_s, order.save_s)
 
     def told_to_save(self, order: CheckpointNow) -> list[Action]:
-        """Before its trainer runs nothing is noted: the request comes again."""
+        """Asks the trainer for a checkpoint. Before it runs nothing is noted: the request comes again."""
         turn = Turn(order.job_id, order.epoch)
         holding = self.held.get(turn)
         if holding is None or holding.phase is not Phase.RUNNING or holding.stopping:
@@ -227,13 +228,16 @@ class Inbox:
         return [AskForCheckpoint(turn)]
 
     def could_not_ask(self, turn: Turn) -> None:
-        """The trainer is asked anew when the request comes again."""
+        """Forgets the request, so that the trainer is asked anew when it comes again."""
         holding = self.held.get(turn)
         if holding:
             holding.save_asked_at = None
 
     def told_to_validate(self, order: ValidateNow) -> list[Action]:
-        """Where the same request comes again, the orchestrator has not heard that the trainer was asked: say so again."""
+        """Asks the trainer to validate. If the same request comes again, it reports again that the trainer was asked.
+
+        The orchestrator has not received that report then.
+        """
         turn = Turn(order.job_id, order.epoch)
         holding = self.held.get(turn)
         if holding is None or holding.phase is not Phase.RUNNING or holding.stopping:
@@ -244,7 +248,7 @@ class Inbox:
         return [self._validation_report(turn, order.asked_at)] if holding.validation_passed_on else []
 
     def asked_to_validate(self, turn: Turn, asked_at: float, *, heard: bool) -> list[Action]:
-        """Its trainer was asked, or could not be: then it is asked anew when the request comes again."""
+        """Reports that the trainer was asked. If it could not be, it is asked anew when the request comes again."""
         holding = self.held.get(turn)
         if holding is None or holding.validation_asked_at != asked_at:
             return []
@@ -258,13 +262,13 @@ class Inbox:
         return self._report(turn, StatusReport(status=ReportStatus.RUNNING, validation_asked_at=asked_at))
 
     def out_of_time(self, turn: Turn) -> list[Action]:
-        """Its time limit is reached, and it is to go on later: it saves a checkpoint first."""
+        """Stops an attempt whose time limit is reached. It is to go on later, so it saves a checkpoint first."""
         holding = self.held.get(turn)
         save_s = holding.offer.checkpoint_wait_s if holding else None
         return self._stop(turn, EndReason.TIME_LIMIT, TIME_LIMIT_GRACE_S, save_s)
 
     def went_stale(self, turn: Turn) -> list[Action]:
-        """The job has moved on: nothing of this turn may go on, and nobody wants to hear of it.
+        """Stops a turn whose job has moved on: nothing of it may go on, and nobody wants its report.
 
         What has ended waits for the answer to its report all the same: it may have been that report that moved the job.
         """
@@ -274,7 +278,7 @@ class Inbox:
         return self._stop(turn, EndReason.STALE, 0.0)
 
     def told_to_leave(self, reason: str) -> list[Action]:
-        """The orchestrator wants us gone once nothing runs."""
+        """Leaves at the orchestrator's request, once nothing runs."""
         self.draining = True
         if self.held:
             return []
@@ -282,15 +286,15 @@ class Inbox:
         return [Leave(self.leaving)]
 
     def terminated(self, reason: str) -> list[Action]:
-        """The machine wants us gone now: everything is given back."""
+        """Gives everything back, because the worker must be gone now."""
         return self._give_all_back(reason, EndReason.PREEMPTED, self._release_grace_s)
 
     def machine_ends(self, reason: str, plan: HandBack) -> list[Action]:
-        """The machine is taken away: everything is given back, after a checkpoint where there is time for one."""
+        """Gives everything back because the machine is taken away, after a checkpoint where there is time for one."""
         return self._give_all_back(reason, EndReason.INTERRUPTED, plan.grace_s, plan.save_s)
 
     def out_of_patience(self) -> list[Action]:
-        """The machine's end is near: whatever still runs or saves is ended at once."""
+        """Ends whatever still runs or saves at once, because the machine's end is near."""
         return [action for turn in list(self.held) for action in self._stop(turn, EndReason.INTERRUPTED, 0.0)]
 
     def _give_all_back(
@@ -307,7 +311,7 @@ class Inbox:
         return actions or ([] if self.held else [Leave(self.leaving)])
 
     def _stop(self, turn: Turn, why: EndReason, grace_s: float, save_s: float | None = None) -> list[Action]:
-        """What is stopping already can be hurried, and never told to take its time after all."""
+        """Stops an attempt. One that is stopping already can be given less time, but never more."""
         holding = self.held.get(turn)
         if holding is None or holding.phase is Phase.FINISHED or holding.stopping is EndReason.STALE:
             return []

@@ -1,4 +1,4 @@
-"""A machine that was brought from somewhere joins: its one-time token becomes a worker's own."""
+"""Exchanges the one-time token of a machine that a pool has brought for a token of the worker's own."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""How long a trainer may run without news."""
+"""Computes how long a trainer may run without an answer from the orchestrator."""
 
 LEASE_MARGIN_SHARE = 0.15
 LEASE_MARGIN_MAX_S = 10.0

@@ -1,4 +1,4 @@
-"""What this machine is, as every registration says it."""
+"""Describes this machine as every registration reports it."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from simpletuner_fleet.protocol.messages import GpuReport, Register
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):
-    """What every registration says of this machine. It is determined once, at the start."""
+    """Holds what every registration says of this machine. It is determined once, at the start."""
 
     name: str
     version: str

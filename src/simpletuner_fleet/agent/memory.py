@@ -1,4 +1,4 @@
-"""Keeps the agent small: what it has read and sent goes back to the machine at once."""
+"""Keeps the agent's memory small: what it has read and sent goes back to the system at once."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ THREADS = 8
 
 
 def stay_small() -> None:
-    """glibc keeps freed buffers for every thread that ever had one, and learns to keep larger ones: it is told not to.
+    """Keeps glibc from retaining freed buffers for every thread, and from learning to retain larger ones.
 
     Other C libraries know no `mallopt` and need none.
     """

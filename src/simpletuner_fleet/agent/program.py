@@ -1,4 +1,4 @@
-"""The worker program: finds out what this machine is, takes up what it held before, and runs the loops until it leaves."""
+"""Runs the worker program: examines the machine, takes up what it held before, and runs the loops until it leaves."""
 
 import asyncio
 import logging
@@ -224,7 +224,7 @@ async def run_agent(
 
 
 async def _outlive(remembered: RememberedEnd) -> None:
-    """A worker that starts on a machine which is about to be taken away would only take a job and lose it."""
+    """Waits while the machine is about to be taken away: a worker would only take a job and lose it."""
     expected_s = remembered.expected_s()
     if expected_s:
         log.warning("this machine is to be taken away: the worker waits %.0f s whether it is", expected_s)
@@ -233,7 +233,7 @@ async def _outlive(remembered: RememberedEnd) -> None:
 
 
 async def token_source(settings: WorkerSettings, state: StateDir) -> TokenSource:
-    """A token that is good for joining only is exchanged, once, for one that stays in this folder."""
+    """Returns where the token comes from. One for joining is exchanged, once, for one that stays in this folder."""
     kept = state.path / "worker_token"
     if not is_for_joining(settings.token):
         return TokenSource(settings.token, settings.token_file or kept)
@@ -249,7 +249,7 @@ async def token_source(settings: WorkerSettings, state: StateDir) -> TokenSource
 async def client_for(
     settings: WorkerSettings, token: TokenSource | str
 ) -> tuple[OrchestratorClient, ssl.SSLContext | None]:
-    """Begins at the first address whose certificate can be looked at; the others are looked at when they are needed."""
+    """Begins at the first address whose certificate can be fetched; the others' are fetched when they are needed."""
     urls = [settings.url, *settings.further_urls]
     for url in urls:
         try:
@@ -399,7 +399,7 @@ async def _take_up(agent: Agent) -> None:
 
 
 async def _deliver_once_known(agent: Agent) -> None:
-    """Waits for the registration: before it, this process is a stranger, and its reports would be refused for good."""
+    """Waits for the registration: before it, this process is not known, and its reports would be refused for good."""
     await agent.connected.wait()
     await agent.delivery.run()
 
@@ -472,7 +472,7 @@ async def _say_goodbye(agent: Agent, departure: Departure) -> None:
 
 
 def _shim_trust(choices: Choices, context: ssl.SSLContext | None, state: StateDir) -> ShimTrust:
-    """A shim may outlive the agent, so what was pinned is written down for it."""
+    """Returns what shims trust. A shim may outlive the agent, so a pinned certificate is written to a file for it."""
     if context is None:
         return ShimTrust()
     if choices.fingerprint:

@@ -1,4 +1,4 @@
-"""Everything that sends for the attempts on this machine: uploads, numbers, logs and watchdogs, as one."""
+"""Combines everything that sends for the attempts on this machine: uploads, numbers, logs and watchdogs."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,23 +30,23 @@ METRICS_SENT = "metrics-sent.json"
 
 
 class AttemptEvents(Protocol):
-    """A listener that is told what attempts do by themselves."""
+    """Listens to what attempts do by themselves."""
 
     def checkpoint_stored(self, turn: Turn, step: int) -> None:
-        """A checkpoint is safely off this machine."""
+        """Is called when a checkpoint is safely off this machine."""
 
     def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None:
-        """Returns how far the trainer is; answers with the report to send, if there is one to send."""
+        """Takes how far the trainer is, and returns the report to send, if there is one to send."""
 
     def out_of_time(self, turn: Turn) -> None:
-        """The time limit is reached, and the shim waits for a checkpoint to be saved."""
+        """Is called when the time limit is reached and the shim waits for a checkpoint to be saved."""
 
     def sending_ended(self) -> None:
-        """A report may have nothing more to wait for."""
+        """Is called when a report may have nothing more to wait for."""
 
 
 class NoEvents:
-    """A listener that does nothing, for where no one waits to hear of attempts."""
+    """Ignores all events, for where nobody listens to attempts."""
 
     def checkpoint_stored(self, turn: Turn, step: int) -> None: ...
     def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None: ...
@@ -55,7 +55,7 @@ class NoEvents:
 
 
 class AttemptMaterial(Struct, frozen=True, kw_only=True):
-    """What the senders of an attempt need: where its output and results are, and what to mask."""
+    """Holds what the senders of an attempt need: where its output and results are, and what to mask."""
 
     folder: Path
     output_log: Path
@@ -112,7 +112,7 @@ class AttemptSenders:
         return Results.STORED if stored else Results.NONE
 
     def hurry(self) -> None:
-        """There is no more time: what was not sent stays here."""
+        """Stops all sending, because there is no more time: what was not sent stays here."""
         for sender in (self.uploads, self.metrics, self.watchdogs, self.logs):
             sender.hurry()
 
@@ -176,7 +176,10 @@ class AttemptSenders:
         self.logs.begin(offer, sources, _end(until))
 
     async def _before_stored(self, turn: Turn) -> None:
-        """Whoever goes on from a checkpoint has its numbers, and knows that it is not spoiled."""
+        """Runs the watchdog and sends the numbers before a checkpoint counts as stored.
+
+        Whoever goes on from it has its numbers, and knows that it is not spoiled.
+        """
         await self.watchdogs.look_now(turn)
         await self.metrics.flush(turn)
 

@@ -1,4 +1,4 @@
-"""What a worker reports of an attempt before its trainer runs."""
+"""Makes the reports of an attempt before its trainer runs."""
 
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus, StatusReport
 

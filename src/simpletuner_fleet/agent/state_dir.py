@@ -1,4 +1,4 @@
-"""The worker's folder: who this worker is, and everything it holds for its attempts."""
+"""Manages the worker's folder: who this worker is, and everything it holds for its attempts."""
 
 import contextlib
 import fcntl
@@ -72,7 +72,7 @@ class AttemptDir(Struct, frozen=True):
 
     @property
     def has_trainer(self) -> bool:
-        """Tells whether it has or had one: the shim writes so once it can be spoken to."""
+        """Tells whether it has or had one: the shim writes so once it accepts connections."""
         return (self.path / "trainer.json").exists() or (self.path / "exit.json").exists()
 
     def claim(self) -> bool:
@@ -92,7 +92,7 @@ class AttemptDir(Struct, frozen=True):
         write_whole(self.order_file, msgspec.json.encode(replace(order, secrets=names)))
 
     def retire(self) -> None:
-        """Nothing is owed for it any more: its token goes first, then a restart is told not to take it up."""
+        """Marks the attempt as done: its token is removed first, then a restart is told not to take it up."""
         order = self.load_order()
         if order and order.upload_token is not UNSET:
             self.save_order(replace(order, upload_token=UNSET))
@@ -112,9 +112,9 @@ class AttemptDir(Struct, frozen=True):
 
 
 class StateDir:
-    """The worker's folder, open to one agent at a time.
+    """Opens the worker's folder for one agent at a time.
 
-    The lock goes with the process, however it ends.
+    The lock ends with the process, however that ends.
     """
 
     def __init__(self, path: Path, lock: int, home: str) -> None:
@@ -175,7 +175,7 @@ class StateDir:
         return [AttemptDir(path) for path in sorted((self.path / "attempts").iterdir()) if path.is_dir()]
 
     def remove_attempt(self, attempt_id: str) -> None:
-        """Its token goes first, should the rest not go."""
+        """Removes the attempt's folder; its token goes first, in case the rest cannot be removed."""
         attempt = self.attempt(attempt_id)
         attempt.order_file.unlink(missing_ok=True)
         remove_tree(attempt.path)
@@ -203,7 +203,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def checked_id(name: str) -> str:
-    """What an orchestrator calls an attempt becomes the name of a folder that is deleted later: it must be only a name."""
+    """Returns the name if it is only a name: an attempt's id becomes the name of a folder that is deleted later."""
     if not ID.fullmatch(name):
         raise StateDirError(
             f"{name!r} cannot name a folder.",

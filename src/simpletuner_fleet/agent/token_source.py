@@ -1,4 +1,4 @@
-"""Where the worker's token comes from, and how a rotated one is picked up without a restart."""
+"""Reads the worker's token, and picks up a rotated one without a restart."""
 
 from pathlib import Path
 
@@ -8,7 +8,10 @@ from simpletuner_fleet.core.worker_errors import TokenFileError
 
 
 class TokenSource:
-    """A token given outright, or a file that is read again on SIGHUP and whenever it changed."""
+    """Provides a token that is given outright or read from a file.
+
+    The file is read again on SIGHUP and, if it has changed, when the token is rejected or rotated.
+    """
 
     def __init__(self, given: str | None, file: Path) -> None:
         self._file = file

@@ -1,7 +1,7 @@
-"""Tells the orchestrator which options the trainers of this worker take, so that configs can be checked before they run.
+"""Tells the orchestrator which options this worker's trainers take, so that configs can be checked before they run.
 
-To ask a trainer means to load it, which may take minutes: it is done once for each release, beside everything else and
-after everything else, and the answer is kept.
+To ask a trainer means to load it, which may take minutes: it is done once for each release, beside and after
+everything else, and the answer is kept.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ AGAIN_S = (10.0, 60.0, 600.0, 3600.0)
 
 
 class Kept(Struct, frozen=True):
-    """A trainer's answer, kept with what was asked: another release, or another Python, is asked again."""
+    """Stores a trainer's answer with what was asked: another release, or another Python, is asked again."""
 
     installed: str
     options: Options

@@ -1,1 +1,1 @@
-"""Bytes too many for the database: logs, metrics, checkpoints, artifacts."""
+"""Stores bytes that are too many for the database: logs, metrics, checkpoints and artifacts."""

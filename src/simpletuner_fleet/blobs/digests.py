@@ -1,4 +1,4 @@
-"""Computes SHA-256 of uploads as they come, so that at its end a long one need not be read again."""
+"""Computes the SHA-256 of uploads as they come, so that a long one need not be read again at its end."""
 
 import hashlib
 import os
@@ -15,11 +15,10 @@ Key = tuple[str, ...]
 
 
 class RunningDigests:
-    """Digests uploads as they come.
+    """Computes the digests of uploads as they come.
 
-    There is a digest for each upload whose parts have come in order; all others are read again at the end. A
-    part is digested while the next one is on its way. Two calls for one key must not run at once; calls for
-    several may.
+    There is a digest for each upload whose parts have come in order; all others are read again at the end. A part is
+    digested while the next one is on its way. Two calls for one key must not run at once; calls for several may.
     """
 
     def __init__(self, max_running: int = MAX_RUNNING) -> None:

@@ -1,4 +1,4 @@
-"""Blobs as files in a folder. A key never leads out of it, neither by dots nor by symbolic links."""
+"""Stores blobs as files in a folder. A key never leads out of it, neither by dots nor by symbolic links."""
 
 import asyncio
 import errno
@@ -168,7 +168,7 @@ class FolderBlobs:
             os.close(file)
 
     def _sync_folders_above(self, segments: list[str]) -> None:
-        """A folder made just now is only there after a power cut if the one that holds it was synced, too."""
+        """Syncs the folders above: a new one survives a power cut only if the one that holds it was synced, too."""
         for depth in range(len(segments)):
             with self._folder(segments[:depth]) as folder:
                 os.fsync(folder)

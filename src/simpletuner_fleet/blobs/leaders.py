@@ -1,4 +1,4 @@
-"""Blobs as the leader of a term has them: whoever does not lead for sure changes nothing in the storage that all share."""
+"""Lets only the leader of a term change the shared storage: who does not lead for sure changes nothing."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -9,7 +9,7 @@ from simpletuner_fleet.ports import MARK, Blobs
 class LeadersBlobs:
     """Implements ports.Blobs for an orchestrator that must lead to change anything.
 
-    The lease is looked at immediately before each change, and reading is free.
+    The lease is checked immediately before each change; reading needs no check.
     """
 
     def __init__(self, blobs: Blobs, may_promise: Callable[[], bool]) -> None:

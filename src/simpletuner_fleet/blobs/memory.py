@@ -1,4 +1,4 @@
-"""Blobs in memory: for tests and the simulator."""
+"""Stores blobs in memory, for tests and the simulator."""
 
 import hashlib
 from collections.abc import AsyncIterator

@@ -31,7 +31,10 @@ class StorageRefused(FleetError):
 
 
 def open_blobs(url: str | None, folder: Path) -> Blobs:
-    """Without a URL everything is in `folder`, and with S3 what still grows. The URL is never repeated: it may hold keys."""
+    """Opens the storage. Without a URL everything is in `folder`, and with S3 what still grows.
+
+    The URL is never repeated: it may hold keys.
+    """
     if not url:
         return FolderBlobs(folder)
     parts = urlsplit(url)

@@ -1,8 +1,8 @@
-"""Objects in S3 or anything that speaks it; what still grows stays in a folder.
+"""Stores objects in S3 or anything that speaks it; what still grows stays in a folder.
 
-S3 cannot append, so metrics and the parts of uploads live in the folder, and of logs what was not sent on yet. A whole and
-verified upload is sent on to the bucket when it is sealed, in parts of its own, and then leaves the folder: it needs room
-for the uploads under way.
+S3 cannot append, so metrics, the parts of uploads, and the part of each log that was not sent on yet live in the
+folder. A whole and verified upload is sent on to the bucket when it is sealed, in parts of its own, and then leaves
+the folder, which needs room for the uploads under way.
 """
 
 from collections.abc import AsyncIterator

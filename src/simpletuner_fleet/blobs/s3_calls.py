@@ -1,4 +1,4 @@
-"""Calls to a bucket, with its errors turned into ours."""
+"""Turns the errors of calls to a bucket into ours."""
 
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,10 @@ async def bucket_call(call: Awaitable[T]) -> T:
 
 @contextmanager
 def bucket_errors() -> Iterator[None]:
-    """Raises StoreUnavailable for them: they pass, or an administrator ends them; the caller tries again either way."""
+    """Raises StoreUnavailable for them.
+
+    They pass, or an administrator ends them; the caller tries again either way.
+    """
     try:
         yield
     except FileNotFoundError:

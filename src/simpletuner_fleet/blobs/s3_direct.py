@@ -1,8 +1,8 @@
-"""A bucket that workers write to and read from by themselves, with links that are signed for one call each.
+"""Lets workers write to and read from a bucket by themselves, with links that are signed for one call each.
 
-What they write is staged, under keys that nothing reads. S3 itself digests it: it copies what was staged to a key that no
-link was ever made for, and tells the SHA-256 of the copy; only a copy that is what it should be is copied on, and becomes an
-object.
+What they write is staged under keys that nothing reads. S3 itself computes its digest: it copies what was staged to a
+key that no link was ever made for, and tells the SHA-256 of the copy. Only a copy that is what it should be is copied
+on, and becomes an object.
 """
 
 import base64
@@ -42,7 +42,7 @@ class DirectBucket:
         may_promise: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`may_promise`, whether this orchestrator leads for sure, is asked immediately before each change."""
+        """Asks `may_promise`, whether this orchestrator leads for sure, immediately before each change."""
         self._place = place
         self._workers_place = BucketPlace(endpoint=workers_endpoint, bucket=place.bucket, prefix=place.prefix)
         self._signer = signer

@@ -1,8 +1,8 @@
-"""Blobs that grow, in a bucket that cannot append: whole segments go there, the newest waits in a folder.
+"""Keeps growing blobs in a bucket that cannot append: whole segments are sent there, the newest waits in a folder.
 
 A blob is a row of segments, each named by the offset at which it begins. The last one grows in the folder; once it is
-large enough, or nothing has come for ten minutes, it is sent to the bucket in the background and leaves the folder. While
-the bucket is away, segments wait in the folder.
+large enough, or nothing has come for ten minutes, it is sent to the bucket in the background and leaves the folder.
+While the bucket is away, segments wait in the folder.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Segment(Struct):
 
 
 class GrowingBlob(Struct):
-    """A blob as far as it is known here: its segments, and when it last grew."""
+    """Describes a blob as far as it is known here: its segments, and when it last grew."""
 
     segments: list[Segment]
     touched_at: float
@@ -143,7 +143,7 @@ class S3Logs:
             self._forget_blocks(key)
 
     async def _shorten(self, key: str, blob: GrowingBlob, end: int) -> None:
-        """What is left of the last segment waits in the folder again: it may grow."""
+        """Moves what is left of the last segment back to the folder, because it may grow."""
         segment = blob.segments[-1]
         place = _place(key, segment.start)
         if segment.in_bucket:

@@ -1,4 +1,4 @@
-"""What a bucket's refusal means, in words that say what to look at."""
+"""Explains what a bucket's refusal means, and what to look at."""
 
 from xml.etree import ElementTree
 

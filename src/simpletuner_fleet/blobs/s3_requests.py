@@ -1,4 +1,4 @@
-"""The few calls to S3 that our client library does not make: uploads in parts of others, and copies that S3 digests."""
+"""Makes the calls to S3 that our client library does not: multipart uploads by others, and copies that S3 digests."""
 
 import base64
 import time
@@ -22,7 +22,7 @@ Document = ElementTree.Element
 
 
 class BucketPlace(Struct, frozen=True, kw_only=True):
-    """The endpoint and name of an S3 bucket, and the prefix of our keys in it."""
+    """Names the endpoint and name of an S3 bucket, and the prefix of our keys in it."""
 
     endpoint: str
     """Without the bucket, which is the first segment of the path."""
@@ -42,8 +42,8 @@ class BucketPlace(Struct, frozen=True, kw_only=True):
 class S3Requests:
     """Makes the calls to S3 that our client library does not make.
 
-    Each method raises StoreUnavailable where S3 says no, or another answers; FileNotFoundError where nothing
-    is.
+    Each method raises StoreUnavailable where S3 refuses or something else answers, and FileNotFoundError where there
+    is no such thing.
     """
 
     def __init__(self, place: BucketPlace, signer: Signer) -> None:
@@ -169,7 +169,7 @@ class S3Requests:
 
 
 def hex_digest(checksum: str) -> str:
-    """Returns S3's way to write a SHA-256 as ours; '' where it is none, as that of several parts is none of the whole."""
+    """Returns S3's form of a SHA-256 as ours; '' where it is none, as that of several parts is none of the whole."""
     try:
         return base64.b64decode(checksum, validate=True).hex()
     except ValueError:

@@ -1,7 +1,7 @@
 """Signs requests to S3 (AWS Signature Version 4): our own in their headers, those of others in their links.
 
-A link opens one call with one method, path and query, and with the headers that are signed into it, until it runs out. Our
-own calls carry their signature in a header, so that no address that a log or an error may repeat is worth anything.
+A link opens one call with one method, path and query, and with the headers that are signed into it, until it expires.
+Our own calls carry their signature in a header, so that an address which a log or an error repeats is worth nothing.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ Query = Sequence[tuple[str, str]]
 
 
 class BucketKeys(Struct, frozen=True, kw_only=True):
-    """The credentials that sign requests to S3."""
+    """Holds the credentials that sign requests to S3."""
 
     access_key: str
     secret_key: str

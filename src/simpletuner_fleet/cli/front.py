@@ -1,7 +1,7 @@
-"""The command `simpletuner`, which the trainer has, too.
+"""Starts the command `simpletuner`, a name that the trainer's package has, too.
 
-Whichever of the two packages was installed last owns the file. Ours then finds the trainer by its metadata and hands over
-whatever the trainer has a word for, so that it works as if we were not there; `simpletuner-fleet` is ours alone.
+Whichever of the two packages was installed last owns the file. Ours then finds the trainer by its metadata and hands
+over every command that the trainer has, so that it works as if we were not there; `simpletuner-fleet` is ours alone.
 """
 
 import os
@@ -34,8 +34,10 @@ def main() -> int:
 
 
 def has_trainer(folders: Iterable[str]) -> bool:
-    """Returns whether metadata of the trainer lies there, by its name alone: to read everybody's costs each command more
-    than all else that it does."""
+    """Tells whether metadata of the trainer is there, by its name alone.
+
+    Reading the metadata of every package would cost each command more time than everything else that it does.
+    """
     return any(_is_trainers(name) for folder in folders for name in _names_in(folder))
 
 
@@ -52,7 +54,7 @@ def _names_in(folder: str) -> list[str]:
 
 
 def trainers_command() -> "EntryPoint | None":
-    """Returns the command of the same name that another package brings."""
+    """Returns the command of the same name that another package provides."""
     from importlib.metadata import entry_points
 
     commands = entry_points(group="console_scripts", name=SHORT)

@@ -1,4 +1,4 @@
-"""The command `simpletuner`."""
+"""Runs the command `simpletuner`: parses its arguments, calls the command, and reports errors."""
 
 import argparse
 import importlib
@@ -64,7 +64,7 @@ def _run(words: list[str]) -> int:
 
 
 def _command(path: str) -> Command:
-    """Imports the command only now, so that no command pays for another's imports."""
+    """Imports the command only now, so that no command waits for the imports of another."""
     module, name = path.split(":")
     name = f"{name}_" if name in ("import", "list", "set") else name
     return cast(Command, getattr(importlib.import_module(module), name))
@@ -84,20 +84,20 @@ def _about_extra(args: argparse.Namespace, extra: list[str]) -> CliError:
 
 
 def _have_somewhere_to_write() -> None:
-    """Python has no stream where its caller closed it (`>&-`)."""
+    """Opens /dev/null for a stream that the caller has closed (`>&-`), which Python sets to None."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _write_any_character() -> None:
-    """A terminal that cannot show a character gets its number, never a stack trace."""
+    """Makes stdout write a character that it cannot encode as an escape, instead of raising an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _flushed(code: int) -> int:
-    """A reader that went away shows here and not in the interpreter's last breath."""
+    """Flushes stdout, so that an error in writing is reported here and not while the interpreter exits."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

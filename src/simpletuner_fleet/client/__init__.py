@@ -1,12 +1,12 @@
-"""What every client of an orchestrator shares, and the client for programs.
+"""Holds what every client of an orchestrator shares, and the client for Python programs.
 
     from simpletuner_fleet.client import Fleet
 
     with Fleet() as fleet:
         job = fleet.wait(fleet.submit("my-config"))
 
-The worker and the command line share its lower half: whom to trust, and what is said when nobody can be reached. So
-the upper half is imported when it is first asked for.
+The worker and the command line use its lower half: whom to trust, and what to say when nobody can be reached. So the
+upper half is imported only when it is first used.
 """
 
 from importlib import import_module

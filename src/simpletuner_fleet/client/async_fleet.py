@@ -1,4 +1,4 @@
-"""The fleet from a program of asyncio: `async with AsyncFleet() as fleet: await fleet.submit("my-config")`."""
+"""Provides the fleet to asyncio programs: `async with AsyncFleet() as fleet: await fleet.submit("my-config")`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,10 +40,10 @@ from simpletuner_fleet.client.table.result_answers import ComparisonView, Manife
 
 
 class AsyncFleetClient:
-    """One fleet, as seen from a program of asyncio: the same calls as `Fleet` has.
+    """Talks to one fleet from an asyncio program, with the same calls as `Fleet`.
 
     Address, token and trust are found as the command line finds them: what is given here, the environment
-    (`SIMPLETUNER_URL`, `SIMPLETUNER_API_TOKEN`, …), the settings file, what `simpletuner login` has kept, a server
+    (`SIMPLETUNER_URL`, `SIMPLETUNER_API_TOKEN`, …), the settings file, what `simpletuner login` has saved, a server
     on this machine. Every error is a `ClientError` with a stable `code`.
     """
 
@@ -95,11 +95,11 @@ class AsyncFleetClient:
 
     @property
     def url(self) -> str:
-        """Returns the address of the orchestrator that is asked now."""
+        """Returns the address of the orchestrator that is used now."""
         return self._caller.url
 
     async def whoami(self) -> WhoAmI:
-        """Tells whom the token belongs to, and what it may do."""
+        """Returns whom the token belongs to, and what it may do."""
         return await self._driver.run(self._caller.call(calls.WHOAMI))
 
     async def submit(
@@ -110,7 +110,7 @@ class AsyncFleetClient:
         idempotency_key: str | None = None,
         **options: Unpack[SubmitOptions],
     ) -> SubmitAnswer:
-        """Submits a saved config by its name, or a config itself. A lost answer is asked for again: it stays one job."""
+        """Submits a saved config by name, or a config itself. A lost answer is asked for again; it stays one job."""
         return await self._driver.run(
             steps.submit(
                 self._caller,
@@ -129,7 +129,7 @@ class AsyncFleetClient:
         config_name: str | None = None,
         **options: Unpack[SubmitOptions],
     ) -> SubmitAnswer:
-        """Tells what would happen, and submits nothing."""
+        """Returns what would happen if the job were submitted, and submits nothing."""
         return await self._driver.run(
             steps.submit(self._caller, config, options, config_name=config_name, dry_run=True, key=None)
         )
@@ -158,11 +158,11 @@ class AsyncFleetClient:
         return await self._driver.run(self._caller.call(calls.GET_JOB, path={"id": id_of(job)}))
 
     async def explain(self, job: JobRef) -> ExplainView:
-        """Tells why it waits, and what would help."""
+        """Returns why a job waits, and what would help."""
         return await self._driver.run(self._caller.call(calls.EXPLAIN, path={"id": id_of(job)}))
 
     async def outlook(self, job: JobRef) -> OutlookView:
-        """Tells when it would start, and what would start now."""
+        """Returns when a waiting job would start, and with which changes it would start now."""
         return await self._driver.run(self._caller.call(calls.OUTLOOK, path={"id": id_of(job)}))
 
     async def attempts(self, job: JobRef) -> list[AttemptView]:
@@ -170,11 +170,14 @@ class AsyncFleetClient:
         return view.attempts
 
     async def events(self, job: JobRef) -> JobEventsView:
-        """Tells what happened to it, and what its workers noted."""
+        """Returns what happened to a job, and what its workers noted."""
         return await self._driver.run(self._caller.call(calls.JOB_EVENTS, path={"id": id_of(job)}))
 
     async def wait(self, job: JobRef, *, timeout_s: float | None = None, check: bool = True) -> WholeJobView:
-        """Waits for its end, through restarts of the orchestrator. With `check` any end but completion is `JobFailed`."""
+        """Waits for a job's end, through restarts of the orchestrator.
+
+        With `check`, any end other than completion raises `JobFailed`.
+        """
         return await self._driver.run(wait(self._caller, id_of(job), timeout_s, check))
 
     def logs(
@@ -187,7 +190,7 @@ class AsyncFleetClient:
         attempt: int | None = None,
         rank: int | None = None,
     ) -> AsyncIterator[str]:
-        """Iterates over lines of its newest attempt, or of another one; followed, until that attempt's end."""
+        """Iterates over the lines of the newest attempt, or of another one; if followed, until that attempt's end."""
         part = LogPart(follow=follow, tail=tail, since=since, attempt=attempt, rank=rank)
         return self._driver.iterate(log_lines(self._caller, id_of(job), part))
 
@@ -201,12 +204,12 @@ class AsyncFleetClient:
         from_step: int | None = None,
         to_step: int | None = None,
     ) -> Metrics:
-        """Returns its curves, all of them unless some are named, each of at most so many points."""
+        """Returns a job's curves, all of them unless some are named, each with at most `points` points."""
         span = (from_step, to_step)
         return await self._driver.run(steps.metrics(self._caller, job, keys, points, attempt, span))
 
     async def compare(self, *jobs: JobRef) -> ComparisonView:
-        """Shows up to eight runs side by side, and in what their configs differ."""
+        """Returns up to eight jobs side by side, and where their configs differ."""
         return await self._driver.run(
             self._caller.call(calls.COMPARE, query={"job": [id_of(job) for job in jobs]})
         )
@@ -228,19 +231,21 @@ class AsyncFleetClient:
         return await self._driver.run(steps.set_priority(self._caller, job, priority))
 
     async def queue(self) -> StatsView:
-        """Tells how many jobs are in which state, and why those at the front wait."""
+        """Returns how many jobs are in which state, and why those at the front wait."""
         return await self._driver.run(self._caller.call(calls.QUEUE_STATS))
 
     async def artifacts(self, job: JobRef) -> list[ManifestView]:
-        """Returns checkpoints and artifacts that are stored, oldest first."""
+        """Returns the stored checkpoints and artifacts of a job, oldest first."""
         view = await self._driver.run(self._caller.call(calls.ARTIFACTS, path={"id": id_of(job)}))
         return view.manifests
 
     async def download(
         self, job: JobRef, to: str | Path | None = None, *, latest_checkpoint: bool = False
     ) -> list[Path]:
-        """Fetches its artifacts, or its newest checkpoint, into a folder (default: its id). Each file is verified; what
-        is there already is not fetched again. Runs in a thread."""
+        """Downloads a job's artifacts, or its newest checkpoint, into a folder (default: its id).
+
+        Each file is verified; what is there already is not downloaded again. Runs in a thread.
+        """
         return await asyncio.to_thread(
             lambda: self._blocking.download(job, to, latest_checkpoint=latest_checkpoint)
         )
@@ -253,7 +258,7 @@ class AsyncFleetClient:
         with_indices: bool = False,
         progress: Progress = NO_PROGRESS,
     ) -> DatasetView:
-        """Stores a folder as a dataset (default name: the folder's), in a thread. Only what is not stored yet is sent."""
+        """Stores a folder as a dataset (default name: the folder's), in a thread. Sends only what is not stored yet."""
         return await asyncio.to_thread(
             lambda: self._blocking.push_dataset(folder, name, with_indices=with_indices, progress=progress)
         )
@@ -276,7 +281,7 @@ class AsyncFleetClient:
         )
 
     async def save_config(self, name: str, config: Mapping[str, Any]) -> ConfigView:
-        """Saves a new version, unless nothing has changed."""
+        """Saves a new version of a config, unless nothing has changed."""
         return await self._driver.run(self._caller.call(calls.SAVE_CONFIG, path={"name": name}, body=config))
 
     async def datasets(self) -> list[DatasetView]:

@@ -1,4 +1,4 @@
-"""Which server a command talks to, with which token, trusting what. Each answer says where it came from."""
+"""Finds out which server a command talks to, with which token and trust. Each value says where it came from."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class ConnectionSettings(NamedTuple):
 
 
 class LocalServer(NamedTuple):
-    """How to reach a server on this machine, as it wrote it into its data folder."""
+    """Says how to reach a server on this machine, as the server wrote it into its data folder."""
 
     url: str | None
     fingerprint: str | None
@@ -51,7 +51,7 @@ def find(args: object, environ: Mapping[str, str] = os.environ) -> ConnectionSet
 
 
 def given(**values: object) -> ConnectionSettings:
-    """Finds the same for a program: what it gives stands where the command line has its flags."""
+    """Finds the same for a Python program, whose arguments take the place of the command line's flags."""
     texts = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
     return find(SimpleNamespace(**texts))
 
@@ -132,7 +132,7 @@ def _trust(
 
 
 def is_local(url: str, local: LocalServer) -> bool:
-    """Tells whether the admin token of this machine's server may be sent there: to that very server, to no other port."""
+    """Tells whether this machine's admin token may be sent to the URL: only to that very server, and no other port."""
     address = urlsplit(url)
     if local.url is None:
         return is_loopback(address.hostname or "") and address.port == DEFAULT_PORT

@@ -1,4 +1,4 @@
-"""Servers this user has logged in to: `credentials.toml`, for the owner's eyes only."""
+"""Keeps the servers that this user has logged in to in `credentials.toml`, which only its owner can read."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def read(file: Path) -> SavedLogins:
 
 
 def write(file: Path, credentials: SavedLogins) -> None:
-    """Writes the file whole, and never readable by others, not even for a moment."""
+    """Writes the file as a whole; others cannot read it at any moment."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = [f"current = {json.dumps(credentials.current)}"] if credentials.current else []
     for url, login in sorted(credentials.servers.items()):

@@ -1,4 +1,4 @@
-"""The numbers of a training as plain columns, and as a data frame where pandas is there."""
+"""Returns the metrics of a training as plain columns, or as a data frame where pandas is installed."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ Column = list[Any]
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
-    """Curves of one job. A point stands for neighbouring steps: their last value, and the smallest and largest."""
+    """Holds the curves of one job. A point stands for neighbouring steps: their last, smallest and largest value."""
 
     job_id: str
     view: MetricsView
@@ -25,11 +25,11 @@ class Metrics(Struct, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> list[str]:
-        """Names all curves there are, also those that were not asked for."""
+        """Returns the names of all curves, also of those that were not asked for."""
         return self.view.keys
 
     def columns(self) -> dict[str, Column]:
-        """Returns one row for each point of each curve: `key`, `step`, `at`, `min`, `max`, `last`."""
+        """Returns columns with one row for each point of each curve: `key`, `step`, `at`, `min`, `max`, `last`."""
         rows = [
             (key, point.step, _time(point.at), point.min, point.max, float(point.last))
             for key, points in self.view.series.items()
@@ -39,7 +39,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
         return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
     def by_step(self) -> dict[str, Column]:
-        """Returns one row for each step: `step`, and a column for each curve, None where it has no point there."""
+        """Returns columns with one row for each step: `step`, and one for each curve, None where it has no point."""
         values = {
             key: {point.step: float(point.last) for point in points}
             for key, points in self.view.series.items()
@@ -51,7 +51,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
         }
 
     def to_pandas(self, *, by_step: bool = True) -> "pandas.DataFrame":
-        """Returns a data frame: by step with a column for each curve, or one row for each point."""
+        """Returns a data frame: by step with a column for each curve, or with one row for each point."""
         try:
             import pandas
         except ImportError:

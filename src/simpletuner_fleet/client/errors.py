@@ -1,4 +1,4 @@
-"""What a client raises: one family, each with what happened, why, what to do next, and a stable code."""
+"""Defines what a client raises: each error says what happened, why, what to do next, and has a stable code."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any

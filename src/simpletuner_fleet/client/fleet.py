@@ -1,4 +1,4 @@
-"""The fleet from Python: `with Fleet() as fleet: fleet.submit("my-config")`."""
+"""Provides the fleet to Python programs: `with Fleet() as fleet: fleet.submit("my-config")`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,10 +41,10 @@ NO_PROGRESS: Progress = lambda what, count, total: None  # noqa: E731
 
 
 class FleetClient:
-    """One fleet, as seen from a program that waits for each answer.
+    """Talks to one fleet from a program that waits for each answer.
 
     Address, token and trust are found as the command line finds them: what is given here, the environment
-    (`SIMPLETUNER_URL`, `SIMPLETUNER_API_TOKEN`, …), the settings file, what `simpletuner login` has kept, a server
+    (`SIMPLETUNER_URL`, `SIMPLETUNER_API_TOKEN`, …), the settings file, what `simpletuner login` has saved, a server
     on this machine. Every error is a `ClientError` with a stable `code`.
     """
 
@@ -85,11 +85,11 @@ class FleetClient:
 
     @property
     def url(self) -> str:
-        """Returns the address of the orchestrator that is asked now."""
+        """Returns the address of the orchestrator that is used now."""
         return self._caller.url
 
     def whoami(self) -> WhoAmI:
-        """Tells whom the token belongs to, and what it may do."""
+        """Returns whom the token belongs to, and what it may do."""
         return self._driver.run(self._caller.call(calls.WHOAMI))
 
     def submit(
@@ -100,7 +100,7 @@ class FleetClient:
         idempotency_key: str | None = None,
         **options: Unpack[SubmitOptions],
     ) -> SubmitAnswer:
-        """Submits a saved config by its name, or a config itself. A lost answer is asked for again: it stays one job."""
+        """Submits a saved config by name, or a config itself. A lost answer is asked for again; it stays one job."""
         return self._driver.run(
             steps.submit(
                 self._caller,
@@ -119,7 +119,7 @@ class FleetClient:
         config_name: str | None = None,
         **options: Unpack[SubmitOptions],
     ) -> SubmitAnswer:
-        """Tells what would happen, and submits nothing."""
+        """Returns what would happen if the job were submitted, and submits nothing."""
         return self._driver.run(
             steps.submit(self._caller, config, options, config_name=config_name, dry_run=True, key=None)
         )
@@ -148,11 +148,11 @@ class FleetClient:
         return self._driver.run(self._caller.call(calls.GET_JOB, path={"id": id_of(job)}))
 
     def explain(self, job: JobRef) -> ExplainView:
-        """Tells why it waits, and what would help."""
+        """Returns why a job waits, and what would help."""
         return self._driver.run(self._caller.call(calls.EXPLAIN, path={"id": id_of(job)}))
 
     def outlook(self, job: JobRef) -> OutlookView:
-        """Tells when it would start, and what would start now."""
+        """Returns when a waiting job would start, and with which changes it would start now."""
         return self._driver.run(self._caller.call(calls.OUTLOOK, path={"id": id_of(job)}))
 
     def attempts(self, job: JobRef) -> list[AttemptView]:
@@ -160,11 +160,14 @@ class FleetClient:
         return view.attempts
 
     def events(self, job: JobRef) -> JobEventsView:
-        """Tells what happened to it, and what its workers noted."""
+        """Returns what happened to a job, and what its workers noted."""
         return self._driver.run(self._caller.call(calls.JOB_EVENTS, path={"id": id_of(job)}))
 
     def wait(self, job: JobRef, *, timeout_s: float | None = None, check: bool = True) -> WholeJobView:
-        """Waits for its end, through restarts of the orchestrator. With `check` any end but completion is `JobFailed`."""
+        """Waits for a job's end, through restarts of the orchestrator.
+
+        With `check`, any end other than completion raises `JobFailed`.
+        """
         return self._driver.run(wait(self._caller, id_of(job), timeout_s, check))
 
     def logs(
@@ -177,7 +180,7 @@ class FleetClient:
         attempt: int | None = None,
         rank: int | None = None,
     ) -> Iterator[str]:
-        """Iterates over lines of its newest attempt, or of another one; followed, until that attempt's end."""
+        """Iterates over the lines of the newest attempt, or of another one; if followed, until that attempt's end."""
         part = LogPart(follow=follow, tail=tail, since=since, attempt=attempt, rank=rank)
         return self._driver.iterate(log_lines(self._caller, id_of(job), part))
 
@@ -191,12 +194,12 @@ class FleetClient:
         from_step: int | None = None,
         to_step: int | None = None,
     ) -> Metrics:
-        """Returns its curves, all of them unless some are named, each of at most so many points."""
+        """Returns a job's curves, all of them unless some are named, each with at most `points` points."""
         span = (from_step, to_step)
         return self._driver.run(steps.metrics(self._caller, job, keys, points, attempt, span))
 
     def compare(self, *jobs: JobRef) -> ComparisonView:
-        """Shows up to eight runs side by side, and in what their configs differ."""
+        """Returns up to eight jobs side by side, and where their configs differ."""
         return self._driver.run(self._caller.call(calls.COMPARE, query={"job": [id_of(job) for job in jobs]}))
 
     def cancel(
@@ -216,19 +219,21 @@ class FleetClient:
         return self._driver.run(steps.set_priority(self._caller, job, priority))
 
     def queue(self) -> StatsView:
-        """Tells how many jobs are in which state, and why those at the front wait."""
+        """Returns how many jobs are in which state, and why those at the front wait."""
         return self._driver.run(self._caller.call(calls.QUEUE_STATS))
 
     def artifacts(self, job: JobRef) -> list[ManifestView]:
-        """Returns checkpoints and artifacts that are stored, oldest first."""
+        """Returns the stored checkpoints and artifacts of a job, oldest first."""
         view = self._driver.run(self._caller.call(calls.ARTIFACTS, path={"id": id_of(job)}))
         return view.manifests
 
     def download(
         self, job: JobRef, to: str | Path | None = None, *, latest_checkpoint: bool = False
     ) -> list[Path]:
-        """Fetches its artifacts, or its newest checkpoint, into a folder (default: its id). Each file is verified; what
-        is there already is not fetched again."""
+        """Downloads a job's artifacts, or its newest checkpoint, into a folder (default: its id).
+
+        Each file is verified; what is there already is not downloaded again.
+        """
         job_id = id_of(job)
         stored = self._driver.run(self._caller.call(calls.ARTIFACTS, path={"id": job_id}))
         place = Path(to if to is not None else job_id)
@@ -242,7 +247,7 @@ class FleetClient:
         with_indices: bool = False,
         progress: Progress = NO_PROGRESS,
     ) -> DatasetView:
-        """Stores a folder as a dataset (default name: the folder's). Only what is not stored yet is sent."""
+        """Stores a folder as a dataset (default name: the folder's). Sends only what is not stored yet."""
         return sync_api.push(self._files, Path(folder), name, progress, with_indices=with_indices)
 
     def workers(self, *, status: str | None = None, label: Sequence[str] = ()) -> list[WorkerView]:
@@ -263,7 +268,7 @@ class FleetClient:
         )
 
     def save_config(self, name: str, config: Mapping[str, Any]) -> ConfigView:
-        """Saves a new version, unless nothing has changed."""
+        """Saves a new version of a config, unless nothing has changed."""
         return self._driver.run(self._caller.call(calls.SAVE_CONFIG, path={"name": name}, body=config))
 
     def datasets(self) -> list[DatasetView]:

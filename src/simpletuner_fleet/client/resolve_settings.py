@@ -1,6 +1,6 @@
 """Finds the value of each setting: flag, then environment, then file, then default.
 
-Each is resolved on its own, and each remembers where it came from.
+Each is resolved on its own, and remembers where it came from.
 """
 
 import difflib
@@ -180,7 +180,7 @@ def _unknown_in(table: object, group: str) -> list[str]:
 
 
 def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
-    """Tells of variables that resemble one of ours. Others may be the trainer's, whose names begin alike."""
+    """Returns notes on variables that resemble one of ours; others may be the trainer's, which begin alike."""
     ours = {row.env for rows in GROUPS.values() for row in rows if row.env}
     notes = []
     for name in sorted(environ):
@@ -203,7 +203,7 @@ def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def _outside(key: str) -> str:
-    """Says what is wrong with a name at the top of the file, where only tables stand."""
+    """Says what is wrong with a name at the top of the file, where only tables may stand."""
     home = [group for group, rows in GROUPS.items() if any(row.name == key.replace("-", "_") for row in rows)]
     if home:
         return _("'%(name)s' stands outside of any table: put it under [%(group)s]", name=key, group=home[0])

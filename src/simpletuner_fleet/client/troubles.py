@@ -1,4 +1,4 @@
-"""What can go wrong between a client and its orchestrator: one table of messages, each with what to do next."""
+"""Lists what can go wrong between a client and its orchestrator, in one table of messages with what to do next."""
 
 import errno
 import socket
@@ -18,7 +18,7 @@ NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEX
 
 
 class Trouble(NamedTuple):
-    """A problem as users see it: what happened, why, what to do now, a stable code, and the exit status."""
+    """Describes a problem to the user: what happened, why, what to do now, a stable code, and the exit status."""
 
     what: str
     why: str
@@ -181,7 +181,7 @@ TROUBLES = {
 
 
 def trouble(code: str, url: str = "", **params: object) -> Trouble:
-    """Returns the table's row with its blanks filled in."""
+    """Returns the row of the table for this code, with its placeholders filled in."""
     row = TROUBLES[code]
     address = urlsplit(url)
     blanks = {
@@ -200,7 +200,7 @@ def trouble(code: str, url: str = "", **params: object) -> Trouble:
 
 
 def of_connection_error(error: BaseException, url: str, *, answered_before: bool = False) -> Trouble:
-    """Finds the row for what a failed connection threw, looked for along its causes; HTTP clients wrap the real one."""
+    """Finds the message for a failed connection along the error's causes: HTTP clients wrap the real one."""
     for cause in _causes(error):
         match cause:
             case ForeignAnswer():
@@ -243,7 +243,7 @@ def _hung_up(error: BaseException) -> bool:
 
 
 def _by_words(error: BaseException, url: str) -> Trouble:
-    """Some clients keep only the text of the cause."""
+    """Finds the message by the error's text, since some clients keep only the text of the cause."""
     text = str(error)
     lower = text.lower()
     if "certificate verify failed" in lower:
@@ -269,7 +269,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def format_trouble(trouble: Trouble, *, in_log: bool = False) -> str:
-    """Formats it as it is printed: what, why, next, code. A log has its own word for errors, and its worker stays."""
+    """Formats what, why, next and code for printing; in a log without "error:", as the worker keeps trying."""
     first, *more = trouble.next or ("simpletuner doctor",)
     lines = [
         trouble.what if in_log else _("error: %(what)s", what=trouble.what),

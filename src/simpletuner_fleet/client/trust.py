@@ -1,4 +1,4 @@
-"""Whom a client trusts: the TLS context for a URL, decided before any secret is sent."""
+"""Decides whom a client trusts: makes the TLS context for a URL before any secret is sent."""
 
 import hashlib
 import http.client
@@ -21,7 +21,7 @@ Warn = Callable[[str], None]
 
 
 class Choices(NamedTuple):
-    """What the user said about TLS; at most one of the first three decides, in this order."""
+    """Holds what the user said about TLS; at most one of the first three decides, in this order."""
 
     fingerprint: str | None = None
     ca_cert: str | None = None
@@ -30,7 +30,7 @@ class Choices(NamedTuple):
     """Another machine may be talked to without TLS."""
 
     def kind(self, url: str) -> str:
-        """Returns how the server is known, as the orchestrator shows it."""
+        """Returns how the server's identity is checked, in the word that the orchestrator shows."""
         if urlsplit(url).scheme != "https":
             return "none"
         if self.fingerprint:
@@ -134,9 +134,9 @@ def _private(ca_file: str) -> ssl.SSLContext:
 
 
 def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
-    """Looks twice without credentials: at the certificate shown, then at the CA the server says it has.
+    """Connects twice without credentials: for the certificate shown, then for the CA the server says it has.
 
-    Whoever answers these looks may lie; it gains nothing, for the context made here believes the pinned certificate alone.
+    Whoever answers may lie, but gains nothing: the context made here trusts the pinned certificate alone.
     """
     leaf = _leaf_of(target, timeout_s)
     if fingerprint_of(leaf) == pin:
@@ -159,7 +159,7 @@ def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
 
 
 def _trusting_only(certificate: bytes) -> ssl.SSLContext:
-    """Believes this certificate and what it signed. Its owner signs for one server, so the host's name adds nothing."""
+    """Trusts this certificate and what it signed; its owner signs for one server, so the host name adds nothing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -185,7 +185,7 @@ def _leaf_of(target: SplitResult, timeout_s: float) -> bytes:
 
 
 def _authorities_of(target: SplitResult, timeout_s: float) -> list[bytes]:
-    """Returns what `/ca.pem` holds, empty if the server has none to show."""
+    """Returns the certificates in `/ca.pem`; none if the server has no such file."""
     connection = http.client.HTTPSConnection(
         target.hostname or "", target.port or 443, timeout=timeout_s, context=_unverified()
     )

@@ -1,4 +1,4 @@
-"""The tamper-evident log: each entry's hash covers every column and the hash before it."""
+"""Makes the audit log tamper-evident: each entry's hash covers every column and the hash before it."""
 
 import hashlib
 import json
@@ -16,7 +16,10 @@ _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=
 
 
 def _make_canonical() -> Callable[[Any], str]:
-    """Python's encoder makes itself anew for every value, which costs more than the value: here it is made once."""
+    """Returns the function that writes a value as canonical text, with an encoder that is made only once.
+
+    Python's own encoder is made anew for every value, which costs more than encoding the value.
+    """
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         return _encoder.encode
@@ -44,7 +47,7 @@ class AuditEntry(Struct, frozen=True):
 
 
 def emptied(entry: AuditEntry) -> AuditEntry:
-    """Leaves of an entry that was kept long enough its place and its hash, so that the chain can still be checked."""
+    """Returns an expired entry with only its number, time and hash, so that the chain can still be checked."""
     return AuditEntry(entry.seq, entry.at, "", "", "", "", "", "", {}, entry.hash)
 
 
@@ -53,7 +56,7 @@ def is_emptied(entry: AuditEntry) -> bool:
 
 
 def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
-    """Hashes the canonical text of the list of all columns, whatever a hand in the database may have made of them."""
+    """Hashes the canonical text of the list of all columns, even if somebody has edited them in the database."""
     columns = (
         *(entry.seq, repr(entry.at), entry.event_type, entry.actor_id, entry.actor_name, entry.ip),
         *(entry.target_type, entry.target_id, entry.details, previous_hash),
@@ -64,7 +67,7 @@ def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
 def new_entry_hash(
     seq: int, at: float, event_type: str, actor_and_target: Iterable[str], details: str, previous_hash: str
 ) -> str:
-    """Returns what `entry_hash` will; `details` is their canonical text."""
+    """Returns the hash that `entry_hash` will return for this entry; `details` is in canonical text."""
     texts = ",".join(map(quoted, (repr(at), event_type, *actor_and_target)))
     return _hashed(f"[{seq},{texts},{details},{quoted(previous_hash)}]")
 
@@ -77,7 +80,7 @@ def cut_of(entry: AuditEntry) -> "LogCut | None":
 
 
 def cuts_before(heads: Iterable["LogCut"], before: float, last_seq: int, already: int) -> "list[LogCut]":
-    """Returns heads from before that moment, up to this entry, at which something new would be cut; the newest first."""
+    """Returns signed heads up to that moment and entry that would cut something new, the newest first."""
     fitting = [head for head in heads if head.at <= before and already < head.upto <= last_seq]
     return sorted(fitting, key=lambda head: head.upto, reverse=True)
 
@@ -92,7 +95,7 @@ def head_text(seq: int, hash_: str, root: str, at: float) -> bytes:
 
 
 class Problem(Struct, frozen=True):
-    """One fault in the audit log: `what` says it in English, `code` and `params` say the same."""
+    """Describes one fault in the audit log, in English (`what`) and for programs (`code` and `params`)."""
 
     seq: int
     what: str
@@ -101,7 +104,7 @@ class Problem(Struct, frozen=True):
 
 
 class Witness(Struct, frozen=True):
-    """The newest head of the audit log that somebody outside the database remembers."""
+    """A witness is the newest head of the audit log that somebody outside the database remembers."""
 
     who: str
     seq: int
@@ -109,7 +112,7 @@ class Witness(Struct, frozen=True):
 
 
 class LogCut(Struct, frozen=True):
-    """A deliberate cut of the audit log: its entries up to `upto` were emptied.
+    """Describes a deliberate cut of the audit log, in which its entries up to `upto` were emptied.
 
     An entry of the log tells of the cut. It was made at a head that was signed before.
     """

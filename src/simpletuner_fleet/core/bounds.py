@@ -1,4 +1,4 @@
-"""How large a number, a time or a text may be that somebody outside says: one type for each, checked as it is decoded.
+"""Bounds the numbers, times and texts that come from outside: one type for each, checked as it is decoded.
 
 What a rule allows is mostly narrower and said with the rule. These bounds see to it that no number overflows a column, a
 date or a float, and that no text of a stranger fills a page, before any rule looks at it.

@@ -1,4 +1,4 @@
-"""Pieces of a long text that say themselves that they are pieces: whole lines, or one with an ellipsis where it was cut."""
+"""Cuts long texts so that it shows: to whole lines, or to one line with an ellipsis where it was cut."""
 
 ELLIPSIS = "…"
 
@@ -13,7 +13,7 @@ def tail_of(text: str, limit: int) -> str:
 
 
 def from_line_start(piece: str) -> str:
-    """Returns what is left of the end of a text without the line that was cut; `piece` begins one character before it.
+    """Returns the end of a text without the line that was cut; `piece` begins one character before it.
 
     Where there is no other line, it returns its end with an ellipsis.
     """

@@ -1,4 +1,4 @@
-"""Past-tense facts. Each is one audit entry, written in the transaction of its act."""
+"""Names the facts that are recorded, in the past tense: one audit entry each, in the transaction of its act."""
 
 from enum import StrEnum
 from typing import Any
@@ -160,9 +160,9 @@ SECURITY = "security"
 
 
 class Actor(Struct, frozen=True):
-    """Whoever caused an event.
+    """Identifies who caused an event: an API token, a user, a worker or the orchestrator itself.
 
-    An API token (`t_…`), a user (`u_…`), a worker (`w_…`), or the orchestrator itself.
+    The id begins with `t_`, `u_` or `w_` for the first three.
     """
 
     id: str

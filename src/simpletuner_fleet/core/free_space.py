@@ -1,4 +1,4 @@
-"""How much of a disk stays free, and for whom: uploads stop first, logs later, and the database last of all."""
+"""Reserves free space on a disk: uploads stop first, logs later, and the database last of all."""
 
 from enum import StrEnum
 
@@ -17,7 +17,7 @@ class Use(StrEnum):
 
 
 class Marks(Struct, frozen=True, kw_only=True):
-    """How many bytes of a disk must be free for each use to go on.
+    """Sets how many bytes of a disk must be free for each use to continue.
 
     What is below the lowest mark is the database's.
     """
@@ -30,7 +30,10 @@ class Marks(Struct, frozen=True, kw_only=True):
 
 
 def marks_for(total_bytes: int, least_free_bytes: int | None = None) -> Marks:
-    """Keeps a twentieth of the disk for uploads, 10 GiB at most, unless told; a fifth of that for logs."""
+    """Returns a twentieth of the disk, 10 GiB at most, as the mark for uploads, and a fifth of that for logs.
+
+    `least_free_bytes` replaces the mark for uploads.
+    """
     uploads = min(total_bytes // 20, 10 * GIB) if least_free_bytes is None else least_free_bytes
     return Marks(uploads=uploads, logs=uploads // 5)
 

@@ -1,9 +1,9 @@
-"""Which of several orchestrators leads: a lease with a term, which is renewed, watched and taken over.
+"""Decides which of several orchestrators leads, by a lease with a term that is renewed, watched and taken over.
 
-No wall clock takes part. Who leads counts from when a renewal was sent; who watches counts from when it saw the last
-renewal, which was later; and whoever takes over needs a watch as long as the lease. So while clocks run about equally
-fast, the promises of one term end before the next term begins. Whatever clocks do, no write of an ended term is kept:
-the term is compared inside every transaction.
+No wall clock is used. The leader counts from when it sent a renewal; a watcher counts from when it saw the last
+renewal, which was later; and whoever takes over must have watched for as long as the lease. So while clocks run about
+equally fast, the promises of one term end before the next term begins. Whatever clocks do, no write of an ended term is
+kept: the term is compared inside every transaction.
 """
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ WATCH_EVERY_S = 0.2
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """The lease that says which orchestrator leads, as all orchestrators read it."""
+    """A lease says which orchestrator leads; all orchestrators read the same one."""
 
     term: int
     """Rises with every leader, and is never used twice."""
@@ -32,7 +32,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 class LeaseWatch(Struct, frozen=True, kw_only=True):
-    """The lease as it was last seen to change, and when that was, on the watcher's own clock."""
+    """Remembers the lease as it last changed, and when that was seen on the watcher's own clock."""
 
     lease: Lease | None
     since: float
@@ -46,14 +46,14 @@ def watched(before: LeaseWatch | None, lease: Lease | None, now: float) -> Lease
 
 
 def may_take_over(watch: LeaseWatch, now: float) -> bool:
-    """Tells whether nobody leads, or who led has said that it stops, or has not renewed for the whole lease."""
+    """Tells whether nobody leads, the leader has resigned, or it has not renewed for the whole lease."""
     if watch.lease is None or watch.lease.released:
         return True
     return now - watch.since >= LEASE_S
 
 
 def is_gone(watch: LeaseWatch, looked_at: float) -> bool:
-    """Tells whether whoever led has not renewed for so long that it leads no more, though nobody took over.
+    """Tells whether the leader has not renewed for so long that it leads no more, though nobody took over.
 
     `looked_at` is when the lease was last looked at: who cannot look does not know, and goes on asking whom it knows.
     """
@@ -61,12 +61,12 @@ def is_gone(watch: LeaseWatch, looked_at: float) -> bool:
 
 
 def next_look_s(watch: LeaseWatch, now: float) -> float:
-    """Says how long until a watcher should look again: at the latest when the lease would be over."""
+    """Returns how long until a watcher should look again: at the latest when the lease would be over."""
     return max(0.0, min(WATCH_EVERY_S, watch.since + LEASE_S - now))
 
 
 def may_promise(renewal_sent_at: float | None, now: float) -> bool:
-    """Tells whether nobody else can lead yet; `renewal_sent_at` is of the last renewal that succeeded."""
+    """Tells whether nobody else can lead yet; `renewal_sent_at` is when the last successful one was sent."""
     return renewal_sent_at is not None and now < renewal_sent_at + LEASE_S - MARGIN_S
 
 
@@ -76,5 +76,5 @@ def next_term(term: int, now: float) -> int:
 
 
 def is_outdated(term: int | None, newest: int) -> bool:
-    """Tells whether an answer is of a leader that was replaced; one without a term is of an orchestrator that is alone."""
+    """Tells whether an answer is from a leader that was replaced; one without a term is from a sole orchestrator."""
     return term is not None and term < newest

@@ -1,4 +1,7 @@
-"""What an e-mail address looks like. It imports nothing of ours: the command line reads settings with it."""
+"""Defines what an e-mail address looks like.
+
+It imports nothing of ours, since the command line reads settings with it.
+"""
 
 import re
 

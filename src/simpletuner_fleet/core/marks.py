@@ -1,4 +1,4 @@
-"""A mark for sentences of the core that people read in their own language; the core itself speaks English."""
+"""Marks sentences of the core for translation, while the core itself uses English only."""
 
 
 def N_(text: str) -> str:

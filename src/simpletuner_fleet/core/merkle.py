@@ -1,4 +1,4 @@
-"""The tree over the audit log, as RFC 9162 has it: a short proof shows that a later log holds all of an earlier one."""
+"""Builds the Merkle tree over the audit log as in RFC 9162, and proofs that a later log extends an earlier one."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ def split(size: int) -> int:
 
 
 def root_of(leaves: Sequence[bytes]) -> bytes:
-    """Builds the tree level by level; one that is left over at the end of a level goes up as it is."""
+    """Returns the root of the tree, built level by level; an odd node at the end of a level moves up unchanged."""
     if not leaves:
         return EMPTY
     level = leaves
@@ -33,7 +33,7 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
 
 
 def consistency_proof(earlier: int, later: int, subtree: Subtree) -> list[bytes]:
-    """Returns what shows that the first `earlier` of `later` leaves are those of the earlier tree."""
+    """Returns the proof that the first `earlier` of `later` leaves are those of the earlier tree."""
     if not 0 < earlier <= later:
         raise ValueError("there is no such proof")
     return _proof(earlier, 0, later, subtree, whole=True)

@@ -1,4 +1,4 @@
-"""Every interval, limit and count the rules use; the unit is in the name."""
+"""Lists every interval, limit and count that the rules use; the unit is in the name."""
 
 from functools import cached_property
 
@@ -76,12 +76,12 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def sweep_interval_s(self) -> float:
-        """Returns an interval so short that a loss is seen soon after its timeout, and of the seed's minute at most."""
+        """Returns an interval short enough to see a loss soon after its timeout, at most the health check's own."""
         return min(self.health_check_interval_s, self.heartbeat_timeout_s / 8, self.offer_timeout_s / 5)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How many attempts may live at once; None is no limit."""
+    """Limits how many attempts may live at once; None is no limit."""
 
     global_running: int | None = None
     user_running: int | None = None

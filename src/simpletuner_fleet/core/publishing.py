@@ -1,4 +1,4 @@
-"""What happens to a job's model once it is stored: it is brought where its owner wants it, tried again until it is there.
+"""Publishes a job's model once it is stored, where its owner wants it, and retries until that succeeds.
 
 Publishing never changes the job: a job that completed stays completed, whatever becomes of this.
 """
@@ -26,7 +26,7 @@ MAX_ERROR_CHARS = 500
 
 
 class Publish(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a config or a request wants the model published once the job has completed."""
+    """Says where a config or a request wants the model published once the job has completed."""
 
     to: Path
     """hf://OWNER/NAME, or folder://NAME within what the server publishes to."""
@@ -90,7 +90,7 @@ def check_publish(publish: Publish, path: str) -> Publish:
 
 
 def opened(job: Job, publish: Publish, now: float, before: Publication | None = None) -> Publication:
-    """The job has completed, or somebody asks for it again."""
+    """Returns a due publication, after the job has completed or somebody asks for it again."""
     if job.state is not JobState.COMPLETED:
         raise WrongJobState(
             f"The job is {job.state}; only a completed job's results can be published.", state=job.state
@@ -116,7 +116,7 @@ def done(publication: Publication, url: str, now: float) -> Publication:
 def tried_in_vain(
     publication: Publication, error: str, now: float, *, hopeless: bool, wait_s: float = 0.0
 ) -> Publication:
-    """Waits longer each time, and as long as the other side asks for; gives up where waiting cannot help."""
+    """Waits longer after each failure, and as long as the other side asks for; gives up if waiting cannot help."""
     tries = publication.tries + 1
     gives_up = hopeless or tries >= MAX_TRIES
     pause_s = min(LONGEST_WAIT_S, max(wait_s, FIRST_WAIT_S * 4.0 ** (tries - 1)))
@@ -131,7 +131,7 @@ def tried_in_vain(
 
 
 def waits_too_long(publication: Publication, now: float) -> bool:
-    """No try is ever put off for so long: the clock was ahead when it was, and has been set right since."""
+    """Tells whether a try is put off for longer than ever happens: the clock was ahead, and was corrected since."""
     return publication.state is PublicationState.DUE and publication.not_before - now > LONGEST_WAIT_S
 
 

@@ -1,4 +1,4 @@
-"""What a database that was restored from a backup must know: it is older than what its workers have seen and do."""
+"""Protects a database that was restored from a backup: it is older than what its workers have seen and do."""
 
 EPOCHS_PER_S = 1_000_000
 """More attempts than any fleet ever begins."""
@@ -17,8 +17,10 @@ HELD_UNTIL = "restore.held_until"
 
 
 def least_epoch(now: float) -> int:
-    """Returns from where on a restored database counts: above all epochs that were given since the backup, and since any
-    other restore, of the same backup too."""
+    """Returns the least epoch from which a restored database counts on.
+
+    It is above all epochs that were given since the backup, and since any other restore, of the same backup too.
+    """
     return int(now * EPOCHS_PER_S)
 
 

@@ -1,4 +1,4 @@
-"""Whether an orchestrator may use a storage: each belongs to one fleet, which is one database."""
+"""Decides whether an orchestrator may use a storage: each belongs to one fleet, which is one database."""
 
 from enum import StrEnum
 

@@ -1,1 +1,1 @@
-"""How messages reach people and programs elsewhere: webhooks, mail, chats and syslog, each spoken here."""
+"""Delivers messages to people and other programs: by webhooks, mail, chats and syslog."""

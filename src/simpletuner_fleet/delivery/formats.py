@@ -1,4 +1,4 @@
-"""The bodies that webhooks and chats take."""
+"""Makes the bodies that webhooks and chats accept."""
 
 import base64
 import re
@@ -49,7 +49,7 @@ def chat_document(channel: Channel, wording: Wording) -> tuple[bytes, dict[str, 
 
 
 def _slack(wording: Wording) -> str:
-    """Slack reads <, > and & as its own; nobody calls a channel together by a job's name."""
+    """Makes a message for Slack, which reads <, > and & as its own: a job's name must not notify a whole channel."""
 
     def plain(text: str) -> str:
         return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -60,7 +60,7 @@ def _slack(wording: Wording) -> str:
 
 
 def _discord(wording: Wording) -> str:
-    """Discord shows [words](address) as a link: a job's name must not be one that leads elsewhere."""
+    """Makes a message for Discord, which shows [words](address) as a link: a job's name must not lead elsewhere."""
     lines = [f"**{unmarked(wording.title)}**", *map(unmarked, wording.lines)]
     return "\n".join([*lines, wording.link] if wording.link else lines)
 

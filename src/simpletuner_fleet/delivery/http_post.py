@@ -1,4 +1,4 @@
-"""One POST to a stranger: to the address that was looked at, no redirects, little read, little waited."""
+"""Sends one POST to an untrusted server, only to the address that was checked: no redirects, little read or waited."""
 
 import asyncio
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ def _head(host: str, port: int, path: str, length: int, headers: Mapping[str, st
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    """Reads the head alone: what a stranger says beside it is for nobody here."""
+    """Reads the head alone: the body of an untrusted server is for nobody here."""
     head = await reader.readuntil(b"\r\n\r\n")
     if len(head) > MAX_ANSWER_BYTES:
         raise ValueError("the head is too large")

@@ -1,4 +1,4 @@
-"""What may become of a try to deliver."""
+"""Defines how a try to deliver may fail."""
 
 
 class DeliveryFailed(Exception):

@@ -1,6 +1,6 @@
-"""Which machines may be called: public ones, and those of the networks that the server's owner has named.
+"""Decides which machines may be called: public ones, and those in the networks that the server's owner has named.
 
-A name is resolved once and the connection goes to the address that was looked at, so that a name which means another
+A name is resolved once and the connection goes to the address that was checked, so that a name which means another
 machine a moment later gains nothing.
 """
 
@@ -71,7 +71,10 @@ class OutwardReach:
         return addresses[0]
 
     async def connect(self, host: str, port: int, *, tls: bool) -> Streams:
-        """Raises DeliveryFailed where nobody may be called there, or nobody answers. The caller bounds the time."""
+        """Connects to an allowed address. Raises DeliveryFailed where nobody may be called there, or nobody answers.
+
+        The caller bounds the time.
+        """
         address = await self.allowed_address(host, port, tls=tls)
         trust = await asyncio.to_thread(lambda: self.trust) if tls else None
         try:
@@ -116,7 +119,7 @@ class OutwardReach:
 
 
 def is_public(address: Address) -> bool:
-    """Addresses that stand for another one, as IPv6 has several, are judged by that one."""
+    """Returns whether the address is public. One that stands for another, as in IPv6, is judged by that one."""
     inner = _unwrapped(address)
     if isinstance(inner, ipaddress.IPv6Address) and inner not in GLOBAL_UNICAST:
         return False

@@ -1,4 +1,4 @@
-"""Brings one message to one place, whatever is spoken there."""
+"""Delivers one message to one endpoint, whatever protocol that speaks."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ NO_APPRISE = (
 
 
 class Destination(Struct, frozen=True, kw_only=True):
-    """Where a message goes: an endpoint's address and keys, opened for this one message."""
+    """Says where a message goes: an endpoint's address and keys, unsealed for this one message."""
 
     channel: Channel
     address: str
@@ -36,7 +36,7 @@ class Destination(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A message of notices, or of entries of the audit log. One with neither is a test."""
+    """Holds notices, or entries of the audit log. A message with neither is a test."""
 
     id: str
     notices: tuple[Notice, ...] = ()

@@ -1,4 +1,4 @@
-"""Signatures of webhooks, as Standard Webhooks 1.0 has them: one for each secret that is valid."""
+"""Signs webhooks as Standard Webhooks 1.0 says, once for each secret that is valid."""
 
 import base64
 import binascii

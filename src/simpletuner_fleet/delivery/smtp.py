@@ -1,4 +1,4 @@
-"""Mail to one person through the server's own relay: TLS from the start or by STARTTLS, with or without a password."""
+"""Sends mail to one person through the server's own relay: TLS from the start or by STARTTLS, password optional."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ NO_SUCH_MAILBOX = (550, 551, 553)
 
 
 class Relay(Struct, frozen=True, kw_only=True):
-    """The mail server that sends our mail, as its settings say."""
+    """Describes the mail server that sends our mail, as its settings say."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class Relay(Struct, frozen=True, kw_only=True):
 async def send_mail(
     reach: OutwardReach, relay: Relay, to: str, subject: str, text: str, message_id: str, at: float
 ) -> str:
-    """Raises DeliveryFailed unless the relay has taken it."""
+    """Sends one mail. Raises DeliveryFailed unless the relay has taken it."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await _deliver(reach, relay, to, _mail(relay, to, subject, text, message_id, at))
@@ -69,7 +69,7 @@ async def _deliver(reach: OutwardReach, relay: Relay, to: str, mail: bytes) -> s
 
 
 async def _log_in(talk: "Conversation", relay: Relay, offers: list[str]) -> None:
-    """A password goes over a line that nobody else reads, or not at all."""
+    """Logs in. A password is sent over an encrypted connection, or not at all."""
     if relay.security == "plain":
         raise DeliveryFailed(
             "A password is never sent without TLS: name the mail server as smtp:// or smtps://."
@@ -87,7 +87,7 @@ async def _log_in(talk: "Conversation", relay: Relay, offers: list[str]) -> None
 
 
 class Conversation:
-    """A conversation with the mail server: lines there and back."""
+    """Exchanges lines with the mail server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""Audit entries as RFC 5424 lines over TCP or TLS, framed by their length (RFC 6587, RFC 5425)."""
+"""Sends audit entries as RFC 5424 lines over TCP or TLS, framed by their length (RFC 6587, RFC 5425)."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ NUMBER = "simpletuner@32473"
 
 
 async def send_lines(reach: OutwardReach, address: str, hostname: str, entries: Sequence[AuditEntry]) -> str:
-    """Syslog answers nothing: they are delivered when the other side has taken them and ended in peace."""
+    """Sends the entries. Syslog answers nothing: they are delivered once the receiver has read all and closed."""
     scheme, host, port, _ = place_of(address)
     try:
         async with asyncio.timeout(TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What a notice says to a person, in their language."""
+"""Phrases what a notice says to a person, in their language."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

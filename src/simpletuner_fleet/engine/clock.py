@@ -1,11 +1,11 @@
-"""The clock the orchestrator lives by."""
+"""Provides the clock that the orchestrator uses for all its times."""
 
 import time
 from collections.abc import Callable
 
 
 class SteadyClock:
-    """A clock that reads wall time once, and is then carried by the monotonic clock.
+    """Reads wall time once, and is then advanced by the monotonic clock.
 
     No step of the wall clock is seen here.
     """

@@ -1,4 +1,4 @@
-"""Placing jobs: run inside every transaction that queued a job or opened a worker, so that nothing polls."""
+"""Places jobs inside every transaction that queued a job or opened a worker, so that nothing polls."""
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
@@ -18,7 +18,7 @@ from simpletuner_fleet.engine.transaction import ClassHasJob, EveryClassMayGo, T
 
 
 def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str]:
-    """Returns those that workers could not fetch, or found damaged, once too often."""
+    """Returns the checkpoints that workers could not fetch, or found damaged, once too often."""
     if job.attempts < transaction.policy.resume_tries:
         return frozenset()
     failed = (
@@ -30,7 +30,7 @@ def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str
 
 
 def place_waiting_jobs(transaction: Transaction) -> None:
-    """Follows every cause until nothing more can be placed for it."""
+    """Follows every cause to place jobs until nothing more can be placed for it."""
     if transaction.index.holds_placements(transaction.now):
         transaction.causes.clear()
     while transaction.causes:
@@ -92,7 +92,10 @@ def _offer(transaction: Transaction, placement: Placement) -> None:
 
 
 def _note_secrets(transaction: Transaction, job: Job, attempt_id: str, worker: Worker) -> None:
-    """Notes them in the transaction of the offer, which carries them: the audit log tells of all that attempts have."""
+    """Records the secrets in the transaction of the offer that carries them.
+
+    So the audit log tells of all secrets that attempts have.
+    """
     for name in job.requires.secrets:
         transaction.record(
             Event(
@@ -112,7 +115,7 @@ def _note_secrets(transaction: Transaction, job: Job, attempt_id: str, worker: W
 
 
 def _resume_point(transaction: Transaction, job: Job) -> ResumePoint | None:
-    """Returns the newest checkpoint that can be had; in the end None, for the beginning."""
+    """Returns the newest checkpoint that can be fetched; None, for a start from the beginning, if there is none."""
     newest = transaction.tx.newest_checkpoint(job.id) if job.attempts or job.resume_from else None
     if newest and (useless := unreachable_checkpoints(transaction, job)):
         left = (one for one in transaction.tx.manifests_of_job(job.id) if one.id not in useless)

@@ -1,4 +1,4 @@
-"""The orchestrator's one way to act: load, decide, commit, then send."""
+"""Acts for the orchestrator in the one way there is: load, decide, commit, then send."""
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -85,7 +85,7 @@ class Fleet:
         return bool(self._index.roster.lines.classes_with_jobs())
 
     async def act(self, step: Callable[[Transaction], T]) -> T:
-        """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
+        """Runs a step and every placement that follows from it in one transaction, then notifies those concerned."""
         began = time.monotonic()
         value, effects = await self.store.write(lambda tx: self._run(tx, step))
         if self.on_commit:
@@ -96,12 +96,15 @@ class Fleet:
         return value
 
     def insist_on_leading(self) -> None:
-        """Raises NotLeader. It is asked immediately before anything is done that no transaction can take back."""
+        """Raises NotLeader unless this orchestrator certainly leads.
+
+        It is called immediately before anything is done that no transaction can undo.
+        """
         if not self.leads():
             raise NotLeader("This orchestrator is not sure it still leads; nothing was changed.")
 
     async def announce(self, key: str, what: str) -> None:
-        """Writes down what is about to be done outside the database: no term that is over can. Raises where it cannot."""
+        """Records what is about to be done outside the database, or raises, as in a term that is over."""
         line = f"{self.clock.now():.3f} {what}"
         await self.act(lambda transaction: transaction.tx.put_setting(key, line))
         self.insist_on_leading()
@@ -129,32 +132,32 @@ class Fleet:
         ]
 
     async def save_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
-        """Notes when workers were heard, which decides nothing; but somebody must place what is left to place."""
+        """Saves when workers were heard, which decides nothing; but jobs that are left to place are placed."""
         if self._index.unplaced:
             await self.act(lambda transaction: transaction.tx.touch_heartbeats(heard))
         else:
             await self.store.write(lambda tx: tx.touch_heartbeats(heard))
 
     def hold_placements(self, until: float) -> None:
-        """Lets jobs wait until then, whatever is free; it is called before anything else happens."""
+        """Holds all placements until then, whatever is free; it is called before anything else happens."""
         self._index.placing_from = until
         self._index.unplaced = True
 
     @property
     def book(self) -> QuotaBook | None:
-        """Returns the book for whoever tells how quotas stand; it changes while it is looked at."""
+        """Returns the book of quotas, for reports on them; it changes while it is read."""
         return self._index.roster.book
 
     def clock_frees_something(self) -> bool:
-        """Tells whether quotas of the day wait to begin anew, or of those of the hour something is free again."""
+        """Tells whether a daily quota is due to begin anew, or part of an hourly one is free again."""
         return self._index.clock_frees_something(self.clock.now())
 
     def neighbours(self, worker_id: str) -> list[str]:
-        """Returns the other workers that report one of this worker's GPUs: mostly none, so nobody has to walk them all."""
+        """Returns the other workers that report one of this worker's GPUs, mostly none, without a scan of all."""
         return self._index.roster.neighbours(worker_id)
 
     def standing(self) -> FleetStanding:
-        """Returns what is to be asked for before a look, in the event loop, and handed to it."""
+        """Returns the standing to hand to a read; it is taken in the event loop before the read."""
         index = self._index
         version = index.version
         known = self._standing.roster
@@ -175,14 +178,14 @@ class Fleet:
         return self.store.read(look)
 
     async def read_now(self, look: Callable[[View], T]) -> T:
-        """Looks at a few rows that are asked for all the time."""
+        """Reads a few rows that are asked for all the time."""
         if self._read_now is None:
             return await self.store.read(look)
         value: T = self._read_now(look)
         return value
 
     async def start(self) -> None:
-        """Re-arms every deadline: whoever was there before gets the full time to be heard again."""
+        """Re-arms every deadline: everybody who was connected gets the full time to be heard again."""
         now = self.clock.now()
         self.presence.begin_round(now)
         workers, live, head = await self.read(

@@ -1,4 +1,4 @@
-"""Names nobody can guess, and tokens that only this orchestrator can make."""
+"""Makes ids that nobody can guess, and tokens that only this orchestrator can make."""
 
 import hashlib
 import hmac
@@ -46,7 +46,10 @@ class RandomIds:
         return tokens.make(prefix, secrets.token_bytes(tokens.SECRET_BYTES))
 
     def derived_token(self, prefix: str, of: str) -> str:
-        """An offer's is made when it is decided and again when it is sent, moments later: the newest are remembered."""
+        """Returns a token derived from a name, and caches the newest ones.
+
+        An offer's token is made when it is decided and again when it is sent, moments later.
+        """
         known = self._derived.get((prefix, of))
         if known is None:
             proof = hmac.digest(self._secret, f"{prefix}:{of}".encode(), hashlib.sha256)

@@ -1,4 +1,4 @@
-"""What a worker should be doing, read from the store: the same for its stream, its registration and its heartbeats."""
+"""Reads from the store what a worker should be doing, the same for its stream, registration and heartbeats."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +40,7 @@ def orders_for(
     base_url: str,
     policy: Policy,
 ) -> Orders:
-    """`live` are the worker's attempts that have not ended."""
+    """Returns the worker's orders; `live` are its attempts that have not ended."""
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
     save: list[CheckpointNow] = []
@@ -75,7 +75,7 @@ def with_stops(orders: Orders, more: Sequence[StopAttempt]) -> dict[str, Any]:
 
 
 def offer_message(transaction: Transaction, worker: Worker, job_id: str, attempt_id: str) -> JobSubmit:
-    """Returns what is sent as soon as the offer is stored; whoever sends it knows how the worker reaches us."""
+    """Returns the offer to send once it is stored; the sender adds how the worker reaches us."""
     job, attempt = transaction.job(job_id), transaction.attempt(attempt_id)
     return _offer(
         transaction.tx, worker, job, attempt, transaction.ids, transaction.vault, transaction.policy
@@ -83,7 +83,7 @@ def offer_message(transaction: Transaction, worker: Worker, job_id: str, attempt
 
 
 def addressed(offer: JobSubmit, base_url: str) -> JobSubmit:
-    """Says where the worker sends what it has to tell; `base_url` is how it reaches us."""
+    """Sets the address to which the worker sends its reports; `base_url` is how it reaches us."""
     offer.upload_endpoint = f"{base_url}/api/workers/job/{offer.job_id}"
     return offer
 
@@ -108,7 +108,10 @@ def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
 
 
 def _reason_for_worker(reason: EndReason) -> EndReason:
-    """A worker gives back what costs too much as it does in a drain; why is for the orchestrator to say."""
+    """Returns the reason for the worker: it gives back what costs too much as it does in a drain.
+
+    The true reason is for the orchestrator to say.
+    """
     return EndReason.DRAINED if reason is EndReason.COST_LIMIT else reason
 
 
@@ -137,7 +140,7 @@ def stale_order(attempt: Attempt) -> StopAttempt:
 def _submit_message(
     view: View, job: Job, attempt: Attempt, ids: Ids, policy: Policy
 ) -> tuple[JobSubmit, dict[str, str]]:
-    """Returns the order, and the names of the secrets it needs, by variable."""
+    """Returns the offer, and the names of the secrets it needs, by variable."""
     bundle = read_stored(view.job_bundle(job.id) or b"{}")
     order = JobSubmit(
         job_id=job.id,
@@ -170,7 +173,7 @@ def _submit_message(
 
 
 def _datasets(view: View, bundle: Bundle) -> dict[str, DatasetOrder]:
-    """None of them can be deleted while the job has not ended."""
+    """Returns the datasets of the job, none of which can be deleted while the job has not ended."""
     orders = {}
     for mount, text in bundle.datasets.items():
         dataset_id = text.removeprefix(PREFIX)
@@ -185,7 +188,7 @@ def _datasets(view: View, bundle: Bundle) -> dict[str, DatasetOrder]:
 
 
 def _with_secrets(order: JobSubmit, wanted: dict[str, str], view: View, vault: Vault | None) -> JobSubmit:
-    """Adds them as they are now: a secret that was replaced reaches the next attempt."""
+    """Adds the secrets as they are now: a secret that was replaced reaches the next attempt."""
     values = {variable: secret_value(view, vault, name) for variable, name in wanted.items()}
     order.secrets = {variable: value for variable, value in values.items() if value is not None}
     missing = sorted({wanted[variable] for variable, value in values.items() if value is None})
@@ -194,7 +197,7 @@ def _with_secrets(order: JobSubmit, wanted: dict[str, str], view: View, vault: V
 
 
 def _resume(view: View, attempt: Attempt) -> dict[str, Any] | None:
-    """Returns what was chosen when the attempt was offered; retention keeps it as long as the attempt lives."""
+    """Returns the checkpoint that was chosen with the offer; retention keeps it as long as the attempt lives."""
     stored = view.manifest(attempt.resumed_manifest) if attempt.resumed_manifest else None
     if stored is None:
         return None

@@ -1,7 +1,7 @@
-"""Heartbeats that say and find nothing new: they are answered from memory, without a transaction.
+"""Answers heartbeats that report and find nothing new from memory, without a transaction.
 
-Most heartbeats of a fleet are of this kind. The answer to the last one holds as long as the worker says the same, its row
-is the same, it holds nothing, and everything that was ever changed is stored.
+Most heartbeats of a fleet are of this kind. The answer to the last one is valid as long as the worker reports the same,
+its row is the same, it holds nothing, and everything that was ever changed is stored.
 """
 
 from typing import Protocol, cast
@@ -18,12 +18,12 @@ from simpletuner_fleet.protocol.messages import HeartbeatAnswer
 class KnowsWhatIsStored(Protocol):
     @property
     def is_stored(self) -> bool:
-        """Tells whether all that memory holds is in the database: nothing is on its way there."""
+        """Tells whether all that memory holds is in the database, with nothing on its way there."""
         ...
 
 
 class QuietHeartbeat(Struct, frozen=True):
-    """A heartbeat that changed nothing, and whose answer asked nothing of the worker."""
+    """Remembers a heartbeat that changed nothing, and whose answer asked nothing of the worker."""
 
     worker: Worker
     incarnation: str
@@ -32,7 +32,7 @@ class QuietHeartbeat(Struct, frozen=True):
 
 
 class QuietHeartbeats:
-    """The last quiet heartbeat of each worker."""
+    """Keeps the last quiet heartbeat of each worker."""
 
     def __init__(self, index: FleetIndex, store: Store) -> None:
         self._index = index
@@ -53,7 +53,7 @@ class QuietHeartbeats:
         return last
 
     def note(self, worker_id: str, incarnation: str, facts: HeartbeatFacts, answer: HeartbeatAnswer) -> None:
-        """Takes note of a heartbeat after it has been decided and stored, with what it was answered."""
+        """Remembers a heartbeat and its answer, after it has been decided and stored."""
         worker = self._idle_row(worker_id)
         if worker is None or worker.legacy or facts.held or facts.leaving or not answer.are_none:
             self._by_worker.pop(worker_id, None)
@@ -64,7 +64,7 @@ class QuietHeartbeats:
         self._by_worker.pop(worker_id, None)
 
     def _idle_row(self, worker_id: str) -> Worker | None:
-        """Returns the row of a worker that offers reach and that holds nothing; the very same one until it changes."""
+        """Returns the row of a reachable worker that holds nothing; the very same object until it changes."""
         index = self._index
         if index.unplaced or worker_id not in index.reachable or index.roster.has_attempts(worker_id):
             return None

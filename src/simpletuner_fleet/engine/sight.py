@@ -1,7 +1,7 @@
-"""What one onlooker sees of the store. Every look of a person or a program goes through here, and through nothing else.
+"""Shows one onlooker what they may see of the store; every read of a person or a program goes through here.
 
-The rule is `core.people.visibility.may_see`; this is where it is put between whoever looks and the rows. What may not be
-seen is not there: no list counts it, and a look for it finds nothing.
+The rule is `core.people.visibility.may_see`; here it is applied between whoever reads and the rows. What may not be
+seen is not there: no list counts it, and a search for it finds nothing.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -55,7 +55,7 @@ own, or only by the server itself. What is named neither here nor below cannot b
 
 
 class SightView:
-    """A view that leaves out what the onlooker may not see; all else is as the view behind it says."""
+    """Leaves out what the onlooker may not see; all else is as in the view behind it."""
 
     def __init__(self, whole: View, onlooker: Onlooker) -> None:
         self.whole = whole
@@ -119,7 +119,7 @@ class SightView:
         return self._without_names(self.whole.live_attempts_of_worker(worker_id))
 
     def _without_names(self, attempts: list[Attempt]) -> list[Attempt]:
-        """That a GPU is held is nobody's secret; by which job may be: such an attempt is of no job."""
+        """Returns the attempts without ids where the onlooker may not see the job: that a GPU is held is no secret."""
         return [one if self.job(one.job_id) else replace(one, id="", job_id="") for one in attempts]
 
     def attempts_of_job(self, job_id: str) -> list[Attempt]:
@@ -210,8 +210,10 @@ def seen_through(view: View, onlooker: Onlooker) -> View:
 
 
 def unrestricted(view: View) -> View:
-    """Returns the view behind an onlooker's: for counting who holds which GPU, and for what may be there once only;
-    never for showing whose it is."""
+    """Returns the view behind an onlooker's, which must never be used to show whose something is.
+
+    It is for counting who holds which GPU, and for what may exist only once.
+    """
     return view.whole if isinstance(view, SightView) else view
 
 
@@ -220,7 +222,7 @@ def whose_eyes(view: View) -> Onlooker:
 
 
 class SeenFleet(Fleet):
-    """The fleet as one onlooker sees it. It shares everything with the fleet itself, but for what it shows."""
+    """Shows the fleet as one onlooker sees it; all but its reads is shared with the fleet itself."""
 
     __slots__ = ("_onlooker_of",)
 

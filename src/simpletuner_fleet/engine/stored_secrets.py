@@ -1,4 +1,4 @@
-"""Secrets as they lie in the store: sealed, each under its name."""
+"""Reads secrets from the store, where each is sealed under its name."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ SECRET_PREFIX = "secret:"
 
 
 class StoredSecret(Struct, frozen=True, kw_only=True):
-    """One version of a secret, which `created_at` and `created_by` belong to."""
+    """Holds one version of a secret, which `created_at` and `created_by` belong to."""
 
     version: int
     created_at: float

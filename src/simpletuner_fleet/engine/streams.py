@@ -1,4 +1,4 @@
-"""Who listens now. The hub holds no truth: it only wakes those who will look for themselves."""
+"""Tracks who listens now; the hub is no source of truth, and only wakes those who then look for themselves."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Tell = Callable[[int, str, dict[str, Any]], None]
 
 
 class WorkerStream:
-    """One worker's open stream. A newer one of the same worker takes its place."""
+    """Represents one worker's open stream, which a newer one of the same worker replaces."""
 
     __slots__ = ("_look", "_take", "closing", "incarnation", "worker_id")
 
@@ -55,7 +55,7 @@ class StreamHub:
         look: Callable[[], None],
         take: TakeOffers | None = None,
     ) -> WorkerStream:
-        """`look` is called whenever there may be something to send, and once more when the stream must close.
+        """Opens a stream; `look` is called whenever there may be something to send, and once more to close.
 
         `take` is handed offers that were just decided; without it, `look` has to find them.
         """
@@ -66,7 +66,7 @@ class StreamHub:
         return stream
 
     def closed(self, stream: WorkerStream) -> bool:
-        """Returns True if it was still the worker's own; a superseded stream leaves its successor alone."""
+        """Returns True if it was still the worker's current stream; an older one does not affect its successor."""
         if self._workers.get(stream.worker_id) is not stream:
             return False
         del self._workers[stream.worker_id]
@@ -115,7 +115,7 @@ class StreamHub:
 class Wakeups:
     """Wakes whoever waits for news of one thing, such as an attempt's log.
 
-    Where nobody waits, nothing is kept.
+    Nothing is kept where nobody waits.
     """
 
     def __init__(self) -> None:

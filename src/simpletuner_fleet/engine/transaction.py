@@ -1,4 +1,4 @@
-"""One transaction: what it has read, what was decided in it, and what follows once it is durable."""
+"""Runs one transaction: what it has read, what was decided in it, and what follows once it is durable."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ TOLD_TO_WORKERS = frozenset({JobState.DISPATCHED, JobState.CANCELLING})
 
 
 class Effects(Struct):
-    """What the shell does after the commit. Every effect is a hint that may be lost."""
+    """Collects what is done after the commit; every effect is a hint that may be lost."""
 
     wake: set[str] = field(default_factory=set)
     offers: dict[str, list[JobSubmit]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class WorkerMayTake(Struct, frozen=True):
 
 
 class EveryClassMayGo(Struct, frozen=True):
-    """A cause to place jobs of every class: something changed that concerns all who wait.
+    """Asks to place jobs of every class, since something changed that concerns all who wait.
 
     That is a limit, a quota or a restart.
     """
@@ -141,7 +141,7 @@ class Transaction:
         return worker
 
     def worker_in_memory(self, worker_id: str) -> Worker:
-        """Takes it from the index, not the store: all but its last heartbeat and message are as they were written."""
+        """Returns the worker from the index; only its last heartbeat and message may be newer in the store."""
         return (
             self._workers.get(worker_id) or self.index.roster.workers.get(worker_id) or self.worker(worker_id)
         )
@@ -204,7 +204,7 @@ class Transaction:
             self._offer_to(worker_id)
 
     def undo(self) -> None:
-        """Takes back what no row holds; the store takes back the rows."""
+        """Undoes what no row holds; the store rolls back the rows."""
         for worker_id, reachable in self._reachable_before.items():
             self.index.set_reachable(worker_id, reachable)
         self._reservations.put_back(self._reserved_before)
@@ -226,7 +226,7 @@ class Transaction:
         self.effects.published.append((event, data))
 
     def publish_job(self, job: Job, **data: Any) -> None:
-        """Says whose job it is, for those alone who pass it on: a watcher hears of what they may see."""
+        """Publishes news of a job with whose it is, so that a watcher gets only what they may see."""
         self.publish("job", id=job.id, status=job.state, belongs=job.belongs, **data)
 
     def limits_changed(self) -> None:
@@ -235,7 +235,7 @@ class Transaction:
         self.consider_every_class()
 
     def organisation_changed(self) -> None:
-        """Reads it anew, and places what may be placed now."""
+        """Reads the organisation anew, and places what may be placed now."""
         prices = self.index.roster.prices
         self.index.organisation = None
         self.effects.organisation = self.organisation
@@ -244,7 +244,10 @@ class Transaction:
         self.consider_every_class()
 
     def user_changed(self, user: User) -> None:
-        """Of a new user no job waits yet; whoever changes a role has every class considered."""
+        """Updates one user.
+
+        No job of a new user waits yet; whoever changes a role also considers every class.
+        """
         self.effects.organisation = self.index.user_changed(self.tx, self.now, user)
 
     def consider_every_class(self) -> None:
@@ -272,7 +275,7 @@ class Transaction:
                 ]
 
     def _follow_prices(self) -> None:
-        """Attempts that go on cost what their workers cost from now on. It comes last, when all else is decided."""
+        """Applies the workers' present prices to attempts that continue; it comes last, when all is decided."""
         for worker_id in sorted(self._repriced):
             worker = self.index.roster.workers.get(worker_id)
             for attempt in self.live_attempts(worker_id) if worker else ():
@@ -369,7 +372,7 @@ class Transaction:
 
 
 def _priced_by(worker: Worker) -> tuple[object, ...]:
-    """Returns what the price of its GPUs depends on."""
+    """Returns the fields of the worker that the price of its GPUs depends on."""
     return (
         *(worker.price_micros, worker.reported_price_micros, worker.gpus, worker.labels),
         *(worker.reported_labels, worker.worker_type),

@@ -1,1 +1,4 @@
-"""The thin edge: who calls, may they, what do they say, and the answer. No rule about jobs lives here."""
+"""Serves HTTP: identifies the caller, checks what they may do, reads the request and answers.
+
+It has no rules about jobs.
+"""

@@ -1,4 +1,4 @@
-"""The whole table: every path there is, who may call it, what it takes and what it answers."""
+"""Assembles the whole route table: every path, who may call it, what it takes and what it answers."""
 
 from collections.abc import Sequence
 
@@ -122,7 +122,10 @@ def build_api(
     pages: Sequence[Route] = (),
     problem_page: ProblemPage | None = None,
 ) -> Edge:
-    """`pages` are for people alone, and older names have ours beside them: the document for programs leaves both out."""
+    """Builds the application. `pages` are for people alone, and older names have ours beside them.
+
+    The document for programs leaves both out.
+    """
 
     async def note_failure(failure: FailedProof) -> None:
         refusal = registration.FailedRegistration(

@@ -1,6 +1,6 @@
-"""Five languages: English stands in the code, the others in catalogues of gettext beside this file.
+"""Translates into five languages: English is in the code, the others in gettext catalogues beside this file.
 
-Every sentence is a whole one with named blanks, `%(name)s`; a percent sign in it is written `%%`.
+Every message is a whole sentence with named placeholders, `%(name)s`; a percent sign in it is written `%%`.
 """
 
 import os
@@ -32,7 +32,7 @@ __all__ = (
 
 
 def translator(lang: str) -> Words:
-    """Returns the words of a language, by any of its codes; English where we do not speak it."""
+    """Returns the translations into a language, given by any of its codes; English where we do not have it."""
     return _words(known(lang) or ENGLISH)
 
 
@@ -50,14 +50,14 @@ _here: ContextVar[Words | None] = ContextVar("simpletuner_words", default=None)
 
 
 def speak(environment: Mapping[str, str] = os.environ) -> None:
-    """From now on this process talks to the person who set up its environment."""
+    """Makes this process use the language that its environment asks for."""
     global _process
     _process = from_environment(environment)
 
 
 @contextmanager
 def spoken_in(words: Words) -> Iterator[Words]:
-    """Within this block, and only for this task, `_` speaks the given language."""
+    """Makes `_` translate into the given language within this block, and only for this task."""
     token = _here.set(words)
     try:
         yield words
@@ -78,7 +78,7 @@ def ngettext(one: str, many: str, n: int, /, **params: Any) -> str:
 
 
 def spoken_number(value: float, digits: int = 0) -> str:
-    """Writes a number for a sentence, as the reader's language writes it."""
+    """Formats a number for a sentence, as the reader's language writes it."""
     return current().number(value, digits)
 
 

@@ -1,4 +1,4 @@
-"""Which language somebody reads: what they set, else what their browser or machine says."""
+"""Chooses the language: what somebody has set, otherwise what their browser or machine says."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -29,18 +29,18 @@ MAX_HEADER_CHARS = 1000
 
 
 def known(tag: str | None) -> str | None:
-    """Returns our code for a tag such as `pt`, `pt_PT.UTF-8` or `zh-CN`; None where we do not speak it."""
+    """Returns our code for a tag such as `pt`, `pt_PT.UTF-8` or `zh-CN`; None where we do not have the language."""
     beginning = (tag or "").strip().replace("_", "-").partition(".")[0].partition("@")[0].partition("-")[0]
     return _BY_BEGINNING.get(beginning.lower())
 
 
 def choose(accept_language: str | None, cookie: str | None = None, user_setting: str | None = None) -> str:
-    """Takes a person's own setting, else the choice this browser remembers, else what the browser asks for."""
+    """Chooses the user's own setting, else the choice this browser remembers, else what the browser asks for."""
     return known(user_setting) or known(cookie) or _first_accepted(accept_language or "") or ENGLISH
 
 
 def from_environment(environment: Mapping[str, str]) -> str:
-    """Takes `SIMPLETUNER_LANG`, else what the machine is set to; the first that is set decides."""
+    """Chooses `SIMPLETUNER_LANG`, else the language of the machine; the first variable that is set decides."""
     for name in ("SIMPLETUNER_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         if environment.get(name):
             return known(environment[name]) or ENGLISH

@@ -1,4 +1,4 @@
-"""What the core gives as a code with parameters, told in a language. English is word for word what the API says."""
+"""Translates what the core gives as a code with parameters. The English is word for word what the API says."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def reason_text(words: Words, explanation: Any) -> str:
 
 
 def reason_label(words: Words, code: str) -> str:
-    """Says the reason in a few words, for counting jobs by it; a code of another version stands as it is."""
+    """Says the reason in a few words, for counting jobs by it; a code of another version is shown as it is."""
     return words.gettext(reasons.REASONS[code].label) if code in reasons.REASONS else code
 
 
@@ -39,7 +39,7 @@ def fix_texts(words: Words, explanation: Any) -> list[str]:
 def _translated(
     words: Words, english: list[str], find_sentences: Callable[[], tuple[reason_sentences.Sentence, ...]]
 ) -> list[str]:
-    """A server of another version may say something else under the same code: then its own English stands."""
+    """Translates the sentences; keeps the English if a server of another version says something else by this code."""
     try:
         sentences = find_sentences()
         if [text % blanks for text, blanks in sentences] == english:
@@ -60,12 +60,12 @@ def groups_text(words: Words, labels: Mapping[str, str]) -> str:
 
 
 def kind_text(words: Words, kind: str) -> str:
-    """Says what it takes: time, another request, or somebody with rights."""
+    """Says what a waiting job needs: time, another request, or an administrator."""
     return words.gettext(KINDS[kind]) if kind in KINDS else kind
 
 
 def refusal_text(words: Words, name: str) -> str:
-    """Says why one worker does not take a job; `name` is as in the verdicts, in small letters."""
+    """Says why one worker does not take a job; `name` is that of the verdict, in lower case."""
     refusal = matching.Refusal.__members__.get(name.upper())
     return words.gettext(refusal.value) if refusal else name
 
@@ -88,7 +88,7 @@ def funnel_texts(words: Words, funnel: Sequence[Any]) -> list[tuple[int, str]]:
 
 
 def problem_title(words: Words, problem: Mapping[str, Any]) -> str:
-    """Says the title of one of our RFC 9457 documents: the titles are sentences of the catalogue."""
+    """Translates the title of one of our RFC 9457 documents: the titles are sentences of the catalogue."""
     return words.gettext(str(problem.get("title") or ""))
 
 

@@ -1,6 +1,6 @@
-"""What the API tells in whole English sentences: what errors say beside their title, and what a job is doing.
+"""Translates what the API says in whole English sentences: details of errors, and what a job is doing.
 
-Here such a sentence is known again by its words. `./dev words` gathers those of errors into `details.json`.
+A sentence is recognised by its words. `./dev words` gathers those of errors into `details.json`.
 """
 
 import json
@@ -188,7 +188,7 @@ MAX_CHARS = 500
 
 
 def detail_text(words: Words, english: str) -> str:
-    """Says it in the reader's language where the sentence is one of ours; else as it is."""
+    """Translates the sentence where it is one of ours; otherwise returns it as it is."""
     if words.lang == ENGLISH or not english:
         return english
     translated = words.gettext(english.replace("%", "%%"))
@@ -203,7 +203,7 @@ def detail_text(words: Words, english: str) -> str:
 
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Returns those with blanks, the one with the most words of its own first."""
+    """Returns the sentences with placeholders, those with the most text of their own first."""
     ours = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *OF_DELIVERIES, *OF_PROVIDERS, *OF_SIGN_IN)
     texts = (*ours, *json.loads(SENTENCES.read_text("utf-8")))
     sentences = [text for text in texts if BLANK.search(text)]

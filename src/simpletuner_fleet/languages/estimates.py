@@ -1,4 +1,4 @@
-"""What a job would cost, in words: the amount first, then how sure that is."""
+"""Says in words what a job would cost: the amount first, then how sure that is."""
 
 from simpletuner_fleet.core.money.amounts import amount_text
 from simpletuner_fleet.core.money.estimate import Estimate, Sureness

@@ -1,4 +1,4 @@
-"""Names for what programs know by a code: states, kinds of worker, targets, and what the audit log tells of."""
+"""Names what programs know by a code: states, kinds of worker, targets, and the events of the audit log."""
 
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.languages.words import Words
@@ -287,5 +287,5 @@ def event_name(words: Words, event_type: str) -> str:
 
 
 def _named(words: Words, table: dict[str, str], code: str) -> str:
-    """A code that is newer than this table is shown as it is."""
+    """Returns the name; a code that is newer than this table is shown as it is."""
     return words.gettext(table[code]) if code in table else code

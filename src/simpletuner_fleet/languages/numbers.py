@@ -1,4 +1,4 @@
-"""Numbers within sentences as each language writes them; those in tables and JSON are for programs, and stay."""
+"""Formats numbers in sentences as each language writes them; tables and JSON are for programs and stay as they are."""
 
 import re
 
@@ -12,7 +12,7 @@ def number_text(lang: str, value: float, digits: int = 0) -> str:
 
 
 def in_language(lang: str, english: str) -> str:
-    """Rewrites a number with or without a unit behind it, such as 1,234.5 GB or 2.50 USD; all else stays as it is."""
+    """Rewrites a number, with a unit or without, such as 1,234.5 GB or 2.50 USD; other text stays as it is."""
     match = ENGLISH_NUMBER.fullmatch(english)
     if match is None:
         return english

@@ -1,4 +1,4 @@
-"""A language for testing: accents on every letter and 40 % more of them, blanks and marks of HTML left alone."""
+"""Makes a language for testing: accents, and 40 % more characters; placeholders and HTML tags stay as they are."""
 
 import math
 import re

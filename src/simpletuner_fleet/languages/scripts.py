@@ -1,4 +1,4 @@
-"""What the pages' scripts say. `./dev words` gathers their sentences into `scripts.json`."""
+"""Translates what the pages' scripts say. `./dev words` gathers their sentences into `scripts.json`."""
 
 import json
 from functools import cache
@@ -12,7 +12,7 @@ SENTENCES = Path(__file__).parent / "scripts.json"
 
 @cache
 def sentences() -> tuple[tuple[str, ...], ...]:
-    """Returns each sentence alone, or singular with plural."""
+    """Returns each sentence by itself, or a singular with its plural."""
     return tuple(tuple(entry) for entry in json.loads(SENTENCES.read_text("utf-8")))
 
 

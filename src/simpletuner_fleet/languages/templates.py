@@ -1,4 +1,4 @@
-"""Jinja2 templates in the language of the request: `{% trans %}`, `_()`, `ngettext()`; see `spoken_in`."""
+"""Lets Jinja2 templates use the language of the request: `{% trans %}`, `_()`, `ngettext()`; see `spoken_in`."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ EXTENSION = "jinja2.ext.i18n"
 
 
 def install(environment: Any) -> None:
-    """Gives a Jinja2 environment its words. Blanks are filled in and escaped by Jinja2 itself."""
+    """Gives a Jinja2 environment our translations. Jinja2 itself fills in and escapes the placeholders."""
     environment.add_extension(EXTENSION)
     environment.install_gettext_callables(
         lambda message: current().gettext(message),
@@ -22,7 +22,7 @@ def install(environment: Any) -> None:
 
 
 def _said() -> Any:
-    """Does as Jinja2's own, without looking itself up by name and filling in no blanks, hundreds of times a page."""
+    """Returns Jinja2's own `gettext` without its lookup by name and needless formatting, hundreds of times a page."""
     from jinja2 import pass_eval_context  # a worker has no templates, and no Jinja2
     from markupsafe import Markup
 
@@ -37,7 +37,7 @@ def _said() -> Any:
 
 
 def _counted() -> Any:
-    """Does as Jinja2's own, but for the numbers, which are written as the language does."""
+    """Returns Jinja2's own `ngettext`, except that numbers are written as the language does."""
     from jinja2 import pass_context  # a worker has no templates, and no Jinja2
     from markupsafe import Markup
 

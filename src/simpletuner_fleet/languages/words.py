@@ -1,4 +1,4 @@
-"""One language's words. The catalogue is read when the first of them is asked for."""
+"""Translates into one language. The catalogue is read when the first message is asked for."""
 
 from functools import cached_property
 from gettext import NullTranslations, translation
@@ -13,9 +13,9 @@ LOCALES = Path(__file__).parent / "locales"
 
 
 class Words(NullTranslations):
-    """The translations into one language.
+    """Holds the translations into one language.
 
-    `text`, `plural` and `context` fill in the blanks; what gettext and Jinja2 know by name leaves them open.
+    `text`, `plural` and `context` fill in the placeholders; the methods of gettext and Jinja2 leave them open.
     """
 
     def __init__(self, lang: str) -> None:
@@ -26,22 +26,22 @@ class Words(NullTranslations):
         return self.gettext(msgid) % params
 
     def plural(self, one: str, many: str, n: int, /, **params: Any) -> str:
-        """`%(n)s` is filled in with the number."""
+        """Translates a singular or plural; `%(n)s` is filled in with the number."""
         return self.ngettext(one, many, n) % {"n": self.number(n), **params}
 
     def number(self, value: float, digits: int = 0) -> str:
         return number_text(self.lang, value, digits)
 
     def context(self, context: str, msgid: str, /, **params: Any) -> str:
-        """Translates a word that means different things in different places."""
+        """Translates a word that means different things in different contexts."""
         return self.pgettext(context, msgid) % params
 
     def forms(self, one: str, many: str, /) -> list[str]:
-        """Returns singular and plural, for a script that counts itself; one form where the language has one."""
+        """Returns singular and plural, for a script that counts itself; one form where the language has only one."""
         return list(dict.fromkeys((self.ngettext(one, many, 1), self.ngettext(one, many, 2))))
 
     def gettext(self, message: str, /) -> str:
-        """A sentence that no catalogue knows comes back as it is."""
+        """Translates a message; one that is not in the catalogue is returned as it is."""
         return self._catalogue.gettext(message) if message else ""
 
     def ngettext(self, msgid1: str, msgid2: str, n: int, /) -> str:

@@ -1,4 +1,7 @@
-"""The first start after a restore: the database is older than what its workers do, so it listens before it acts."""
+"""Handles the first start after a restore: the database is older than what its workers do.
+
+So it waits for their reports before it places anything.
+"""
 
 import asyncio
 import logging
@@ -32,12 +35,12 @@ class RestoreNote(Struct, frozen=True, kw_only=True):
 async def hold_after_restore(fleet: Fleet) -> float | None:
     """Returns until when nothing is placed; None where nothing was restored. It is called before all else.
 
-    A job that waits in this database may run on a worker since after the backup. Within the time in which every worker is
-    heard or its lease has ended, each is told to stop what this database does not know of. An offer of that time is
-    withdrawn: its worker may have taken it and ended it since, and would take it a second time.
+    A job that waits in this database may run on a worker since after the backup. Within the time in which every worker
+    reports or its lease ends, each is told to stop what this database does not know of. An offer of that time is
+    withdrawn: its worker may have accepted and ended it since, and would accept it a second time.
 
-    A server that starts while another one's hold stands waits for the whole time once more: this one's clock may be hours
-    before or behind the clock by which that hold was to end.
+    A server that starts while another one's hold stands waits for the whole time once more: this one's clock may be
+    hours ahead of or behind the clock by which that hold was to end.
     """
     pending, held = await fleet.read(lambda view: (view.setting(RESTORED), view.setting(HELD_UNTIL)))
     if pending is None and held is None:
@@ -84,7 +87,7 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
 
 
 async def place_after_hold(fleet: Fleet, until: float) -> None:
-    """Lets the queue go on when the time is over, though nothing else happens then."""
+    """Lets the queue continue when the hold is over, even if nothing else happens then."""
     await asyncio.sleep(max(0.0, until - fleet.clock.now()) + 0.1)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Saved configs: every save is a version, and a job keeps the copy it was submitted with."""
+"""Saves configs: every save is a version, and a job keeps the copy it was submitted with."""
 
 import difflib
 from typing import Any, NamedTuple
@@ -25,7 +25,10 @@ class Diff(NamedTuple):
 
 
 class Sharing(NamedTuple):
-    """The team and visibility asked for a config or a dataset; None: as it is, or as the settings say."""
+    """Holds the team and visibility asked for a config or a dataset.
+
+    None means that it stays as it is, or is as the settings say.
+    """
 
     team: str | None = None
     visibility: Visibility | None = None
@@ -95,7 +98,7 @@ async def get_config(fleet: Fleet, name: str, version: int | None) -> ConfigVers
 
 
 def no_such_config(view: View, name: str, version: int | None = None) -> NotFound:
-    """Names the nearest one that this onlooker may see."""
+    """Returns an error that names the nearest config which this caller may see."""
     if version and view.config(name):
         return NotFound(
             f"Config '{name}' has no version {version}.",
@@ -153,7 +156,10 @@ def _belonging(
 
 
 def _refuse_others(transaction: Transaction, known: ConfigVersion, writer: Writer) -> None:
-    """Whoever submits it by its name trusts its owner, and nobody else. What cannot be seen is not told whose it is."""
+    """Refuses a caller who may not change the config: whoever submits it by its name trusts its owner, and nobody else.
+
+    Whoever cannot see the config is not told whose it is.
+    """
     if not may_see(writer.onlooker, known.belongs):
         raise Conflict(
             f"The name '{known.name}' is taken.", next_step="Save it under another name.", name=known.name

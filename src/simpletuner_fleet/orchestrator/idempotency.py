@@ -1,4 +1,4 @@
-"""A submission that is repeated under its key is answered with the job that it made the first time."""
+"""Answers a submission that is repeated under the same key with the job that it made the first time."""
 
 import hashlib
 
@@ -24,7 +24,7 @@ def checked_key(key: str | None) -> str | None:
 
 
 def fingerprint_of(asked: object) -> str:
-    """Returns what tells one request from another under the same key."""
+    """Returns a hash that differs for different requests under the same key."""
     return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 

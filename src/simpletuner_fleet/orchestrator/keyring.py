@@ -1,4 +1,4 @@
-"""Secrets for trainers: stored sealed, named by configs, opened only for the attempt that needs them."""
+"""Keeps secrets for trainers: stored sealed, named by configs, opened only for the attempt that needs them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,9 +27,9 @@ async def list_secrets(fleet: Fleet) -> dict[str, StoredSecret]:
 async def save_secret(
     fleet: Fleet, name: str, value: str, writer: Writer, users: Sequence[str] | None = None
 ) -> StoredSecret:
-    """Attempts that run keep what they were given; the next one gets this.
+    """Stores a secret. Attempts that run keep the value they were given; the next ones get this one.
 
-    `users` names those whose jobs may have it: none of them for everybody, None for those that were named before.
+    `users` names those whose jobs may have it: an empty list means everybody, None those who were named before.
     """
     check_name(name, "$.name", "secret's name")
     _check_value(value)
@@ -75,7 +75,10 @@ async def delete_secret(fleet: Fleet, name: str, writer: Writer) -> None:
 
 
 def _ids(view: View, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the ids of these users, tokens and teams. Raises Invalid for a name that is nobody's, or several tokens'."""
+    """Returns the ids of these users, tokens and teams.
+
+    Raises Invalid for an unknown name, and for one that several tokens have.
+    """
     ids = []
     teams = read_organisation(view).teams.values()
     for name in names:

@@ -1,6 +1,6 @@
-"""Keeps the lease while this orchestrator leads, and watches it while another does: in a thread of its own.
+"""Keeps the lease while this orchestrator leads, and watches it while another does, in a thread of its own.
 
-A busy event loop must not cost the lease, and a database that hangs must not hold up the loop. What the loop asks,
+A busy event loop must not cost the lease, and a database that hangs must not block the loop. What the loop asks,
 `may_promise`, is answered from memory: by when the last renewal that succeeded was sent.
 """
 
@@ -22,20 +22,20 @@ RETRY_S = 0.2
 
 
 def boottime_now() -> float:
-    """Goes on while the machine is suspended, and no administrator sets it."""
+    """Returns a time that goes on while the machine is suspended, and that no administrator sets."""
     return time.clock_gettime(CLOCK)
 
 
 class LeaseBook(Protocol):
-    """The record of the leader's lease, for all orchestrators alike. Any method may raise."""
+    """Records the leader's lease for all orchestrators. Any method may raise."""
 
     def look(self) -> Lease | None: ...
     def take(self, seen: Lease | None, holder: str, url: str, fingerprint: str) -> Lease | None:
-        """Begins a new term if the lease is still the one that was seen; None if it is not."""
+        """Begins a new term if the lease is still the one that was seen; returns None if it is not."""
         ...
 
     def renew(self, term: int) -> bool:
-        """Returns False where the term is over."""
+        """Renews the lease; returns False where the term is over."""
         ...
 
     def release(self, term: int) -> None: ...
@@ -81,7 +81,7 @@ class Leadership:
 
     @property
     def leader(self) -> Lease | None:
-        """Returns whoever leads as far as is known, this orchestrator included."""
+        """Returns the current lease as far as it is known, also where this orchestrator holds it."""
         watch = self._watch
         if watch is None or watch.lease is None or watch.lease.released:
             return None
@@ -91,22 +91,25 @@ class Leadership:
 
     @property
     def is_connected(self) -> bool:
-        """Tells whether the database was heard of lately."""
+        """Tells whether the database has answered recently."""
         return self._clock() - self._heard_at < LONG_SILENCE_S
 
     def may_promise(self, term: int) -> bool:
-        """Tells whether this orchestrator leads for sure, in the very term in which the promise was thought out."""
+        """Tells whether this orchestrator surely leads, in the same term in which the promise was decided."""
         return self._term == term and rules.may_promise(self._sent_at, self._clock())
 
     def start(self, url: str, fingerprint: str = "") -> None:
-        """`url` is where other orchestrators reach this one, `fingerprint` that of the certificate it shows there."""
+        """Starts the thread.
+
+        `url` is where other orchestrators reach this one, `fingerprint` that of the certificate it shows there.
+        """
         self._url, self._fingerprint = url, fingerprint
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
         self._thread.start()
 
     async def leads(self) -> int:
-        """Returns the term once this orchestrator leads."""
+        """Waits until this orchestrator leads, and returns the term."""
         while self._term is None:
             self._changed.clear()
             await self._changed.wait()
@@ -118,7 +121,7 @@ class Leadership:
             await self._changed.wait()
 
     async def step_down(self, pause_s: float) -> None:
-        """Gives the lease back and does not stand for it again before the pause is over."""
+        """Gives the lease back, and does not try to take it again before the pause is over."""
         self._may_stand = False
         await asyncio.to_thread(self._give_back)
         asyncio.get_running_loop().call_later(pause_s, self._stand_again)
@@ -158,7 +161,7 @@ class Leadership:
             self._over.wait(pause_s)
 
     def turn(self) -> float:
-        """Renews, or looks and perhaps takes over; returns after how long it is due again."""
+        """Renews the lease, or looks at it and perhaps takes it; returns after how long the next turn is due."""
         if self._term is not None:
             return self._renew(self._term)
         lease = self._book.look()

@@ -1,4 +1,4 @@
-"""How many jobs may run at once."""
+"""Reads and sets how many jobs may run at once."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ async def get_limits(fleet: Fleet) -> Limits:
 
 
 async def set_limits(fleet: Fleet, limits: Limits, actor: Actor) -> Limits:
-    """A lower limit stops nothing that runs; a higher one starts what waited for it."""
+    """Sets the limits. A lower one stops nothing that runs; a higher one starts what waited for it."""
     for name in ("global_running", "user_running", "team_running"):
         if (getattr(limits, name) or 0) < 0:
             raise Invalid(f"{name} must be 0 or more, or null for no limit.", path=f"$.{name}")

@@ -1,4 +1,4 @@
-"""Models of completed jobs, brought where they are wanted: opened with the job's end, tried until done or given up."""
+"""Publishes models of completed jobs: opened with the job's end, and tried until done or given up."""
 
 import asyncio
 import logging
@@ -49,14 +49,14 @@ Bring = Callable[[Publication], Awaitable[str]]
 
 
 class Places(Struct, frozen=True):
-    """The places that this server may publish models to."""
+    """Names the places that this server may publish models to."""
 
     folder_url: str | None = None
     hub_url: str = HUB_URL
 
 
 def open_with_end(transaction: Transaction, job: Job) -> None:
-    """Opens it in the transaction in which the job completes, so that neither is there without the other."""
+    """Opens the publication in the transaction in which the job completes, so that neither exists without the other."""
     if job.state is not JobState.COMPLETED:
         return
     publish = wanted(transaction.tx.job_bundle(job.id))
@@ -65,7 +65,7 @@ def open_with_end(transaction: Transaction, job: Job) -> None:
 
 
 def wanted(bundle: bytes | None) -> Publish | None:
-    """Says where the job's own config wants its model."""
+    """Returns where the job's own config wants its model published."""
     if not bundle or MENTIONED not in bundle:  # nearly every job, and without reading all of it
         return None
     return msgspec.json.decode(bundle, type=Bundle).publish
@@ -74,7 +74,7 @@ def wanted(bundle: bytes | None) -> Publish | None:
 async def ask(
     fleet: Fleet, job_id: str, publish: Publish | None, actor: Actor, owns_as: str = ""
 ) -> Publication:
-    """Somebody wants it published now: for the first time, elsewhere, or again after it was given up."""
+    """Publishes a model at somebody's request: for the first time, elsewhere, or again after it was given up."""
 
     def step(transaction: Transaction) -> Publication:
         job = transaction.job(job_id)
@@ -93,7 +93,7 @@ async def ask(
 
 
 def check_secret(transaction: Transaction, publish: Publish, *whose: str) -> None:
-    """`whose` are the ids of those for whom it is published."""
+    """Raises Invalid unless all of `whose`, the ids of those for whom it is published, may use the secret."""
     if publish.secret is None:
         return
     stored = stored_secrets(transaction.tx, [publish.secret]).get(publish.secret)
@@ -119,7 +119,7 @@ async def publication_of(fleet: Fleet, job_id: str) -> Publication:
 
 
 async def mend_waits(fleet: Fleet) -> None:
-    """Makes due now what the clock put off for ever: at the start it may be another than before."""
+    """Makes publications due now that the clock put off too far: at a start it may differ from before."""
     put_off = await fleet.read(lambda view: view.due_publications(END_OF_TIME, MANY))
 
     def step(transaction: Transaction) -> None:
@@ -137,7 +137,7 @@ async def publish_once(storage: Storage, places: Places) -> int:
 
 
 async def try_all_due(fleet: Fleet, bring: Bring) -> int:
-    """Tries all that are due, one after the other, and returns how many it tried. `bring` returns where it is then."""
+    """Tries all that are due, one after the other, and returns how many. `bring` returns where the model is then."""
     due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), AT_ONCE))
     for publication in due:
         await fleet.announce(PUBLISHING, publication.job_id)
@@ -184,7 +184,7 @@ async def _publish(storage: Storage, places: Places, publication: Publication) -
 async def _record(
     fleet: Fleet, tried: Publication, *, url: str | None = None, error: PublishFailed | None = None
 ) -> None:
-    """Records what came of a try, unless somebody has asked for something else meanwhile."""
+    """Records the result of a try, unless somebody has asked for something else meanwhile."""
 
     def step(transaction: Transaction) -> None:
         now_is = transaction.tx.publication(tried.job_id)

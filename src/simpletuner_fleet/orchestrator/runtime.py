@@ -1,4 +1,4 @@
-"""What goes on by itself while the orchestrator runs: the health check, and small tasks after an answer."""
+"""Runs what goes on by itself while the orchestrator runs: the health check, and small tasks after an answer."""
 
 import asyncio
 import logging
@@ -78,7 +78,7 @@ class Runtime:
                     await task
 
     async def _note_missing_streams(self) -> None:
-        """Those who do not come back after a restart are shown so; that they are lost is the health check's to say."""
+        """Notes which workers have not come back after a restart. The health check decides whether they are lost."""
         started_at = self._fleet.clock.now()
         await asyncio.sleep(self._fleet.policy.reconnect_grace_s)
         try:
@@ -97,7 +97,7 @@ class Runtime:
                 await asyncio.sleep(interval_s)
 
     async def _rest(self, until: float) -> None:
-        """Waits until the next regular check, or until a job's time comes before it, also of one put off meanwhile."""
+        """Waits until the next regular check, or until a job becomes due before it, even one put off meanwhile."""
         loop = asyncio.get_running_loop()
         woken = True
         while woken:

@@ -1,4 +1,4 @@
-"""Jobs come in, are changed while they wait, and leave the queue."""
+"""Submits jobs, retries and cancels them, and changes their priority."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -65,7 +65,7 @@ LAST_EVENTS = 20
 
 
 class ConfigUsed(Struct, frozen=True, kw_only=True):
-    """The saved config that a job runs: which version of it, and by whom."""
+    """Describes the saved config that a job runs: its name, its version, and who saved it."""
 
     name: str
     version: int
@@ -108,7 +108,7 @@ async def cancel(
     checkpoint_first: bool = False,
     grace_s: float | None = None,
 ) -> Job:
-    """Cancels a job. A second call without `checkpoint_first` hurries one that still waits for a checkpoint."""
+    """Cancels a job. A second call without `checkpoint_first` ends the wait for a checkpoint."""
     if grace_s is not None and not 0 <= grace_s <= MAX_GRACE_S:
         raise Invalid(f"grace_s must be between 0 and {MAX_GRACE_S:g}.", path="$.grace_s")
     return await fleet.act(lambda step: cancel_in(step, job_id, actor, checkpoint_first, grace_s))
@@ -214,7 +214,7 @@ def retry_in(transaction: Transaction, job_id: str, by: Submitter, request: Retr
 def admitted(
     transaction: Transaction, job: Job, by: Submitter, *, for_approval: bool = False
 ) -> tuple[Job, Approval | None]:
-    """Checks in the transaction that admits the job: however many come at once, none passes a ceiling.
+    """Checks quotas and approvals in the transaction that admits the job: no number of jobs at once exceeds a ceiling.
 
     With `for_approval`, what a quota would refuse may ask for an approval instead.
     """
@@ -249,7 +249,7 @@ def _refused(params: dict[str, Any]) -> QuotaReached:
 
 
 def _figure(amount: float | str) -> str:
-    """Money is said with its currency already."""
+    """Returns the amount as text. Money comes with its currency already."""
     return amount if isinstance(amount, str) else f"{amount:g}"
 
 
@@ -266,7 +266,7 @@ def _repeat(transaction: Transaction, known: IdempotentAnswer, fingerprint: str,
 
 
 def _config_used(name: str, version: int, saved_by: str, by: Submitter) -> ConfigUsed | None:
-    """Leaves out how somebody else is called."""
+    """Returns the config used; another person's name is left empty."""
     if not version:
         return None
     saver = by.actor.name if saved_by == by.actor.id else ""
@@ -296,7 +296,7 @@ def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
 
 
 def _never_approved(transaction: Transaction, job: Job) -> bool:
-    """Tells whether the job was cancelled while it waited for an approval; its history tells."""
+    """Tells, from the job's history, whether it was cancelled while it waited for an approval."""
     return not job.attempts and any(
         event.event_type == EventType.JOB_CANCELLED and event.details.get("reason") == NOT_APPROVED
         for event in transaction.tx.job_events(job.id, LAST_EVENTS)
@@ -322,7 +322,10 @@ def _facts(
     resume: StoredManifest | None,
     *others: str,
 ) -> Facts:
-    """`others` are the ids of those for whom the job will run, beside who submits it and their team."""
+    """Gathers what the checks need.
+
+    `others` are the ids of those for whom the job will run, beside the submitter and their team.
+    """
     seen = seen_through(transaction.tx, by.onlooker)
     whose = (*others, by.actor.id, by.owns_as, team.id if team else "")
     secrets = stored_secrets(transaction.tx, _secret_names(bundle))
@@ -395,7 +398,7 @@ def _would_start_now(transaction: Transaction, job: Job) -> bool:
 
 
 def _dry_run_answer(transaction: Transaction, job: Job) -> Submitted:
-    """The job does not stand in the line, so all that are counted up to its place are before it."""
+    """Returns the answer to a dry run. The job is not in the queue, so all jobs up to its position are ahead of it."""
     answer = _answer(transaction, job, would_start_now=_would_start_now(transaction, job))
     explanation, position = answer.explanation, answer.position
     if explanation and position is not None:

@@ -1,4 +1,4 @@
-"""The health check: silence, unanswered offers, jobs whose time has come, ephemeral workers long gone."""
+"""Runs the health check: for silent workers, unanswered offers, jobs that are due, and ephemeral workers long gone."""
 
 import logging
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -40,7 +40,10 @@ async def sweep_once(fleet: Fleet) -> None:
 
 
 def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
-    """Each is looked for when those before it are done. Mostly there is nothing, which must cost nothing."""
+    """Yields what is due, each looked for when those before it are done.
+
+    Mostly there is nothing, and that costs nothing.
+    """
     presence = fleet.presence
     for worker_id, silent_s in presence.silent_workers().items():
         yield _worker_silent(fleet, worker_id, silent_s)
@@ -66,7 +69,7 @@ def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
 
 
 async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """What goes wrong with one worker or job must not keep the others from being looked after."""
+    """Runs each part. A failure with one worker or job does not affect the others."""
     for one in rounds:
         try:
             await one
@@ -128,7 +131,7 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
 
 
 async def _results_overdue(fleet: Fleet) -> None:
-    """Ends the wait for results on workers that have been away for longer than results are waited for."""
+    """Gives up waiting for results from workers that have been away longer than results are waited for."""
     before = fleet.clock.now() - fleet.policy.results_wait_s
 
     def step(transaction: Transaction) -> None:
@@ -161,7 +164,7 @@ async def _offer_unanswered(fleet: Fleet, turn: Turn) -> None:
 
 
 async def _what_the_store_shows(fleet: Fleet) -> None:
-    """Asks for all of it at once: mostly there is nothing."""
+    """Reads all that is due from the store at once: mostly there is nothing."""
     now = fleet.clock.now()
     fleet.gpu_history.forget_before(now - KEPT_S)
     before = now - fleet.policy.ephemeral_ttl_s

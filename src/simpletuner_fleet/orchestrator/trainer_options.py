@@ -1,4 +1,4 @@
-"""What workers tell of their trainers' options, and configs checked against it."""
+"""Stores the options that workers report of their trainers, and checks configs against them."""
 
 from functools import lru_cache
 
@@ -33,7 +33,7 @@ class CheckedOptions(Struct, frozen=True):
 
 
 async def keep_options(fleet: Fleet, trainer: str, options: Options) -> None:
-    """Keeps those of each release once, and of many releases only the newest."""
+    """Stores the options of each release once, and of many releases only the newest."""
     check_name(trainer, "$.trainer", "trainer's name")
     if len(options.options) > MAX_OPTIONS or not 1 <= len(options.version) <= 64:
         raise Invalid(f"A trainer can report at most {MAX_OPTIONS} options and a version.", path="$.options")
@@ -57,18 +57,18 @@ def known_options(view: View, trainer: str) -> dict[str, Options]:
 
 @lru_cache(maxsize=4)
 def _decoded(text: str) -> dict[str, Options]:
-    """Keeps what it decoded, since the Train page asks with every key that is pressed."""
+    """Decodes the options and caches them, since the Train page asks at every keystroke."""
     return msgspec.json.decode(text, type=dict[str, Options])
 
 
 async def newest_options(fleet: Fleet, trainer: str) -> Options | None:
-    """Returns those of the newest release that any worker has told of."""
+    """Returns the options of the newest release that any worker has reported."""
     known = await fleet.read(lambda view: known_options(view, trainer))
     return known[max(known, key=version_order)] if known else None
 
 
 async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedOptions:
-    """Checks it against the named release, else the newest that any worker has told of."""
+    """Checks a config against the named release, or else against the newest that any worker has reported."""
     known, of_workers = await fleet.read(
         lambda view: (
             known_options(view, bundle.trainer),

@@ -1,4 +1,4 @@
-"""What the shell must provide. The orchestrator knows these promises, never their homes."""
+"""Declares what the shell must provide. The orchestrator knows these interfaces, never their implementations."""
 
 from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.ports.records import (

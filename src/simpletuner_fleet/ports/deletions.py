@@ -1,4 +1,4 @@
-"""What is kept of jobs whose record was deleted."""
+"""Declares how a step reads and deletes the records of jobs, and what is kept of deleted ones."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What a storage provides that workers may write to and read from by themselves, with links signed for one call each."""
+"""Declares a storage that workers may write to and read from by themselves, with links signed for one call each."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -7,9 +7,9 @@ from msgspec import Struct
 
 
 class SignedLink(Struct, frozen=True, kw_only=True):
-    """A signed link that opens one call to the storage for a short time.
+    """Opens one call to the storage for a short time.
 
-    Whoever has it may make the call: it is in no log, no audit entry and no error.
+    Whoever has the link may make the call: it is in no log, no audit entry and no error.
     """
 
     url: str
@@ -18,7 +18,7 @@ class SignedLink(Struct, frozen=True, kw_only=True):
 
 
 class StagedPart(Struct, frozen=True, kw_only=True):
-    """A part of a staged file that has arrived."""
+    """Describes a part of a staged file that has arrived."""
 
     number: int
     size: int
@@ -28,7 +28,7 @@ class StagedPart(Struct, frozen=True, kw_only=True):
 
 
 class StagedFile(Struct, frozen=True, kw_only=True):
-    """A file that is on its way into the storage, apart from everything that counts."""
+    """Identifies a file that is on its way into the storage, apart from everything that counts."""
 
     key: str
     upload_id: str = ""
@@ -36,10 +36,9 @@ class StagedFile(Struct, frozen=True, kw_only=True):
 
 
 class DirectBlobs(Protocol):
-    """A storage that workers write to and read from by themselves, with signed links.
+    """Lets workers write to and read from a storage by themselves, with signed links.
 
-    Keys are made by us. Whatever is staged under one counts for nothing until `store` has made an object of
-    it.
+    Keys are made by us. Whatever is staged under one counts for nothing until `store` has made an object of it.
     """
 
     async def begin(self, key: str) -> StagedFile: ...

@@ -1,4 +1,4 @@
-"""Pools and their machines, as a step may read and write them."""
+"""Declares how a step reads and writes pools and their machines."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Rows that have no rules of their own, and questions to ask for them."""
+"""Defines rows that have no rules of their own, and the filters to query them."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ TOKEN_USE_NOTED_EVERY_S = 3_600.0
 
 
 class ApiToken(Struct, frozen=True, kw_only=True):
-    """A credential for people and programs. An empty permission set allows nothing."""
+    """Authenticates a person or a program. An empty permission set allows nothing."""
 
     id: str
     name: str
@@ -92,7 +92,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
 
 
 class SavedView(Struct, frozen=True, kw_only=True):
-    """A list of jobs that somebody gave a name; the query is that of the page's address."""
+    """Names a list of jobs that somebody saved; the query is that of the page's address."""
 
     owner: str
     name: str
@@ -101,7 +101,7 @@ class SavedView(Struct, frozen=True, kw_only=True):
 
 
 class WaitingGroup(Struct, frozen=True, kw_only=True):
-    """Waiting jobs that all wait for the same reason: of one class, held alike, refused by the same workers."""
+    """Counts jobs that all wait for the same reason: of one class, held alike, refused by the same workers."""
 
     key: str
     jobs: int
@@ -121,7 +121,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     until: float | None = None
 
     def fits(self, entry: AuditEntry) -> bool:
-        """An entry of which the hash alone is left fits nothing."""
+        """Returns whether an entry fits. One of which the hash alone is left fits nothing."""
         return (
             bool(entry.event_type)
             and (self.event_type is None or entry.event_type == self.event_type)
@@ -135,7 +135,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
 
 
 class JobNote(Struct, frozen=True, kw_only=True):
-    """A remark on an attempt, as its worker made it."""
+    """Records a remark on an attempt, as its worker made it."""
 
     id: str
     job_id: str
@@ -147,14 +147,14 @@ class JobNote(Struct, frozen=True, kw_only=True):
 
 
 class Ending(Struct, frozen=True, order=True):
-    """When a job ended; jobs that ended at one moment are ordered by their id."""
+    """Records when a job ended; jobs that ended at one moment are ordered by their id."""
 
     at: float
     job_id: str
 
 
 class SetAsideRow(Struct, frozen=True, kw_only=True):
-    """A row that could not be read: a damaged disk, an edit by hand, a newer program."""
+    """Names a row that could not be read because of a damaged disk, an edit by hand, or a newer program."""
 
     table: str
     id: str
@@ -162,7 +162,7 @@ class SetAsideRow(Struct, frozen=True, kw_only=True):
 
 
 class ScimEntry(Struct, frozen=True, kw_only=True):
-    """A user or a group as a provider tells of it by SCIM."""
+    """Holds a user or a group as a provider describes it by SCIM."""
 
     kind: ScimKind
     id: str

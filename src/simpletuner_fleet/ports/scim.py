@@ -1,4 +1,4 @@
-"""What is kept of the users and groups that a provider tells of by SCIM."""
+"""Declares what is kept of the users and groups that a provider describes by SCIM."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -41,7 +41,7 @@ class ScimWrite(Protocol):
 
     def delete_scim_entry(self, kind: ScimKind, entry_id: str) -> None: ...
     def add_scim_members(self, group_id: str, user_ids: Collection[str]) -> None:
-        """Who is a member already stays one."""
+        """Adds these members; who is a member already stays one."""
         ...
 
     def remove_scim_members(self, group_id: str, user_ids: Collection[str]) -> None: ...

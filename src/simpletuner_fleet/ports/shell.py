@@ -1,4 +1,4 @@
-"""What else the shell provides: bytes, time, ids, secrets, streams, signatures."""
+"""Declares what else the shell provides: bytes, time, ids, secrets, streams and signatures."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from simpletuner_fleet.protocol.messages import AuditHead, JobSubmit
 
 
 class SignedHeads(Protocol):
-    """Heads of the audit log that the orchestrator has signed, and proofs that later ones hold earlier ones."""
+    """Provides signed heads of the audit log, and proofs that later ones hold earlier ones."""
 
     newest: AuditHead | None
 
@@ -21,7 +21,7 @@ MARK = "fleet.json"
 
 
 class Blobs(Protocol):
-    """The storage for bytes that are too many for the database.
+    """Stores bytes that are too many for the database.
 
     Keys are ids joined by '/', made by us, never taken from a user.
     """
@@ -93,14 +93,14 @@ class Vault(Protocol):
 
 
 class Streams(Protocol):
-    """The open streams to workers, consoles and CLIs. Every call is a hint: the truth is in the store."""
+    """Notifies the open streams to workers, consoles and CLIs. Every call is a hint: the truth is in the store."""
 
     def wake(self, worker_id: str) -> None:
-        """Whoever holds this worker's stream looks again at what it should send."""
+        """Makes whoever holds this worker's stream look again at what it should send."""
         ...
 
     def offer(self, worker_id: str, offers: Sequence[JobSubmit]) -> None:
-        """Whoever holds this worker's stream sends these, or looks again."""
+        """Makes whoever holds this worker's stream send these, or look again."""
         ...
 
     def cut(self, worker_id: str, why: str) -> None: ...

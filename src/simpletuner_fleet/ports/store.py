@@ -1,4 +1,4 @@
-"""Where transactions run and are kept."""
+"""Declares the store, in which transactions run and are kept."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -18,7 +18,7 @@ class RowObserver(Protocol):
     """Follows every change of a live row, in the order of changes; an undone change is told as one more."""
 
     def rows_reset(self) -> None:
-        """Memory was lost: every row that is live will be told anew, as if it had just come."""
+        """Is called when memory was lost: every live row will be told anew, as if it had just come."""
         ...
 
     def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...
@@ -42,7 +42,7 @@ class Store(Protocol):
         ...
 
     async def read(self, look: Callable[[View], T]) -> T:
-        """Sees every write that has returned."""
+        """Runs `look`, which sees every write that has returned."""
         ...
 
     def find_trouble(self) -> str | None:

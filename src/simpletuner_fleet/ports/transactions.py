@@ -1,4 +1,4 @@
-"""What a step may read, and what it may write."""
+"""Declares what a step may read, and what it may write."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -35,7 +35,7 @@ from simpletuner_fleet.ports.scim import ScimRead, ScimWrite
 
 
 class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
-    """The reading side of the store.
+    """Reads from the store.
 
     Every method costs one indexed look-up or one page, never the whole table, unless it says so.
     """
@@ -121,7 +121,7 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
     def worker(self, worker_id: str) -> Worker | None: ...
     def worker_by_token_hash(self, token_hash: str) -> Worker | None: ...
     def worker_by_name(self, name: str) -> Worker | None:
-        """Names compare without regard to case."""
+        """Finds a worker by name, without regard to case."""
         ...
 
     def workers(self) -> list[Worker]:
@@ -143,7 +143,7 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
     def api_tokens(self) -> list[ApiToken]: ...
     def user(self, user_id: str) -> User | None: ...
     def user_by_name(self, name: str) -> User | None:
-        """Names compare without regard to case."""
+        """Finds a user by name, without regard to case."""
         ...
 
     def user_by_subject(self, issuer: str, subject: str) -> User | None:
@@ -238,7 +238,7 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
 
     def approval(self, job_id: str) -> Approval | None: ...
     def pending_approvals(self, limit: int) -> list[Approval]:
-        """Returns those that wait for somebody's word, the oldest first."""
+        """Returns those that wait for a decision, the oldest first."""
         ...
 
     def due_approvals(self, now: float, limit: int) -> list[Approval]:
@@ -302,7 +302,7 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
 
 
 class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
-    """One transaction on the store, in which a step reads and writes.
+    """Runs one transaction on the store, in which a step reads and writes.
 
     All of it is durable when `Store.write` returns, or none of it happened.
     """
@@ -386,7 +386,7 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
 
     def delete_saved_view(self, owner: str, name: str) -> None: ...
     def own_object(self, job_id: str, sha256: str, size: int, at: float) -> None:
-        """The job has uploaded it whole. Unless a manifest names it, it counts as unused since `at`."""
+        """Records that the job has uploaded it whole. Unless a manifest names it, it counts as unused since `at`."""
         ...
 
     def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
@@ -413,7 +413,10 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
         ...
 
     def begin_dataset(self, dataset: Dataset) -> None:
-        """Nobody sees it yet; one that is known stays as it is. Its files come and go a few at a time: it may have many."""
+        """Records a dataset that nobody sees yet; one that is known stays as it is.
+
+        Its files come and go a few at a time: it may have many.
+        """
         ...
 
     def add_dataset_files(self, dataset_id: str, files: Mapping[str, int]) -> None:
@@ -433,10 +436,10 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
         ...
 
     def own_dataset_object(self, sha256: str, size: int, at: float, owner: str = "") -> None:
-        """It was uploaded whole. Unless a dataset names it, it counts as unused since `at`."""
+        """Records that it was uploaded whole. Unless a dataset names it, it counts as unused since `at`."""
         ...
 
     def disown_dataset_objects(self, shas: Collection[str]) -> None: ...
     def name_datasets(self, job_id: str, dataset_ids: Collection[str]) -> None:
-        """The job needs them: until it has ended they cannot be deleted."""
+        """Records that the job needs these datasets: until it has ended they cannot be deleted."""
         ...

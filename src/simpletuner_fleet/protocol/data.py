@@ -1,4 +1,7 @@
-"""How datasets travel: files by content in parts, the manifest as one of them. One copy for both ends."""
+"""Defines how datasets are transferred, in one copy for both ends.
+
+Files are sent by content in parts, and the manifest is one of them.
+"""
 
 from msgspec import Struct
 
@@ -8,7 +11,7 @@ from simpletuner_fleet.protocol.uploads import ObjectAsked
 
 
 class DatasetOrder(Struct, frozen=True, kw_only=True):
-    """A dataset that an attempt needs in place before its trainer starts."""
+    """Names a dataset that an attempt needs in place before its trainer starts."""
 
     id: str
     """SHA-256 of its manifest."""
@@ -18,7 +21,7 @@ class DatasetOrder(Struct, frozen=True, kw_only=True):
 
 
 class DataHeld(Struct, frozen=True, kw_only=True):
-    """The datasets that a worker has in its cache.
+    """Lists the datasets that a worker has in its cache.
 
     It is sent when the worker registers, and when the cache changes.
     """

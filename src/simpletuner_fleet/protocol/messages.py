@@ -1,7 +1,7 @@
-"""Every message between worker and orchestrator: one type each, one copy for both ends.
+"""Defines every message between worker and orchestrator, one type each, in one copy for both ends.
 
-Unknown fields are ignored and new ones have defaults, so that either end may be older than the other.
-Agents that predate this protocol send a subset; `Register.legacy` tells them apart.
+Unknown fields are ignored and new ones have defaults, so that either end may be older than the other. Agents that
+predate this protocol send a subset; `Register.legacy` tells them apart.
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
 
 class ReportStatus(StrEnum):
-    """The status of an attempt, as its worker reports it.
+    """Names the status of an attempt, as its worker reports it.
 
     Those that are final are `core.jobs.job.Outcome`s.
     """
@@ -45,7 +45,7 @@ FINAL_REPORTS = frozenset(
 
 
 class HeldState(StrEnum):
-    """How far the agent is with an attempt it names at registration."""
+    """Tells how far the agent is with an attempt that it names at registration."""
 
     ACCEPTING = "accepting"
     STARTING = "starting"
@@ -67,7 +67,7 @@ class GpuReport(Struct, kw_only=True):
 
 
 class GpuInfo(Struct, kw_only=True):
-    """The summary of a worker's GPUs, as if all were of one kind, that older agents send."""
+    """Summarises a worker's GPUs as if all were of one kind; older agents send it."""
 
     name: FreeText | None = None
     vram_gb: Reading | None = None
@@ -88,7 +88,7 @@ class HeldAttempt(Struct, kw_only=True):
 
 
 class AuditHead(Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """The newest audit entry at some moment. Agents keep those they are told of, against truncation and forgery."""
+    """Identifies the newest audit entry at some moment. Agents keep these heads, against truncation and forgery."""
 
     seq: Whole
     hash: Name
@@ -100,7 +100,7 @@ class AuditHead(Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class JoinMachine(Struct, kw_only=True):
-    """The first request of a worker on a machine that a pool has brought.
+    """Asks, as a worker's first request on a machine that a pool has brought, for a token of its own.
 
     It comes with the worker's one-time token.
     """
@@ -153,14 +153,14 @@ class Register(Struct, kw_only=True):
 
 
 class TrainerOptions(Struct, kw_only=True):
-    """The options that one release of a trainer takes, as a worker that has it tells them."""
+    """Lists the options that one release of a trainer takes, as reported by a worker that has it."""
 
     trainer: Name
     options: Options
 
 
 class JobSubmit(Struct, kw_only=True, omit_defaults=False):
-    """The offer of an attempt to a worker. Nothing runs before it has been accepted."""
+    """Offers an attempt to a worker. Nothing runs before it has been accepted."""
 
     type: Literal["job_submit"] = "job_submit"
     job_id: str
@@ -202,7 +202,7 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
 
 
 class StopAttempt(Struct, kw_only=True, frozen=True):
-    """The order to end one attempt; an order for an older one cannot stop a newer one."""
+    """Orders a worker to end one attempt; an order for an older one cannot stop a newer one."""
 
     job_id: str
     epoch: int
@@ -215,7 +215,7 @@ class StopAttempt(Struct, kw_only=True, frozen=True):
 
 
 class CheckpointNow(Struct, kw_only=True):
-    """The order to ask one attempt's trainer for a checkpoint; it trains on.
+    """Orders a worker to ask one attempt's trainer for a checkpoint; the trainer trains on.
 
     It is said again until a newer checkpoint is stored. One with the same `asked_at` is the same request: the
     trainer is asked once.
@@ -229,7 +229,7 @@ class CheckpointNow(Struct, kw_only=True):
 
 
 class ValidateNow(Struct, kw_only=True):
-    """The order to ask one attempt's trainer to validate; it trains on.
+    """Orders a worker to ask one attempt's trainer to validate; the trainer trains on.
 
     It is said again until a report with the same `validation_asked_at` says that the trainer was asked. One
     with the same `asked_at` is the same request: the trainer is asked once.
@@ -243,7 +243,7 @@ class ValidateNow(Struct, kw_only=True):
 
 
 class Orders(Struct, kw_only=True):
-    """Says what a worker should be doing. The answers to a registration and to a heartbeat are orders, too."""
+    """Tells a worker what to do. The answers to a registration and to a heartbeat are orders, too."""
 
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
@@ -298,7 +298,7 @@ LEAVING = "leaving"
 
 
 class EndNotice(Struct, kw_only=True):
-    """The notice that a worker's machine is about to be taken away."""
+    """Announces that a worker's machine is about to be taken away."""
 
     source: FreeText
     """Who has said so: aws, gcp, azure, kubernetes, slurm, runpod, vast."""
@@ -386,9 +386,9 @@ LOG_AGES_HEADER = "x-log-ages"
 
 
 class LogChunk(Struct, kw_only=True):
-    """Bytes of the trainer's output from `offset` on, base64 in `data`; `gap` counts bytes dropped before it.
+    """Carries bytes of the trainer's output from `offset` on, base64 in `data`; `gap` counts bytes dropped before it.
 
-    What older agents send; newer ones send the bytes as they are.
+    Older agents send it; newer ones send the bytes as they are.
     """
 
     epoch: Whole
@@ -424,9 +424,9 @@ class Drain(Struct, kw_only=True):
 
 
 class Shutdown(Struct, kw_only=True):
-    """The order to leave when nothing runs.
+    """Orders a worker to leave when nothing runs.
 
-    Sent to an ephemeral worker that has done its work and to a superseded agent.
+    It is sent to an ephemeral worker that has done its work and to a superseded agent.
     """
 
     type: Literal["shutdown"] = "shutdown"

@@ -1,4 +1,7 @@
-"""How a training's numbers travel: points counted per attempt, so that repeats are harmless. One copy for both ends."""
+"""Defines how a training's numbers are transferred, in one copy for both ends.
+
+Points are counted per attempt, so that repeats are harmless.
+"""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What both ends of a connection know of it, and by which they find out whether somebody stands in between."""
+"""Names both ends of a connection, so that the two sides can find out whether something stands in between."""
 
 import asyncio
 import ipaddress

@@ -1,4 +1,4 @@
-"""How an orchestrator says no, so that nobody else's answer is taken for its word.
+"""Reads an orchestrator's refusals, so that no other answer is mistaken for one.
 
 Proxies, captive portals, firewalls and load balancers answer too, with any status they like. What counts is a problem
 (RFC 9457) whose `type` is ours, whose `code` is one that we know, and whose `status` is the answer's own.

@@ -1,4 +1,4 @@
-"""Server-Sent Events: messages to bytes and bytes to messages. No sockets here."""
+"""Encodes and decodes Server-Sent Events, without sockets."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""How checkpoints and artifacts travel: by content, in parts, the manifest last. One copy for both ends."""
+"""Defines how checkpoints and artifacts are transferred, in one copy for both ends.
+
+They are sent by content, in parts, the manifest last.
+"""
 
 from typing import Any
 
@@ -56,7 +59,7 @@ class DirectPart(Struct, frozen=True, kw_only=True):
 
 
 class DirectAsked(Struct, kw_only=True):
-    """A request to send a file straight to the storage.
+    """Asks to send a file straight to the storage.
 
     It begins the file, or goes on with it, and asks for the link for one part of it.
     """
@@ -80,20 +83,20 @@ class DirectAnswer(Struct, kw_only=True):
 
 
 class DirectEnd(Struct, kw_only=True):
-    """The message that all parts of a file were sent straight to the storage."""
+    """Says that all parts of a file were sent straight to the storage."""
 
     epoch: Whole
     size: Whole
 
 
 class StorageLink(Struct, kw_only=True):
-    """A link by which a file can be read straight from the storage; '' where it cannot."""
+    """Holds a link by which a file can be read straight from the storage; '' where it cannot."""
 
     url: str = ""
 
 
 class StorageTrial(StorageLink, kw_only=True):
-    """The links by which a worker tries whether it can use the storage.
+    """Holds the links by which a worker tries whether it can use the storage.
 
     It reads by `url`, and sends TRIED_PART_BYTES of zeros by `send_url`.
     """
@@ -117,7 +120,7 @@ class ManifestAnswer(Struct, kw_only=True):
 
 
 class Resume(Struct, frozen=True, kw_only=True):
-    """The checkpoint to put in place before the trainer starts: what `JobSubmit.resume` holds."""
+    """Describes the checkpoint to put in place before the trainer starts: it is what `JobSubmit.resume` holds."""
 
     manifest_id: str
     step: int
@@ -129,7 +132,7 @@ class Resume(Struct, frozen=True, kw_only=True):
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """A remark on an attempt: what a watchdog saw, what was done about it. `id` makes repeats harmless."""
+    """Carries a remark on an attempt: what a watchdog saw, what was done about it. `id` makes repeats harmless."""
 
     id: Name
     at: Moment

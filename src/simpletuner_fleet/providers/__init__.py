@@ -1,1 +1,1 @@
-"""Where machines come from: one file for each kind of provider, behind one contract."""
+"""Gets machines from providers: one file for each kind of provider, all behind one contract."""

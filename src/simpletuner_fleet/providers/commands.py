@@ -1,4 +1,4 @@
-"""A command of this machine by which a provider is asked, to its end or to the end of our patience."""
+"""Runs a local command that a provider is asked with, until it ends or the time limit is over."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,10 @@ class CommandEnd(Struct, frozen=True):
 async def run_command(
     command: Sequence[str], environment: Mapping[str, str], script: str, *, within_s: float, asked: str = ""
 ) -> CommandEnd:
-    """Gives it the script on its standard input. `asked` is who answers by it, where that is not the command itself."""
+    """Runs the command with the script on its standard input, and returns how it ended.
+
+    `asked` names whoever answers through the command, where that is not the command itself.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

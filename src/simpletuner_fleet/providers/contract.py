@@ -1,7 +1,7 @@
-"""What a provider of machines promises, and what it is told.
+"""Defines what every provider of machines must do, and what it is given.
 
-A provider keeps nothing in memory that matters: a new orchestrator makes a new one, and asks it for its list. Each call
-may be the last thing this process does, and may be made again. None of them waits longer than `settle_s`.
+A provider keeps nothing in memory that matters: a new orchestrator makes a new provider and asks it for its list. The
+process may end after any call, and any call may be repeated. No call waits longer than `settle_s`.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ class ProviderUnsure(Exception):
 
 
 class ProviderSurroundings(Struct, frozen=True, kw_only=True):
-    """What a provider of machines is made with: its pool, its key, its folder and more."""
+    """Holds what a provider of machines is made with: its pool, its key, its folder and more."""
 
     pool: MachinePool
     key: str | None
@@ -42,7 +42,7 @@ class ProviderSurroundings(Struct, frozen=True, kw_only=True):
 
 
 class MachineOrder(Struct, frozen=True, kw_only=True):
-    """A machine that a provider is asked to make."""
+    """Describes the machine that a provider is asked to make."""
 
     name: str
     offer: MachineOffer
@@ -68,13 +68,13 @@ class MachineProvider(Protocol):
         ...
 
     async def machines(self) -> list[ListedMachine]:
-        """Returns all of them, or raises an exception: never a part."""
+        """Returns all machines, never only a part of them; raises an exception where it cannot."""
         ...
 
     async def destroy(self, provider_id: str) -> None:
-        """Does no harm if it is gone, or was asked before."""
+        """Destroys the machine. It does no harm if the machine is gone already, or if this was asked before."""
         ...
 
     async def boot_log(self, provider_id: str) -> str:
-        """Returns the end of what it printed; empty where that cannot be had."""
+        """Returns the end of what the machine printed, or an empty text where that is not available."""
         ...

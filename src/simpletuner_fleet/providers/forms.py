@@ -1,4 +1,4 @@
-"""Settings of a provider that have a form."""
+"""Checks settings of a provider that must have a certain form."""
 
 from simpletuner_fleet.core.errors import Invalid
 

@@ -1,4 +1,4 @@
-"""The secret of a machine of several nodes: a private key with its own certificate, made for this one machine."""
+"""Makes the secret of a machine of several nodes: a private key and its certificate, for this one machine."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +12,7 @@ LIFE = timedelta(days=3650)
 
 
 def new_node_secret() -> str:
-    """Returns it as PEM, as `simpletuner worker` takes it."""
+    """Returns the secret as PEM, as `simpletuner worker` takes it."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "worker")])
     certificate = (

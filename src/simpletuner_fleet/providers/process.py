@@ -1,7 +1,7 @@
-"""Machines that are processes on the orchestrator's own machine: for tests and demonstrations.
+"""Provides machines that are processes on the orchestrator's own machine, for tests and demonstrations.
 
-A machine is a folder in which a worker runs, named as the machine is, and stays listed for as long as either is there. The
-worker is found by its arguments, so that nothing has to be remembered over a crash.
+A machine is a folder with the machine's name in which a worker runs. It stays listed as long as the folder or the
+worker exists. The worker is found by its arguments, so nothing has to be remembered across a crash.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class ProcessProvider:
         ]
 
     def _processes(self) -> dict[str, int]:
-        """Returns process ids by name of machine."""
+        """Returns process ids by the name of their machine."""
         processes: dict[str, int] = {}
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit():

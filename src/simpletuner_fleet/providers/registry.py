@@ -1,4 +1,4 @@
-"""The kinds of providers: the built-in ones, and those that installed packages bring."""
+"""Knows the kinds of providers: the built-in ones, and those from installed packages."""
 
 import logging
 from collections.abc import Callable
@@ -28,7 +28,7 @@ BUILT_IN: dict[str, MakeProvider] = {
 
 
 def kinds() -> dict[str, MakeProvider]:
-    """A plug-in may replace a built-in provider by taking its name."""
+    """Returns the known kinds. A plug-in may replace a built-in provider by taking its name."""
     known = dict(BUILT_IN)
     for entry_point in entry_points(group=ENTRY_POINTS):
         try:
@@ -39,7 +39,10 @@ def kinds() -> dict[str, MakeProvider]:
 
 
 def make_provider(surroundings: ProviderSurroundings) -> MachineProvider:
-    """Raises Invalid for a kind that is not known, and for settings that it does not take."""
+    """Returns the provider of a pool.
+
+    Raises Invalid for an unknown kind, and for settings that the kind does not take.
+    """
     known, kind = kinds(), surroundings.pool.request.provider
     if kind not in known:
         raise Invalid(

@@ -1,6 +1,10 @@
-"""Machines that are pods of RunPod: on demand by its REST API, v2; spot by its GraphQL (`runpod_spot.py`) while that lasts.
+"""Provides machines that are pods of RunPod.
 
-A pod is known by its name, which is in every list: the API has no other way to find out what became of a lost answer.
+On-demand pods are rented through its REST API, v2; spot pods through its GraphQL API (`runpod_spot.py`) as long as
+that exists.
+
+A pod is recognised by its name, which is in every list: the API has no other way to find out what became of a request
+whose answer was lost.
 """
 
 from typing import Any
@@ -197,7 +201,10 @@ def log_line(line: str) -> str:
 
 
 def path_word(provider_id: str) -> str:
-    """An id is a stranger's word: it must stay within its place in an address."""
+    """Returns the id, which comes from outside, if it cannot change the path that it is put into.
+
+    Raises ProviderRefused otherwise.
+    """
     if not provider_id or not all(
         char.isascii() and (char.isalnum() or char in "-_") for char in provider_id
     ):

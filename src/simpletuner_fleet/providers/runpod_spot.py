@@ -1,6 +1,6 @@
-"""Spot pods of RunPod: its REST API has none, so they are priced and rented by GraphQL, which is to end early in 2027.
+"""Prices and rents RunPod's spot pods through GraphQL, which is to end early in 2027: its REST API has no spot pods.
 
-What was rented so is listed and ended by the REST API, as every other pod.
+Spot pods are listed and ended through the REST API, like every other pod.
 """
 
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""Reads a pool's settings for its provider: whatever is left over was mistyped."""
+"""Reads a pool's settings for its provider; a setting that nobody has read is reported as unknown."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class SettingsReader:
         return value
 
     def money(self, name: str) -> int:
-        """Reads an amount of the fleet's currency; 0 where it is not said."""
+        """Reads an amount of the fleet's currency; 0 where the setting is missing."""
         try:
             return read_amount(self._left.pop(name, "0"))
         except ValueError as error:
@@ -60,7 +60,7 @@ def declared_offer(settings: SettingsReader, kind: str, nodes: int = 1) -> Machi
 
 
 def end_of_file(file: Path) -> str:
-    """Returns the last of what a machine printed; nothing where that cannot be read."""
+    """Returns the end of what a machine printed, or an empty text where the file cannot be read."""
     try:
         with file.open("rb") as opened:
             opened.seek(max(0, file.stat().st_size - LOG_BYTES))

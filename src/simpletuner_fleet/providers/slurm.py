@@ -1,8 +1,9 @@
-"""Machines that are jobs of a Slurm cluster: each is one `sbatch` whose script is the worker.
+"""Provides machines that are jobs of a Slurm cluster: each is one `sbatch` whose script is the worker.
 
-Allocation and worker have one life: the worker's end ends the allocation, and the allocation's time limit is told to the
-worker in time to save. Slurm's own commands are asked, as the server's user: they know what a site allows, and are the
-same over many versions. The one-time token goes to `sbatch` on its standard input: no list of processes shows it.
+Allocation and worker end together: when the worker ends, so does the allocation, and the worker is told of the
+allocation's time limit early enough to save. Slurm is called by its own commands, as the server's user: they know what
+a site allows, and stay the same over many versions. The one-time token goes to `sbatch` on its standard input, so no
+list of processes shows it.
 """
 
 import asyncio
@@ -84,7 +85,10 @@ class SlurmProvider:
         self._asked_to_stop: dict[str, float] = {}
 
     async def offers(self) -> list[MachineOffer]:
-        """Offers one kind, as the pool describes it. Slurm is asked whether it would take such a job at all."""
+        """Returns the one kind of machine that the pool describes.
+
+        Slurm is asked whether it would accept such a job at all.
+        """
         await self._say("sbatch", *self._options, "--test-only", script="#!/bin/sh\n")
         return [self._offer]
 
@@ -120,13 +124,17 @@ class SlurmProvider:
         ]
 
     async def _queue(self) -> list[tuple[str, str, str]]:
-        """Returns id, name and state of each job of this user that has a name like ours."""
+        """Returns id, name and state of each of this user's jobs whose name begins like ours."""
         printed = await self._say("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%j")
         rows = [line.strip().split("|", 2) for line in printed.splitlines() if line.count("|") >= 2]
         return [(job_id, name, state) for job_id, state, name in rows if name.startswith(f"{NAME_BEGINS}-")]
 
     async def destroy(self, provider_id: str) -> None:
-        """A worker that runs is asked first, and alone: a trainer that Slurm ends beside it could not save."""
+        """Ends the job.
+
+        A running worker is signalled first, and only the worker: a trainer that Slurm ended at the same time could not
+        save.
+        """
         states = {job_id: state for job_id, _, state in await self._queue()}
         state, now = states.get(provider_id), asyncio.get_running_loop().time()
         if state is None:

@@ -1,4 +1,4 @@
-"""Machines that are instances of Vast.ai: offers of many hosts, on demand or by a bid.
+"""Provides machines that are instances of Vast.ai: offers of many hosts, on demand or by a bid.
 
 An instance is known by its label. One that was outbid is paused, keeps its disk and its bill, and may come back by itself:
 it is listed as not running, so that it is destroyed once its job has moved. When its worker ends, an instance ends its own
@@ -45,7 +45,7 @@ exit $status
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """An offer on Vast.ai, as far as it is read; each is a stranger's."""
+    """Describes an offer on Vast.ai, as far as it is read. Its fields are untrusted input."""
 
     id: int
     gpu_name: str
@@ -193,7 +193,7 @@ class VastProvider:
         ]
 
     async def _instances(self) -> list[Instance]:
-        """Reads all pages, or raises an exception: what is on the last one costs as much as what is on the first."""
+        """Reads all pages, or raises an exception: an instance on the last page costs as much as one on the first."""
         instances: dict[int, Instance] = {}
         seen: set[str] = set()
         query: dict[str, Any] = {"limit": PAGE}
@@ -216,7 +216,10 @@ class VastProvider:
             raise ProviderUnsure(f"Vast.ai did not end it: {refused}")
 
     async def boot_log(self, provider_id: str) -> str:
-        """Returns what Vast.ai says of its state. Logs lie at an address of somebody else, which is not followed."""
+        """Returns what Vast.ai says about the instance's state.
+
+        Logs are at an address of another host, which is not followed.
+        """
         answered = [one.status_msg for one in await self._instances() if str(one.id) == provider_id]
         return (answered[0] or "")[-LOG_BYTES:] if answered else ""
 

@@ -1,7 +1,7 @@
-"""How a cloud's API is called: its answers are a stranger's, whoever the address belongs to.
+"""Calls the API of a cloud. Its answers are untrusted input, whoever the address belongs to.
 
-No redirect is followed, no answer is read beyond a size and a time, and nothing compressed is unpacked. Only what the vendor
-says in its own words is a refusal: whatever else comes leaves open what became of the request.
+No redirect is followed, no answer is read beyond a size and a time limit, and nothing compressed is unpacked. Only
+what the vendor states in its own format is a refusal: every other answer leaves open what became of the request.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class VendorAnswer(Struct, frozen=True):
         return 200 <= self.status < 300
 
     def decoded(self, type_: Any = Any) -> Any:
-        """Raises ProviderUnsure for what is not of this shape."""
+        """Returns the body as this type. Raises ProviderUnsure where it does not have that shape."""
         try:
             return msgspec.json.decode(self.body or b"null", type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -83,14 +83,17 @@ class VendorApi:
     async def ask(
         self, method: str, path: str, *, body: Any = None, query: dict[str, Any] | None = None
     ) -> Any:
-        """Returns what a good answer holds; raises ProviderUnsure for every other one."""
+        """Returns a successful answer; raises ProviderUnsure for every other one."""
         answer = await self.send(method, path, body=body, query=query)
         if not answer.is_good:
             raise ProviderUnsure(self.complaint(answer))
         return answer
 
     async def order(self, method: str, path: str, body: Any) -> VendorAnswer:
-        """Asks for what costs. Raises ProviderRefused only where the vendor itself says that nothing was made."""
+        """Sends a request that costs money.
+
+        Raises ProviderRefused only where the vendor itself says that nothing was made.
+        """
         try:
             self._insist_on_quiet()
         except ProviderUnsure as error:
@@ -103,7 +106,7 @@ class VendorApi:
         raise ProviderUnsure(self.complaint(answer))
 
     async def end(self, method: str, path: str) -> VendorAnswer:
-        """Ends something. What is not there any more has ended."""
+        """Ends a machine. One that no longer exists counts as ended."""
         answer = await self.send(method, path)
         if not answer.is_good and answer.status not in (404, 410):
             raise ProviderUnsure(self.complaint(answer))
@@ -154,7 +157,7 @@ class VendorApi:
             )
 
     async def read_some(self, path: str, query: dict[str, Any], for_s: float, most_bytes: int) -> bytes:
-        """Reads of a stream that does not end by itself, for so long."""
+        """Reads from a stream that does not end by itself, up to this many seconds and bytes."""
         taken = bytearray()
         headers = {"authorization": f"Bearer {self._key}", "accept-encoding": "identity"}
         try:
@@ -185,7 +188,10 @@ class VendorApi:
             raise ProviderUnsure(f"the provider asked for fewer calls; the next one is in {left_s:.0f} s")
 
     def _note_pace(self, answer: VendorAnswer) -> None:
-        """Where the vendor does not say for how long to wait, it is longer each time in a row."""
+        """Notes how long to make no call after a 429 answer.
+
+        Where the vendor does not say how long, the pause doubles with each 429 in a row, up to a limit.
+        """
         if answer.status != TOO_MANY:
             self._pauses = 0
             return

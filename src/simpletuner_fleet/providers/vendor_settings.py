@@ -1,4 +1,7 @@
-"""What pools of a cloud have in common: the image, the disk, how many GPUs, and what a US dollar is in the fleet's money."""
+"""Reads the settings that pools of all clouds share, such as the image, the disk and the numbers of GPUs.
+
+They also say what a US dollar is worth in the fleet's currency.
+"""
 
 import re
 from decimal import Decimal, InvalidOperation
@@ -32,7 +35,7 @@ class VendorSettings(Struct, frozen=True, kw_only=True):
     sweep_s: float
 
     def micros(self, dollars: object) -> int | None:
-        """Returns an amount of the fleet's money; None for what is no amount."""
+        """Returns an amount in dollars in the fleet's currency; None for what is not an amount."""
         if isinstance(dollars, bool) or not isinstance(dollars, int | float):
             return None
         try:
@@ -42,7 +45,7 @@ class VendorSettings(Struct, frozen=True, kw_only=True):
         return micros if 0 <= micros <= MAX_MICROS else None
 
     def dollars(self, micros: int) -> float:
-        """Rounds down to what vendors take: never more than was offered."""
+        """Returns an amount in dollars, rounded down to what vendors take: never more than was offered."""
         return int(Decimal(micros) / self.dollar / 1000) / 1000
 
 

@@ -1,4 +1,4 @@
-"""What will not mend itself: workers, jobs and notifications that need somebody."""
+"""Finds problems that need a person: workers, jobs and notifications that will not recover by themselves."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ UNSEEN_S = 300.0
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """Something that will not mend itself. `kind` names the sentence, `named` what it is about."""
+    """Describes a problem that needs a person; `kind` names the sentence, `named` what it is about."""
 
     kind: str
     count: int
@@ -44,9 +44,9 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 class WorkerNeeds(Struct, frozen=True, kw_only=True):
-    """What the workers together need somebody for, whatever the time.
+    """Holds what all workers need a person for, whatever the time.
 
-    It is counted once as long as nothing of them changes.
+    It is counted once as long as no worker changes.
     """
 
     set_aside: Need
@@ -58,7 +58,7 @@ class WorkerNeeds(Struct, frozen=True, kw_only=True):
 
 
 def of_fleet(view: View, roster: Roster, standing: FleetStanding, policy: Policy, now: float) -> list[Need]:
-    """Returns what those who look after machines need to know."""
+    """Returns what those who maintain machines need to know."""
     figures = standing.figures if standing.roster is not None else {}
     if "worker_needs" not in figures:
         figures["worker_needs"] = worker_needs(roster)
@@ -107,7 +107,7 @@ def worker_needs(roster: Roster) -> WorkerNeeds:
 
 
 def of_machines(view: View, now: float) -> list[Need]:
-    """Returns those that cost and do nothing, the dearest first, and pools whose machines nobody can look after."""
+    """Returns machines that cost and do nothing, the most expensive first, and pools that cannot be managed."""
     machines = view.machines_since(float("inf"))
     used = {machine.pool for machine in machines}
     unseen = [pool.name for pool in view.pools() if pool.name in used and _is_unseen(pool, now)]
@@ -145,7 +145,7 @@ def of_jobs(view: View, reasons: WaitingReasons, owner: str | None, now: float) 
 
 
 def of_notifications(view: View, owner: str | None, now: float) -> list[Need]:
-    """Returns what cannot be told to this person, or, without an owner, to anybody."""
+    """Returns the failing endpoints of this person, or, without an owner, of everybody."""
     failing = [one for one in view.endpoints() if owner in (None, one.owner) and in_trouble(one, now)]
     named = tuple((one.id, one.name) for one in failing[:SHOWN_OF_EACH])
     return [Need(kind="endpoints_failing", count=len(failing), named=named)] if failing else []
@@ -161,14 +161,14 @@ def _of_workers(kind: str, workers: Sequence[Worker]) -> Need:
 
 
 def _of_jobs(view: View, kind: str, where: JobFilter) -> Need:
-    """Counts all of them, and names the newest."""
+    """Counts all jobs that fit, and names the newest."""
     count = sum(view.jobs_matching(where).values())
     jobs = view.jobs_sorted(where, NEWEST_FIRST, None, SHOWN_OF_EACH) if count else []
     return Need(kind=kind, count=count, named=tuple(map(_named, jobs)))
 
 
 def _hopeless(reasons: WaitingReasons) -> Need:
-    """Names one job of each kind: what is wrong with it is wrong with all of its kind."""
+    """Names one job of each group: what is wrong with it is wrong with all of its group."""
     groups = [group for group in reasons.groups if group.code in IMPOSSIBLE]
     return Need(
         kind="jobs_hopeless",

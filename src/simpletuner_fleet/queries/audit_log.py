@@ -1,4 +1,4 @@
-"""Whether the audit log is whole, and all of it that somebody asks for."""
+"""Verifies the audit log, and reads the entries that somebody asks for."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -24,7 +24,7 @@ class LogVerdict(Struct, frozen=True, kw_only=True):
 
 
 async def verify(fleet: Fleet, heads: AuditHeads | None = None) -> LogVerdict:
-    """Says how many entries were checked and what is wrong with them, against every head that somebody remembers."""
+    """Returns how many entries were checked and what is wrong, also against every head that somebody remembers."""
     witnesses, forged = await asyncio.to_thread(heads.written) if heads else ([], [])
     witnesses += fleet.witnesses.values()
     if fleet.audit_head:
@@ -49,7 +49,7 @@ async def verify(fleet: Fleet, heads: AuditHeads | None = None) -> LogVerdict:
 
 
 async def _is_as_cut(fleet: Fleet, cut: LogCut) -> bool:
-    """The entry about the cut names the root of the signed head over all hashes up to there."""
+    """Tells whether the root that the entry about the cut names is that of all hashes up to there."""
     try:
         return (await AuditTree(fleet).root(cut.upto)).hex() == cut.root
     except LogIncomplete:
@@ -57,9 +57,9 @@ async def _is_as_cut(fleet: Fleet, cut: LogCut) -> bool:
 
 
 async def entries_in_order(fleet: Fleet, where: AuditFilter) -> AsyncGenerator[list[AuditEntry], None]:
-    """Yields them oldest first, some hundred at a time, up to the newest there was at the beginning.
+    """Yields the entries oldest first, some hundred at a time, up to the newest at the beginning.
 
-    It reads by number and picks here: a page far into a long log costs no more than the first.
+    It reads by number and filters here: a page far into a long log costs no more than the first.
     """
     head = await fleet.read(lambda view: view.audit_head())
     last, after = head.seq if head else 0, 0

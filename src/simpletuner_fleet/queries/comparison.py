@@ -1,4 +1,4 @@
-"""Several runs side by side: how each went, and in what their configs differ."""
+"""Compares several runs: how each went, and in what their configs differ."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ async def compared(fleet: Fleet, job_ids: Sequence[str]) -> Comparison:
 
 
 async def found_job(fleet: Fleet, text: str) -> str | None:
-    """Returns the newest job of this id, or with this in its name; None where there is none."""
+    """Returns the newest job with this id, or with this text in its name; None where there is none."""
 
     def look(view: View) -> str | None:
         if view.job(text) is not None:

@@ -1,4 +1,4 @@
-"""A person who is about to train begins with this: a config, what it last ran with, and what may be named in it."""
+"""Prepares the form to start a training: a config, what it last ran with, and what may be named in it."""
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,7 @@ MOST_LABELS = 200
 
 
 class LastRun(Struct, frozen=True, kw_only=True):
-    """The newest job of a config, and the copy of the config that it has."""
+    """Holds the newest job of a config, and the job's own copy of the config."""
 
     job: Job
     bundle: Bundle
@@ -36,7 +36,7 @@ class Draft(Struct, frozen=True, kw_only=True):
 
 
 class TrainChoices(Struct, frozen=True, kw_only=True):
-    """Everything there is to choose from for a training: configs, trainers, labels, datasets and pools."""
+    """Lists everything there is to choose from for a training: configs, trainers, labels, datasets and pools."""
 
     names: list[str]
     trainers: list[str]
@@ -64,7 +64,7 @@ class ConfigStory(Struct, frozen=True, kw_only=True):
 async def draft_of(
     fleet: Fleet, owner: str, *, name: str | None, version: int | None, job_id: str | None
 ) -> Draft | None:
-    """Drafts from a job's copy, a config's name, or what the owner ran last; None if there is nothing to begin with."""
+    """Returns a draft from a job's copy, a config's name, or what the owner ran last; None if there is none."""
 
     def look(view: View) -> Draft | None:
         if job_id:
@@ -77,7 +77,7 @@ async def draft_of(
 
 
 async def surroundings(fleet: Fleet, reader: Onlooker, *, datasets: bool) -> TrainChoices:
-    """Workers and pools that are kept for others are left out, also for those who look after them."""
+    """Returns the choices, without what is kept for others, also for those who maintain the machines."""
 
     def is_for(audience: Audience | None) -> bool:
         return audience is None or audience.includes(reader.ids, reader.teams)

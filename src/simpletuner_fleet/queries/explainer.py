@@ -1,4 +1,4 @@
-"""Why many jobs wait, told against one snapshot of the fleet."""
+"""Explains why many jobs wait, all against one snapshot of the fleet."""
 
 from collections import Counter
 
@@ -49,7 +49,7 @@ class Explainer:
 
 
 class ReasonGroup(Struct, frozen=True, kw_only=True):
-    """Jobs that all wait for one reason, which was worked out for the first of them."""
+    """Groups jobs that all wait for one reason, which was determined for the first of them."""
 
     key: str
     jobs: int

@@ -1,4 +1,4 @@
-"""What operators watch: GPUs by state, how long jobs wait and for what, and how much is stored."""
+"""Computes what operators watch: GPUs by state, how long jobs wait and for what, and how much is stored."""
 
 from collections import Counter
 
@@ -76,7 +76,7 @@ async def stored_figures(fleet: Fleet) -> StoredFigures:
 
 
 def gpus_by_state(roster: Roster) -> dict[tuple[str, str], int]:
-    """Two workers may offer one GPU: it is busy if it is for either, and away only if it is for both."""
+    """Counts GPUs by state; one that two workers offer is busy if either says so, away only if both do."""
     states: dict[str, tuple[str, str]] = {}
     for worker in list(roster.workers.values()):
         held = roster.occupancy(worker.id)

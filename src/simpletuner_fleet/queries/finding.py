@@ -1,4 +1,4 @@
-"""Jobs that somebody looks for: one filter says which, whether they are listed, counted or acted on."""
+"""Searches jobs by one filter, the same whether they are listed, counted or acted on."""
 
 from collections.abc import Callable
 
@@ -125,14 +125,14 @@ def _seen(
 def filter_of(
     view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: FleetStanding
 ) -> JobFilter:
-    """Reads the words of a search; raises Invalid for those that say nothing."""
+    """Returns the filter for a search, or raises Invalid for words that mean nothing."""
     return _read(view, search, read_moment, now, standing)[0]
 
 
 def _read(
     view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: FleetStanding
 ) -> tuple[JobFilter, bool]:
-    """Returns the filter, and whether there may be jobs that it leaves out though they fit."""
+    """Returns the filter, and whether it may leave out jobs that fit."""
     where = JobFilter(
         states=tuple(search.status),
         owner=_owner(view, search.owner),
@@ -152,7 +152,7 @@ def _read(
 
 
 def _owner(view: View, text: str | None) -> str | None:
-    """A name that nobody has stands for itself: nothing is found then."""
+    """Returns the owner's id; a name that nobody has is returned as it is, so that nothing is found."""
     if not text or text.startswith((USER, TOKEN)):
         return text or None
     user = view.user_by_name(text)
@@ -169,7 +169,7 @@ def _worker(view: View, text: str | None) -> str | None:
 def _with_reason(
     view: View, where: JobFilter, reason: str, now: float, standing: FleetStanding
 ) -> tuple[JobFilter, bool]:
-    """A code, its kind or `impossible` says why a job waits; all else is why one ended."""
+    """Adds a reason: a code, its kind or `impossible` says why a job waits; all else is why one ended."""
     codes = {code for code, row in REASONS.items() if reason.upper() == code or reason.lower() == row.kind}
     codes |= IMPOSSIBLE if reason.lower() == "impossible" else set()
     if not codes:
@@ -180,7 +180,7 @@ def _with_reason(
 
 
 async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: int) -> list[Job]:
-    """Returns the newest that fit, uncounted: for whoever is still typing."""
+    """Returns the newest jobs that fit, uncounted, for somebody who is still typing."""
     now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> list[Job]:
@@ -191,7 +191,7 @@ async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: i
 
 
 async def workers_named(fleet: Fleet, text: str, limit: int) -> list[tuple[Worker, str]]:
-    """Returns those with this in their name or id, and the status of each."""
+    """Returns the workers with this text in their name or id, and the status of each."""
     asked = text.casefold()
 
     def look(view: View) -> list[tuple[Worker, str]]:

@@ -1,4 +1,4 @@
-"""What is free just now: the GPUs by model, and how large a job would start at once."""
+"""Computes what is free now: the GPUs by model, and how large a job would start at once."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ MOST_GPUS_ASKED = 64
 
 
 class GpuKind(Struct, frozen=True, kw_only=True):
-    """All GPUs of one name and size."""
+    """Counts all GPUs of one name and size."""
 
     name: str
     vram_gb: float
@@ -48,7 +48,7 @@ async def look(fleet: Fleet) -> FreeNow:
 
 
 def free_now(roster: Roster, standing: FleetStanding, onlooker: Onlooker) -> FreeNow:
-    """Counts over all workers that are not kept for others, once as long as nothing of them changes."""
+    """Counts over all workers that are not kept for others, once as long as no worker changes."""
     figures = standing.figures if standing.roster is not None else {}
     kept = frozenset(id for id, audience in roster.kept.items() if not knows_of(onlooker, audience))
     key = " ".join(("free_now", *sorted(kept)))
@@ -71,7 +71,7 @@ def machines_of(roster: Roster) -> list[Worker]:
 
 
 def gpu_kinds(workers: Sequence[Worker], occupancy: Mapping[str, Occupancy]) -> list[GpuKind]:
-    """Counts the GPUs of each kind, the most capable first."""
+    """Counts the GPUs of each kind, those with the most memory first."""
     kinds: dict[tuple[str, float], list[int]] = {}
     for worker in workers:
         held = occupancy.get(worker.id, FREE)

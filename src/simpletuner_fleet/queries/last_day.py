@@ -1,4 +1,4 @@
-"""What each worker did in the last day, and what everybody used in the last week."""
+"""Reads what each worker did in the last day, and what everybody used in the last week."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class AttemptBar(Struct, frozen=True, kw_only=True):
 
 
 class WorkerLane(Struct, frozen=True, kw_only=True):
-    """One worker's last day: its attempts, and when it was not connected."""
+    """Describes one worker's last day: its attempts, and when it was not connected."""
 
     worker_id: str
     name: str
@@ -48,7 +48,10 @@ class LastDay(Struct, frozen=True, kw_only=True):
 
 
 async def lanes_of(fleet: Fleet) -> LastDay:
-    """Returns every worker's last day, by name. It reads all attempts of a day: not for every look."""
+    """Returns every worker's last day, by name.
+
+    It reads all attempts of a day, which is too slow for every page view.
+    """
     now, standing = fleet.clock.now(), fleet.standing()
 
     def read(view: View) -> LastDay:
@@ -59,7 +62,10 @@ async def lanes_of(fleet: Fleet) -> LastDay:
 
 
 async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
-    """Returns last week's hours by owner, most first. All attempts of the week are summed: not for every look."""
+    """Returns last week's hours by owner, most first.
+
+    It adds up all attempts of the week, which is too slow for every page view.
+    """
     now = fleet.clock.now()
     hours: defaultdict[str, float] = defaultdict(float)
     for used in await fleet.read(lambda view: view.time_used(now - WEEK_S, now)):

@@ -1,4 +1,4 @@
-"""What the machines of all pools do now, from what is stored."""
+"""Determines from the store what the machines of all pools do now."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from simpletuner_fleet.ports import View
 
 
 def useless_machines(view: View, machines: Sequence[Machine], now: float) -> dict[str, Useless]:
-    """Returns, by id, those that cost and do nothing."""
+    """Returns, by id, the machines that cost and do nothing."""
     judged = ((machine.id, useless(machine, _worker_of(view, machine), now)) for machine in machines)
     return {machine_id: one for machine_id, one in judged if one is not None}
 

@@ -1,4 +1,4 @@
-"""When a waiting job would start, and what would start now instead."""
+"""Predicts when a waiting job would start, and finds what would start now instead."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The fleet in one look: what is free, what needs somebody, who is in line."""
+"""Summarizes the fleet on one page: what is free, what needs a person, and who waits."""
 
 from msgspec import Struct
 
@@ -45,8 +45,8 @@ async def look(
 ) -> Overview:
     """Reads everything the front page shows; `owner` narrows what is called mine, None means everybody's.
 
-    With `hired` it is told which machines of pools cost and do nothing.
-    Without `machines` nothing is said of what those who look after them have to do; without `line`, of the whole queue.
+    With `hired`, it includes which machines of pools cost and do nothing. Without `machines`, it leaves out what those
+    who maintain them have to do; without `line`, the whole queue.
     """
     now, policy, standing = fleet.clock.now(), fleet.policy, fleet.standing()
 

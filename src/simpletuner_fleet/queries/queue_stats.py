@@ -1,4 +1,4 @@
-"""How the queue stands: how many wait and why, whose they are, and how many workers there are for them."""
+"""Counts the queue: how many wait and why, whose jobs they are, and how many workers there are."""
 
 from collections import Counter
 from statistics import fmean
@@ -19,7 +19,7 @@ PLACES_LOOKED_AT = 1000
 
 
 class OwnMachine(Struct, frozen=True, kw_only=True):
-    """The orchestrator's own machine, where it takes jobs itself."""
+    """Describes the orchestrator's own machine, where it takes jobs itself."""
 
     running_jobs: int
     pending_jobs: int
@@ -49,7 +49,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 
 class OwnQueue(Struct, frozen=True, kw_only=True):
-    """What one person has in the queue."""
+    """Describes what one person has in the queue."""
 
     by_state: dict[str, int]
     best_position: int | None
@@ -79,7 +79,7 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
 
 
 def _by_owner(view: View, reasons: WaitingReasons) -> dict[str, int]:
-    """Jobs of one group have one owner."""
+    """Counts jobs by owner; all jobs of one group have the same owner."""
     owners = Counter({group.first.owner: 0 for group in reasons.groups})
     for group in reasons.groups:
         owners[group.first.owner] += group.jobs

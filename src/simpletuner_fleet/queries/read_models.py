@@ -1,4 +1,4 @@
-"""Read models: what lists and pages show, each read from one state of the store."""
+"""Builds the read models that lists and pages show, each from one state of the store."""
 
 import base64
 import binascii
@@ -138,20 +138,20 @@ async def one_worker(fleet: Fleet, worker_id: str) -> SeenWorker:
 
 
 def holders_by_identity(live: Iterable[Attempt]) -> dict[str, Attempt]:
-    """Returns the attempt that holds each GPU, by what makes the GPU one."""
+    """Returns the attempt that holds each GPU, by the GPU's identity."""
     return {gpu_identity(one.worker_id, uuid): one for one in live for uuid in one.gpus}
 
 
 def gpu_holders_near(
     view: View, worker: Worker, held: Sequence[Attempt], neighbours: Sequence[str]
 ) -> dict[str, Attempt]:
-    """Returns who holds a worker's GPUs, looking at its own attempts and at its neighbours' alone."""
+    """Returns who holds a worker's GPUs, from its own attempts and its neighbours' alone."""
     near = [attempt for other in neighbours for attempt in view.live_attempts_of_worker(other)]
     return gpu_holders(worker, holders_by_identity([*near, *held]))
 
 
 def gpu_holders(worker: Worker, holders: Mapping[str, Attempt]) -> dict[str, Attempt]:
-    """Returns those of a worker's own GPUs that are held, through whichever worker."""
+    """Returns the worker's GPUs that are held, through whichever worker."""
     identities = {gpu.uuid: gpu_identity(worker.id, gpu.uuid) for gpu in worker.gpus}
     return {uuid: holders[identity] for uuid, identity in identities.items() if identity in holders}
 
@@ -182,7 +182,7 @@ def with_reasons(
     *,
     known: Explainer | None = None,
 ) -> list[SeenJob]:
-    """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another.
+    """Adds reasons; `ahead` counts the jobs before the first one, if the jobs follow each other in the queue.
 
     `known` explains where the same look has asked before.
     """
@@ -204,7 +204,7 @@ def with_reasons(
 
 
 def _checkpoint_step(view: View, job: Job, attempt: Attempt | None) -> int | None:
-    """Returns the newest that is stored. An earlier attempt, or another job, may have made it."""
+    """Returns the step of the newest stored checkpoint, which an earlier attempt or another job may have made."""
     if attempt and (attempt.live or attempt.checkpoint_step is not None):
         return attempt.checkpoint_step
     if not job.attempts and not job.resume_from:

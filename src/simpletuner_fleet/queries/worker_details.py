@@ -1,4 +1,4 @@
-"""Read models of workers: the list that administrators keep open, one of them closely, and one that is just joining."""
+"""Builds the read models of workers: the list for administrators, one in detail, and one that is joining."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -131,7 +131,7 @@ async def machines(
 
 
 def known_workers(roster: Roster, standing: FleetStanding) -> KnownWorkers:
-    """Looks at all of them once as long as nothing of them changes."""
+    """Returns all workers with their statuses, computed once as long as no worker changes."""
     figures = standing.figures if standing.roster is not None else {}
     if "known_workers" not in figures:
         by_name = [
@@ -145,7 +145,7 @@ def known_workers(roster: Roster, standing: FleetStanding) -> KnownWorkers:
 
 
 def _held(view: View, worker_ids: Sequence[str]) -> dict[str, tuple[HeldJob, ...]]:
-    """Returns by worker what it runs; a job that may not be seen has no name."""
+    """Returns what each worker runs; a job that may not be seen has no name."""
     attempts = {worker_id: view.live_attempts_of_worker(worker_id) for worker_id in worker_ids}
     titles = view.job_titles([one.job_id for some in attempts.values() for one in some])
     return {
@@ -194,7 +194,7 @@ async def joining(fleet: Fleet, worker_id: str) -> Joining:
 
 
 def with_newest_heartbeat(fleet: Fleet, worker: Worker) -> Worker:
-    """The store is told of heartbeats now and then, all at once."""
+    """Returns the worker with its newest heartbeat: the store gets heartbeats only now and then, in batches."""
     heard = fleet.presence.heard_at(worker.id)
     return replace(worker, last_heartbeat=heard) if heard is not None else worker
 

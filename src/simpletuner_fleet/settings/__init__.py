@@ -1,4 +1,4 @@
-"""Every setting of the programs, in one table. It says what exists; the command line finds the values."""
+"""Lists every setting of the programs in one table; `client.resolve_settings` finds their values."""
 
 from simpletuner_fleet.settings.client import CLIENT
 from simpletuner_fleet.settings.server import SERVER

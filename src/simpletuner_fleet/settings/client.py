@@ -1,4 +1,4 @@
-"""Every setting of the commands that talk to an orchestrator."""
+"""Lists every setting of the commands that talk to an orchestrator."""
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.setting import Setting

@@ -1,4 +1,4 @@
-"""Every setting of `simpletuner server`: how it starts, then its policy."""
+"""Lists every setting of `simpletuner server`: how it starts, then its policy."""
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.server_notices import NOTICES

@@ -1,4 +1,4 @@
-"""Settings of the server about telling people: its mail server, and whom it may call."""
+"""Lists the server's settings for notifications: its mail server, and where it may connect."""
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.setting import Setting

@@ -1,4 +1,4 @@
-"""Settings of the server that become its policy: times, retries, storage and approval."""
+"""Lists the server's settings that become its policy: times, retries, storage and approval."""
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.setting import Setting

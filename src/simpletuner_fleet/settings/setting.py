@@ -1,11 +1,11 @@
-"""What one setting is: a row of the table that the command line, the console and `doctor` all read."""
+"""Defines a setting: a row of the table that the command line, the console and `doctor` all read."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
 class Setting(NamedTuple):
-    """One setting: its flag, its environment variable, its key in the file, its default and its help."""
+    """Describes one setting: its flag, environment variable, key in the file, default and help."""
 
     name: str
     parse: Callable[[Any], Any]

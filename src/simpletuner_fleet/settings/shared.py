@@ -1,4 +1,4 @@
-"""Settings that several programs have."""
+"""Lists the settings that several programs have."""
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.setting import Setting

@@ -1,4 +1,4 @@
-"""How a word from a flag, a variable or a file becomes a value. Each raises ValueError with a sentence."""
+"""Converts the text of a flag, a variable or a file into a value. Each function raises ValueError with a sentence."""
 
 import re
 from datetime import datetime
@@ -48,7 +48,7 @@ def port(raw: str) -> int:
 
 
 def host_and_port(raw: str) -> tuple[str, int]:
-    """An address with a colon in it stands in brackets."""
+    """Reads HOST:PORT; an address that contains colons stands in brackets."""
     host, colon, number = text(raw).rpartition(":")
     if not colon or not number.isdecimal() or not 0 < int(number) <= 65535:
         raise ValueError(_("expected HOST:PORT"))
@@ -109,7 +109,7 @@ def gigabytes(raw: str) -> float:
 
 
 def money(raw: str) -> int:
-    """Returns millionths of the currency's unit."""
+    """Returns the amount in millionths of the currency's unit."""
     try:
         return read_amount(raw)
     except ValueError:
@@ -157,17 +157,17 @@ def seconds(raw: str) -> float:
 
 
 def seconds_or_none(raw: str) -> float:
-    """Reads what `seconds` does, or 0."""
+    """Reads a time as `seconds` does, or 0."""
     return 0.0 if raw.strip() == "0" else seconds(raw)
 
 
 def money_or_none(raw: str) -> int | None:
-    """`none` takes a limit away."""
+    """Reads an amount, or `none`, which removes a limit."""
     return None if raw.strip().lower() == "none" else money(raw)
 
 
 def moment(raw: str) -> str:
-    """A span such as `10m` becomes seconds ago; a time stays as it is."""
+    """Converts a span such as `10m` into seconds; a time stays as it is."""
     try:
         return f"{seconds(raw):.3f}"
     except ValueError:
@@ -180,7 +180,7 @@ def moment(raw: str) -> str:
 
 
 def start_time(raw: str) -> str:
-    """Raises ValueError where nobody could tell which moment is meant."""
+    """Returns the time as it was written. Raises ValueError where it is unclear which moment is meant."""
     text = raw.strip()
     if not CLOCK.fullmatch(text):
         try:
@@ -193,12 +193,12 @@ def start_time(raw: str) -> str:
 
 
 def start_time_or_none(raw: str) -> str:
-    """`none` takes it away."""
+    """Reads a start time, or `none`, which removes it."""
     return "" if raw.strip().lower() == "none" else start_time(raw)
 
 
 def priority(raw: str) -> int | str:
-    """Returns a number as one; a word stays as it is, for the server to know."""
+    """Returns a number as an integer; a word stays as it is, for the server to interpret."""
     try:
         return int(raw)
     except ValueError:
@@ -219,12 +219,12 @@ def url(raw: str) -> str:
 
 
 def urls(raw: str) -> str:
-    """Takes one address or several with commas between them."""
+    """Reads one address, or several separated by commas."""
     return ",".join(url(each) for each in raw.split(","))
 
 
 def fingerprint(raw: str) -> str:
-    """Takes colons, blanks, capitals and a missing prefix; ValueError if it is no SHA-256 at all."""
+    """Accepts colons, blanks, capitals and a missing prefix. Raises ValueError if it is no SHA-256 at all."""
     digest = re.sub(r"[\s:]", "", raw.strip().lower().removeprefix("sha256:"))
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ValueError(_("a fingerprint is 'sha256:' and 64 hexadecimal digits, as the server printed it"))
@@ -258,7 +258,7 @@ def isolation(raw: str) -> str:
 
 
 def job_paths(raw: list[str]) -> list[tuple[str, bool]]:
-    """Reads `FOLDER:ro` and `FOLDER:rw`; without either it is the former."""
+    """Reads `FOLDER:ro` and `FOLDER:rw`; without either, the folder is read-only."""
     grants = []
     for word in words(raw):
         head, _colon, access = word.rpartition(":")
@@ -271,7 +271,7 @@ def job_paths(raw: list[str]) -> list[tuple[str, bool]]:
 
 
 def words(raw: list[str]) -> list[str]:
-    """Splits what was repeated, or parted by commas, or both."""
+    """Returns the words of an option that was repeated, separated by commas, or both."""
     return [word.strip() for item in raw for word in item.split(",") if word.strip()]
 
 
@@ -314,7 +314,7 @@ def pairs(raw: list[str]) -> dict[str, str]:
 
 
 def label_patterns(raw: list[str]) -> dict[str, str]:
-    """Reads `KEY=GLOB`, or a comparison of versions such as `trainer>=4.3`, whose sign belongs to the value."""
+    """Reads `KEY=GLOB`, or a version comparison such as `trainer>=4.3`, whose sign belongs to the value."""
     result: dict[str, str] = {}
     for word in words(raw):
         compared = COMPARISON.fullmatch(word)

@@ -1,4 +1,4 @@
-"""Every setting of `simpletuner worker`."""
+"""Lists every setting of `simpletuner worker`."""
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.setting import Setting

@@ -1,1 +1,4 @@
-"""The fleet on virtual time: the real orchestrator and the real agent core, with chance and faults from one seed."""
+"""Simulates the fleet on virtual time: the real orchestrator and agent core, with randomness from one seed.
+
+Faults come from the seed as well.
+"""

@@ -1,4 +1,4 @@
-"""`python -m simpletuner_fleet.sim`: many seeds, or one told from beginning to end."""
+"""Simulates the fleet for many seeds, or shows one seed in full (`python -m simpletuner_fleet.sim`)."""
 
 import argparse
 import gc
@@ -21,7 +21,7 @@ def run_chunk(first: int, last: int, size: Size | None) -> list[Result]:
 
 
 def run_in_turn(seeds: Iterable[int], size: Size | None = None) -> Iterator[Result]:
-    """What a seed leaves behind is swept up after a few of them, all at once, and not again and again while one runs."""
+    """Runs the seeds in turn; garbage is collected only between them, after every few, and not while one runs."""
     gc.freeze()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Runs a simulated agent as a process on virtual time: it can be paused and killed, calls over its machine's link, and uploads."""
+"""Runs a simulated agent as a process on virtual time, which can be paused and killed, calls its server and uploads."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,8 @@
-"""A worker with a valid token and bad manners.
+"""Simulates a worker that has a valid token and misbehaves.
 
-It says whatever the protocol has a field for, true and false mixed: other workers' attempts and its own, absurd numbers,
-ends that never were, reasons that do not fit. Some of the time it looks like an honest worker, so that it is offered jobs.
+It sends whatever the protocol has a field for, true and false mixed: other workers' attempts and its own, absurd
+numbers, ends that never were, reasons that do not fit. Some of the time it looks like an honest worker, so that it is
+offered jobs.
 """
 
 from collections.abc import Callable
@@ -92,10 +93,10 @@ class Byzantine:
                 self.world.after(self.world.chance.uniform(0.0, 20.0), lambda: self._lie_about(message))
 
     def stream_dropped(self, stream: Stream) -> None:
-        """It minds nothing."""
+        """Ignores that the stream has ended."""
 
     def _lie_about(self, offer: JobSubmit) -> None:
-        """Reports anything of an offer that it may have accepted or not."""
+        """Reports anything about an offer, which it may have accepted or not."""
         if not self.world.faulty:
             return
         self.world.fault("bad message")
@@ -270,7 +271,7 @@ class Byzantine:
         return None if self.world.chance.random() < 0.5 else honest
 
     def _audit_heads(self) -> list[AuditHead]:
-        """Returns no false one: that is a proof of forgery, which has a test of its own."""
+        """Returns no false head: that would be proof of forgery, which has a test of its own."""
         head = self.orchestrator.store.view.audit_head()
         honest = [AuditHead(seq=head.seq, hash=head.hash)] if head else []
         return honest * int(self._more((0, 1, 2, 9)))

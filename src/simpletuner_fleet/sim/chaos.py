@@ -1,4 +1,4 @@
-"""The faults: what goes wrong, when, and how it is made good again."""
+"""Injects faults: it decides what fails and when, and how that is repaired."""
 
 from collections.abc import Callable
 from functools import partial
@@ -79,7 +79,7 @@ class Chaos:
             act()
 
     def _machine(self) -> SimulatedMachine:
-        """Chooses mostly one that has something to lose."""
+        """Chooses a machine, mostly one that has something to lose."""
         busy = [machine for machine in self.machines if machine.shims]
         aimed = bool(busy) and self.world.chance.random() < 0.7
         return self.world.chance.choice(busy if aimed else self.machines)
@@ -114,14 +114,17 @@ class Chaos:
         self.orchestrator.store.fail_commits(self.world.chance.randint(1, 4))
 
     def fail_storage(self) -> None:
-        """Nothing can be stored, or whoever stands in between refuses every upload."""
+        """Makes every upload fail, as if nothing could be stored or a proxy refused it."""
         for_s = self._some_s()
         self.world.fault("storage fails", f"for {for_s:.0f} s")
         self.orchestrator.storage_fails = True
         self.world.after(for_s, partial(setattr, self.orchestrator, "storage_fails", False))
 
     def jump_wall_clock(self) -> None:
-        """Where a database was restored or several lead, no clock is set back: the docs ask for that."""
+        """Moves the wall clock; it goes back only where one orchestrator leads and no database was restored.
+
+        The docs ask for that.
+        """
         self.world.fault("wall clock jumps")
         jump_s = self.world.chance.choice((-86_400.0, -3_600.0, 3_600.0, 86_400.0))
         self.orchestrator.wall_offset_s += abs(jump_s) if self.clock_goes_on else jump_s
@@ -132,7 +135,7 @@ class Chaos:
         self._cut("network cut both ways", up=False, down=False)
 
     def cut_and_crash(self) -> None:
-        """The orchestrator is down at the moment the cut-off worker comes back, and its job may run elsewhere."""
+        """Crashes the orchestrator as a cut-off worker comes back, whose job may run elsewhere."""
         machine = self._machine()
         for_s = self.world.chance.uniform(1.1, 2.0) * self.orchestrator.policy.heartbeat_timeout_s
         self.world.fault(
@@ -155,7 +158,7 @@ class Chaos:
         self.world.after(for_s, lambda: self.mend(machine.link))
 
     def kill_forwarder(self) -> None:
-        """What stands between a worker and the orchestrator dies, and refuses in its name."""
+        """Kills the forwarder between a worker and the orchestrator, which then refuses in its place."""
         forwarded = [machine for machine in self.machines if machine.kind.forwarded]
         if not forwarded:
             return
@@ -168,7 +171,7 @@ class Chaos:
         self.world.after(for_s, lambda: self.mend(machine.link))
 
     def cut_everybody(self) -> None:
-        """Much of the fleet vanishes at once: a switch, or the orchestrator's own network."""
+        """Cuts off the whole fleet at once, as a switch or the orchestrator's own network does."""
         for_s = self._some_s()
         self.world.fault("network cut to everybody", f"for {for_s:.0f} s")
         for machine in self.machines:
@@ -217,7 +220,7 @@ class Chaos:
             self.world.after(self.world.chance.choice((5.0, self._some_s())), machine.power_on)
 
     def break_machine(self) -> None:
-        """Its agent lives and can start nothing: it is the first to be free for the next job."""
+        """Breaks a machine whose agent lives and can start nothing: it is the first to be free for the next job."""
         machine = self._machine()
         machine.broken = True
         self.world.fault("machine can start nothing", machine.kind.name)
@@ -258,7 +261,7 @@ class Chaos:
     # Healing
 
     def heal(self, size: Size) -> None:
-        """Ends the faults: the network carries, whoever was down comes back, whoever was frozen goes on."""
+        """Ends the faults: the network works, what was down comes back, and what was frozen continues."""
         self.world.faulty, self.world.hurries = False, size.hurries
         self.world.note("-- faults end")
         orchestrator = self.orchestrator
@@ -290,7 +293,10 @@ class Chaos:
             machine.hurry()
 
     def _let_people_tidy_up(self, size: Size) -> None:
-        """Dead tokens are replaced after the last repeated request, and when what was on its way by then has arrived."""
+        """Lets people undo what the faults left; dead tokens are replaced after all repeated requests.
+
+        That is after the last repeated request, and when what was on its way by then has arrived.
+        """
         if self.people.limits_were_set or not size.hurries:
             self.world.after(1.0, self.people.lift_limits)
         self.world.after(1.5, lambda: self.people.decide_approvals(always=True))

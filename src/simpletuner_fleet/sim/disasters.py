@@ -1,6 +1,6 @@
-"""What goes wrong above the machines: several orchestrators, their database, backups, and boxes in between.
+"""Injects faults above the machines: in orchestrators, their database, backups, and boxes in between.
 
-Drawn with chance of its own, so that the rest of a seed stays as it is.
+They are drawn from a random source of their own, so that the rest of a seed stays as it is.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class Disasters:
             act()
 
     def freeze_before_answer(self) -> None:
-        """What was decided is stored, and nobody hears of it before the process goes on."""
+        """Freezes the process after a commit: what was decided is stored, and nobody is told until it continues."""
         for_s = self.chance.choice((0.5, 1.4, 1.6, 5.0, 60.0))
         self.world.fault("orchestrator frozen before an answer", f"for {for_s:g} s")
         self.orchestrator.lead.freeze_after_commit(for_s)
@@ -74,7 +74,7 @@ class Disasters:
             process.stall(self.chance.choice((0.5, 1.4, 1.6, 3.0, 60.0)))
 
     def interpose_middle_box(self) -> None:
-        """Whatever is asked, a proxy or a portal answers instead, before the orchestrator or after it."""
+        """Lets a proxy or a portal answer every request instead, before the orchestrator or after it."""
         behind = [machine for machine in self.chaos.machines if machine.kind.forwarded]
         if not behind:
             return

@@ -1,4 +1,4 @@
-"""What fleet a seed gets: its size, its policy, its machines, its orchestrators."""
+"""Draws the fleet of a seed: its size, its policy, its machines, its orchestrators."""
 
 from random import Random
 
@@ -37,7 +37,7 @@ QUICK = Policy(
 
 
 class Size(Struct, frozen=True, kw_only=True):
-    """The size of one seed: how much there is of everything, and for how long it goes wrong.
+    """Sets the size of one seed: how much there is of everything, and for how long faults last.
 
     Values are drawn from fields that are tuples.
     """
@@ -120,7 +120,7 @@ LARGE = Size(
 
 
 def size(seed: int) -> Size:
-    """Has chance of its own: a large world is the same whether it was drawn or asked for."""
+    """Draws the size from a source of its own, so that a large world is the same whether drawn or asked for."""
     return LARGE if Random(f"size of {seed}").random() < LARGE_SHARE else SMALL
 
 

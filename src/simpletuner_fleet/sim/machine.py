@@ -1,4 +1,4 @@
-"""A GPU machine: what is on its disk, the guardians of its trainers, and the power switch."""
+"""Simulates a GPU machine: what is on its disk, the shims that guard its trainers, and its power."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ HURRIED_S = (0.5, 4.0)
 
 
 class MachineKind(Struct, frozen=True, kw_only=True):
-    """The properties of a simulated machine: its GPUs, its agent's age, its way to the orchestrator."""
+    """Describes a simulated machine: its GPUs, its agent's age, its way to the orchestrator."""
 
     name: str
     persistent: bool = True
@@ -42,7 +42,7 @@ class MachineKind(Struct, frozen=True, kw_only=True):
 
 
 class AgentProgram(Protocol):
-    """The agent program of a simulated machine, of today's kind or of an older one."""
+    """Represents the agent program of a simulated machine, of today's kind or of an older one."""
 
     stream: Stream | None
     paused: bool
@@ -129,7 +129,7 @@ class SimulatedMachine:
         self.shims.clear()
 
     def fall_over(self) -> None:
-        """Takes a while to be up again."""
+        """Powers the machine off, and on again after a while."""
         self.power_off()
         down_s = (5.0, 20.0) if self.world.hurries else (20.0, 200.0)
         self.world.after(self.world.chance.uniform(*down_s), self.power_on)
@@ -139,7 +139,7 @@ class SimulatedMachine:
         self.boot()
 
     def hurry(self) -> None:
-        """What is left of each training is short."""
+        """Shortens what is left of each training."""
         for shim in self.shims.values():
             shim.hurry()
         if self.agent is not None:
@@ -165,7 +165,7 @@ class SimulatedMachine:
 
 
 class SimulatedShim:
-    """One attempt's guardian: holds the lease, and ends the trainer when nobody comes back for it."""
+    """Guards one attempt: it holds the lease, and ends the trainer when no agent comes back for it."""
 
     def __init__(self, machine: SimulatedMachine, offer: JobSubmit, lease_until: float) -> None:
         self.machine = machine
@@ -233,7 +233,7 @@ class SimulatedShim:
         self.world.after(took_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15)))
 
     def _save_and_stop(self, grace_s: float, save_s: float) -> None:
-        """Most trainers save in time; one that does not is stopped without a checkpoint."""
+        """Stops the trainer, mostly after it has saved in time, or else without a checkpoint."""
         took_s = self.world.chance.uniform(0.0, 1.3 * save_s)
         if took_s < save_s:
             self.world.after(took_s, lambda: self._save("checkpoint saved before a stop"))
@@ -265,7 +265,7 @@ class SimulatedShim:
             self._plan_end()
 
     def vanish(self) -> None:
-        """The power is gone: nothing is written, nobody is told."""
+        """Ends the shim as a power cut does: nothing is written, nobody is told."""
         self.done = True
         self.machine.truth.ends(self.run, "vanished")
 
@@ -342,7 +342,7 @@ class SimulatedShim:
             self._end(AttemptEnding(reason=EndReason.EXITED, exit_code=exit_code))
 
     def _condemn(self) -> None:
-        """A watchdog has found it spoiled for half its time, and the job wants to go back before that."""
+        """Ends the trainer as a watchdog does that found its last half spoiled; the job resumes before that."""
         self.world.counts["watchdog restart"] += 1
         self._end(
             AttemptEnding(
@@ -408,7 +408,7 @@ class SimulatedShim:
 
 
 def is_final_answer(outcome: Any) -> bool:
-    """Tells whether it is an answer after which a report need not be sent again."""
+    """Tells whether a report need not be sent again after this answer."""
     if isinstance(outcome, LinkDown | StoreUnavailable):
         return False
     return not (isinstance(outcome, FleetError) and outcome.code in ("invalid_token", "unauthenticated"))

@@ -1,4 +1,7 @@
-"""The way between one machine and the orchestrator: slow, lossy, repeating, sometimes cut in one direction or both."""
+"""Simulates the network between one machine and the orchestrator: slow, lossy, repeating, sometimes cut.
+
+It may be cut in one direction or both.
+"""
 
 from collections.abc import Callable
 from random import Random
@@ -36,7 +39,7 @@ class NobodyListens(LinkDown):
 
 
 class Said(Struct, frozen=True):
-    """An answer with the term of whoever leads among several orchestrators."""
+    """Holds an answer with the term of whoever leads among several orchestrators."""
 
     term: int
     outcome: Any
@@ -50,7 +53,7 @@ Serve = Callable[[Answered], None]
 
 
 class Weather(Struct, frozen=True, kw_only=True):
-    """How often one seed's network loses, repeats and delays messages while faults last."""
+    """Sets how often one seed's network loses, repeats and delays messages while faults last."""
 
     request_lost: float = 0.0
     answer_lost: float = 0.0
@@ -79,11 +82,11 @@ class Link:
         self._newest_obeyed = 0
 
     def forget_terms(self) -> None:
-        """Whoever listens here is another process now."""
+        """Forgets the terms, since another process now uses this link."""
         self.newest_term = self._newest_obeyed = 0
 
     def _understood(self, outcome: Any) -> Any:
-        """Returns what the caller makes of an answer: one of a leader that was replaced is as good as none."""
+        """Returns what the caller makes of an answer: one of a leader that was replaced counts as none."""
         if isinstance(outcome, LinkDown):
             self.entry += 1
         elif isinstance(outcome, Said):
@@ -114,7 +117,7 @@ class Link:
         return 0.002 + 0.198 * chance.random()
 
     def call(self, serve: Serve, answered: Answered) -> None:
-        """Makes one request. The caller hears the answer, or after a while that there is none; never both."""
+        """Makes one request; the caller gets the answer, or after a while that there is none, but never both."""
         world = self.world
         open_until = world.now + CALL_TIMEOUT_S
         finished = False

@@ -1,4 +1,7 @@
-"""An agent of the kind that fleets run already: no acceptance, no epochs, one try per report, deaf to `drain`."""
+"""Simulates an agent of the older kind: no acceptance, no epochs, one try per report, `drain` ignored.
+
+Fleets run such agents already.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -69,17 +72,17 @@ class OlderAgent:
             self._later(HURRIED_S[1], lambda: self._done(run))
 
     def terminate(self) -> None:
-        """It sees its own shutdown only when a line arrives; for the simulator, at once."""
+        """Ends at once; a real one would see its shutdown only when a line arrives."""
         self.machine.kill_agent()
 
     def out_of_time(self, turn: Turn) -> None:
-        """Has no guardians that could say so."""
+        """Does nothing: it has no shims that could report this."""
 
     def store_checkpoint(self, turn: Turn, step: int) -> None:
-        """Sends none."""
+        """Does nothing: it sends no checkpoints."""
 
     def trainer_ended(self, turn: Turn, ending: AttemptEnding) -> None:
-        """Its trainers have no guardian that could tell."""
+        """Does nothing: its trainers have no shim that could report this."""
 
     def _when_awake(self, act: Callable[[], None]) -> None:
         if not self.alive:

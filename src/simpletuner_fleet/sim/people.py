@@ -1,4 +1,4 @@
-"""Users and administrators: they submit, change their minds, lose answers and ask again."""
+"""Simulates users and administrators: they submit, change their minds, lose answers and ask again."""
 
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ SUBMIT_TRIES = 4
 
 
 class Memory(Struct, frozen=True):
-    """What people believe of their jobs, as it is kept with a backup.
+    """Holds what people believe of their jobs, as it is kept with a backup.
 
     After a restore all of it is as old as the database.
     """
@@ -88,7 +88,7 @@ class People:
         self.by_key, self.cancelled = dict(memory.by_key), dict(memory.cancelled)
 
     def _ask(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]], answered: Answered) -> None:
-        """An answer that tells of a database which was replaced meanwhile is one that never came."""
+        """Sends a request; an answer about a database that was replaced meanwhile counts as none."""
         work, restores = self.orchestrator.act(step), self.orchestrator.restores
 
         def heard(outcome: Any) -> None:
@@ -135,7 +135,7 @@ class People:
             self._submit(user, request, 1)
 
     def _start_time(self) -> str | None:
-        """Returns one for every tenth job, without a draw: what else happens in a seed is as it was."""
+        """Returns a start time for every tenth job, without a draw, so that the rest of a seed stays as it was."""
         self._submissions += 1
         if self._submissions % 10:
             return None
@@ -196,7 +196,7 @@ class People:
         return self.world.chance.choice(list(self.acked)) if self.acked else None
 
     def _stored_job(self) -> str | None:
-        """Returns one that has a checkpoint to go on from, if there is one."""
+        """Returns a job that has a checkpoint to resume from, if there is one."""
         view = self.orchestrator.store.view
         stored = [job_id for job_id in self.acked if view.newest_checkpoint(job_id)]
         return self.world.chance.choice(stored) if stored else None
@@ -309,7 +309,7 @@ class People:
         self.rotate(self._some_machine(), self.world.chance.uniform(1.0, self.size.longest_hand_over_s))
 
     def rotate(self, machine: SimulatedMachine, hand_over_s: float) -> None:
-        """The new token reaches the machine's token file after a while; a lost answer means rotating again."""
+        """Rotates the token, which reaches the machine's token file after a while; a lost answer means again."""
         self.world.counts["act:rotate"] += 1
 
         def answered(outcome: Any) -> None:
@@ -322,13 +322,13 @@ class People:
         self._ask(lambda fleet: administer.rotate_token(fleet, machine.worker_id, ADMIN), answered)
 
     def _hand_over(self, machine: SimulatedMachine, token: str) -> None:
-        """Hands the new token over. Of two rotations the later one counts, whichever is carried over last."""
+        """Hands the new token over; of two rotations the later one counts, whichever arrives last."""
         worker = self.orchestrator.store.view.worker(machine.worker_id)
         if worker is not None and worker.token_hash == tokens.hashed(token):
             machine.token = token
 
     def replace_dead_tokens(self) -> None:
-        """A rotation whose answer nobody got leaves a machine locked out: the administrator sees it and rotates again."""
+        """Rotates the tokens of machines that a rotation with a lost answer has locked out."""
         view = self.orchestrator.store.view
         for machine in self.machines:
             worker = view.worker(machine.worker_id)
@@ -363,4 +363,4 @@ class People:
 
 
 def _ignore(outcome: Any) -> None:
-    """Whoever asked looks at the list instead."""
+    """Ignores the answer, as a person does who looks at the list instead."""

@@ -1,5 +1,8 @@
-"""Models on their way out of the fleet: the real publisher, a place that refuses, breaks off and loses answers, and people
-who ask again. What really lies there is noted where the product cannot see it."""
+"""Simulates publishing: the real publisher, people who ask again, and a destination that fails.
+
+The destination refuses, breaks off and loses answers. What is really stored there is noted where the product cannot see
+it.
+"""
 
 from collections.abc import Coroutine, Generator
 from random import Random
@@ -40,7 +43,7 @@ RECORDED = {
 
 
 class Pause(Struct, frozen=True):
-    """A pause in a try to publish: it waits for so much virtual time."""
+    """Pauses a try to publish for so much virtual time."""
 
     seconds: float
 
@@ -49,7 +52,7 @@ class Pause(Struct, frozen=True):
 
 
 class PublishingPlace:
-    """A place that models are published to.
+    """Simulates a destination to which models are published.
 
     It takes files one by one, as a folder does; all of it may fail as long as there are faults.
     """
@@ -96,8 +99,8 @@ class PublishingPlace:
 class Publishing:
     """Simulates how models are published, and checks that it is done right.
 
-    It runs the publisher's rounds in the orchestrator's process, asks for what people want of it, and looks
-    for problems in both.
+    It runs the publisher's rounds in the orchestrator's process, asks for what people want of it, and looks for
+    problems in both.
     """
 
     def __init__(self, world: World, orchestrator: Orchestrator, link: Link) -> None:
@@ -112,7 +115,7 @@ class Publishing:
         self._wanted = 0
 
     def begin(self) -> None:
-        """The process runs already."""
+        """Begins to publish in a process that runs already, and in each that starts later."""
         self.orchestrator.on_start = self._start
         self._start(self.orchestrator.life)
 
@@ -180,7 +183,7 @@ class Publishing:
         return await self.place.take(publication, files)
 
     def _go_on(self, life: int, round_: Coroutine[Pause, None, int]) -> None:
-        """Lets the round run to its next pause; with the orchestrator's process it is gone."""
+        """Runs the round to its next pause; it ends with the orchestrator's process."""
         if self.orchestrator.fleet is None or self.orchestrator.life != life:
             self.world.counts["orchestrator died while it published"] += 1
             round_.close()
@@ -198,7 +201,7 @@ class Publishing:
     # The questions
 
     def problems_of(self, changes: Changes) -> list[Problem]:
-        """Looks for problems after every commit."""
+        """Returns the problems that it finds in a commit."""
         view = self.orchestrator.store.view
         problems: list[Problem] = []
         for job_id, jobs in changes.jobs.items():

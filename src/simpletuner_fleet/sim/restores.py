@@ -1,4 +1,4 @@
-"""Backups that are made while the fleet runs, and put back later: what was stored since is forgotten, what runs is not."""
+"""Makes backups while the fleet runs, and restores them: what was stored since is lost, what runs is not."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ LOCKED_FOR_S = 3.0
 
 
 class KeptBackup(Struct, frozen=True, kw_only=True):
-    """A backup, and what people knew when it was made."""
+    """Holds a backup, and what people knew when it was made."""
 
     rows: Backup
     moment: BackupMoment
@@ -30,8 +30,7 @@ class KeptBackup(Struct, frozen=True, kw_only=True):
 class Restores:
     """Makes backups of the rows and restores them.
 
-    It does what `backup create` and `backup restore` do to the rows, with the real rules of what must not
-    come back.
+    It does what `backup create` and `backup restore` do to the rows, with the real rules of what must not come back.
     """
 
     def __init__(self, world: World, orchestrator: Orchestrator, people: People) -> None:
@@ -57,7 +56,7 @@ class Restores:
         return BackupMoment(self.orchestrator.wall_now(), newest.seq if newest else 0)
 
     def restore(self) -> None:
-        """The server is stopped for it, all of them; it starts again once the database is in its place."""
+        """Stops every orchestrator, restores a backup, and starts them once the database is in its place."""
         orchestrator = self.orchestrator
         if not self._kept or orchestrator.is_being_restored:
             return
@@ -75,7 +74,7 @@ class Restores:
         self.world.after(LOCKED_FOR_S, self.finish)
 
     def _chosen(self) -> KeptBackup:
-        """Chooses mostly one in which jobs wait: they may run by now."""
+        """Chooses a backup, mostly one in which jobs wait: they may run by now."""
         waiting = [one for one in self._kept if one.rows["queue"]]
         aimed = bool(waiting) and self.world.chance.random() < 0.7
         return self.world.chance.choice(waiting if aimed else self._kept)

@@ -1,4 +1,4 @@
-"""One seed from the first event to rest."""
+"""Runs one seed from the first event to rest."""
 
 from collections import Counter
 from random import Random
@@ -69,8 +69,7 @@ class Result(Struct, kw_only=True):
 class Scenario:
     """Runs the simulation of one seed.
 
-    It builds the fleet, lets faults happen, lets the fleet come to rest, and asks whether every promise was
-    kept.
+    It builds the fleet, injects faults, lets the fleet come to rest, and checks whether every invariant held.
     """
 
     def __init__(self, seed: int, *, size: draw.Size | None = None, whole_trace: bool = False) -> None:
@@ -156,7 +155,7 @@ class Scenario:
         self.chaos.heal(size)
 
     def _rest(self) -> None:
-        """Everything must come to rest within what is left to run, to retry and to time out."""
+        """Waits until everything is at rest, or raises Violation after what is left to run, retry and time out."""
         world = self.world
         bound = world.now + self._longest_rest_s()
         while True:
@@ -283,7 +282,7 @@ class Scenario:
             self._check_index(orchestrator.index)
 
     def _check_streams(self, serving: Serving) -> None:
-        """Looks at those whose worker's row has changed, and at new ones."""
+        """Checks the streams of workers whose row has changed, and new streams."""
         touched, self._touched = self._touched, set()
         view = self.orchestrator.store.view
         for stream in serving.of_workers(touched):
@@ -294,7 +293,7 @@ class Scenario:
                 )
 
     def _check_index(self, index: FleetIndex) -> None:
-        """Compares what is indexed with what is stored, unless neither has changed since this was asked last."""
+        """Compares what is indexed with what is stored, unless neither has changed since the last check."""
         store = self.orchestrator.store
         state = (store.disturbed, index.roster, frozenset(index.reachable), index.unplaced)
         if state == self._index_checked:
@@ -305,7 +304,7 @@ class Scenario:
             raise Violation(*problems[0])
 
     def _revoked(self) -> None:
-        """Whoever took a token away is about to be told so: from now on nobody may come in with it."""
+        """Notes revoked tokens just before the answer: from now on nobody may connect with them."""
         self.orchestrator.believed_no_more.update(self.watch.taken_away)
         self.watch.taken_away.clear()
 
@@ -371,5 +370,5 @@ class Scenario:
 
 
 def run_seed(seed: int, *, size: draw.Size | None = None, whole_trace: bool = False) -> Result:
-    """Runs a world of the size that the seed draws, unless it is given."""
+    """Runs a world of the size that the seed draws, unless a size is given."""
     return Scenario(seed, size=size, whole_trace=whole_trace).run()

@@ -1,4 +1,4 @@
-"""Virtual time: one heap of things to come, one source of chance, one trace that tells what happened."""
+"""Provides virtual time: one heap of events to come, one source of randomness, one trace of what happened."""
 
 import hashlib
 from collections import Counter
@@ -26,7 +26,7 @@ class Violation(BaseException):
 
 
 class World:
-    """The simulated world: its virtual time, its chance and its trace.
+    """Holds the simulated world: its virtual time, its randomness and its trace.
 
     Everything random comes from `chance`, everything timed from `now`; nothing else differs between two runs.
     """
@@ -51,7 +51,7 @@ class World:
         heappush(self._heap, (self.now + delay_s, self._planned, act))
 
     def step(self) -> bool:
-        """Lets the next thing happen; False if nothing is left to happen."""
+        """Runs the next event; False if there is none left."""
         if not self._heap:
             return False
         self.now, _, act = heappop(self._heap)
@@ -60,7 +60,7 @@ class World:
         return True
 
     def run_until(self, until: float) -> None:
-        """Lets everything happen that is due by then."""
+        """Runs all events that are due by then."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             self.now, _, act = heappop(heap)
@@ -83,12 +83,12 @@ class World:
         self.note(f"!! {kind} {what}")
 
     def happens(self, probability: float) -> bool:
-        """Draws a chance that exists only while faults do."""
+        """Tells by chance whether something happens, which it never does once the faults have ended."""
         return self.faulty and self.chance.random() < probability
 
     @property
     def trace(self) -> list[str]:
-        """Returns the last of what happened."""
+        """Returns the last events of the trace."""
         return self._lines[-TRACE_KEPT:]
 
     @property

@@ -1,1 +1,1 @@
-"""What is too large for the database: uploads, datasets, logs and metrics, and how they are let go."""
+"""Stores what is too large for the database (uploads, datasets, logs and metrics), and deletes it again."""

@@ -1,4 +1,4 @@
-"""Checkpoints and artifacts: accepted once their files are stored, listed, fetched, and let go.
+"""Accepts checkpoints and artifacts once their files are stored, lists them, and drops old ones.
 
 A job reads and names only what it has uploaded itself, however many others have the same content.
 """
@@ -28,7 +28,7 @@ DAY_S = 86_400.0
 
 
 async def accept_manifest(fleet: Fleet, claim: Claim, manifest: Manifest) -> ManifestAnswer:
-    """Ends an upload: in one transaction, fenced by the epoch, the checkpoint is there and older ones are let go."""
+    """Ends an upload: one transaction, fenced by the epoch, adds the checkpoint and drops older ones."""
     checkpoint.check_manifest(manifest, fleet.policy)
     return await fleet.act(lambda transaction: _accept(transaction, claim, manifest))
 
@@ -112,7 +112,7 @@ def _let_go_of_older(
 
 
 def forget_spoiled(transaction: Transaction, job_id: str, below: int) -> None:
-    """Drops checkpoints from the step on at which the training was spoiled: whoever goes on finds only good ones."""
+    """Drops the checkpoints from the step on at which the training was corrupted: a resume finds only good ones."""
     manifests = transaction.tx.manifests_of_job(job_id)
     _drop(transaction, job_id, manifests, checkpoint.spoiled(manifests, below))
 
@@ -142,7 +142,7 @@ def _drop(
 
 
 async def pin(fleet: Fleet, job_id: str, manifest_id: str, actor: Actor) -> StoredManifest:
-    """Keeps a checkpoint or an artifact: nothing is deleted of it because of its age, or because newer ones came."""
+    """Pins a checkpoint or an artifact: it is not deleted because of its age, nor because newer ones came."""
 
     def step(transaction: Transaction) -> StoredManifest:
         manifest = _manifest_in(transaction, job_id, manifest_id)
@@ -155,7 +155,10 @@ async def pin(fleet: Fleet, job_id: str, manifest_id: str, actor: Actor) -> Stor
 
 
 async def unpin(fleet: Fleet, job_id: str, manifest_id: str, actor: Actor) -> StoredManifest:
-    """Lets retention have it again; where the rest of an old job is gone already, it goes as well."""
+    """Removes the pin, so that retention applies again.
+
+    If the rest of an old job is gone already, this goes as well.
+    """
 
     def step(transaction: Transaction) -> StoredManifest:
         manifest = _manifest_in(transaction, job_id, manifest_id)

@@ -1,4 +1,4 @@
-"""What is in a dataset, as people look at it: its pictures, and what is written beside them."""
+"""Lists what is in a dataset for people: its pictures, and the captions beside them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,10 @@ from simpletuner_fleet.storage.storage import Storage
 
 
 async def listing(storage: Storage, dataset: Dataset) -> DatasetListing:
-    """Takes a dataset that the caller was found to see. Raises NotFound where its manifest is no longer stored."""
+    """Returns what is in a dataset that the caller may see, as was checked before.
+
+    Raises NotFound where its manifest is no longer stored.
+    """
 
     async def make() -> DatasetListing:
         files = await read_files(storage, dataset.id, dataset.manifest_bytes)
@@ -27,7 +30,7 @@ async def listing(storage: Storage, dataset: Dataset) -> DatasetListing:
 
 
 async def captions_of(blobs: Blobs, pictures: Sequence[DatasetPicture]) -> list[str]:
-    """Returns what is written beside each; empty where nothing is."""
+    """Returns the caption of each picture, or an empty text where there is none."""
     return list(await asyncio.gather(*(_caption(blobs, picture) for picture in pictures)))
 
 

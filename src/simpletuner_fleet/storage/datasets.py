@@ -1,4 +1,4 @@
-"""Datasets: accepted once their files are stored, named by jobs, fetched by workers, and let go."""
+"""Accepts datasets once their files are stored, lets jobs name and workers fetch them, and deletes them."""
 
 import asyncio
 from itertools import islice
@@ -41,9 +41,9 @@ async def accept(
     team: str | None = None,
     visibility: Visibility | None = None,
 ) -> Dataset:
-    """Ends a push: every byte that the manifest names is stored.
+    """Ends a push, once every byte that the manifest names is stored.
 
-    The same content again gets the new name if it is its owner's; anybody else's push finds it as it is.
+    If the content is known already, its owner's push gives it the new name; anybody else's push leaves it as it is.
     """
     fleet = storage.fleet
     known = await fleet.read(lambda view: unrestricted(view).dataset(dataset_id))
@@ -60,7 +60,7 @@ async def accept(
 
 
 async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer, its: Belonging) -> None:
-    """Writes a few files at a time: everybody else waits while they are written."""
+    """Adds the dataset, a few files per transaction: everybody else waits while they are written."""
     fleet = storage.fleet
     stored = await fleet.read(lambda view: view.dataset_objects([dataset_id], writer.actor.id))
     if dataset_id not in stored:
@@ -87,7 +87,7 @@ async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer, its
 
 
 def _add_files(transaction: Transaction, dataset_id: str, contents: dict[str, int]) -> None:
-    """Checks again that they are stored: what was unused too long may have been let go since."""
+    """Adds files after checking again that they are stored: the sweep may have deleted what was unused too long."""
     check_all_stored(transaction.tx.dataset_objects(contents), contents.items())
     transaction.tx.add_dataset_files(dataset_id, contents)
 
@@ -140,7 +140,7 @@ async def file_size(fleet: Fleet, dataset_id: str, sha256: str) -> int:
 
 
 async def delete(fleet: Fleet, dataset_id: str, writer: Writer) -> None:
-    """Deletes a dataset. Its files go at a later sweep, unless another dataset or a job has them, too."""
+    """Deletes a dataset. A later sweep deletes its files, unless another dataset or a job has them, too."""
 
     def step(transaction: Transaction) -> None:
         dataset = _dataset(seen_through(transaction.tx, writer.onlooker), dataset_id)
@@ -166,7 +166,7 @@ async def _drop(fleet: Fleet, dataset_id: str) -> None:
 
 
 def check_datasets(view: View, bundle: Bundle) -> tuple[tuple[str, int], ...]:
-    """Returns id and size of each dataset that the job names. Raises what is wrong, naming the field."""
+    """Returns id and size of each dataset that the job names. Raises Invalid, naming the field, for an unknown one."""
     sizes: dict[str, int] = {}
     for name, text in bundle.datasets.items():
         dataset_id = datasets.read_id(text, f"$.datasets.{name}")
@@ -195,7 +195,7 @@ async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str
 
 
 async def let_go_of_unused(storage: Storage, before: float) -> None:
-    """Disowns what no dataset has named since then. The bytes go with the sweep of all objects."""
+    """Disowns what no dataset has named since `before`. The sweep of all objects deletes the bytes."""
     for dataset_id in await storage.fleet.read(lambda view: view.unready_datasets(before)):
         await _drop(storage.fleet, dataset_id)
 
@@ -210,7 +210,7 @@ async def let_go_of_unused(storage: Storage, before: float) -> None:
 
 
 def _note(transaction: Transaction, type_: EventType, dataset: Dataset, actor: Actor) -> None:
-    """Records it, and tells those who look on and may see the dataset."""
+    """Records the change in the audit log, and publishes it to watchers who may see the dataset."""
     transaction.record(
         Event(
             type=type_,

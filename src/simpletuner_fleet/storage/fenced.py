@@ -1,8 +1,8 @@
-"""Writes of workers behind the fence of `core/jobs/fencing`, rows and bytes alike.
+"""Fences the writes of workers with `core/jobs/fencing`, rows and bytes alike.
 
-Rows are checked in the transaction that writes them. Bytes outside the database cannot be: their attempt is checked before,
-and again once they are there. If they were written while it was lost, they are taken back, so that nobody finds them in its
-log or among its numbers.
+Rows are checked in the transaction that writes them. Bytes outside the database cannot be: their attempt is checked
+before, and again once they are there. If the attempt was lost while they were written, they are removed again, so that
+nobody finds them in its log or among its metrics.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -19,12 +19,12 @@ Fence = Callable[[View, Claim], Attempt]
 
 
 def unlost_attempt(view: View, claim: Claim) -> Attempt:
-    """Returns the attempt that may still write what is its own."""
+    """Returns the attempt if it may still write its own data."""
     return fencing.unlost_attempt(view.attempt_by_epoch(*claim.turn), claim)
 
 
 def newest_attempt(view: View, claim: Claim) -> Attempt:
-    """Returns the attempt that may still write what is the job's."""
+    """Returns the attempt if it may still write data of its job."""
     return fencing.newest_attempt(view.attempt_by_epoch(*claim.turn), view.job(claim.job_id), claim)
 
 
@@ -38,7 +38,7 @@ def job_run_by(view: View, worker_id: str, job_id: str) -> Job:
 
 
 class Appends:
-    """The bytes that one request adds to blobs, and how long each blob was before, to take them back."""
+    """Appends the bytes of one request to blobs, and knows how long each blob was before, to truncate it again."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -48,7 +48,7 @@ class Appends:
         return bool(self._sizes)
 
     async def append(self, key: str, size: int, data: bytes) -> int:
-        """Adds data to the end of a blob that is `size` bytes long, and returns how long it is then."""
+        """Adds data to the end of a blob that is `size` bytes long, and returns its new length."""
         self._sizes.setdefault(key, size)
         return await self._blobs.append(key, size, data)
 
@@ -59,7 +59,10 @@ class Appends:
 
 @asynccontextmanager
 async def fenced_appends(fleet: Fleet, blobs: Blobs, fence: Fence, claim: Claim) -> AsyncIterator[Appends]:
-    """Whoever enters holds the lock of what is appended to: nobody else's bytes may come in between."""
+    """Yields an `Appends`, and takes its bytes back where the fence does not hold afterwards.
+
+    The caller holds the lock of what is appended to, so that no other bytes come in between.
+    """
     appends = Appends(blobs)
     yield appends
     if not appends:

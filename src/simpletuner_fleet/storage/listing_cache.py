@@ -1,4 +1,4 @@
-"""Listings of datasets that were read, for whoever looks next: an id stands for the same files for ever."""
+"""Caches listings of datasets for the next reader: an id stands for the same files for ever."""
 
 import asyncio
 from collections import OrderedDict
@@ -11,9 +11,9 @@ MOST_FILES = 100_000
 
 
 class ListingCache:
-    """A cache of datasets' listings by id, the last used last.
+    """Caches the listings of datasets by id, the last used last.
 
-    It holds nothing about people: who may see one is asked elsewhere.
+    It holds nothing about people: whether somebody may see a dataset is checked elsewhere.
     """
 
     def __init__(self, most_files: int = MOST_FILES) -> None:

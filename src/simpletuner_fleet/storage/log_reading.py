@@ -1,4 +1,4 @@
-"""Reads logs: by offset, by line from either end, by time."""
+"""Reads logs by offset, by line from either end, or by time."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ class LogLine(Struct, frozen=True):
 
 
 class StoredLog:
-    """The output of one process of one attempt."""
+    """Reads the output of one process of one attempt."""
 
     def __init__(self, blobs: Blobs, attempt_id: str, rank: int = 0) -> None:
         self._blobs = blobs
@@ -43,12 +43,12 @@ class StoredLog:
         return await self._blobs.read(self._key, start, length)
 
     async def gap(self) -> int:
-        """Returns how many bytes were left out."""
+        """Returns how many bytes of the output were left out."""
         record = await self._blobs.read(self._gap, 0, GAP.size)
         return int(GAP.unpack(record)[1]) if len(record) == GAP.size else 0
 
     async def start_of_lines_before(self, end: int, lines: int) -> int:
-        """Returns where the last `lines` lines before `end` begin. Reads backwards, and not without limit."""
+        """Returns where the last `lines` lines before `end` begin. It reads backwards, up to a limit."""
         floor = max(0, end - MAX_BACK_BYTES)
         start, newlines_left = end, lines + 1
         if lines == 0:
@@ -67,7 +67,7 @@ class StoredLog:
         return floor
 
     async def line_start(self, offset: int) -> int:
-        """Returns where the line of this byte begins, as far as lines go back."""
+        """Returns where the line of this byte begins, looking back no further than the longest line."""
         floor = max(0, offset - MAX_LINE_BYTES)
         before = await self.read(floor, offset - floor)
         return floor + before.rfind(b"\n") + 1
@@ -89,7 +89,7 @@ class StoredLog:
 
     @staticmethod
     def _cut(data: bytes, end: int, most: int, lines: list[LogLine]) -> bytes:
-        """Adds the whole lines of the data to `lines` and returns what is left, which has no end yet."""
+        """Adds the whole lines of the data to `lines`, and returns the rest, which has no line end yet."""
         begin = end - len(data)
         at = 0
         while len(lines) < most:
@@ -126,7 +126,7 @@ class StoredLog:
         return times
 
     async def offset_since(self, at: float) -> int:
-        """Returns the offset of the first byte that was seen then or later; the log's end where there is none."""
+        """Returns the offset of the first byte seen at this time or later; the log's end where there is none."""
         low, high = 0, await self._blobs.size(self._times) // MARK.size
         count = high
         while low < high:

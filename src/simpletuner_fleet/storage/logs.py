@@ -1,7 +1,7 @@
-"""Logs as they arrive: bytes by offset, beside them when each was seen, and how much was left out.
+"""Stores logs as they arrive: bytes by offset, when each was seen, and how much was left out.
 
-A log is three blobs: the bytes as they came, records of (offset, time), and one record of (offset, gap) if bytes were left
-out. Times are written before the bytes they belong to: a repeat after a crash finds them and goes on.
+A log is three blobs: the bytes as they came, records of (offset, time), and one record of (offset, gap) if bytes were
+left out. Times are written before the bytes they belong to: a repeat after a crash finds them and goes on.
 """
 
 import struct
@@ -22,14 +22,14 @@ MAX_LOG_BYTES = 64 * 2**30
 
 
 class TimeMark(Struct, frozen=True):
-    """A mark in a log: the bytes from `offset` on were seen at `at`."""
+    """Marks a place in a log: the bytes from `offset` on were seen at `at`."""
 
     offset: int
     at: float
 
 
 class LogPiece(Struct, frozen=True, kw_only=True):
-    """A piece of a log on its way into the storage.
+    """Holds a piece of a log that is about to be stored.
 
     `marks` have rising offsets within its bytes; without any, all were seen just now.
     """
@@ -42,7 +42,7 @@ class LogPiece(Struct, frozen=True, kw_only=True):
 
 
 def log_key(attempt_id: str, rank: int = 0) -> str:
-    """Returns the blob of one process's output; rank 0 is the main one."""
+    """Returns the key of the blob with one process's output; rank 0 is the main process."""
     return f"logs/{attempt_id}.r{rank}" if rank else f"logs/{attempt_id}"
 
 
@@ -55,7 +55,7 @@ def gap_key(attempt_id: str, rank: int = 0) -> str:
 
 
 async def append_log(storage: Storage, claim: Claim, piece: LogPiece) -> int:
-    """Returns how much of the log is there then. Repeats are harmless; beyond a hole nothing is written."""
+    """Stores a piece, and returns how long the log is then. Repeats are harmless; after a gap nothing is written."""
     attempt = await storage.fleet.read_now(lambda view: unlost_attempt(view, claim))
     key = log_key(attempt.id, piece.rank)
     async with storage.locks.holding(key):
@@ -71,7 +71,7 @@ async def append_log(storage: Storage, claim: Claim, piece: LogPiece) -> int:
 
 
 def _check_amount(piece: LogPiece) -> None:
-    """Agents leave out the middle of a log long before; who does not must not fill the disk with one."""
+    """Raises TooLarge for a log that would fill the disk. Agents leave out the middle of a log long before that."""
     if piece.offset + len(piece.data) > MAX_LOG_BYTES:
         raise TooLarge(f"A log can have at most {MAX_LOG_BYTES} bytes.")
 
@@ -98,7 +98,7 @@ async def _append_times(
 
 
 def _new_marks(marks: Sequence[TimeMark], log_size: int, last: TimeMark) -> list[TimeMark]:
-    """Returns the marks of bytes that are not there yet, in order of offset and of time whatever clocks did."""
+    """Returns the marks of bytes that are not stored yet, in order of offset and of time, whatever clocks did."""
     before = [mark for mark in marks if mark.offset <= log_size]
     candidates = [TimeMark(log_size, before[-1].at)] if before else []
     candidates += [mark for mark in marks if mark.offset > log_size]

@@ -1,4 +1,4 @@
-"""Remarks that a worker makes on an attempt, shown with the job's events."""
+"""Stores the remarks that a worker makes on an attempt; they are shown with the job's events."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ LOSS_NOT_A_NUMBER = "watchdog_nan"
 
 
 async def add_notes(fleet: Fleet, claim: Claim, notes: Sequence[Note]) -> int:
-    """Returns how many of them were new: a note that is sent again is kept once."""
+    """Stores notes, and returns how many of them were new: a note that is sent again is stored once."""
 
     def step(transaction: Transaction) -> int:
         attempt = newest_attempt(transaction.tx, claim)
@@ -33,7 +33,7 @@ async def add_notes(fleet: Fleet, claim: Claim, notes: Sequence[Note]) -> int:
 
 
 def _record_losses(transaction: Transaction, attempt: Attempt, notes: Sequence[Note]) -> None:
-    """That a loss is no number is a fact of the log as well: somebody may want to be told."""
+    """Records in the audit log, too, that a loss is not a number, so that people can be notified."""
     spoiled = [note for note in notes if note.kind == LOSS_NOT_A_NUMBER]
     if not spoiled:
         return

@@ -1,4 +1,4 @@
-"""Whose storage this is: it carries its fleet's id (`fleet.json`), and no other orchestrator touches it."""
+"""Checks whose storage this is: it carries its fleet's id (`fleet.json`), and no other orchestrator touches it."""
 
 import logging
 
@@ -19,7 +19,7 @@ FILES_LOOKED_AT = 200
 
 
 class StorageMark(Struct, frozen=True, kw_only=True):
-    """The mark at the root of a storage: it names the fleet that the storage belongs to."""
+    """Names the fleet that a storage belongs to. The mark is at the root of the storage."""
 
     fleet_id: str
 
@@ -50,13 +50,16 @@ async def claim_storage(storage: Storage, *, adopt: bool = False) -> str:
 
 
 async def insist_on_shared_storage(storage: Storage) -> None:
-    """Raises StorageOfAnother. It is for one orchestrator of several: a storage without the mark is not the others'."""
+    """Raises StorageOfAnother for a storage without this fleet's mark, which the other orchestrators do not use.
+
+    It is called where one fleet has several orchestrators.
+    """
     fleet_id = await storage.fleet.read(lambda view: view.setting(FLEET_ID))
     await insist_on_mark(storage.blobs, fleet_id)
 
 
 async def insist_on_mark(blobs: Blobs, fleet_id: str | None) -> None:
-    """`fleet_id` is None where the fleet has no storage yet."""
+    """Raises StorageOfAnother for another fleet's storage. `fleet_id` is None where the fleet has no storage yet."""
     if fleet_id is not None and await stored_id(blobs) != fleet_id:
         raise StorageOfAnother(
             f"The fleet {fleet_id} keeps its files in a different storage from the one configured here.",
@@ -67,13 +70,13 @@ async def insist_on_mark(blobs: Blobs, fleet_id: str | None) -> None:
 
 
 async def is_still_ours(storage: Storage) -> bool:
-    """Tells it before anything is deleted: another fleet may have taken the storage since this server started."""
+    """Tells, before anything is deleted, whether no other fleet has taken the storage since this server started."""
     database_id = await storage.fleet.read(lambda view: view.setting(FLEET_ID))
     return database_id is None or await stored_id(storage.blobs) == database_id
 
 
 async def stored_id(blobs: Blobs) -> str | None:
-    """Returns None where there is no mark; one that cannot be read is somebody's all the same."""
+    """Returns the fleet's id from the mark; None without a mark. An unreadable mark still counts as somebody's."""
     mark = await blobs.mark()
     if mark is None:
         return None
@@ -84,7 +87,7 @@ async def stored_id(blobs: Blobs) -> str | None:
 
 
 async def _look_at_files(fleet: Fleet, blobs: Blobs) -> tuple[bool, bool]:
-    """Tells whether there are files, and whether the database knows any of the first few."""
+    """Tells whether there are files, and whether the database knows one of the first few."""
     seen = 0
     async for sha256 in blobs.objects():
         if await fleet.read(lambda view, sha256=sha256: view.object_has_owner(sha256)):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Shows that the storage really takes, gives and lets go: by doing so, the way that checkpoints take."""
+"""Checks that the storage can write, read and delete, by doing so the way checkpoints are stored."""
 
 import hashlib
 import secrets
@@ -18,7 +18,7 @@ class StorageUnavailable(StoreUnavailable):
 
 
 async def prove_storage(blobs: Blobs) -> None:
-    """Writes, reads and deletes something of its own; raises StorageUnavailable, which says why."""
+    """Writes, reads and deletes a probe; raises StorageUnavailable, which says why, if that fails."""
     content = secrets.token_bytes(PROBE_BYTES)
     sha256 = hashlib.sha256(content).hexdigest()
     try:

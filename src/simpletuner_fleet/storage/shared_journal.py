@@ -1,7 +1,8 @@
-"""The journal of revocations in the storage that all orchestrators share, so that it survives any of them.
+"""Keeps the journal of revocations in the storage that all orchestrators share, so that it survives any of them.
 
-Each keeps one of its own, too, but that tells only of the time in which it led. This one is whole: whoever begins to lead
-brings in what the audit log knows and the journal does not, and notes from then on what is taken away.
+Each orchestrator keeps a journal of its own, too, but that covers only the time in which it led. This one is complete:
+an orchestrator that begins to lead adds what the audit log knows and the journal does not, and from then on notes
+every revocation.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ async def read_shared_journal(blobs: Blobs) -> list[Revocation] | None:
 
 
 class SharedJournal:
-    """The journal of revocations in the shared storage, for the time in which one orchestrator leads."""
+    """Keeps the journal of revocations in the shared storage while one orchestrator leads."""
 
     def __init__(self, fleet: Fleet, blobs: Blobs) -> None:
         self._fleet = fleet
@@ -48,7 +49,7 @@ class SharedJournal:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """A journal that was not there begins now: nobody knows what was revoked before."""
+        """Reads the journal and adds what it lacks. Without one it begins now: nobody knows what was revoked before."""
         stored = await read_shared_journal(self._blobs)
         if stored is None:
             head = await self._fleet.read(lambda view: view.audit_head())
@@ -68,7 +69,10 @@ class SharedJournal:
                 await self._task
 
     async def note(self, taken: Sequence[Revocation]) -> None:
-        """Stores it before it returns, unless the storage is away: its journal waits for it, no revocation does."""
+        """Stores revocations before it returns, unless the storage is away.
+
+        Then the journal is written later, so that no revocation has to wait for the storage.
+        """
         self._lines = joined(self._lines, taken)
         try:
             async with asyncio.timeout(WRITTEN_WITHIN_S):

@@ -1,4 +1,4 @@
-"""The disk that blobs and the database lie on: watched, so that nobody's uploads take the database's room."""
+"""Watches the disk of the blobs and the database, so that no upload takes the space that the database needs."""
 
 import asyncio
 import logging
@@ -23,13 +23,13 @@ Measure = Callable[[Path], tuple[int, int]]
 
 
 def disk_of(folder: Path) -> tuple[int, int]:
-    """Returns the bytes that are free to us, and all there are."""
+    """Returns the bytes that are free to us, and the size of the disk."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
 
 
 class SpaceWatch:
-    """Says whether the disk has room for more. Without a folder nothing is refused."""
+    """Tells whether the disk has room for more. Without a folder nothing is refused."""
 
     def __init__(
         self,
@@ -48,7 +48,10 @@ class SpaceWatch:
         self._marks = Marks(uploads=0, logs=0)
 
     def check(self, use: Use, more_bytes: int) -> None:
-        """Raises StorageLow where there is no room for so much more. A disk that cannot be measured refuses nothing."""
+        """Raises StorageLow where there is no room for so many more bytes.
+
+        A disk that cannot be measured refuses nothing.
+        """
         if self._folder is None:
             return
         self._written_bytes += more_bytes
@@ -66,7 +69,7 @@ class SpaceWatch:
         return False
 
     def disk(self) -> tuple[int, int] | None:
-        """Returns what is free and all there is; None where there is no folder to measure, or it cannot be."""
+        """Returns the free bytes and the size of the disk; None where there is no folder, or it cannot be measured."""
         if self._folder is None:
             return None
         with suppress(OSError):
@@ -74,7 +77,7 @@ class SpaceWatch:
         return None
 
     def left_free_bytes(self) -> int | None:
-        """Returns what uploads leave free; None where nothing is refused."""
+        """Returns how many bytes uploads leave free; None where nothing is refused."""
         if self._folder is None:
             return None
         self.is_low()  # It measures the disk where that was not done just now.
@@ -92,10 +95,10 @@ class SpaceWatch:
 
 
 class Reserve:
-    """A file that takes room which only the database may have.
+    """Keeps a file that takes up space which only the database may have.
 
-    It is given up when the disk is full all the same, whoever has filled it, so that jobs can still be
-    cancelled and data deleted.
+    It is deleted when the disk is full all the same, whoever has filled it, so that jobs can still be cancelled and
+    data deleted.
     """
 
     def __init__(self, folder: Path, size: int = RESERVE_BYTES, measure: Measure = disk_of) -> None:
@@ -132,7 +135,7 @@ class Reserve:
 
 
 class SpaceKeeper:
-    """Looks at the disk again and again: logs when room becomes scarce, and keeps the reserve."""
+    """Checks the disk periodically: it logs when space becomes scarce, and keeps the reserve."""
 
     def __init__(self, watch: SpaceWatch, reserve: Reserve | None) -> None:
         self._watch = watch

@@ -1,4 +1,4 @@
-"""The storage as the orchestrator uses it: blobs beside the fleet whose rows say what they are."""
+"""Gives the orchestrator its storage: the blobs, and the fleet whose rows say what they are."""
 
 from msgspec import Struct, field
 
@@ -17,7 +17,7 @@ ROWS_PER_ROUND = 500
 
 
 class DatasetUsage(Struct):
-    """How many bytes datasets take, as remembered between calls.
+    """Remembers between calls how many bytes datasets take.
 
     To count all stored bytes at each part would cost too much.
     """
@@ -29,9 +29,9 @@ class DatasetUsage(Struct):
 
 
 class Storage:
-    """The blobs of a fleet, with one lock for each content or log.
+    """Holds the blobs of a fleet, with one lock for each content or log.
 
-    Nothing is thrown away while it is being put there.
+    The locks keep anything from being deleted while it is being stored.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One contract, three homes: memory, SQLite, PostgreSQL."""
+"""Implements the one contract for stores in three ways: in memory, in SQLite and in PostgreSQL."""
 
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.memory.store import MemoryStore

@@ -1,4 +1,4 @@
-"""Why a store will not open, and how a database says that it could not do something."""
+"""Defines why a store does not open, and how a database reports that something could not be done."""
 
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.ports import ConcurrentChange
@@ -31,7 +31,7 @@ class Locked(BatchLost):
 
 
 def rows_changed_by_others(write: RowWrite, touched: int) -> str:
-    """Returns what is said when the database does not hold what memory says it does: then memory is wrong."""
+    """Returns the message for a database that does not hold what memory says it does: then memory is wrong."""
     return (
         f"{len(write.rows) - touched} of {len(write.rows)} rows of '{write.table.name}' were changed by another program;"
         " nothing was changed."

@@ -1,4 +1,4 @@
-"""The lease of the leader, and the files that all orchestrators share, in PostgreSQL: on a connection of their own."""
+"""Keeps the leader's lease and the orchestrators' shared files in PostgreSQL, on a connection of their own."""
 
 import logging
 
@@ -39,9 +39,9 @@ class BookClosed(StoreRefused):
 
 
 class PostgresLeaseBook:
-    """Keeps the lease of the leader and the files that all orchestrators share, in PostgreSQL.
+    """Keeps the leader's lease and the files that all orchestrators share, in PostgreSQL.
 
-    It is for one thread. Every method raises BookClosed while the database cannot be asked.
+    It is for one thread. Every method raises BookClosed while the database does not answer.
     """
 
     def __init__(self, url: str) -> None:
@@ -79,7 +79,10 @@ class PostgresLeaseBook:
         return None if row is None else _lease_of(row)
 
     def take(self, seen: Lease | None, holder: str, url: str, fingerprint: str) -> Lease | None:
-        """Begins a new term; None where somebody was quicker, the holder has renewed, or the database is too new."""
+        """Begins a new term.
+
+        Returns None where another was quicker, the holder has renewed, or the database is too new.
+        """
         values = {"holder": holder, "url": url, "fingerprint": fingerprint}
         if self._is_newer():
             if not self._said_newer:
@@ -112,7 +115,9 @@ class PostgresLeaseBook:
         return None if row is None else _lease_of(row)
 
     def renew(self, term: int) -> bool:
-        """Returns False if another term has begun. It need not wait for the disk: a lost renewal makes nobody lead.
+        """Renews the lease; returns False if another term has begun.
+
+        It need not wait for the disk: a lost renewal makes nobody lead.
 
         It does wait for a synchronous standby: that one may have been promoted, and a database that nobody confirms any
         more must keep nobody leading.
@@ -132,7 +137,7 @@ class PostgresLeaseBook:
         )
 
     def shared_file(self, name: str, sealed: str | None) -> str | None:
-        """Returns what is there for all; where nothing is, `sealed` is put there first."""
+        """Returns the file that all orchestrators share; where there is none, `sealed` is stored first."""
         if sealed is not None:
             self._run(
                 b"INSERT INTO shared_files (name, sealed) VALUES (%(name)s, %(sealed)s) ON CONFLICT DO NOTHING",
@@ -149,14 +154,14 @@ class PostgresLeaseBook:
         )
 
     def setting(self, key: str) -> str | None:
-        """Returns what the fleet has set; None also where there is no fleet in the database yet."""
+        """Returns a setting of the fleet; None also where the database has no fleet yet."""
         if self._row(b"SELECT 1 WHERE to_regclass('settings') IS NOT NULL") is None:
             return None
         row = self._row(b"SELECT value FROM settings WHERE key = %(key)s", {"key": key})
         return None if row is None else str(row[0])
 
     def _is_newer(self) -> bool:
-        """Tells whether a newer program has used the database: then this one may forward, not lead."""
+        """Tells whether a newer release has used the database: then this one may forward requests, but not lead."""
         if self._row(b"SELECT 1 WHERE to_regclass('schema_version') IS NOT NULL") is None:
             return False
         row = self._row(b"SELECT max(version) FROM schema_version")

@@ -1,4 +1,4 @@
-"""Looks through a database file for rows that cannot be read, for whoever wants to know before a server meets them."""
+"""Searches a database file for rows that cannot be read, so that they are known before a server meets them."""
 
 import sqlite3
 from pathlib import Path
@@ -11,7 +11,7 @@ TABLES = (("workers", WORKERS), ("jobs", JOBS), ("attempts", ATTEMPTS))
 
 
 def unreadable_rows(file: Path) -> list[SetAsideRow]:
-    """Reads every row of those tables; raises sqlite3.Error where the file itself cannot be read."""
+    """Reads every row of these tables; raises sqlite3.Error where the file itself cannot be read."""
     connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     rows: list[SetAsideRow] = []
     try:

@@ -1,4 +1,4 @@
-"""From a database URL to the store it names."""
+"""Opens the store that a database URL names."""
 
 from pathlib import Path
 
@@ -15,9 +15,10 @@ NEXT_STEP = (
 
 
 def open_store(url: str, term: int | None = None) -> Store:
-    """Opens, checks and migrates the database; raises StoreRefused (StoreBusy when another orchestrator has it).
+    """Opens, checks and migrates the database.
 
-    A `term` is of the lease that PostgreSQL keeps; without one the database is ours alone, or not opened.
+    Raises StoreRefused, or StoreBusy when another orchestrator uses it. `term` is a term of the lease that PostgreSQL
+    keeps; without one the database is opened for this orchestrator alone, or not at all.
     """
     if url.startswith(POSTGRES_PREFIXES):
         # Half of what psycopg costs at the start is its import, which a SQLite user need not pay.

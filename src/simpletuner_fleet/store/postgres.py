@@ -1,4 +1,7 @@
-"""The store in PostgreSQL: the same one writer and group commit; a second writer is kept out by its term, or by a lock."""
+"""Implements the store in PostgreSQL, with the same one writer and group commit as in SQLite.
+
+A second writer is kept out by its term, or by a lock.
+"""
 
 import logging
 import re
@@ -48,21 +51,25 @@ IDLE_IN_TRANSACTION = "2s"
 
 @lru_cache(maxsize=1024)
 def translated_for_psycopg(sql: str) -> bytes:
-    """`:name` becomes `%(name)s`; texts in the order of their bytes have another name here."""
+    """Translates `:name` to `%(name)s`, and the collation by bytes to its name in PostgreSQL."""
     plain = sql.replace("%", "%%").replace(" COLLATE BINARY", ' COLLATE "C"')
     return PARAMETER.sub(r"%(\1)s", plain).encode()
 
 
 class PostgresSession:
-    """One connection to PostgreSQL, made anew after a loss.
+    """Holds one connection to PostgreSQL, and connects again after it was lost.
 
-    A writing one holds the lock whenever it is up.
+    A session that writes holds the lock whenever it is connected.
     """
 
     def __init__(
         self, url: str, *, writes: bool, monotonic: Callable[[], float], term: int | None = None
     ) -> None:
-        """With a `term`, no transaction begins once another orchestrator leads, and none does while one is under way."""
+        """Connects to the database.
+
+        With a `term`, no transaction begins once another orchestrator leads, and no other one begins to lead during a
+        transaction.
+        """
         self._conninfo = conninfo_of(url)
         self._writes = writes
         self._term = term
@@ -131,7 +138,7 @@ class PostgresSession:
         return bool(self._cursor.nextset()) and self._cursor.fetchone() is not None
 
     def _reconnect(self) -> None:
-        """Tries at most once a pause, so that callers are refused at once instead of waiting in line."""
+        """Connects again, at most once per pause, so that callers are refused at once instead of waiting in line."""
         if self._monotonic() < self._next_try:
             raise BatchLost("The database cannot be reached; nothing was changed.")
         try:
@@ -145,7 +152,7 @@ class PostgresSession:
         log.info("Connected to PostgreSQL again.")
 
     def begin_patiently(self) -> None:
-        """PostgreSQL waits by itself, as long as its lock_timeout says."""
+        """Begins a transaction. PostgreSQL itself waits for a lock, as long as its lock_timeout says."""
         self.begin()
 
     @property
@@ -179,7 +186,7 @@ class PostgresSession:
         return cursor
 
     def _learn_types(self, writes: Sequence[RowWrite]) -> None:
-        """Asks once for each table: they change with a migration only, after which the server starts anew."""
+        """Asks for the column types once per table: they change only with a migration, and then the server restarts."""
         for name in {write.table.name for write in writes} - self._types.keys():
             self._types[name] = dict(self._cursor.execute(recordsets.TYPES_OF, (name,)).fetchall())
 
@@ -208,7 +215,7 @@ class PostgresSession:
             self._connection = None
 
     def tidy(self) -> None:
-        """PostgreSQL looks after itself."""
+        """Does nothing: PostgreSQL needs no upkeep from here."""
 
     def close(self) -> None:
         if self._connection is not None:
@@ -249,7 +256,10 @@ class PostgresStore:
         monotonic: Callable[[], float] = time.monotonic,
         term: int | None = None,
     ) -> None:
-        """With a `term`, others may have the database open too: only this term's writes are kept while it lasts."""
+        """Opens the database.
+
+        With a `term`, others may have it open too, but only this term's writes are kept while it lasts.
+        """
         try:
             writing = PostgresSession(url, writes=True, monotonic=monotonic, term=term)
         except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""How every connection to PostgreSQL is made."""
+"""Makes every connection to PostgreSQL."""
 
 from typing import Any
 
@@ -54,17 +54,17 @@ def connected(conninfo: str) -> PostgresConnection:
 
 
 def insist_on_durability(connection: PostgresConnection) -> None:
-    """Stronger settings (a standby's word) stay; only acknowledging before the disk has it does not."""
+    """Makes commits wait for the disk. Stronger settings, such as waiting for a standby, stay as they are."""
     row = connection.execute(b"SHOW synchronous_commit").fetchone()
     if row is not None and row[0] == "off":
         connection.execute(b"SET synchronous_commit = on")
 
 
 def take_lock(connection: PostgresConnection, *, shared: bool) -> None:
-    """Takes it for the session: it ends with the connection, so a dead orchestrator never blocks the next.
+    """Takes the lock for the session: it ends with the connection, so a dead orchestrator never blocks the next.
 
-    Orchestrators that lead by a term share it, and their term keeps them apart; whoever has none needs the database to
-    itself. Waits a little: the database may need a moment to notice that the one before was killed.
+    Orchestrators that lead by a term share it, and their term keeps them apart; one without a term needs the database
+    to itself. It waits a little: the database may need a moment to notice that the previous process was killed.
     """
     function = b"pg_advisory_lock_shared" if shared else b"pg_advisory_lock"
     try:
@@ -74,7 +74,7 @@ def take_lock(connection: PostgresConnection, *, shared: bool) -> None:
 
 
 def insist_on_one_session(conninfo: str) -> None:
-    """Refuses a pooler that gives a client another session after each transaction: locks and settings are a session's."""
+    """Refuses a pooler that changes a client's session after each transaction: locks and settings are per session."""
     with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as one:
         if _session_of(one) == one.info.backend_pid:
             return  # nobody is in between

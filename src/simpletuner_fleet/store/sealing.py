@@ -1,4 +1,4 @@
-"""Seals secrets for the database with a key that lies outside it."""
+"""Seals secrets for the database with a key that is kept outside it."""
 
 import base64
 import binascii
@@ -23,7 +23,7 @@ class KeyUnusable(Conflict):
 
 
 class KeyFile:
-    """The file that holds the key for secrets.
+    """Keeps the file that holds the key for secrets.
 
     It is made when the first secret is stored, and never replaced, since what it has sealed needs it.
     """

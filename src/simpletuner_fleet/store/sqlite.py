@@ -1,4 +1,7 @@
-"""The store in one SQLite file: one connection writes, one reads, and nothing is acknowledged before it is on the disk."""
+"""Implements the store in one SQLite file. Nothing is acknowledged before it is on the disk.
+
+One connection writes; others only read.
+"""
 
 import logging
 import os
@@ -63,7 +66,7 @@ LASTING_TROUBLE = {
 
 @lru_cache(maxsize=1024)
 def by_position(sql: str) -> tuple[str, Callable[[Params], Sequence[Any]]]:
-    """Writes `?` for `:name`, which sqlite3 binds in half the time, and returns how to line the values up."""
+    """Writes `?` for `:name`, which sqlite3 binds in half the time; also returns what puts the values in order."""
     names = PARAMETER.findall(sql)
     text = PARAMETER.sub("?", sql)
     if len(names) == 1:
@@ -72,9 +75,9 @@ def by_position(sql: str) -> tuple[str, Callable[[Params], Sequence[Any]]]:
 
 
 class SqliteSession:
-    """One connection to a SQLite file.
+    """Holds one connection to a SQLite file.
 
-    After a failed sync it refuses for ever: what the disk holds then is anybody's guess.
+    After a failed sync it refuses for ever: nobody knows what the disk holds then.
     """
 
     def __init__(self, path: Path, *, writes: bool, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
@@ -97,7 +100,7 @@ class SqliteSession:
         self._execute = self._connection.execute
 
     def prepare(self) -> None:
-        """Only the writer checkpoints, and it does so itself between batches."""
+        """Sets the connection up. Only the writer checkpoints, and it does so itself between batches."""
         for pragma in (
             "journal_mode = WAL",
             "synchronous = FULL",
@@ -173,8 +176,8 @@ class SqliteSession:
     def find_trouble(self) -> str | None:
         """Returns why nothing can be written any more until a restart, if that is so.
 
-        Whoever removes a file of the database from its folder leaves us writing where nobody will ever look. What was
-        written there so far is brought home when the connection is closed.
+        If a file of the database is removed from its folder, this process would go on writing to a file that nobody
+        can find. What was written there so far is moved into the database when the connection is closed.
         """
         if not (self._broken or self._misplaced) and self._known_files not in (
             None,
@@ -188,7 +191,7 @@ class SqliteSession:
         self._known_files = _identities(self._files)
 
     def begin_patiently(self) -> None:
-        """Waits for another program's lock, as long as is bearable."""
+        """Begins a transaction, waiting for another program's lock up to a limit."""
         deadline = time.monotonic() + self._busy_timeout_s
         while True:
             try:
@@ -199,7 +202,7 @@ class SqliteSession:
                 time.sleep(LOCK_POLL_S)
 
     def never_wait(self) -> None:
-        """From here on a lock of another program is told at once."""
+        """Makes the connection report another program's lock at once, from here on."""
         self._execute("PRAGMA busy_timeout = 0").fetchall()
 
     def commit(self) -> None:
@@ -213,7 +216,7 @@ class SqliteSession:
             raise translated if isinstance(translated, BatchLost) else BatchLost(str(error)) from error
 
     def rollback(self) -> None:
-        """SQLite may have rolled back already, as it does when the disk is full."""
+        """Ends the transaction. SQLite may have rolled back already, as it does when the disk is full."""
         try:
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
@@ -269,7 +272,7 @@ class SqliteSession:
         return error
 
     def _break(self, why: str) -> str:
-        """A reader only reports; a writer must not go on after this."""
+        """Notes that a writer must not go on after this; a reader only reports it."""
         if self._writes and self._broken is None:
             self._broken = why
             log.critical("The store takes no more writes. %s", why)
@@ -277,7 +280,7 @@ class SqliteSession:
 
 
 def _identities(files: Sequence[Path]) -> tuple[tuple[int, int], ...]:
-    """Returns which files these names mean now; one that is not there means nothing."""
+    """Returns which files these names refer to now; empty where one of them is missing."""
     identities = []
     for file in files:
         try:
@@ -332,7 +335,7 @@ class SqliteStore:
         return await self._reader.submit(look)
 
     def read_now(self, look: Callable[[View], T]) -> T:
-        """Takes a look at a few rows, without the way through a thread, which costs more than they do."""
+        """Reads a few rows without handing the work to a thread, which would cost more than reading them."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         try:

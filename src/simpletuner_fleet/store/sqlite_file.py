@@ -1,4 +1,4 @@
-"""Where a SQLite database may live: on a local disk, whole, private, and with one orchestrator only."""
+"""Checks where a SQLite database may be: on a local disk, undamaged, private, and with one orchestrator only."""
 
 import fcntl
 import os
@@ -31,7 +31,7 @@ WAL_RESET_WARNING = N_(
 
 
 def sqlite_warning(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
-    """Returns what to tell at the start about the SQLite that this Python is linked with, if anything."""
+    """Returns the warning to give at the start about the SQLite that this Python is linked with, if any."""
     first, last = WAL_RESET_BUG
     if not first <= version <= last:
         return None
@@ -50,7 +50,10 @@ def claimed(path: Path) -> int:
 
 
 def make_private(path: Path) -> None:
-    """The database exists and only its owner can read it; SQLite gives its other files the same mode."""
+    """Makes sure that the database exists and only its owner can read it.
+
+    SQLite gives its other files the same mode.
+    """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         file = path.with_name(name)
@@ -68,7 +71,7 @@ def refuse_network_file_system(path: Path) -> None:
 
 
 def network_type_of(path: Path, mountinfo: str) -> str | None:
-    """Returns the type of the file system that holds the path, if it is one that lies on other machines."""
+    """Returns the type of the file system that holds the path, if it is a network file system."""
     best, best_type = "", ""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -88,7 +91,7 @@ def _holds(mount_point: str, path: Path) -> bool:
 
 
 def _unescaped(mount_point: str) -> str:
-    """The kernel writes blanks and backslashes in octal."""
+    """Decodes a mount point: the kernel writes blanks and backslashes in octal."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         mount_point = mount_point.replace(code, character)
     return mount_point

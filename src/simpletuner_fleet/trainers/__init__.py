@@ -1,1 +1,1 @@
-"""How a config becomes a running process."""
+"""Turns a job's config into a running training process."""

@@ -1,4 +1,4 @@
-"""Where trainers leave checkpoints, and how one is asked for: the habits that most of them share."""
+"""Knows where trainers leave checkpoints and how to ask for one: the habits that most of them share."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class FoundCheckpoint(Struct, frozen=True):
 
 
 class FoundArtifact(Struct, frozen=True):
-    """Files beneath `root` that belong together: `name` is what the user will ask for."""
+    """Groups files beneath `root` that belong together: `name` is what the user will ask for."""
 
     name: str
     root: Path
@@ -48,7 +48,7 @@ class FoundArtifact(Struct, frozen=True):
 
 
 class CheckpointHabits:
-    """What a trainer does its own way: where it leaves its results, and how a checkpoint is asked for.
+    """Describes what trainers do in their own way: where they leave results, and how a checkpoint is asked for.
 
     Inherit from it and override what is different; a trainer that does not inherit gets these defaults.
     """
@@ -72,7 +72,10 @@ class CheckpointHabits:
         return None
 
     def show_data(self, paths: Paths, may_write: Callable[[str], bool]) -> None:
-        """Its config is written and nothing runs yet: data that it writes beside, and may not, is shown elsewhere."""
+        """Shows data elsewhere that the trainer writes beside and may not, once its config is written.
+
+        Nothing runs yet.
+        """
 
     def installed(self) -> str | None:
         """Says, quickly, what is installed here; None where it cannot be asked for its options."""
@@ -108,7 +111,7 @@ class CheckpointHabits:
         return list(pictures_beneath(self.output_folder(paths)))
 
     def rank_logs(self, paths: Paths) -> dict[int, list[Path]]:
-        """Returns the files that single ranks print to, where there are any yet. Rank 0 is heard in the main output."""
+        """Returns the files that single ranks print to, where there are any yet. Rank 0 prints to the main output."""
         return rank_logs_beneath(paths.rank_log_dir)
 
     def saves_on_request(self) -> bool:
@@ -132,7 +135,7 @@ class CheckpointHabits:
         return Launch(argv=launch.argv, env={**launch.env, RESUME_VARIABLE: str(checkpoint)}, cwd=launch.cwd)
 
     def exit_tells(self, order: JobSubmit) -> bool:
-        """Tells whether exit code 0 alone is believed where nobody is left to look: the guardian asks that."""
+        """Tells whether exit code 0 alone is believed where no agent is left to check: the shim asks that."""
         return expected_steps(order) is None
 
     def shortfall(self, order: JobSubmit, ended: CleanExit) -> str | None:

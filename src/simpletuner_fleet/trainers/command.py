@@ -1,4 +1,4 @@
-"""Runs any program: `settings.command` is its argv, never a shell's line."""
+"""Runs any program: `settings.command` is its argv, never a shell command line."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ class CommandTrainer(CheckpointHabits):
 
 
 def substitution(order: JobSubmit, paths: Paths) -> Callable[[str], str]:
-    """Three words are known; every other brace stays as it is."""
+    """Returns a function that fills in the three known words; every other brace stays as it is."""
     known = {
         "{config}": str(paths.config_file),
         "{gpus}": gpu_list(order),
@@ -48,7 +48,7 @@ def substitution(order: JobSubmit, paths: Paths) -> Callable[[str], str]:
 
 
 def filled_environment(order: JobSubmit, paths: Paths, worker: Mapping[str, str]) -> dict[str, str]:
-    """The known words are filled in where the bundle has the last say, and nowhere else."""
+    """Returns the environment. The known words are filled in where the bundle has the last say, and nowhere else."""
     fill = substitution(order, paths)
     environment = trainer_environment(order, paths, worker)
     own = {name: fill(value) for name, value in order.env.items() if environment[name] == value}

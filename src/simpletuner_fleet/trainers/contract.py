@@ -1,4 +1,4 @@
-"""What a trainer is to the worker: a name, whether it can run here, and how a job becomes a command."""
+"""Declares what a worker knows of a trainer: its name, whether it can run here, and how a job becomes a command."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,11 +17,11 @@ class TrainerError(FleetError):
 
 
 def everything_is_seen(where: str, path: str) -> None:
-    """Where no wall stands, a job sees what the worker does."""
+    """Accepts every path: where there is no wall, a job sees what the worker does."""
 
 
 class NodeSpan(Struct, frozen=True, kw_only=True):
-    """The place of this node in a training over several: its processes meet those of the others at one address."""
+    """Tells this node's place in a training over several nodes, whose processes all meet at one address."""
 
     nodes: int
     rank: int
@@ -31,7 +31,7 @@ class NodeSpan(Struct, frozen=True, kw_only=True):
 
 
 class Paths(Struct, frozen=True, kw_only=True):
-    """The attempt's own folders; all exist."""
+    """Names the attempt's own folders; all exist."""
 
     attempt_dir: Path
     config_dir: Path
@@ -69,14 +69,14 @@ class Launch(Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What a trainer may know of the machine it runs on."""
+    """Holds what a trainer may know of the machine it runs on."""
 
     environment: Mapping[str, str]
     trainer_python: str
 
 
 class Trainer(Protocol):
-    """A training program that a worker can run.
+    """Runs a training program on a worker.
 
     A plug-in's entry point is a callable from Surroundings to one of these.
     """

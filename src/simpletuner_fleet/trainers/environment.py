@@ -1,4 +1,4 @@
-"""A trainer's environment: the worker's without its secrets, the bundle's on top, and who it is."""
+"""Makes a trainer's environment: the worker's without its secrets, the bundle's on top, and the attempt's identity."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def trainer_environment(order: JobSubmit, paths: Paths, worker: Mapping[str, str]) -> dict[str, str]:
-    """A bundle can override what the worker has; neither can override what identifies the attempt."""
+    """Returns the environment. A bundle overrides the worker's; neither can override what identifies the attempt."""
     return {
         **without_secrets(worker),
         **_checked(order.env),

@@ -1,4 +1,4 @@
-"""Finds the Python that the trainer is installed for, where nobody named one, and looks at the one that was named."""
+"""Finds the Python that the trainer is installed for, where nobody named one, and checks the one that was named."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ ENVIRONMENT_FOLDERS = (".venv", "venv")
 
 
 def checked_python(named: str) -> str:
-    """Returns it as it can be run; raises TrainerPythonMissing where it is none."""
+    """Returns the path as it can be run; raises TrainerPythonMissing where there is no Python."""
     path = Path(named).expanduser()
     if path.is_dir():
         inside = path / "bin" / "python"
@@ -33,7 +33,7 @@ def checked_python(named: str) -> str:
 
 
 class LookedAt(NamedTuple):
-    """A Python that has no trainer, and what it lacks; None where it cannot be run at all."""
+    """Names a Python that has no trainer, and what it lacks; None where it cannot be run at all."""
 
     python: str
     missing: tuple[str, ...] | None

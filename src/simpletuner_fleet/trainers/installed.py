@@ -1,4 +1,4 @@
-"""What of the fleet's own trainer is installed here: found at the start, told to people and to the orchestrator."""
+"""Finds out at the start which SimpleTuner is installed here, for people and for the orchestrator."""
 
 import logging
 import sys
@@ -60,7 +60,10 @@ def _lack(one: LookedAt) -> str:
 
 
 def tell(registry: Registry, *, named: bool) -> None:
-    """Whoever named a Python wants to hear that it has no trainer; others may want no trainer at all."""
+    """Logs what is installed.
+
+    Whoever named a Python is warned that it has no trainer; others may want no trainer at all.
+    """
     first, *more = describe(registry)
     absent = not registry.has_simpletuner()
     log.log(logging.WARNING if named and absent else logging.INFO, "trainer: %s", first)

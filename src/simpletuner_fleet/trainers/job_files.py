@@ -1,4 +1,4 @@
-"""Opens what a job has written. The agent may read more than the job, and a job lays links."""
+"""Opens what a job has written. A job may create links, and the agent may read more than the job."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ def open_job_file(path: Path) -> BinaryIO:
 
 
 def read_job_file(path: Path) -> bytes:
-    """Reads all of it. Nobody is kept waiting by a pipe of that name, nor given more than there is room for."""
+    """Reads all of it. It never waits for a pipe of that name, and reads no more than there is room for."""
     with open_job_file(path) as file:
         content = file.read(MOST_READ_BYTES + 1)
     if len(content) > MOST_READ_BYTES:
@@ -46,7 +46,7 @@ def open_descriptor(path: Path, how: int) -> int:
 
 
 def own_folder(path: Path) -> Path | None:
-    """Finds the attempt's: `…/attempts/ID/job`, or `…/JOB-ATTEMPT` where its config names a place for results in full.
+    """Finds the attempt's own folder: `…/attempts/ID/job`, or `…/JOB-ATTEMPT` for results at a full path of the config.
 
     The latter a job may replace by a link, which therefore counts as nothing. It is None for what is no job's.
     """

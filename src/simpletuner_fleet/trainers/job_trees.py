@@ -1,4 +1,7 @@
-"""Folders that jobs have written to, walked and removed. A job makes them as deep as it likes: nothing here calls itself."""
+"""Walks and removes folders that jobs have written to.
+
+A job makes them as deep as it likes, so nothing here is recursive.
+"""
 
 import contextlib
 import os
@@ -46,7 +49,10 @@ def remove_tree(path: Path) -> None:
 
 
 def _remove_deep(top: Path) -> None:
-    """Each folder is moved up to the first one and removed there, so that no path is long and few files are open."""
+    """Removes a deep tree. Each folder is moved up to the first one and removed there.
+
+    So no path is long and few files are open.
+    """
     first = os.open(top, FOLDER)
     try:
         waiting = [name for name, is_folder in _listed(first) if is_folder or _unlinked(name, first)]

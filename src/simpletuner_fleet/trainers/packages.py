@@ -1,4 +1,4 @@
-"""Which packages another Python has."""
+"""Finds out which packages another Python has."""
 
 import subprocess
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The trainers of this worker: the built-in ones, and those that installed packages bring."""
+"""Registers the trainers of this worker: the built-in ones, and those that installed packages bring."""
 
 import logging
 import os
@@ -49,7 +49,7 @@ class Registry:
         environment: Mapping[str, str] | None = None,
         looked_at: tuple[LookedAt, ...] = (),
     ) -> Self:
-        """A plug-in may replace a built-in trainer by taking its name."""
+        """Loads all trainers. A plug-in may replace a built-in one by taking its name."""
         surroundings = Surroundings(
             environment=dict(os.environ if environment is None else environment),
             trainer_python=trainer_python or sys.executable,

@@ -1,1 +1,1 @@
-"""The console: pages rendered on the server, over the same orchestrator that the JSON API speaks for."""
+"""Serves the console: pages rendered on the server, over the same orchestrator as the JSON API."""

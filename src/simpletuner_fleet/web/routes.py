@@ -1,4 +1,4 @@
-"""Every page of the console, in the same table as the API: one place says who may see what."""
+"""Lists every page of the console in the same table as the API: one place says who may see what."""
 
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets

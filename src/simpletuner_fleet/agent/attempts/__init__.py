@@ -1,1 +1,1 @@
-"""Attempts on this machine: prepared, started, watched, ended, kept for a while."""
+"""Prepares, starts and watches the attempts on this machine, and keeps their folders for a while after they end."""

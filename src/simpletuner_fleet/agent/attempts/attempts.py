@@ -1,4 +1,4 @@
-"""Attempts on this machine: prepared, started, watched, their output sent on, and found again after a restart."""
+"""Prepares, starts and watches attempts, sends on their output, and finds them again after a restart."""
 
 import asyncio
 import logging
@@ -60,7 +60,7 @@ SAVE_FIRST_SHARE = 0.6
 
 
 class ShimTrust(NamedTuple):
-    """The TLS settings by which a shim that must report by itself knows the orchestrator."""
+    """Holds the TLS settings with which a shim that must report by itself verifies the orchestrator."""
 
     cafile: str | None = None
     pinned_certfile: str | None = None
@@ -68,7 +68,7 @@ class ShimTrust(NamedTuple):
 
 
 class FoundAttempt(NamedTuple):
-    """An attempt that an earlier agent left, as the agent finds it after a restart."""
+    """Describes an attempt that an earlier agent left, as it is found after a restart."""
 
     offer: JobSubmit
     running: RunningTrainer | None
@@ -117,7 +117,7 @@ class Attempts:
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:
-        """Folder, config and wall are made while the acceptance is on its way; nothing of the job runs yet."""
+        """Makes folder, config and wall while the acceptance is on its way; nothing of the job runs yet."""
         turn = turn_of(offer)
         self._folders[turn] = offer.attempt_id
         self._masks[turn] = mask_of(offer)
@@ -170,7 +170,7 @@ class Attempts:
         return await self._judged(turn, self._offers[turn], ending)
 
     async def _judged(self, turn: Turn, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
-        """Returns how it is to be reported: the watchdog has the last word, the trainer's exit code the first."""
+        """Returns how it is to be reported: the trainer's exit code counts unless the watchdog overrides it."""
         material = self._material(offer)
         checked = await completion.checked(
             ending, offer, material.habits, material.paths, material.output_log
@@ -208,7 +208,7 @@ class Attempts:
         grace_s: float,
         stop_by_s: float,
     ) -> None:
-        """The trainer has `wait_s` for its checkpoint, then `grace_s` to end, and `stop_by_s` for both."""
+        """Gives the trainer `wait_s` for its checkpoint, then `grace_s` to end, and `stop_by_s` for both."""
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
@@ -257,7 +257,7 @@ class Attempts:
             running.renew(lease_s, since=since)
 
     async def forget(self, turn: Turn) -> None:
-        """Nothing is owed any more: the shim may go; the job's output stays on the disk."""
+        """Lets the shim go, because nothing is owed any more; the job's output stays on the disk."""
         await self._starts.forget(turn)
         stopping = self._stopping.pop(turn, None)
         if stopping:
@@ -295,7 +295,10 @@ class Attempts:
             (self._state.attempt(attempt_id).path / mark).touch()
 
     def _put_away(self, attempt_id: str) -> None:
-        """What it kept is free for others. Blocks: it is called in a thread, and once, since each way there costs."""
+        """Makes the attempt's caches available to others, and retires its folder.
+
+        It blocks: call it in a thread, and only once, since each thread call costs.
+        """
         kept = self.preparation.caches.place_of(attempt_id)
         if kept:
             self._walls.clean(kept)
@@ -362,7 +365,10 @@ class Attempts:
                 return [FoundAttempt(offer, None, await self._judged(turn_of(offer), offer, ending))]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
-        """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
+        """Returns whether the shim has begun. It may hold an order that it has not carried out yet.
+
+        Whoever claims the attempt first has it.
+        """
         if not attempt.has_trainer and await asyncio.to_thread(attempt.claim):
             return False
         for _ in range(int(SHIM_BEGINS_WITHIN_S / SHIM_LOOK_S)):
@@ -425,12 +431,12 @@ class Attempts:
         )
 
     def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: TrainerExit) -> None:
-        """The shim has told how it ended while there was no agent; its log and its results are still here."""
+        """Sends the log and the results of an attempt whose end the shim has reported while there was no agent."""
 
         self.senders.send_leftovers(offer, self._material(offer), exit.reason, attempt.retire)
 
     def _ending(self, turn: Turn, exit: TrainerExit) -> AttemptEnding:
-        """The last lines are read again where there is something to hide: a cut may have gone through it."""
+        """Returns the ending. Its last lines are read again where secrets are masked: a cut may have split one."""
         mask = self._masks.get(turn, NO_MASK)
         if not mask.values:
             return _unmasked(exit, exit.last_lines)
@@ -440,7 +446,7 @@ class Attempts:
 
 
 async def _end_alone(running: RunningTrainer) -> AttemptEnding:
-    """The other nodes followed the agent before this one, and have ended their parts, or will."""
+    """Ends this node's own part: the other nodes followed the earlier agent and have ended theirs, or will."""
     running.stop(0.0)
     await running.wait()
     await running.release()

@@ -1,4 +1,4 @@
-"""How an attempt ended on this machine, and what its final report says of it."""
+"""Describes how an attempt ended on this machine, and makes its final report from that."""
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ CUT_OFF = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.DATA_UNRE
 
 
 class AttemptEnding(Struct, frozen=True, kw_only=True):
-    """How a trainer's process tree ended."""
+    """Describes how a trainer's process tree ended."""
 
     reason: EndReason = EndReason.EXITED
     exit_code: int | None = None
@@ -45,7 +45,7 @@ class AttemptEnding(Struct, frozen=True, kw_only=True):
 def final_report(
     stopping: EndReason | None, ending: AttemptEnding, on_time_limit: OnTimeLimit = "fail"
 ) -> StatusReport:
-    """An ending by itself counts as what it was, even if a stop was on its way."""
+    """Returns the final report. An ending by itself counts as what it was, even if a stop was on its way."""
     report = StatusReport(
         status=ReportStatus.FAILED,
         exit_code=ending.exit_code,

@@ -1,4 +1,4 @@
-"""What happens before a trainer starts: its folder and config are written, its data and checkpoint brought."""
+"""Prepares an attempt before its trainer starts: writes folder and config, and fetches data and checkpoint."""
 
 import asyncio
 import contextlib
@@ -117,7 +117,7 @@ class Preparation:
         return None
 
     def prepare(self, offer: JobSubmit) -> Launch:
-        """Folder and config are written; nothing runs yet. Blocks: call it in a thread."""
+        """Writes folder and config; nothing runs yet. It blocks: call it in a thread."""
         if offer.missing_secrets:
             raise TrainerError(_explain_missing(offer.missing_secrets))
         self._state.create_attempt(offer.attempt_id)
@@ -137,7 +137,9 @@ class Preparation:
         return folder
 
     def take_caches(self, offer: JobSubmit) -> None:
-        """The data is then seen under a path that stays: a trainer's own indices hold the paths of its pictures.
+        """Gives the attempt a cache folder, and shows its data there under a path that stays.
+
+        A trainer's own indices hold the paths of its pictures.
 
         Nobody is given what another owner's job has left, whatever they have in common: a trainer runs what it loads.
         """

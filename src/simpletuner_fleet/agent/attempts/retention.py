@@ -1,4 +1,4 @@
-"""Which folders of attempts a worker keeps: the newest few, while there is room, and everything that is not stored yet."""
+"""Decides which attempt folders a worker keeps: the newest few while there is room, and all that is not stored yet."""
 
 import logging
 import os
@@ -29,14 +29,14 @@ class KeepLimits(Struct, frozen=True, kw_only=True):
 
 
 class EndedFolder(Struct, frozen=True):
-    """The folder of an ended attempt for which nothing is owed any more."""
+    """Describes the folder of an ended attempt for which nothing is owed any more."""
 
     name: str
     ended_at: float
 
 
 def choose(folders: Sequence[EndedFolder], limits: KeepLimits, now: float) -> list[str]:
-    """Returns those that go for their age or their number, the oldest first."""
+    """Returns the folders to remove for their age or their number, the oldest first."""
     oldest_first = sorted(folders, key=lambda one: one.ended_at)
     too_many = max(0, len(oldest_first) - limits.attempts)
     return [

@@ -1,7 +1,7 @@
-"""Brings attempts to their last step while their acceptance is on its way, and takes that step when it was answered.
+"""Prepares attempts up to their last step while their acceptance is on its way, and starts them when it is answered.
 
-Nothing of a job runs before `start`: its folder, its config and its wall are made, and the process that will be its trainer
-waits for one more word. Where the job is not ours after all, all that goes again.
+Nothing of a job runs before `start`: its folder, its config and its wall are made, and the process that will be its
+trainer waits for the command to go. Where the job is not ours after all, all of that is removed again.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Starts:
         return running
 
     async def forget(self, turn: Turn) -> None:
-        """What was prepared and was not started will not be. May be called for any turn."""
+        """Discards what was prepared and not started. It may be called for any turn."""
         held = self._held.pop(turn, None)
         if held:
             with suppress(Exception):  # nobody waits for what it would have become
@@ -77,7 +77,10 @@ class Starts:
             self._runner.warm_up()
 
     async def _hold_at_once(self, offer: JobSubmit) -> HeldTrainer:
-        """Somebody waits for it: whether the job may have what it names is looked at while its wall is closed."""
+        """Prepares an attempt that needs no data, as fast as possible, because somebody waits for it.
+
+        Whether the job may have the paths it names is checked while its wall is being closed.
+        """
         turn = turn_of(offer)
         shim = self._shims[turn] = await self._runner.take()
 
@@ -104,7 +107,7 @@ class Starts:
         return await self._runner.hold(await self._fitting_shim(turn), order)
 
     async def _move_in_early(self, offer: JobSubmit) -> Launch:
-        """Its data or the checkpoint to go on from are brought next, which may take hours: others start meanwhile."""
+        """Prepares the folder before data or a checkpoint is fetched, which may take hours: others start meanwhile."""
         shim = self._shims[turn_of(offer)] = await self._runner.take()
         self._runner.warm_up()
 
@@ -128,7 +131,7 @@ class Starts:
         return await self._runner.hold(await self._fitting_shim(turn), order)
 
     async def _fitting_shim(self, turn: Turn) -> ShimProcess:
-        """A shim builds one wall only: where that is not the attempt's, another shim has to be started."""
+        """Returns a shim for this attempt. One that has built another wall is replaced: a shim builds one wall only."""
         shim = self._shims[turn]
         if shim.ready and turn not in self._ready:
             await self._runner.dismiss(shim)
@@ -138,7 +141,7 @@ class Starts:
     # These block: they are called in a thread.
 
     def _move_in(self, offer: JobSubmit, shim: ShimProcess) -> Launch:
-        """The folder of the spare's wall becomes the attempt's, unless it has one."""
+        """Makes the folder of the spare's wall the attempt's, unless the attempt has one."""
         if shim.ready and self._walls.move_in(shim.ready, self._state.attempt(offer.attempt_id)):
             self._ready[turn_of(offer)] = shim.ready
         return self._preparation.prepare(offer)

@@ -1,1 +1,1 @@
-"""What an attempt needs before it starts: datasets and the checkpoint to go on from."""
+"""Fetches what an attempt needs before it starts: its datasets and the checkpoint to go on from."""

@@ -1,4 +1,4 @@
-"""A worker's datasets on its disk: each content once, checked against its SHA-256, the least recently used let go.
+"""Caches datasets on the worker's disk: each content once, verified by SHA-256, the least recently used evicted.
 
     guarded              no job could write here since all were verified
     datasets/ID.json     the manifest; its time of change is when it was last used
@@ -48,7 +48,7 @@ Manifests = dict[str, tuple[FileEntry, ...]]
 
 
 class CachedDataset(Struct):
-    """A dataset that is stored here or is being fetched."""
+    """Describes a dataset that is stored here or is being fetched."""
 
     contents: dict[str, int]
     """Size by SHA-256, its manifest not among them."""
@@ -57,7 +57,7 @@ class CachedDataset(Struct):
 
 
 class DataCache:
-    """The cache of datasets on this worker's disk.
+    """Keeps the datasets on this worker's disk.
 
     It blocks: call it in a thread where it touches many files, one call at a time.
     """
@@ -135,7 +135,7 @@ class DataCache:
         return self.folder / "views" / checked_id(attempt_id)
 
     def show_in(self, attempt_id: str, folder: Path) -> None:
-        """The attempt's view is there, and what it writes beside the files outlives it."""
+        """Puts the attempt's view into this folder, where what it writes beside the files outlives it."""
         self._shown_in[attempt_id] = folder
 
     def manifest(self, dataset_id: str) -> tuple[FileEntry, ...] | None:
@@ -185,7 +185,7 @@ class DataCache:
             raise
 
     def hold(self, attempt_id: str, dataset_ids: Collection[str]) -> None:
-        """An attempt of the process before this one uses them still."""
+        """Keeps datasets that an attempt of an earlier process still uses."""
         self._uses[attempt_id] = frozenset(dataset_ids)
 
     def is_here(self, sha256: str, size: int) -> bool:
@@ -219,7 +219,7 @@ class DataCache:
         return True
 
     def finish(self, dataset_ids: Iterable[str]) -> None:
-        """All of their files are here. From now on they are believed after a power cut, too."""
+        """Marks these datasets as complete. From now on they are believed after a power cut, too."""
         fresh = [dataset_id for dataset_id in dataset_ids if not self._held[dataset_id].complete]
         if fresh:
             os.sync()
@@ -255,7 +255,7 @@ class DataCache:
     # Going.
 
     def release(self, attempt_id: str) -> None:
-        """The attempt is over: its view goes, its datasets may."""
+        """Removes the view of an attempt that is over, and lets its datasets be evicted."""
         self._uses.pop(attempt_id, None)
         shown_in = self._shown_in.pop(attempt_id, None)
         if shown_in:
@@ -389,7 +389,10 @@ def remove_links(folder: Path) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A hard link looks like the file itself; where the disk knows none, or no more of one file, a symbolic one does."""
+    """Makes a hard link, which looks like the file itself.
+
+    Where the disk knows none, or allows no more of one file, it makes a symbolic link.
+    """
     try:
         os.link(source, target)
     except OSError:

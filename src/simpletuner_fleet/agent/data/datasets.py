@@ -1,4 +1,4 @@
-"""Brings the datasets that an attempt needs: what is not in the cache is fetched once, whoever else waits for it."""
+"""Puts the datasets of an attempt in place; what is not cached is fetched once, however many attempts wait for it."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ class DataUnreachable(DataFailed):
 
 
 class FetchProgress(Struct):
-    """How many bytes of an attempt's datasets are fetched so far; it can be read during the fetch."""
+    """Counts how many bytes of an attempt's datasets are fetched so far; it can be read during the fetch."""
 
     done_bytes: int = 0
     total_bytes: int = 0
@@ -112,7 +112,7 @@ class Datasets:
             raise DataFailed(f"the data could not be written: {error.strerror or error}") from error
 
     def show_in(self, attempt_id: str, folder: Path) -> None:
-        """The attempt sees its data there, where files that a trainer writes beside it stay for the next one."""
+        """Shows the attempt its data there, so that files that a trainer writes beside it stay for the next attempt."""
         self._cache.show_in(attempt_id, folder)
 
     async def release(self, attempt_id: str) -> None:
@@ -196,7 +196,7 @@ class Datasets:
 
     @asynccontextmanager
     async def _alone_with(self, sha256: str) -> AsyncIterator[None]:
-        """Two attempts that want the same file wait for each other, and the second finds it there."""
+        """Makes attempts that want the same file wait for each other, so that the second finds it in the cache."""
         lock, users = self._files.get(sha256, (asyncio.Lock(), 0))
         self._files[sha256] = (lock, users + 1)
         try:

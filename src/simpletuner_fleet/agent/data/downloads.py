@@ -1,4 +1,4 @@
-"""Fetches files by content, going on from wherever the last try ended. What arrived is for the caller to verify."""
+"""Fetches files by content, resuming where the last try ended. What arrived is for the caller to verify."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ Opening = Callable[[str, int], AbstractAsyncContextManager[AsyncIterator[bytes]]
 
 
 class ContentSource(Protocol):
-    """A source of the files that jobs need: the orchestrator, or a node that asks it on another's behalf."""
+    """Opens the files that jobs need: the orchestrator does, or a node that asks it on another's behalf."""
 
     def fetch_object(
         self, job_id: str, sha256: str, offset: int
@@ -40,7 +40,7 @@ class DownloadStalled(DownloadFailed):
 
 
 class Downloads:
-    """Downloads the files of one purpose. They share one patience: any byte of any of them renews it."""
+    """Downloads the files of one purpose. They share one timeout: any byte of any of them restarts it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What trainers compute from a config and its data, kept between attempts: latents, embeddings, indices of pictures.
+"""Keeps between attempts what trainers compute from a config and its data: latents, embeddings, indices of pictures.
 
     caches/KEY-N.holder   the attempt that uses it now; beside the folder, which is the job's own meanwhile
     caches/KEY-N/data     the data as that attempt sees it: the trainer's indices name the pictures by their full path
@@ -32,7 +32,7 @@ MAX_AT_ONCE = 64
 
 
 class KeptCaches:
-    """The folders in which trainers keep caches between attempts. It blocks: call it in a thread."""
+    """Manages the folders in which trainers keep caches between attempts. It blocks: call it in a thread."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class KeptCaches:
         return self._held.get(attempt_id)
 
     def release(self, attempt_id: str) -> None:
-        """The attempt is over: whoever comes next may use what it left."""
+        """Frees the folder of an attempt that is over: whoever comes next may use what it left."""
         with self._lock:
             cache = self._held.pop(attempt_id, None)
             if cache:
@@ -98,7 +98,10 @@ class KeptCaches:
         return folders
 
     def _clean_or_drop(self, cache: Path) -> None:
-        """What an earlier job has left keeps no later one from starting: a folder that cannot be walked is begun anew."""
+        """Cleans the cache, or replaces it by an empty one where it cannot be walked.
+
+        What an earlier job has left keeps no later one from starting.
+        """
         try:
             self._clean(cache)
             for _ in entries_beneath(cache):

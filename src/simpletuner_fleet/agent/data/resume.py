@@ -1,4 +1,4 @@
-"""Puts a checkpoint in place before a trainer starts: fetched, verified, and visible only when it is whole.
+"""Puts a checkpoint in place before a trainer starts: it is fetched, verified, and visible only when it is whole.
 
 What this machine has already, from an attempt of the same job, is not fetched again.
 """
@@ -34,7 +34,10 @@ SPARE_BYTES = 64 * 1024 * 1024
 
 
 def read_resume(description: dict[str, Any]) -> Resume:
-    """Raises ResumeUnreadable. Whatever the orchestrator says, no file lands outside its folder."""
+    """Reads the checkpoint's description, and raises ResumeUnreadable for a bad one.
+
+    Whatever the orchestrator says, no file lands outside its folder.
+    """
     try:
         resume = msgspec.convert(description, Resume)
     except msgspec.ValidationError as error:

@@ -1,1 +1,1 @@
-"""The machine's GPUs: found and looked after."""
+"""Finds the machine's GPUs and samples how they are doing."""

@@ -1,4 +1,4 @@
-"""Which accelerators this machine has, and how they are doing."""
+"""Finds out which accelerators this machine has, and how they are doing."""
 
 import asyncio
 import contextlib
@@ -169,7 +169,10 @@ class GpuProbe:
         return self._child
 
     async def _let_go(self) -> None:
-        """A process stuck in the driver dies when the driver lets it; until then no second one is sent after it."""
+        """Kills the child that asks the driver. No second one is started until it has died.
+
+        A process stuck in the driver dies only when the driver lets it.
+        """
         if self._child is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -258,13 +261,13 @@ def reported_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
 
 
 def gpu_type_of(name: str) -> str:
-    """`NVIDIA A100-SXM4-80GB` is `a100-sxm4-80gb`, so that a glob such as `a100*` finds it."""
+    """Turns a name such as `NVIDIA A100-SXM4-80GB` into `a100-sxm4-80gb`, so that a glob such as `a100*` finds it."""
     words = re.findall(r"[a-z0-9.]+", name.lower())
     return "-".join(word for word in words if word not in _VENDOR_WORDS)
 
 
 def _gpu_of(gpu: _NvmlGpu) -> Gpu:
-    """Memory is rounded to whole GiB: a card sold with 80 GB tells 79.6, and a job asks for 80."""
+    """Returns the GPU with its memory in whole GiB: a card sold with 80 GB reports 79.6, and a job asks for 80."""
     return Gpu(
         index=gpu.index,
         uuid=gpu.uuid or "",
@@ -290,7 +293,7 @@ def _sample_of(gpu: Gpu, measured: _NvmlSample | None) -> GpuSample:
 
 
 def _apple_gpu() -> Gpu | None:
-    """Its memory is the machine's."""
+    """Returns the Apple GPU, whose memory is the machine's."""
     if platform.system() != "Darwin" or platform.machine() != "arm64":
         return None
     memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024**3

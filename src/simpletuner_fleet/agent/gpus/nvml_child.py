@@ -1,6 +1,7 @@
-"""Asks NVML, in a process of its own: a driver that hangs takes this one along and not the agent.
+"""Queries NVML in a process of its own: a driver that hangs blocks this process and not the agent.
 
-One line in, one line of JSON out: `list` the GPUs, or a `sample` of each. What a GPU does not tell is null.
+It reads one command per line and answers with one line of JSON: `list` gives the GPUs, `sample` a sample of each.
+What a GPU does not tell is null.
 """
 
 import json

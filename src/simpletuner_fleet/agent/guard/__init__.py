@@ -1,1 +1,1 @@
-"""Trainers' processes: started, held by a lease, watched, and ended to the last one."""
+"""Starts trainers' processes, bounds them by a lease, watches them, and ends them to the last one."""

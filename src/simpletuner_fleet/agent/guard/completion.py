@@ -1,4 +1,4 @@
-"""Asks, of a trainer that ended with exit code 0, whether its training is complete."""
+"""Checks, for a trainer that ended with exit code 0, whether its training is complete."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ LOOK_BACK_BYTES = 4 * 2**20
 async def checked(
     ending: AttemptEnding, offer: JobSubmit, habits: CheckpointHabits, paths: Paths, output_log: Path
 ) -> AttemptEnding:
-    """Returns the ending, with what speaks against it where its exit code alone would make it complete."""
+    """Returns the ending, with the reason why the training is not complete where its exit code says that it is."""
     if ending.reason is not EndReason.EXITED or ending.exit_code != 0:
         return ending
 

@@ -1,4 +1,7 @@
-"""Secrets a program was started with stay in its memory, where `/proc/<pid>/environ` shows them to its children."""
+"""Erases secrets from a program's initial environment, which `/proc/<pid>/environ` shows to its children.
+
+Removing a variable from `os.environ` alone leaves its value in the memory where the kernel put it.
+"""
 
 import ctypes
 import os

@@ -1,6 +1,7 @@
-"""Finds and ends what a dead shim has left behind: by the attempt's control group, which no process of it ever leaves.
+"""Finds and ends what a dead shim has left behind, by the attempt's control group, which none of its processes leaves.
 
-Where there are no groups, by its environment: every trainer's process carries its attempt there, unless it clears that.
+Where there are no groups, it goes by the environment: every trainer's process carries its attempt there, unless it
+clears that.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Runs trainers through shims: one per attempt, and a spare kept warm behind a wall, so that a start costs no wait."""
+"""Runs trainers through shims: one per attempt, and a spare behind a ready wall, so that a start costs no wait."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ SHIM_ANSWERS_WITHIN_S = 10.0
 
 
 class TrainerExit(Struct, frozen=True, kw_only=True):
-    """How an attempt's process tree ended."""
+    """Describes how an attempt's process tree ended."""
 
     reason: EndReason
     exit_code: int | None = None
@@ -59,7 +59,7 @@ class TrainerExit(Struct, frozen=True, kw_only=True):
 
 
 class EndedAttempt(Struct, frozen=True, kw_only=True):
-    """An attempt whose shim is gone; `reported` tells that the shim has reported it by itself."""
+    """Describes an attempt whose shim is gone; `reported` tells that the shim has reported it by itself."""
 
     exit: TrainerExit
     reported: bool
@@ -69,13 +69,13 @@ class ReadyWalls(Protocol):
     """Makes walls before their attempt is known. Both methods block: they are called in a thread."""
 
     def ready(self) -> ReadyWall | None:
-        """Returns None where there is none to be had."""
+        """Returns a wall that is built already; None where there is none to be had."""
 
     def discard(self, ready: ReadyWall) -> None: ...
 
 
 class ShimProcess(Struct, frozen=True, eq=False):
-    """A shim, the process that guards an attempt. It may have no attempt yet."""
+    """Represents a shim, the process that guards an attempt. It may have no attempt yet."""
 
     link: ShimLink
     child: ShimChild | None
@@ -83,14 +83,14 @@ class ShimProcess(Struct, frozen=True, eq=False):
     """The wall that it has built for whatever comes."""
 
     def leave_alone(self) -> None:
-        """It goes on by its lease, as it does when the agent dies."""
+        """Closes the connection; the shim goes on by its lease, as it does when the agent dies."""
         self.link.close()
         if self.child is not None:
             leave_alone(self.child)
 
 
 class RunningTrainer:
-    """An attempt whose shim is alive. Its methods return at once; `wait` tells how it ended."""
+    """Controls an attempt whose shim is alive. Its methods return at once; `wait` tells how it ended."""
 
     def __init__(
         self, attempt_id: str, output: Path, shim: ShimProcess, *, pid: int | None, paused: bool
@@ -126,7 +126,7 @@ class RunningTrainer:
         self._shim.link.send(Stop(grace_s, outcome))
 
     async def release(self) -> None:
-        """Lets the shim go, once the outcome has been delivered. Until then it would report it, were the agent to die."""
+        """Ends the shim once the outcome is delivered. Until then it would report that, were the agent to die."""
         await self.wait()
         self._shim.link.send(Release())
         await asyncio.shield(self._listening)  # who gives up waiting must not end the listening
@@ -137,7 +137,7 @@ class RunningTrainer:
         return self._listening.done() and not self._listening.cancelled()
 
     def leave_alone(self) -> None:
-        """Hangs up; the shim goes on by its lease."""
+        """Closes the connection; the shim goes on by its lease."""
         if not self.is_over:
             self._listening.cancel()
             self._shim.leave_alone()
@@ -175,7 +175,7 @@ class RunningTrainer:
 
 
 class HeldTrainer(Struct, frozen=True):
-    """An attempt that is prepared up to its last step, unless its shim is `gone`."""
+    """Represents an attempt that is prepared up to its last step, unless its shim is `gone`."""
 
     order: Order
     shim: ShimProcess
@@ -183,14 +183,13 @@ class HeldTrainer(Struct, frozen=True):
 
 
 class Runner:
-    """Runs trainers through shims, and keeps a spare shim warm.
+    """Runs trainers through shims, and keeps a spare shim ready.
 
-    Use it as an async context manager; leaving it lets the spare go, and hangs up on what runs without
-    stopping it.
+    Use it as an async context manager. Leaving it ends the spare, and disconnects from what runs without stopping it.
     """
 
     def __init__(self, python: str = sys.executable, key: str = "", walls: ReadyWalls | None = None) -> None:
-        """`key` is what the next agent of this worker will know, and no job: shims let in nobody else."""
+        """Takes the `key` that the next agent of this worker will know, and no job: shims admit nobody else."""
         self._starter = ShimStarter(python)
         self._key = key
         self._walls = walls
@@ -317,7 +316,7 @@ class Runner:
         return running
 
     async def _shim_of(self, starting: asyncio.Task[ShimProcess]) -> ShimProcess:
-        """A start that is cancelled must not lose a shim that is there, or will be in a moment."""
+        """Returns the shim. A start that is cancelled must not lose one that is there, or will be in a moment."""
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -341,7 +340,10 @@ class Runner:
         return await self._behind_wall(link, child, ready)
 
     async def _behind_wall(self, link: ShimLink, child: ShimChild, ready: ReadyWall | None) -> ShimProcess:
-        """Where the wall cannot be built now, it is tried again with the attempt, which tells why if it fails."""
+        """Has the shim build its wall.
+
+        Where the wall cannot be built now, it is tried again with the attempt, which tells why if it fails.
+        """
         shim = ShimProcess(link, child, ready)
         if ready is None:
             return shim

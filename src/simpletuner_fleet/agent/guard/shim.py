@@ -1,9 +1,9 @@
-"""One attempt's guardian: starts the trainer, holds its lease, and never leaves a process of it behind.
+"""Guards one attempt: starts the trainer, enforces its lease, and never leaves a process of it behind.
 
-A process of its own, forked by `shim_zygote.py` or run as `python -I -S shim.py` with one end of a socket pair as stdin;
-it imports the standard library and the files `shim_*.py` beside it only, and starts before it is needed. Lines of JSON
-go both ways. The agent at the other end is the lifeline: without it the shim waits a moment for a new one on
-`shim.sock`, then ends the tree and reports by itself.
+It is a process of its own, forked by `shim_zygote.py` or run as `python -I -S shim.py` with one end of a socket pair
+as stdin; it imports only the standard library and the files `shim_*.py` beside it, and starts before it is needed.
+Lines of JSON go both ways. Its life depends on the agent at the other end: without one it waits a moment for a new
+agent on `shim.sock`, then ends the tree and reports by itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARTS = ("shim_files", "shim_tree", "shim_trainer", "shim_cgroup", "shim_report"
 
 
 def part(name: str) -> ModuleType:
-    """Returns the file beside this one, which is compiled already: this one is not, so what may wait stands there."""
+    """Loads a file beside this one. That one is compiled already and this one is not, so what may wait stands there."""
     if HERE not in sys.path:
         sys.path.append(HERE)
     return __import__(name)
@@ -179,7 +179,10 @@ class Shim:
         self.tell_status("hello", hidden=self.order.get("hidden", []), out_of_time=self.out_of_time)
 
     def knows_the_key(self, stranger: socket.socket) -> bool:
-        """A job may find the door where it runs as the agent's own user: the key lies where no job can read."""
+        """Returns whether a new agent shows the key, which lies where no job can read it.
+
+        A job may find the socket where it runs as the agent's own user.
+        """
         key = self.order.get("key")
         if not key:
             return True
@@ -193,7 +196,10 @@ class Shim:
     # The trainer's side
 
     def build(self, wall: dict[str, Any], cgroup: str) -> None:
-        """Ends where the wall cannot be built: whoever asked starts another, and learns with the order why."""
+        """Builds the wall before there is an order. It ends the shim where that fails.
+
+        Whoever asked starts another one, and learns the reason with the order.
+        """
         self.begin(wall, cgroup)
         if self.starting.await_wall():
             self.done = True
@@ -207,7 +213,7 @@ class Shim:
         self.status_pipe = self.starting.status
 
     def hold(self, order: dict[str, Any]) -> None:
-        """Has everything done but the last step. What fails is told when the trainer is to start: nobody waits for it."""
+        """Has everything done but the last step. A failure is told at the start: nobody waits for it."""
         os.chdir(order["attempt_dir"])
         self.held = order
         added = order["wall"]["places"] if self.starting and order["wall"] else []
@@ -255,7 +261,7 @@ class Shim:
         self.listener.listen(4)
 
     def never_start(self) -> None:
-        """The agent was frozen between acceptance and start: the job may run elsewhere by now."""
+        """Gives up the start: the agent was frozen after the acceptance, and the job may run elsewhere by now."""
         self.leave_nothing()
         self.files.keep_own_errors()
         self.open_door()
@@ -284,7 +290,7 @@ class Shim:
                     self.killing = True  # what it left behind ends with it
 
     def own_status(self, status: int) -> int:
-        """Returns the trainer's, where somebody else stood for it. Nothing is told by one that was killed before."""
+        """Returns the trainer's own status, where another process stood for it and was not killed before."""
         if self.status_pipe < 0:
             return status
         try:
@@ -294,7 +300,7 @@ class Shim:
         return int.from_bytes(relayed, sys.byteorder) if len(relayed) == 4 else status
 
     def finish_with(self, status: int | None) -> None:
-        """No child is left, and a subreaper's orphans are its children: the whole tree is gone."""
+        """Finishes: no child is left, and a subreaper's orphans are its children, so the whole tree is gone."""
         limit = None
         if self.order.get("cgroup") and self.reason == "exited":
             limit = part("shim_cgroup").limit_reached(self.order["cgroup"], status == 0)
@@ -346,7 +352,7 @@ class Shim:
             stopped_pids |= pids
 
     def leave_nothing(self) -> None:
-        """Whatever made the guard end, the tree ends first, and what was to become one."""
+        """Ends the tree, and what was to become one, whatever made the guard end."""
         while self.starting and self.exit is None:
             self.signal_tree(signal.SIGKILL)
             try:
@@ -359,7 +365,7 @@ class Shim:
     # Time
 
     def nap_s(self) -> float | None:
-        """Returns how long nothing needs to be looked at; None is until somebody speaks."""
+        """Returns how long nothing needs to be looked at; None means until a message comes."""
         if not self.order:
             return None
         if self.exit is not None:
@@ -395,7 +401,7 @@ class Shim:
             self.reap()
 
     def time_is_up(self) -> None:
-        """The agent may save a checkpoint first, for as long as the order allows; then, or without one, it ends."""
+        """Lets the agent save a checkpoint first, if the order allows that; then, or without one, it ends the tree."""
         save_s = self.order.get("time_limit_save_s")
         if save_s and not self.out_of_time and not self.paused:
             self.out_of_time = True
@@ -450,7 +456,7 @@ def main() -> None:
 
 
 def guard(line: socket.socket) -> None:
-    """Guards one attempt; `line` leads to the agent. Standard input and output lead nowhere already."""
+    """Guards one attempt; `line` is the connection to the agent. Standard input and output lead nowhere already."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     line.setblocking(False)
@@ -474,7 +480,7 @@ def guard(line: socket.socket) -> None:
 
 
 def load_parts() -> None:
-    """Whatever happens to the installation from here on, this program stays of one version."""
+    """Loads all parts now, so that this program stays of one version whatever happens to the installation."""
     for name in PARTS:
         part(name)
 

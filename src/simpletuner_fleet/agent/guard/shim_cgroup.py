@@ -1,4 +1,4 @@
-"""The part of the shim that knows the attempt's control group (cgroup v2): standard library only.
+"""Manages the attempt's control group (cgroup v2). It is part of the shim: standard library only.
 
 The agent makes the group and sets its limits; the trainer enters it before it is executed. Whatever it does to its
 session, its parents or its environment, each of its processes stays in there, and one write ends them all.

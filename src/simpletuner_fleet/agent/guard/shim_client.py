@@ -1,4 +1,4 @@
-"""The agent's end of the line to a shim: what is said, and how."""
+"""Connects the agent to a shim, and defines the messages between them."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ class ReportTo(Struct, kw_only=True, frozen=True):
 
 
 class Wall(Struct, kw_only=True, frozen=True):
-    """The wall that isolates a trainer from the machine, as a shim is to build it; see `shim_wall`."""
+    """Describes the wall that isolates a trainer from the machine, as a shim is to build it; see `shim_wall`."""
 
     kind: Literal["user", "namespace", "landlock"]
     places: list[tuple[str, str, Literal["ro", "rw", "hide", "room"]]]
@@ -54,7 +54,7 @@ class Wall(Struct, kw_only=True, frozen=True):
 
 
 class ReadyWall(Struct, kw_only=True, frozen=True):
-    """A wall that is built before its attempt is known. Later, only places are added to it."""
+    """Describes a wall that is built before its attempt is known. Later, only places are added to it."""
 
     folder: Path
     """Becomes the attempt's folder, when there is one: what is in there is shown behind the wall already."""
@@ -76,7 +76,7 @@ class Build(Struct, frozen=True, tag="build", tag_field="do"):
 
 
 class Order(Struct, kw_only=True, frozen=True, tag="hold", tag_field="do"):
-    """All a shim needs to prepare one attempt up to its last step; only `Go` makes it run.
+    """Tells a shim to prepare one attempt up to its last step; only `Go` makes it run.
 
     `env` is the trainer's whole environment. Where the wall was built before, its places are those to be added.
     """
@@ -114,7 +114,7 @@ class Go(Struct, kw_only=True, frozen=True, tag="go", tag_field="do"):
 
 
 class Greet(Struct, frozen=True, tag="greet", tag_field="do"):
-    """The first message of a new agent to a shim that it finds, with the key that lets it in."""
+    """Introduces a new agent to a shim that it finds, with the key that admits it. It is the agent's first message."""
 
     key: str
 
@@ -150,7 +150,7 @@ class Started(Struct, kw_only=True, tag="started", tag_field="event"):
 
 
 class ExitRecord(Struct, kw_only=True):
-    """How a process tree ended: the content of `exit.json`.
+    """Records how a process tree ended: it is the content of `exit.json`.
 
     It is sent when that happens, and in every greeting after.
     """
@@ -179,7 +179,10 @@ class Paused(Struct, kw_only=True, tag="paused", tag_field="event"):
 
 
 class OutOfTime(Struct, kw_only=True, tag="out_of_time", tag_field="event"):
-    """The time limit is reached; the shim waits a while for the agent to save a checkpoint and stop the tree."""
+    """Says that the time limit is reached.
+
+    The shim waits a while for the agent to save a checkpoint and stop the tree.
+    """
 
 
 class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
@@ -229,7 +232,7 @@ class ShimLink:
         return _decoder.decode(line)
 
     async def expect(self, kind: type[T]) -> T:
-        """Returns what a line begins with. One that begins otherwise, or not in time, is closed: nobody would hold it."""
+        """Returns the first message. If another comes, or none in time, the connection is closed."""
         try:
             message = await self.receive()
             if not isinstance(message, kind):
@@ -245,7 +248,7 @@ class ShimLink:
 
 @contextlib.contextmanager
 def _short_path(folder: Path) -> Iterator[str]:
-    """A Unix socket's path may have 107 bytes; a longer folder is reached through a descriptor."""
+    """Returns a path to the folder that fits into a Unix socket's 107 bytes; a longer one goes through a descriptor."""
     if len(os.fsencode(folder)) <= MAX_SOCKET_PATH_BYTES or not os.path.isdir("/proc/self/fd"):
         yield str(folder)
         return

@@ -1,4 +1,4 @@
-"""The part of the shim that writes into the attempt's folder, on a disk that may be full: standard library only."""
+"""Writes into the attempt's folder, on a disk that may be full. It is part of the shim: standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def complain(text: str) -> None:
-    """Says it where somebody may look for it. That file may lie on the same full disk: no guard ends of that."""
+    """Writes a complaint where somebody may look for it.
+
+    That file may lie on the same full disk, which must not end the guard.
+    """
     with contextlib.suppress(OSError):
         os.write(sys.stderr.fileno(), f"{text}\n".encode(errors="replace"))
 

@@ -1,4 +1,4 @@
-"""The part of the shim that reports by itself, when there is no agent any more: standard library only."""
+"""Reports the attempt's end when there is no agent any more. It is part of the shim: standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the agent gets its shims: forked by a zygote, or each started by itself where there is none."""
+"""Starts the agent's shims: a zygote forks them, or each is started by itself where there is none."""
 
 import contextlib
 import logging
@@ -41,7 +41,7 @@ ANSWER = struct.Struct("=i")
 
 
 class ShimChild(Protocol):
-    """A shim's process. A `Popen` is one, too."""
+    """Represents a shim's process. A `Popen` is one, too."""
 
     pid: int
 
@@ -55,9 +55,9 @@ class ShimChild(Protocol):
 
 
 class ForkedShim:
-    """The process of a shim that the zygote has forked.
+    """Represents the process of a shim that the zygote has forked.
 
-    The zygote waits for it and keeps its status to itself: what the status was is said on the shim's line.
+    The zygote waits for it and keeps its exit status to itself; how the shim ended is told on its own connection.
     """
 
     def __init__(self, pid: int, process: int) -> None:
@@ -100,7 +100,7 @@ class _ZygoteGone(Exception):
 
 
 class ShimStarter:
-    """Starts shims: forked by a zygote, or each by itself where there is none.
+    """Starts shims: a zygote forks them, or each is started by itself where there is none.
 
     It blocks, and may be used from several threads.
     """
@@ -112,7 +112,7 @@ class ShimStarter:
         self._next_zygote_at = 0.0 if has_process_descriptors() else float("inf")
 
     def start(self) -> tuple[ShimChild, socket.socket]:
-        """Returns a shim's process and our end of the line to it. Raises OSError."""
+        """Returns a shim's process and our end of the connection to it. Raises OSError."""
         with self._lock:
             if time.monotonic() >= self._next_zygote_at:
                 try:

@@ -1,7 +1,7 @@
-"""The part of the shim that starts a trainer, behind its wall where there is one: standard library only.
+"""Starts a trainer, behind its wall where there is one. It is part of the shim: standard library only.
 
 The process that will be the trainer is there before anything is to run. It is told its order, does everything but the
-last step, and waits for one more word; only then the trainer's program is executed in its place. A wall of
+last step, and waits for the command to go; only then the trainer's program is executed in its place. A wall of
 namespaces may even stand before the order is known: then the order names what is to be added to it.
 """
 
@@ -37,7 +37,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Starting:
-    """A trainer that is being started, as the shim sees it."""
+    """Represents a trainer that is being started, as the shim sees it."""
 
     def __init__(
         self,
@@ -161,7 +161,10 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None, cgroup: str = "
 
 
 def has_keeper(wall: dict[str, Any] | None) -> bool:
-    """Behind a wall of namespaces the kernel ends everything with the first process, which dies with the shim."""
+    """Returns whether a keeper is needed. Behind a wall of namespaces the kernel ends all with the first process.
+
+    That process dies with the shim.
+    """
     return on_linux and not has_own_root(wall)
 
 
@@ -237,7 +240,7 @@ def keep(walls: ModuleType | None, hears: int, problem: int, status: int, lifeli
 
 
 def join_cgroup(group: str, wall: dict[str, Any] | None, problem: int) -> None:
-    """What guards the trainer stays outside, and lives on when the group is ended."""
+    """Enters the control group. What guards the trainer stays outside, and lives on when the group is ended."""
     if not group:
         return
     root = "/old" if has_own_root(wall) else ""
@@ -324,7 +327,7 @@ def become_trainer(walls: ModuleType | None, hears: int, problem: int) -> NoRetu
 
 
 def read_order(hears: int) -> dict[str, Any]:
-    """Reads no byte more: the word to go may be there already."""
+    """Reads the order and no byte more: the command to go may be there already."""
     order: dict[str, Any] = json.loads(read_exactly(hears, int.from_bytes(read_exactly(hears, 8), "big")))
     return order
 
@@ -341,7 +344,7 @@ def read_exactly(hears: int, count: int) -> bytes:
 
 
 def open_output(order: dict[str, Any], problem: int) -> None:
-    """It goes straight to a file: no pipe of ours can ever block the trainer."""
+    """Opens the output, which goes straight to a file: no pipe of ours can ever block the trainer."""
     root = "/old" if has_own_root(order["wall"]) else ""
     try:
         output = os.open(f"{root}{order['output']}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

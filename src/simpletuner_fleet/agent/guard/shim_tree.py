@@ -1,4 +1,4 @@
-"""The part of the shim that knows processes: standard library only, like all its parts."""
+"""Finds and signals processes. It is part of the shim: standard library only, like all its parts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Builds a wall once for nothing, to learn whether this machine allows it: an order on stdin, the problem on stdout.
+"""Builds a wall as a trial, to learn whether this machine allows it: an order on stdin, the problem on stdout.
 
-Run as `python -I -S shim_trial.py`, with the parts of the shim: what a trial shows is what an attempt will get.
+It is run as `python -I -S shim_trial.py`, with the parts of the shim: what a trial shows is what an attempt will get.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""The wall around one trainer, built by the shim from what the order says: standard library only, Linux only.
+"""Builds the wall around one trainer as the order says. It is part of the shim: standard library only, Linux only.
 
-Two kinds of namespaces and one of rules. `user`: root gives the trainer a user of its own. `namespace`: the same walls
-without root, in a user namespace. Both give it a root folder that holds what was granted and nothing else, and a
-process table of its own, whose first process is `reap_until_trainer_ends` below: when that ends, the kernel ends all others.
-`landlock`: the trainer keeps its user and sees every name, but opens only what was granted.
+There are two kinds with namespaces and one with rules. `user`: root gives the trainer a user of its own. `namespace`:
+the same isolation without root, in a user namespace. Both give it a root folder that holds what was granted and
+nothing else, and a process table of its own, whose first process is `reap_until_trainer_ends` below: when that ends,
+the kernel ends all others. `landlock`: the trainer keeps its user and sees every name, but opens only what was
+granted.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def enter(wall: dict[str, Any]) -> None:
 
 
 def close_behind(wall: dict[str, Any], added: list[tuple[str, str, str]]) -> None:
-    """Runs in the trainer's process: the last places, and from here on only what was granted has a name."""
+    """Adds the last places, in the trainer's process; from here on only what was granted has a name."""
     for source, target, access in added:
         grant(source, target, access, wall)
     os.chdir("/new")
@@ -137,7 +138,7 @@ def close_behind(wall: dict[str, Any], added: list[tuple[str, str, str]]) -> Non
 
 
 def keep_links() -> None:
-    """Most systems have /bin as a link to /usr/bin."""
+    """Recreates the links of the system's root: most systems have /bin as a link to /usr/bin."""
     for name in TOP_LINKS:
         if os.path.islink(f"/old/{name}"):
             os.symlink(os.readlink(f"/old/{name}").lstrip("/"), f"/new/{name}")
@@ -166,7 +167,7 @@ def grant(source: str, target: str, access: str, wall: dict[str, Any]) -> None:
 
 
 def make_place(place: str, is_folder: bool, wall: dict[str, Any]) -> None:
-    """What has to be made within the job's own home belongs to the job, which may want to write beside it."""
+    """Creates the target of a grant. Within the job's own home it belongs to the job, which may write beside it."""
     folder = place if is_folder else os.path.dirname(place)
     missing = []
     while not os.path.isdir(folder):
@@ -223,7 +224,7 @@ def reap_until_trainer_ends(trainer: int, status_pipe: int) -> None:
 
 
 def become_nobody(wall: dict[str, Any]) -> None:
-    """Runs in the trainer's process, after all else: gives up what cannot be had again."""
+    """Gives up, in the trainer's process and after all else, the rights that cannot be had again."""
     leave_keyrings()
     for capability in range(CAPABILITIES):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -237,12 +238,15 @@ def become_nobody(wall: dict[str, Any]) -> None:
 
 
 def leave_keyrings() -> None:
-    """The worker's session may hold keys, and whoever inherits it reads them. A kernel or container may have none."""
+    """Leaves the worker's session keyring, whose keys anyone who inherits it could read.
+
+    A kernel or container may have none.
+    """
     libc.syscall(SYS_KEYCTL.get(os.uname().machine, -1), KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def landlock_version() -> int:
-    """Returns 0 where the kernel has none, or a container does not let it be asked."""
+    """Returns Landlock's version; 0 where the kernel has none, or a container does not let it be asked."""
     return max(0, int(libc.syscall(SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), LANDLOCK_VERSION)))
 
 

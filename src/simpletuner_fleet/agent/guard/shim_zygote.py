@@ -1,9 +1,10 @@
-"""Forks shims: one Python that has imported all they need, so that none of them has to be started from nothing.
+"""Forks shims from one Python process that has imported all they need, so that none has to be started from nothing.
 
-A program of its own, run as `python -I -S shim_zygote.py` with one end of a socket pair of packets as stdin; standard
-library only, Linux only, a single thread. Each packet brings one end of the line to a new shim, and is answered with the
-shim's number and a descriptor of its process. Nothing else is ever said to it: no order, no secret and no
-descriptor of an attempt is in its memory when it forks the next. It ends when the agent does; its shims do not.
+It is a program of its own, run as `python -I -S shim_zygote.py` with one end of a socket pair of packets as stdin; it
+uses the standard library only, Linux only, and a single thread. Each packet brings one end of the connection to a new
+shim, and is answered with the shim's process id and a descriptor of its process. Nothing else is ever said to it: no
+order, no secret and no descriptor of an attempt is in its memory when it forks the next. It ends when the agent does;
+its shims do not.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main() -> None:
 
 
 def fork_on_demand(agent: socket.socket) -> socket.socket | None:
-    """Returns in each forked process, with its line; and in this one, with None, when the agent is gone."""
+    """Returns in each forked process, with its connection; and in this one, with None, when the agent is gone."""
     os.close(os.pidfd_open(os.getpid()))  # where there are none, it ends before it has forked anything
     woken, wake = os.pipe()
     for descriptor in (woken, wake):

@@ -1,6 +1,7 @@
-"""Watches the trainings on this machine, stops those that their jobs want stopped, and tells what it found.
+"""Watches the trainings on this machine, stops those that their jobs want stopped, and reports what it found.
 
-Findings are written down before they are told, so that neither a restart nor an orchestrator that is away loses one.
+Findings are written down before they are reported, so that neither a restart nor an orchestrator that is away loses
+one.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ FOLLOWS = {
 
 
 class Usage(Protocol):
-    """The answer of shutil.disk_usage."""
+    """Describes the answer of shutil.disk_usage."""
 
     @property
     def free(self) -> int: ...
@@ -65,7 +66,7 @@ class Usage(Protocol):
 
 
 class WatchedTrainer(Protocol):
-    """What a watchdog needs of the trainer that it watches."""
+    """Declares what a watchdog needs of the trainer that it watches."""
 
     @property
     def paused(self) -> bool: ...
@@ -73,7 +74,7 @@ class WatchedTrainer(Protocol):
 
 
 class WatchdogSettings(Struct, frozen=True, kw_only=True):
-    """How often a watchdog looks, how long it tries to tell, and the clocks and the disk that it reads."""
+    """Sets how often a watchdog looks and how long it tries to report, and which clocks and disk it reads."""
 
     every_s: float = LOOK_EVERY_S
     disk_every_s: float = DISK_EVERY_S
@@ -96,7 +97,7 @@ class _Observation(NamedTuple):
 
 
 class TrainerWatchdog:
-    """Watches one attempt. It is `over` once there is nothing more to tell, or nobody to tell it to."""
+    """Watches one attempt. It is `over` once there is nothing more to report, or nobody to report it to."""
 
     def __init__(
         self,
@@ -257,7 +258,7 @@ class TrainerWatchdog:
 
 
 class Watchdogs(SendersByAttempt[TrainerWatchdog]):
-    """The watchdogs of all attempts on this machine."""
+    """Runs the watchdogs of all attempts on this machine."""
 
     def __init__(
         self,
@@ -296,7 +297,10 @@ class Watchdogs(SendersByAttempt[TrainerWatchdog]):
 
 
 def judged(ending: AttemptEnding, verdict: Verdict | None) -> AttemptEnding:
-    """A model that is spoiled has failed, however its trainer ended; a trainer that ended well has not stalled."""
+    """Returns the ending after the watchdog's verdict.
+
+    A model that is spoiled has failed, however its trainer ended; a trainer that ended well has not stalled.
+    """
     if verdict is None or ending.reason not in (EndReason.EXITED, EndReason.STOPPED):
         return ending
     if ending.reason is EndReason.EXITED and ending.exit_code == 0 and verdict.trouble != "nan":

@@ -1,1 +1,1 @@
-"""Notices that this machine is about to be taken away: who may give them, how they are asked for, and which are believed."""
+"""Watches for notices that this machine is about to be taken away, and decides which of them to believe."""

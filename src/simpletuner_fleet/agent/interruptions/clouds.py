@@ -1,4 +1,4 @@
-"""How each cloud is asked whether it takes this machine away, and what of its answers is believed."""
+"""Asks each cloud in its own way whether it takes this machine away, and judges which answers to believe."""
 
 import time
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ OK, UNAUTHORIZED = 200, 401
 
 
 class EndSeen(Struct, frozen=True, kw_only=True):
-    """A cloud's notice that it takes this machine away."""
+    """Describes a cloud's notice that it takes this machine away."""
 
     source: str
     in_s: float
@@ -85,7 +85,7 @@ def aws_end(answer: MetadataAnswer) -> EndSeen | None:
 class GcpWatch:
     """Asks Google Cloud's metadata service whether this machine is preempted.
 
-    Its answer is held back until it changes, so that no time is lost.
+    The service holds its answer back until it changes, so that no time is lost.
     """
 
     every_s = 2.0
@@ -115,7 +115,7 @@ class GcpWatch:
 class AzureWatch:
     """Asks Azure's metadata service for scheduled events that end this machine.
 
-    All machines of a set hear of one another's events: only those that name this machine count.
+    All machines of a set are told of one another's events: only those that name this machine count.
     """
 
     every_s = 5.0

@@ -1,4 +1,4 @@
-"""Whose machine this is, as far as its firmware and its environment say: nobody else is asked for notices."""
+"""Determines from firmware and environment whose machine this is, so that only that provider is asked for notices."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,10 @@ SIGNALLED = (
 
 
 def cloud_of(folder: Path = FIRMWARE) -> str | None:
-    """Blocks for a disk that is none. The firmware is out of the network's reach, and of a job's."""
+    """Returns the cloud that the firmware names, which is out of the network's reach, and of a job's.
+
+    It blocks briefly for files in /sys, which are on no disk.
+    """
     vendor = _line(folder / "sys_vendor")
     if vendor == "Amazon EC2" or _line(folder / "board_vendor") == "Amazon EC2":
         return AWS

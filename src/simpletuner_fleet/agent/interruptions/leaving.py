@@ -1,4 +1,4 @@
-"""This machine or this program is to end: everything that runs is given back in the time that is left."""
+"""Gives back everything that runs, in the time that is left, when this machine or this program is to end."""
 
 import asyncio
 import logging
@@ -61,10 +61,11 @@ class MachineEnding:
         self._shuts_down = False
 
     def signalled(self, number: int, left_s: float) -> None:
-        """SIGUSR1 is a notice. So is SIGTERM from whoever takes machines away; from anybody else it ends this program.
+        """Handles a signal. SIGUSR1 is a notice, and so is SIGTERM from whoever takes machines away.
 
-        After a notice of its cloud a machine is shut down in the usual way: that is the end of what was told, and leaves
-        the usual time, not a second request of an impatient person.
+        From anybody else SIGTERM ends this program. After a notice of its cloud a machine is shut down in the usual
+        way: that SIGTERM belongs to the notice and leaves the usual time; it is no second request of an impatient
+        person.
         """
         agent = self._agent
         if number == signal.SIGUSR1:
@@ -79,7 +80,7 @@ class MachineEnding:
             self._begin(self._signaller, left_s)
 
     def cloud_says(self, seen: EndSeen) -> None:
-        """The machine's cloud announces its end. Whether that was true is found out afterwards, and remembered."""
+        """Acts on the cloud's notice that the machine ends. Whether that was true is learnt later, and remembered."""
         left_s = min(max(0.0, seen.in_s), LONGEST_NOTICE_S)
         try:
             self._remembered.note(seen.source, boottime() + left_s)
@@ -89,7 +90,7 @@ class MachineEnding:
         self._begin(seen.source, left_s)
 
     def node_says(self, source: str, left_s: float) -> None:
-        """One of the worker's other nodes is to end, and with it the worker."""
+        """Ends the worker, because one of its other nodes is to end."""
         if not self._agent.inbox.leaving:
             self._begin(source, min(max(0.0, left_s), LONGEST_NOTICE_S))
 

@@ -1,4 +1,4 @@
-"""One question to the metadata service of a cloud: no proxy, no redirect, a small answer in a short time."""
+"""Sends one request to a cloud's metadata service: no proxy, no redirect, a small answer in a short time."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What this machine was told of its end, kept over starts: whoever said it wrongly is not believed again for a while.
+"""Remembers across starts when this machine was said to end; whoever said so wrongly is not believed for a while.
 
 Without this, anybody who can answer in the metadata service's place could keep a worker from working for good.
 """
@@ -18,7 +18,7 @@ DISTRUST_S = 3600.0
 
 
 class ToldEnd(Struct, frozen=True, kw_only=True):
-    """An announced end of this machine: by whom, and for when. All times are of this boot's clock."""
+    """Records an announced end of this machine: by whom, and for when. All times are of this boot's clock."""
 
     boot: str
     source: str
@@ -42,7 +42,7 @@ class RememberedEnd:
         return not 0 <= boottime() - (known.deadline + OVERDUE_S) < DISTRUST_S
 
     def note(self, source: str, deadline: float) -> None:
-        """Blocks for the disk, briefly."""
+        """Records the notice. It blocks for the disk, briefly."""
         self._known = ToldEnd(boot=self._boot, source=source, deadline=deadline)
         write_whole(self._file, msgspec.json.encode(self._known))
 

@@ -1,4 +1,4 @@
-"""The loop that asks this machine's cloud for a notice, from the start until one comes."""
+"""Asks this machine's cloud for a notice, from the start until one comes."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
 async def watch_for_end(
     settings: NoticeSettings, remembered: RememberedEnd, on_end: Callable[[EndSeen], None]
 ) -> None:
-    """Returns once it was told; on a machine of no cloud at once, without a word to anybody."""
+    """Returns once there is a notice; on a machine of no cloud at once, without asking anybody."""
     cloud = settings.watch if settings.watch not in ("auto", "off") else None
     if settings.watch == "auto":
         cloud = await asyncio.to_thread(cloud_of, settings.firmware)

@@ -1,1 +1,1 @@
-"""What separates jobs from the worker and from each other: what is granted, which wall there can be, and whose it is."""
+"""Separates jobs from the worker and from each other: decides what is granted, and builds the walls around attempts."""

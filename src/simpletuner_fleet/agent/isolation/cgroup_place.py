@@ -1,4 +1,4 @@
-"""Where in the tree of control groups this worker stands, and which controllers it may hand on to its jobs."""
+"""Finds this worker's place in the tree of control groups, and the controllers that it may delegate to its jobs."""
 
 import os
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ DELEGATED = ("trusted.delegate", "user.delegate")
 
 
 class CgroupPlace(Struct, frozen=True, kw_only=True):
-    """The control group below which the groups of attempts are made."""
+    """Describes the control group below which the groups of attempts are made."""
 
     folder: Path
     own: Path
@@ -36,7 +36,10 @@ class CgroupPlace(Struct, frozen=True, kw_only=True):
         return wanted & (had | more), None if wanted <= had | more else GroupLack.NO_CONTROLLER
 
     def hand_on(self, controllers: Iterable[str]) -> GroupLack | None:
-        """This process leaves the group for one beside the jobs' where that must be."""
+        """Delegates these controllers to the jobs' groups, and returns what prevents that.
+
+        Where it must, this process leaves the group for one beside the jobs' groups.
+        """
         missing = sorted(set(controllers) - self.enabled())
         if not missing:
             return None
@@ -83,7 +86,10 @@ class CgroupPlace(Struct, frozen=True, kw_only=True):
             pass  # it stays where it is: jobs' groups are beside it all the same
 
     def _is_root(self) -> bool:
-        """The root of the whole tree may hold processes, whatever it hands on; it alone has no type."""
+        """Returns whether this is the root of the whole tree, which may hold processes whatever it delegates.
+
+        It alone has no type.
+        """
         return not (self.folder / "cgroup.type").exists()
 
 
@@ -110,7 +116,7 @@ def find_place(proc: Path = Path("/proc"), run: Path = Path("/run")) -> CgroupPl
 
 
 def _mounted(mounts: str) -> tuple[str, Path] | None:
-    """Tells which part of the tree is to be seen, and where."""
+    """Returns which part of the tree is mounted, and where."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         if after.startswith("cgroup2 "):
@@ -120,7 +126,7 @@ def _mounted(mounts: str) -> tuple[str, Path] | None:
 
 
 def _plain(field: str) -> str:
-    """Blanks and the like stand there as octal numbers."""
+    """Decodes a field of mountinfo, where blanks and the like are written as octal numbers."""
     return field.encode().decode("unicode_escape")
 
 

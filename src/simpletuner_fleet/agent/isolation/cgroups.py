@@ -1,4 +1,4 @@
-"""Control groups of this worker's attempts (cgroup v2): what can be had here, a group for each attempt, and its end."""
+"""Manages the control groups (cgroup v2) of this worker's attempts: what is available here, one group each, its end."""
 
 import logging
 import os
@@ -26,7 +26,7 @@ KEPT_SHARE = 0.02
 
 
 class JobLimits(Struct, frozen=True, kw_only=True):
-    """The limits for jobs, as the worker's owner has asked for them.
+    """Holds the limits for jobs that the worker's owner has asked for.
 
     None takes the default where it can be had, 0 sets none.
     """
@@ -36,7 +36,7 @@ class JobLimits(Struct, frozen=True, kw_only=True):
 
 
 class Cgroups:
-    """The control groups of this worker's attempts. It blocks: call it in a thread."""
+    """Makes and ends the control groups of this worker's attempts. It blocks: call it in a thread."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Cgroups:
 
     @property
     def parts(self) -> str:
-        """Says what is had, in the words of the label by which jobs can ask for it."""
+        """Returns what is available, in the words of the label by which jobs can ask for it."""
         if self._folder is None:
             return job_groups.NOTHING
         had = ["kill", *(["memory"] if self.memory_bytes else []), *(["pids"] if self.pids else [])]

@@ -1,7 +1,7 @@
-"""What a config names of the worker's disk, looked at before anything runs: a path that jobs may not see is refused by name.
+"""Checks the paths that a config names before anything runs, and refuses by name those that jobs may not see.
 
-Behind its wall a job would only find that there is nothing, and its trainer would take the path for a name on the Hub.
-Whether there is something beyond the wall is told to nobody: what is not there is refused in the same words.
+Behind its wall a job would only find that there is nothing, and its trainer would take the path for a name on the
+Hub. Whether something exists beyond the wall is told to nobody: what is not there is refused in the same words.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a job may see and write: folders of the system, of the trainer's Python, and what the worker's owner grants."""
+"""Lists what a job may see and write: folders of the system, of the trainer's Python, and what the owner grants."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ RANK: dict[Access, int] = {"ro": 0, "rw": 1, "hide": 2, "room": 3}
 
 
 class JobPath(Struct, frozen=True):
-    """A folder or file that the worker's owner grants to jobs."""
+    """Names a folder or file that the worker's owner grants to jobs."""
 
     path: str
     writable: bool
@@ -57,12 +57,12 @@ def granted_places(grants: Iterable[JobPath]) -> list[Place]:
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Goes by the names as they are written, faster than a `Path`: it is asked hundreds of times for each start."""
+    """Compares the names as they are written, which is faster than a `Path`: each start asks hundreds of times."""
     return path == folder or path.startswith(folder if folder.endswith("/") else f"{folder}/")
 
 
 def in_order(places: Iterable[Place]) -> list[Place]:
-    """The deeper says more, so it comes later; of one place, what hides it comes after what may be written."""
+    """Sorts places by depth, since the deeper says more; what hides a place comes after what may be written."""
     return sorted(set(places), key=lambda place: (depth(place[1]), RANK[place[2]], place))
 
 

@@ -1,4 +1,4 @@
-"""How far jobs reach behind their wall: which paths they see, which they may write, and which their user may not read."""
+"""Tells which paths jobs see behind their wall, which they may write, and which their user may not read."""
 
 import contextlib
 import os
@@ -47,7 +47,10 @@ class Reach(Struct, frozen=True):
         return _locked(real, with_content) if os.path.exists(real) else None
 
     def _access(self, path: str) -> Access | None:
-        """A link leads to where its own path is granted, and has to be seen itself; those of the system's root are."""
+        """Returns the access to a path. A link must be visible itself, and lead to where its target is granted.
+
+        Links of the system's root are visible.
+        """
         named, real = os.path.abspath(path), os.path.realpath(path)
         access = self._deepest(real)[0]
         of_system = any(lies_in(named, folder) for folder in SYSTEM)

@@ -1,4 +1,4 @@
-"""What a worker has ready for an attempt that nobody knows yet: a folder behind its wall, and a control group."""
+"""Prepares a folder behind its wall, and a control group, for an attempt that is not known yet."""
 
 import logging
 
@@ -18,7 +18,7 @@ class Spares:
         self._walls, self._cgroups = walls, cgroups
 
     def ready(self) -> ReadyWall | None:
-        """Prepares one; None where that saves nothing, or cannot be."""
+        """Prepares one; returns None where that saves nothing, or is not possible."""
         ready = self._walls.ready()
         if ready is None:
             return None
@@ -30,5 +30,5 @@ class Spares:
             return None
 
     def discard(self, ready: ReadyWall) -> None:
-        """No attempt was made of it, or it is over."""
+        """Removes one of which no attempt was made, or whose attempt is over."""
         self._walls.discard(ready)

@@ -1,4 +1,4 @@
-"""The walls of one worker: which kind it has, whose each attempt is, and what stands within."""
+"""Makes the walls of one worker: chooses their kind, gives each attempt its user, and decides what each one shows."""
 
 import contextlib
 import fcntl
@@ -56,7 +56,7 @@ TRIAL = [sys.executable, "-I", "-S", str(SHIM.with_name("shim_trial.py"))]
 
 
 class WallSurroundings(Struct, frozen=True, kw_only=True):
-    """The paths and the environment that a worker's walls are made from."""
+    """Names the paths and the environment that a worker's walls are made from."""
 
     home: str
     environment: dict[str, str]
@@ -144,7 +144,7 @@ class Walls:
         return Launch(argv=launch.argv, env=environment, cwd=launch.cwd), wall
 
     def ready(self) -> ReadyWall | None:
-        """Prepares one for an attempt that nobody knows yet; None where that saves nothing, or cannot be."""
+        """Prepares a wall for an attempt that is not known yet; None where that saves nothing, or is not possible."""
         if self.kind not in ("user", "namespace"):
             return None
         folder = AttemptDir(self._folder / SPARE / secrets.token_hex(6))
@@ -172,7 +172,7 @@ class Walls:
         shutil.rmtree(self._folder / SPARE, ignore_errors=True)
 
     def discard(self, ready: ReadyWall) -> None:
-        """No attempt was made of it, or it is over."""
+        """Removes one of which no attempt was made, or whose attempt is over."""
         self.lower(ready.folder.name)
         end_group(ready.folder)  # elsewhere once an attempt has moved in, whose group it is then
         shutil.rmtree(ready.folder, ignore_errors=True)
@@ -210,7 +210,7 @@ class Walls:
         return self._about.home
 
     def clean(self, cache: Path) -> None:
-        """No process of the attempt is left: what it kept is the worker's again, who writes to no link that it laid."""
+        """Makes the cache the worker's again after the attempt, and removes links that could lead it elsewhere."""
         if self.kind is None:
             return
         within = os.path.realpath(cache)
@@ -233,18 +233,18 @@ class Walls:
                 one.chmod(mode | stat.S_IXOTH)
 
     def lower(self, attempt_id: str) -> None:
-        """No process of the attempt is left: another may have its user."""
+        """Frees the attempt's user for another, once no process of the attempt is left."""
         if self._users:
             self._users.take_back(attempt_id)
 
     def take_up(self, attempt: AttemptDir) -> None:
-        """An attempt of the process before this one still runs behind its wall."""
+        """Takes up an attempt of an earlier process that still runs behind its wall."""
         if self._users:
             with contextlib.suppress(OSError):
                 self._users.hold(attempt.attempt_id, attempt.job_dir.stat().st_uid)
 
     def problem(self) -> str:
-        """Builds one for nothing; returns why it cannot be, or ''."""
+        """Builds a wall as a trial; returns why it cannot be built, or ''."""
         with contextlib.ExitStack() as after:
             trial = AttemptDir(self._folder / "trial")
             after.callback(shutil.rmtree, trial.path, ignore_errors=True)
@@ -344,7 +344,7 @@ def choose_walls(asked: str, surroundings: WallSurroundings, folder: Path, slots
 
 
 def _tries(kinds: tuple[Kind, ...]) -> list[tuple[Kind, bool]]:
-    """Root gives a job a user of its own behind Landlock, too; where that user cannot reach its folders, none."""
+    """Returns what to try. Root gives a job its own user behind Landlock, too, unless that cannot reach its folders."""
     as_root = os.geteuid() == 0
     return [
         (kind, own)
@@ -422,7 +422,7 @@ class _Users:
 
 
 def _give(folder: Path, uid: int, gid: int) -> None:
-    """Gives the folder away before the job starts, so nothing in there is a trap.
+    """Gives the folder to the job's user before the job starts, so nothing in there is a trap.
 
     What is linked from the worker's own folders stays the worker's.
     A checkpoint may be linked from the job's attempt before, whose user wrote it for itself alone.
@@ -448,7 +448,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _gpu_groups() -> list[int]:
-    """AMD's and Intel's devices are open to a group only."""
+    """Returns the groups to which AMD's and Intel's devices are open."""
     groups = set()
     for path in GPU_DEVICES:
         for one in [Path(path), *(Path(path).glob("*") if os.path.isdir(path) else ())]:

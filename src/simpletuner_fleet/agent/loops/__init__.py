@@ -1,1 +1,1 @@
-"""The loops of the agent: the stream it listens to, and its heartbeats."""
+"""Runs the loops of the agent: the stream of orders, and the heartbeats."""

@@ -1,4 +1,4 @@
-"""What a worker says while it cannot get through: at once and in full, and the same again only now and then."""
+"""Logs that a worker cannot reach its orchestrator: at once and in full, and the same again only now and then."""
 
 import logging
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Complaint:
         self._said: tuple[str, float] | None = None
 
     def unreachable(self, error: Unreachable, url: str, *, answered_before: bool) -> None:
-        """Whatever the next failed try looks like, it is the same outage."""
+        """Logs an outage. Whatever the next failed try looks like, it is the same outage."""
         if self._is_due("unreachable"):
             trouble = of_connection_error(error.cause, url, answered_before=answered_before)
             log.error("%s", format_trouble(trouble, in_log=True))

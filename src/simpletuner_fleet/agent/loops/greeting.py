@@ -1,4 +1,4 @@
-"""What a worker says when it is connected, and when it is connected again."""
+"""Logs that a worker is connected, and that it is connected again."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Heartbeats, in a task of their own that waits for nothing but the clock."""
+"""Sends heartbeats in a task of their own that waits for nothing but the clock."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Registers, listens, and does so again, for as long as the agent lives."""
+"""Registers the agent and listens to the stream, again and again, for as long as the agent lives."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ STOP_REASONS = {reason.value: reason for reason in (EndReason.STALE, EndReason.D
 
 
 async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
-    """`give_up_after_s` bounds the first connection alone; whoever was connected once comes back for ever."""
+    """Keeps the connection. `give_up_after_s` bounds the first one alone: once connected, a worker retries for ever."""
     backoff, complaint, greeting = Backoff(), Complaint(), Greeting(agent.machine.name)
     deadline = boottime() + give_up_after_s if give_up_after_s is not None else None
     while True:
@@ -76,7 +76,7 @@ async def connect_once(agent: Agent, backoff: Backoff, greeting: Greeting) -> No
 
 
 def hear(agent: Agent, event: ServerEvent) -> None:
-    """An unknown event is a newer orchestrator's, and ignored; a broken one is told and ignored."""
+    """Carries out an event. It ignores an unknown one, which is a newer orchestrator's, and logs a broken one."""
     inbox = agent.inbox
     log.debug("heard %s", event.name)
     try:
@@ -106,7 +106,7 @@ def hear(agent: Agent, event: ServerEvent) -> None:
 
 
 def stop_of(order: JobCancel) -> StopAttempt:
-    """A reason nobody knows is a newer orchestrator's: the trainer is stopped all the same."""
+    """Reads a stop order. An unknown reason is a newer orchestrator's: the trainer is stopped all the same."""
     return StopAttempt(
         job_id=order.job_id,
         epoch=order.epoch,
@@ -124,7 +124,7 @@ def _shut_down(agent: Agent, reason: str) -> None:
 
 
 async def _new_token(agent: Agent, problem: TokenRejected) -> None:
-    """The trainer runs on while a new token is waited for, if there is a place it could come from."""
+    """Waits for a new token while the trainer runs on, if there is a place it could come from."""
     if agent.token.reload():
         return
     if not agent.token.may_change and not agent.inbox.held:
@@ -143,7 +143,10 @@ async def _new_token(agent: Agent, problem: TokenRejected) -> None:
 
 
 def _ends_by_refusal(agent: Agent, problem: Refused, *, may_give_up: bool) -> bool:
-    """A worker that stays tries again: an administrator may mend what it is refused for, and nobody would start it then."""
+    """Leaves where a refusal is final, and returns whether it does. A worker that stays tries again.
+
+    An administrator may mend what it is refused for, and nobody would start it then.
+    """
     waits_for_nobody = may_give_up and not agent.inbox.held and not agent.connected.is_set()
     if problem.code == "superseded":
         agent.superseded()

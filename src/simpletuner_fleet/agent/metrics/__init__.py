@@ -1,1 +1,1 @@
-"""A training's numbers: found in its files, followed and sent."""
+"""Finds a training's numbers in its files, follows them, and sends them to the orchestrator."""

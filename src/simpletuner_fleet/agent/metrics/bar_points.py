@@ -1,4 +1,4 @@
-"""Points from progress bars: a trainer that reports to nobody still draws its step and loss.
+"""Makes points from progress bars: a trainer that reports to nobody still draws its step and loss.
 
 They are written to a file of the attempt's own, one for each step that was seen, so that they are sent as any other
 numbers are, in the same order whoever reads them again.

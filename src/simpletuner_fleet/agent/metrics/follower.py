@@ -1,6 +1,6 @@
-"""Tells the orchestrator how trainings go: each point of their numbers once, and how far they are.
+"""Sends the numbers of trainings to the orchestrator, each point once, and reports how far they are.
 
-Points are counted; the files they stand in are the memory, so an orchestrator that is away costs nothing but time.
+Points are counted, and stay in the files they were read from, so an orchestrator that is away costs nothing but time.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ Progress = dict[str, Any]
 
 
 class MetricSources(Struct, frozen=True, kw_only=True):
-    """The files with an attempt's numbers, and the file that records how many of them were sent."""
+    """Names the files with an attempt's numbers, and the file that records how many of them were sent."""
 
     files: tuple[Path, ...]
     output_log: Path
@@ -138,7 +138,7 @@ class MetricsFollower:
         return await self._courier.send_once()
 
     async def _send_all(self, ended: bool) -> Sent:
-        """The step is noted before anything is sent: heartbeats tell it even if nothing else gets through."""
+        """Sends everything. The step is noted before that: heartbeats report it even if nothing else gets through."""
         progress = await asyncio.to_thread(self._progress)
         if progress:
             self._step = progress["step"]
@@ -175,7 +175,7 @@ ReportProgress = Callable[[Turn, Progress], StatusReport | None]
 
 
 class MetricsFollowers(SendersByAttempt[MetricsFollower]):
-    """The followers of all attempts on this machine."""
+    """Runs the followers of all attempts on this machine."""
 
     def __init__(
         self,

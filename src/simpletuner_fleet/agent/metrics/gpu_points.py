@@ -1,4 +1,4 @@
-"""How an attempt's own GPUs were doing, written down as lines that are sent like the trainer's own numbers."""
+"""Writes down how an attempt's own GPUs were doing, as lines that are sent like the trainer's own numbers."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ class GpuJournal:
 
 
 def values_of(index: int, sample: GpuSample) -> dict[str, float]:
-    """Leaves out what the sample does not tell: nothing is not 0."""
+    """Returns the measured values, and leaves out what the sample does not tell: a missing value is not 0."""
     measures = {
         "utilization": sample.utilization,
         "memory_gb": sample.memory_used_gb,

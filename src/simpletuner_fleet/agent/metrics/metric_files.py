@@ -1,4 +1,4 @@
-"""Reads the files a trainer writes its numbers to, while it writes them, and knows again what was read before."""
+"""Reads the files of a trainer's numbers while it writes them, and recognises what was read before."""
 
 from array import array
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ LATEST_BYTES = 16 * 1024
 
 
 class PointBatch(NamedTuple):
-    """The next points of a file, and the place after them. Nothing moves until the batch is taken."""
+    """Holds the next points of a file, and the place after them. Nothing moves until the batch is taken."""
 
     points: list[Point]
     kept: int
@@ -26,9 +26,9 @@ class PointBatch(NamedTuple):
 
 
 class MetricFile:
-    """A file of metrics that is read while a trainer writes it.
+    """Reads a file of metrics while a trainer writes it.
 
-    One that was cut or written anew is read from its start; the lines that stayed the same are passed over.
+    A file that was cut or written anew is read from its start; the lines that stayed the same are skipped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +38,7 @@ class MetricFile:
         self._lines = array("q")
 
     def peek(self, most: int) -> PointBatch | None:
-        """Returns None where there is no file. At most `most` points, and only whole lines."""
+        """Returns at most `most` points, from whole lines only; None where there is no file."""
         file = opened(self.path)
         if file is None:
             return None

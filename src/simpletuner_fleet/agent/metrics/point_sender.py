@@ -1,5 +1,8 @@
-"""Sends the points of an attempt's files, each once. They are counted in the order they are sent, so files whose points
-may come in another order the next time need a count of their own."""
+"""Sends the points of an attempt's files, each once.
+
+They are counted in the order they are sent, so files whose points may come in another order the next time need a
+count of their own.
+"""
 
 import asyncio
 import logging
@@ -29,7 +32,7 @@ class _Place(Struct):
 
 
 class _Sent(Struct):
-    """How many points were sent, and how far each file was read: what a later process needs to go on."""
+    """Records how many points were sent, and how far each file was read, so that a later process can go on."""
 
     next: int
     files: dict[str, _Place]
@@ -99,7 +102,7 @@ class PointSender:
             return None
 
     def _start_over(self, stored: int) -> None:
-        """Begins anew: what the orchestrator has is counted again and passed over by it."""
+        """Sends everything again from the start; the orchestrator skips what it already has."""
         log.warning("job %s: the orchestrator has only %d points: sent again", self._job_id, stored)
         self._next = 0
         for file in self._files:

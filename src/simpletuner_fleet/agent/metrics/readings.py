@@ -1,4 +1,4 @@
-"""A training's numbers as they appear, read once, whether or not anybody can be told of them."""
+"""Reads a training's numbers once as they appear, whether or not they can be sent."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Readings:
         self._latest: deque[Point] = deque(maxlen=LATEST)
 
     def read(self, *, at_once: bool = False) -> list[Point]:
-        """Returns what is new; `at_once` where there will be no other look."""
+        """Returns what is new; `at_once` says that nothing will be read after this."""
         self._files += self._events.look(at_once=at_once)
         points: list[Point] = []
         for file in self._files:

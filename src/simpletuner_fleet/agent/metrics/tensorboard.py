@@ -55,13 +55,13 @@ def masked_crc32c(data: bytes) -> int:
 
 
 class EventFile:
-    """A TensorBoard event file, followed as MetricFile follows lines.
+    """Follows a TensorBoard event file as MetricFile follows lines.
 
-    One that was cut or written anew is read from its start again.
+    A file that was cut or written anew is read from its start again.
     """
 
     def __init__(self, path: Path, name: str, since: int = 0) -> None:
-        """What is told of steps before `since` is not this attempt's."""
+        """Ignores events of steps before `since`, which are not this attempt's."""
         self.path, self.name = path, name
         self.offset = 0
         self.tail = b""
@@ -105,7 +105,7 @@ class EventFile:
 
 
 class EventFolder:
-    """The event files beneath a folder, found as they appear."""
+    """Finds the event files beneath a folder as they appear."""
 
     def __init__(
         self, folder: Path | None, since: int = 0, clock: Callable[[], float] = time.monotonic
@@ -185,7 +185,7 @@ def _records(file: BinaryIO, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _add(points: list[Point], point: Point) -> None:
-    """Writers make an event of each number: those of one step become one point."""
+    """Adds a point. Writers make an event of each number: those of one step become one point."""
     last = points[-1] if points else None
     if last is None or last.step != point.step or len(last.values) + len(point.values) > MAX_KEYS:
         points.append(point)
@@ -213,7 +213,7 @@ class _Field(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """How a tensor's type is encoded: its `struct` letter, and the field that may hold its values instead."""
+    """Tells how a tensor's type is encoded: its `struct` letter, and the field that may hold its values instead."""
 
     letter: str
     field: int

@@ -1,1 +1,1 @@
-"""One worker over several machines: its first node speaks for all of them, the others follow."""
+"""Runs one worker over several machines: its first node speaks for all of them, and the others follow it."""

@@ -1,4 +1,4 @@
-"""A node that follows: keeps its line to the first node, does what it says, and ends its parts where it is silent."""
+"""Runs a follower node: it obeys the first node, and ends its parts when that has been silent for a whole lease."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ SAID_AGAIN_S = 60.0
 
 
 class FirstNode:
-    """The address of the first node, and the source of what attempts need."""
+    """Knows the address of the first node, and fetches from it what attempts need."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
         self.host, self.port, self._context = host, port, context
@@ -100,7 +100,7 @@ async def _chunks(line: NodeLine[ToFollower]) -> AsyncIterator[bytes]:
 
 class Follower:
     def __init__(self, first: FirstNode, introduce: Callable[[list[Turn]], JoinNode]) -> None:
-        """`introduce` makes its first words, with the parts that it has."""
+        """Follows the first node; `introduce` makes the first message, with the parts that this node has."""
         self._first, self._introduce = first, introduce
         self._line: NodeLine[ToFollower] | None = None
         self._answered_at = boottime()
@@ -123,7 +123,10 @@ class Follower:
         return boottime() - self._answered_at
 
     def machine_ends(self, source: str, in_s: float) -> None:
-        """The first node gives back what runs, and then says that it is time to go. Without a line nobody can."""
+        """Tells the first node that this machine ends, and leaves when it says so, or when the time is over.
+
+        The first node gives back what runs before that. Without a connection to it this node leaves at once.
+        """
         if self._line is None or self._ends is not None:
             self.leaving.set()
             return
@@ -229,7 +232,7 @@ class Follower:
         task.add_done_callback(self._doing.discard)
 
     async def _mind(self) -> None:
-        """Whoever has heard nothing for a whole lease is given up by the first node: nothing of it may go on."""
+        """Stops all parts after a whole lease without an answer: the first node has given this node up by then."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if (

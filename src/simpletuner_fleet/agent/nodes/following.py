@@ -1,4 +1,4 @@
-"""`simpletuner worker --node-of`: a machine that follows the first node of its worker until that leaves."""
+"""Implements `simpletuner worker --node-of`: this machine follows the first node of its worker until that leaves."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ SAMPLE_EVERY_S = 10.0
 
 
 async def run_follower(settings: WorkerSettings, environment: dict[str, str]) -> Departure:
-    """Raises a FleetError for what is wrong from the start."""
+    """Runs until the node leaves; raises a FleetError for what is wrong from the start."""
     assert settings.nodes.first is not None
     stay_small()
     few_threads()

@@ -1,4 +1,4 @@
-"""The first node of a worker: takes in the others, hands them their parts, and tells them how long they may go on."""
+"""Runs the first node of a worker: it admits the others, gives them their parts, and shares the lease with them."""
 
 import asyncio
 import logging
@@ -58,14 +58,14 @@ LOST_LINE = AttemptEnding(reason=EndReason.AGENT_LOST, error="a node of the work
 
 
 class WorkerLease(Struct, frozen=True):
-    """How long trainers may run, by this node's clock."""
+    """Tells how long trainers may run, by this node's clock."""
 
     until: float
     length_s: float
 
 
 class NodeHost:
-    """The first node's server, which the other nodes of the worker join.
+    """Accepts connections from the other nodes of the worker, on its first node.
 
     Use it as an async context manager: it listens while it is open.
     """
@@ -102,7 +102,7 @@ class NodeHost:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nodes whose worker has left go as well."""
+        """Tells all nodes to leave, since their worker has left."""
         if self._looking:
             self._looking.cancel()
         if self._server:
@@ -295,7 +295,7 @@ class NodeHost:
                 part.note_printed(message)
 
     async def _fetch(self, line: NodeLine[FromFollower], wanted: FetchContent) -> None:
-        """A node has no token: what its part needs comes through this one, while an attempt of its job is under way."""
+        """Passes on what a node's part needs, while an attempt of its job is under way: a node has no token."""
         if not any(turn.job_id == wanted.job_id for turn in self._attempts):
             line.send(ContentEnd(trouble="no attempt of this job is under way", passing=False))
             await line.finish()
@@ -315,7 +315,7 @@ class NodeHost:
         await line.finish()
 
     async def _look(self) -> None:
-        """Whoever was silent for a whole lease has ended its parts by itself by now: they are lost."""
+        """Counts parts as lost whose node was silent for a whole lease: it has ended them by itself by now."""
         while True:
             length_s = self.lease().length_s
             await asyncio.sleep(min(1.0, length_s / LOOKS_PER_LEASE))

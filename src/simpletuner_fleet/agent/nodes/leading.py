@@ -1,4 +1,4 @@
-"""What makes an agent the first of several nodes."""
+"""Sets up an agent as the first of several nodes."""
 
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -32,7 +32,7 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
 async def other_nodes(
     settings: NodeSettings, folder: Path, source: ContentSource, machine: MachineFacts
 ) -> AsyncIterator[NodeHost | None]:
-    """Listens to the other nodes of this worker; None where there are none."""
+    """Listens for the other nodes of this worker; yields None where there are none."""
     if settings.count == 1:
         yield None
         return
@@ -45,7 +45,7 @@ async def other_nodes(
 
 
 def with_nodes(machine: MachineFacts, members: Sequence[NodeMember]) -> MachineFacts:
-    """Returns what all nodes together are: their GPUs, and what every one of them can run."""
+    """Returns the facts of all nodes together: their GPUs, and what every one of them can run."""
     return replace(
         machine,
         gpus=(*machine.gpus, *(gpu for member in members for gpu in member.gpus)),

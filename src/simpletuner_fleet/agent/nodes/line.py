@@ -1,4 +1,4 @@
-"""The line between two nodes: TLS by which each proves the machine's secret, and messages in frames.
+"""Connects two nodes by TLS, on which each proves that it has the machine's secret, and sends messages in frames.
 
 The secret is a private key with its own certificate, made for this one machine and given to all its nodes. Each side
 shows that certificate and takes no other: whoever does not have the key can neither join, nor listen, nor change a byte.
@@ -48,7 +48,7 @@ class NodeLine(Generic[Heard]):
         return str(self._writer.get_extra_info("peername")[0])
 
     def send(self, message: FromFollower | ToFollower) -> None:
-        """Does not wait. An end that does not read is no better than one that is gone."""
+        """Sends without waiting. An end that does not read is no better than one that is gone: it is cut off."""
         transport = self._writer.transport
         if transport.is_closing():
             return
@@ -80,7 +80,7 @@ class NodeLine(Generic[Heard]):
         self._writer.close()
 
     async def finish(self) -> None:
-        """Closes it once what was said has gone, or after a moment."""
+        """Closes it once everything was sent, or after a moment."""
         self.close()
         try:
             async with asyncio.timeout(CLOSE_WITHIN_S):
@@ -94,7 +94,7 @@ TO_FOLLOWER: msgspec.msgpack.Decoder[ToFollower] = msgspec.msgpack.Decoder(ToFol
 
 
 async def dial(host: str, port: int, context: ssl.SSLContext) -> NodeLine[ToFollower]:
-    """Raises LineLost where nobody answers who has the machine's secret."""
+    """Connects to a node; raises LineLost where nobody answers who has the machine's secret."""
     try:
         async with asyncio.timeout(OPEN_WITHIN_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -117,7 +117,7 @@ def kept_secret(secret: str | None, file: Path | None, folder: Path) -> Path:
 
 
 def tls_context(secret: Path, *, is_first: bool) -> ssl.SSLContext:
-    """Raises NodeSecretError."""
+    """Makes the TLS context from the secret; raises NodeSecretError where it cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_first else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # nodes have many names; the key is what tells them

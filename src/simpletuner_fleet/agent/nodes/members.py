@@ -1,4 +1,4 @@
-"""The nodes that follow, as the first one knows them."""
+"""Keeps what the first node knows of each node that follows it."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from simpletuner_fleet.protocol.messages import GpuReport, GpuSample
 
 
 class NodeMember(Struct, eq=False):
-    """A node that has joined the worker. It stays a member while it is away."""
+    """Represents a node that has joined the worker. It stays a member while it is away."""
 
     node: int
     name: str
@@ -26,12 +26,12 @@ class NodeMember(Struct, eq=False):
     samples: tuple[GpuSample, ...] = ()
 
     def send(self, message: ToFollower) -> None:
-        """One that is away is told what counts when it is back."""
+        """Sends a message unless the node is away; it is told what counts when it is back."""
         if self.line is not None:
             self.line.send(message)
 
     def health(self) -> list[GpuSample]:
-        """Returns how its GPUs are doing: not at all, for everybody, while it is away."""
+        """Returns how its GPUs are doing; all count as unhealthy while it is away."""
         if self.line is None:
             return [GpuSample(uuid=gpu.uuid, healthy=False) for gpu in self.gpus]
         seen = {sample.uuid: sample for sample in self.samples}
@@ -53,7 +53,7 @@ def _seen(uuid: str, sample: GpuSample | None) -> GpuSample:
 
 
 def member_of(join: JoinNode, node: int) -> NodeMember:
-    """GPUs without a name of their own are called after their node: on another one there may be the same."""
+    """Makes a member. GPUs without a unique name get one with their node's number: another node may have the same."""
     gpus, own_names = [], {}
     for report in join.gpus:
         uuid = _unique(report.uuid, node)

@@ -1,4 +1,4 @@
-"""What the nodes of one worker say to each other. All of them run the same version: these may change with any."""
+"""Defines the messages between the nodes of one worker. All run the same version, so any release may change them."""
 
 from typing import Literal
 
@@ -24,9 +24,9 @@ class _OfTurn(Struct, frozen=True, kw_only=True):
 
 
 class JoinNode(Struct, frozen=True, kw_only=True, tag="join"):
-    """The first message of a follower's line, with which it joins.
+    """Joins a follower to the worker: it is the first message of its connection.
 
-    A new line of the same `home` takes the place of the one before.
+    A new connection of the same `home` takes the place of the one before.
     """
 
     version: str
@@ -39,7 +39,7 @@ class JoinNode(Struct, frozen=True, kw_only=True, tag="join"):
 
 
 class FetchContent(Struct, frozen=True, kw_only=True, tag="fetch"):
-    """A request for a file's bytes: the only message of a line of its own, which is answered with them."""
+    """Asks for a file's bytes. It is the only message of a connection of its own, which is answered with them."""
 
     kind: Literal["object", "data"]
     job_id: str
@@ -72,7 +72,7 @@ class Printed(_OfTurn, frozen=True, kw_only=True, tag="printed"):
 
 
 class NodeEnds(Struct, frozen=True, kw_only=True, tag="ends"):
-    """Says that a follower ends: its machine is taken away, or its program was asked to stop."""
+    """Says that a follower ends because its machine is taken away, or its program was asked to stop."""
 
     source: str
     in_s: float
@@ -95,7 +95,7 @@ class NotWelcome(Struct, frozen=True, kw_only=True, tag="not_welcome"):
 
 
 class LeaseLeft(Struct, frozen=True, kw_only=True, tag="lease"):
-    """The answer to a `Beat`: how long the lease lasts."""
+    """Answers a `Beat` with how long the lease lasts."""
 
     sent: float
     left_s: float
@@ -133,7 +133,7 @@ class ForgetRank(_OfTurn, frozen=True, kw_only=True, tag="forget"):
 
 
 class LeaveNow(Struct, frozen=True, kw_only=True, tag="leave"):
-    """Tells a follower to leave: the worker has left, and its nodes go with it."""
+    """Tells a follower to leave, because the worker has left and its nodes go with it."""
 
     reason: str
 

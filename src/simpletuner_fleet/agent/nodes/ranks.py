@@ -1,4 +1,4 @@
-"""The parts of attempts that a node has which follows: prepared, held, run and ended as the first node says."""
+"""Prepares, holds, runs and ends the parts of attempts that a follower has, as the first node says."""
 
 import asyncio
 import logging
@@ -77,7 +77,7 @@ class NodeParts:
         cgroups: Cgroups,
         tell: Callable[[FromFollower], bool],
     ) -> None:
-        """`tell` says something to the first node, and returns False while there is no line to it."""
+        """Takes `tell` to send to the first node; it returns False while there is no connection."""
         self._state, self._runner, self._data, self._walls, self._cgroups = (
             state,
             runner,
@@ -111,7 +111,7 @@ class NodeParts:
         return list(self._ranks)
 
     def welcomed(self, printed: Sequence[PrintedSoFar]) -> None:
-        """There is a new line: what the first node may not have heard is said again."""
+        """Says again, on a new connection, what the first node may not have received."""
         offsets = {one.turn: one.offset for one in printed}
         for turn, rank in self._ranks.items():
             rank.printed = offsets.get(turn, rank.printed)
@@ -145,7 +145,7 @@ class NodeParts:
             rank.may_go.set()
 
     async def ask(self, turn: Turn, request: Literal["checkpoint", "validation"]) -> None:
-        """What it saves or draws is not looked for here: what counts is on the first node."""
+        """Asks the trainer. What it saves or draws is not looked for here: what counts is on the first node."""
         rank = self._ranks.get(turn)
         if rank is None or rank.running is None:
             return
@@ -243,7 +243,7 @@ class NodeParts:
         )
 
     async def _await_lease(self, rank: NodePart) -> None:
-        """What was answered last may be from before the worker had a lease."""
+        """Waits for a lease. The last answer may be from before the worker had one."""
         while rank.wanted and lease_is_over(*self._leased):
             self._renewed.clear()
             self._tell(Beat(sent=boottime()))
@@ -282,7 +282,7 @@ class NodeParts:
             refuse_path(Named(where, path, made_by_job=False), reach, own, self._walls.home)
 
     def _order(self, offer: JobSubmit, launch: Launch, wall: Wall | None) -> Order:
-        """It has no time limit and reports to nobody: the first node sees to both."""
+        """Makes the order, without a time limit and a place to report to: the first node sees to both."""
         attempt = self._state.attempt(offer.attempt_id)
         return Order(
             attempt_id=offer.attempt_id,

@@ -1,4 +1,4 @@
-"""One attempt over several nodes, as the first node has it: it looks like a trainer, and is as many as there are nodes."""
+"""Runs one attempt over several nodes: the first node controls all parts as if they were one trainer."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ LOGS = "nodes"
 
 
 class FollowerPart:
-    """The part of an attempt that one follower runs, as the first node sees it."""
+    """Represents, on the first node, the part of an attempt that one follower runs."""
 
     def __init__(self, member: NodeMember, offer: JobSubmit, span: NodeSpan, log_file: Path) -> None:
         self.member, self.offer, self.span = member, offer, span
@@ -76,7 +76,7 @@ class FollowerPart:
         self.member.send(ForgetRank(job_id=self.offer.job_id, epoch=self.offer.epoch))
 
     def back_again(self) -> None:
-        """Its line was lost: what it may not have heard is said again."""
+        """Says again, after a lost connection, what the node may not have received."""
         if self.stop_grace_s is not None:
             self.stop(self.stop_grace_s)
         elif self.goes and self.end is None:
@@ -121,9 +121,9 @@ class FollowerPart:
 
 
 class SpannedAttempt:
-    """An attempt over several nodes, as the first node has it.
+    """Represents, on the first node, an attempt over several nodes.
 
-    It is there before the attempt runs, and then as long as anything is left of it on another node.
+    It exists before the attempt runs, and then as long as anything is left of it on another node.
     """
 
     def __init__(self, offer: JobSubmit, parts: list[FollowerPart], own_name: str) -> None:
@@ -159,7 +159,7 @@ class SpannedAttempt:
         return None
 
     def runs(self, local: RunningTrainer) -> "SpannedTrainer":
-        """The first node's part runs: so may the others."""
+        """Starts the other parts, since the first node's part runs."""
         self._local = local
         for part in self.parts:
             part.go()
@@ -208,7 +208,7 @@ class SpannedAttempt:
     def ask_others(self, request: Literal["checkpoint", "validation"]) -> None:
         """Asks the other nodes before the first node's own part.
 
-        Its file is written in a moment, theirs after a way through the network.
+        The first node's file is written in a moment; theirs only once the message has crossed the network.
         """
         for part in self.parts:
             if part.end is None:
@@ -231,7 +231,7 @@ class SpannedAttempt:
 
 
 class SpannedTrainer:
-    """A trainer that runs on all nodes, in the place of a `RunningTrainer`."""
+    """Controls a trainer that runs on all nodes, in the place of a `RunningTrainer`."""
 
     def __init__(self, attempt: SpannedAttempt, local: RunningTrainer) -> None:
         self._attempt, self._local = attempt, local
@@ -257,11 +257,11 @@ class SpannedTrainer:
         self._local.on_out_of_time = call
 
     async def wait(self) -> TrainerExit:
-        """Returns when nothing of it runs on any node that can be heard; the others end what they have by themselves."""
+        """Returns when nothing of it runs on any reachable node; the others end what they have by themselves."""
         return await self._attempt.wait()
 
     def renew(self, lease_s: float, *, since: float | None = None) -> None:
-        """The other nodes ask for theirs."""
+        """Renews the lease of the first node's part. The other nodes ask for theirs."""
         self._local.renew(lease_s, since=since)
 
     def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None:

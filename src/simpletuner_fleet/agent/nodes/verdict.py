@@ -1,4 +1,4 @@
-"""How a training over several nodes ended, when each of its parts has: pure."""
+"""Judges how a training over several nodes ended, once each of its parts has. It is pure."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from simpletuner_fleet.core.jobs.job import EndReason
 
 
 class PartEnd(Struct, frozen=True, kw_only=True):
-    """How one node's part of an attempt ended."""
+    """Describes how one node's part of an attempt ended."""
 
     rank: int
     """The node's place among those of the attempt; the first node has 0."""
@@ -39,7 +39,7 @@ class PartEnd(Struct, frozen=True, kw_only=True):
 
 
 def verdict(ends: Sequence[PartEnd], *, asked_to_stop: bool) -> TrainerExit:
-    """`ends` are those of all nodes, in the order in which they were heard of.
+    """Returns how the whole ended; `ends` are those of all nodes, in the order in which they were reported.
 
     Where the first node's part ended well, the training did: it alone writes what is kept. A node that is lost takes
     the others down with it, so that what they say of their own end tells nothing about the job.

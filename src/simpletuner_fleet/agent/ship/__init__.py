@@ -1,1 +1,1 @@
-"""What an attempt leaves, on its way to the orchestrator: checkpoints, results, samples, logs and its final report."""
+"""Sends what an attempt leaves to the orchestrator: checkpoints, results, samples, logs and its final report."""

@@ -1,9 +1,9 @@
-"""How everything that an attempt leaves is sent: tried, tried again, and given up, by one rule for all.
+"""Sends everything that an attempt leaves, by one rule for when to try again and when to give up.
 
-A `Courier` calls its sender again and again while the trainer runs, and until all is sent once it has ended. The rule of
-what follows a failure is `RetryRule`: an orchestrator that is away is waited for without end, since the attempt's report
-could not arrive either; one that answers and takes nothing is waited for only a while once the trainer has ended, or a
-job could never end.
+A `Courier` calls its sender again and again while the trainer runs, and until all is sent once it has ended.
+`RetryRule` decides what follows a failure: an orchestrator that is away is waited for without end, since the
+attempt's report could not arrive either; one that answers and takes nothing is waited for only a while once the
+trainer has ended, or a job could never end.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class RetryRule(Struct, frozen=True, kw_only=True):
 
 
 class Sent(StrEnum):
-    """The result of a sender's try."""
+    """Names the result of a sender's try."""
 
     MORE = "more"
     """There may be more to send at once."""
@@ -103,24 +103,24 @@ class Courier:
         """Why something that was wanted is not sent."""
 
     def trainer_ended(self, patience_s: float | None = None) -> None:
-        """From now on it may be given up; `patience_s` says after how long, where the usual is too short."""
+        """Allows giving up from now on; `patience_s` says after how long, where the usual is too short."""
         if patience_s is not None:
             self._rule = replace(self._rule, patience_s=patience_s)
         self.ended.set()
         self.wake()
 
     def stop(self) -> None:
-        """There is no more time: what was not sent stays here."""
+        """Stops sending, because there is no more time: what was not sent stays here."""
         self.cut_short = self.cut_short or not self.over.is_set()
         self.over.set()
         self.trainer_ended()
 
     def wake(self) -> None:
-        """There is something new to send."""
+        """Makes it try at once, because there is something new to send."""
         self._wakeup.set()
 
     def went_well(self) -> None:
-        """Something arrived: patience and pauses begin anew."""
+        """Resets patience and pauses, because something arrived."""
         self._troubled_since = None
         self.trouble = None
         self._backoff.reset()
@@ -181,7 +181,7 @@ async def pause(seconds: float | None, unless: asyncio.Event) -> None:
 
 
 class AttemptSender(Protocol):
-    """Whatever sends for one attempt."""
+    """Sends something for one attempt."""
 
     @property
     def over(self) -> asyncio.Event: ...
@@ -194,9 +194,9 @@ E = TypeVar("E")
 
 
 class SendersByAttempt(Generic[S]):
-    """The senders of one kind for all attempts on this machine.
+    """Runs the senders of one kind for all attempts on this machine.
 
-    They begin with their attempts, and the reports of those wait for them.
+    They begin with their attempts, whose reports wait for them.
     """
 
     def __init__(self, kind: str, on_over: Callable[[], None]) -> None:
@@ -225,7 +225,7 @@ class SendersByAttempt(Generic[S]):
         return sender is None or sender.over.is_set()
 
     def hurry(self) -> None:
-        """There is no more time: what was not sent stays here."""
+        """Stops all of them, because there is no more time: what was not sent stays here."""
         for sender in self.all():
             sender.stop()
         self._on_over()

@@ -1,4 +1,4 @@
-"""Final reports: on disk before anything else, delivered in order, removed only when answered."""
+"""Delivers final reports: each is written to disk first, delivered in order, and removed only when answered."""
 
 import asyncio
 import logging
@@ -29,7 +29,9 @@ class Delivery:
         on_delivered: Callable[[Turn], None] = lambda turn: None,
         complete: Callable[[Turn, StatusReport], None] = lambda turn, report: None,
     ) -> None:
-        """A report waits for what must arrive before it (`may_go`); others pass it meanwhile. `wake` when that changes.
+        """Delays a report until `may_go` says that what must precede it has arrived; others pass it meanwhile.
+
+        Call `wake` when that changes.
 
         `complete` adds to a report what is known only once it goes.
         """

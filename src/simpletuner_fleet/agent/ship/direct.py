@@ -1,7 +1,7 @@
 """Sends one large file straight to the storage, a few parts at a time, each by a link of its own.
 
-After a restart of the agent or the orchestrator it goes on with the parts that are missing. Where the way fails, the file
-goes through the orchestrator instead; whoever sends it is told which it was.
+After a restart of the agent or the orchestrator it goes on with the parts that are missing. If that fails, the file
+goes through the orchestrator instead; the caller is told which it was.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ NOT_HERE = frozenset({DirectUnavailable.code, "not_found", "method_not_allowed"}
 
 
 class DirectOutcome(StrEnum):
-    """What became of a file that was to go straight to the storage."""
+    """Tells what became of a file that was to go straight to the storage."""
 
     STORED = "stored"
     CHANGED = "changed"
@@ -115,7 +115,7 @@ class DirectSender:
         )
 
     async def _send_parts(self, file: Path, staging: Staging, numbers: list[int]) -> None:
-        """The first failure ends it, once what is under way has ended."""
+        """Sends these parts. The first failure ends it, once what is under way has ended."""
         waiting = iter(numbers)
         results = await asyncio.gather(
             *(self._send_some(file, staging, waiting) for _ in range(AT_ONCE)), return_exceptions=True

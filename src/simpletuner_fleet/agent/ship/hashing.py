@@ -1,4 +1,4 @@
-"""SHA-256 of files, a chunk at a time, and not twice for a file that has not changed. Blocks: call it in a thread."""
+"""Computes the SHA-256 of files in chunks, and not twice for an unchanged file. It blocks: call it in a thread."""
 
 import hashlib
 from collections.abc import Callable, Iterable

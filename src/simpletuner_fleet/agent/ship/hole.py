@@ -1,4 +1,4 @@
-"""Gives disk space back in the middle of a file that somebody else goes on writing to."""
+"""Frees disk space in the middle of a file that another program goes on writing to."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Files that a trainer adds to a checkpoint after it was finished and sent, as it does with pictures of a validation."""
+"""Finds files that a trainer adds to a checkpoint after it was sent, as it does with pictures of a validation."""
 
 import time
 from collections.abc import Callable, Iterable

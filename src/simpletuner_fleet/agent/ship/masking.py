@@ -1,4 +1,4 @@
-"""Keeps secrets out of what the worker sends: every occurrence becomes as many asterisks."""
+"""Keeps secrets out of what the worker sends: every occurrence is replaced by as many asterisks."""
 
 from collections.abc import Iterable
 from typing import BinaryIO

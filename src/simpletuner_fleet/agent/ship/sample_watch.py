@@ -1,4 +1,4 @@
-"""Which pictures of a training are ready to be shown while it still draws others."""
+"""Finds which pictures of a training are ready to be shown while it still draws others."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ MOST_TIME_SHARE = 0.05
 
 
 class SampleFile(NamedTuple):
-    """A picture that a training drew. Another drawing of the same name counts as another file."""
+    """Identifies a picture that a training drew. Another drawing of the same name counts as another file."""
 
     path: Path
     at_ns: int
@@ -82,7 +82,7 @@ def _drawn(path: Path) -> SampleFile | None:
 
 
 def _lies_in(path: Path, root: Path, within: Path) -> bool:
-    """Trainers are anybody's: what is no file, or leads out of the output folder, is not shown."""
+    """Returns whether this is a file within the output folder. Trainers are anybody's: nothing else is shown."""
     try:
         return path.is_file() and path.is_relative_to(root) and path.resolve().is_relative_to(within)
     except OSError:

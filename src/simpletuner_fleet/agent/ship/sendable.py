@@ -1,4 +1,4 @@
-"""Which of the files that a job has left can be stored at all. Blocks: call it in a thread."""
+"""Decides which of the files that a job has left can be stored at all. It blocks: call it in a thread."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ MOST_NAME_CHARS = 100
 
 
 def sendable(root: Path, files: Sequence[Path]) -> tuple[list[Path], str]:
-    """Returns those that can be, and what is wrong with the others, '' where there are none."""
+    """Returns the files that can be stored, and what is wrong with the others, '' where there are none."""
     complaints = {file: _complaint(root, file) for file in files}
     unfit = {file: complaint for file, complaint in complaints.items() if complaint}
     if not unfit:

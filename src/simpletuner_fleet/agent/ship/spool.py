@@ -1,4 +1,4 @@
-"""Reports that the orchestrator has not acknowledged yet, kept on disk in order.
+"""Keeps on disk, in order, the reports that the orchestrator has not acknowledged yet.
 
 One file per report, named by its number. A file has its name only when it is whole and durable, so whatever a crash
 leaves is either a report or a temporary file nobody reads. Every call blocks for a disk: call it in a thread; two
@@ -99,7 +99,7 @@ class Spool:
             return None
 
     def _make_room(self, newcomer: StatusReport) -> None:
-        """An outcome is worth more than progress; progress makes way, outcomes never do."""
+        """Removes a progress report where the spool is full. Outcomes are worth more, and are never removed."""
         if len(self) < self._max_records:
             return
         for record in self.pending():

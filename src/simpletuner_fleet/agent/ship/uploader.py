@@ -1,7 +1,7 @@
-"""Brings one attempt's checkpoints and results to the orchestrator while its trainer works, and at its end.
+"""Uploads one attempt's checkpoints and results to the orchestrator while its trainer works, and at its end.
 
 Files are named by their content and sent in parts from wherever the orchestrator has them; the manifest goes last, so
-half a checkpoint is never taken for one.
+half a checkpoint is never taken for a whole one.
 """
 
 import asyncio
@@ -216,7 +216,10 @@ class Uploader:
         return waiting[0] if self._with_artifacts else waiting[-1]
 
     def _may_follow(self, one: FoundCheckpoint, stored: int) -> bool:
-        """Steps only rise; a rolling checkpoint may have the step of another one of this attempt."""
+        """Returns whether a checkpoint may follow what is stored: steps only rise.
+
+        A rolling checkpoint may have the step of another one of this attempt.
+        """
         return one.step > stored or (one.step == stored and self._late.has_sent_step(one.step))
 
     def _is_more_to_come(self) -> bool:
@@ -353,7 +356,7 @@ class Uploader:
         return fit
 
     def _leave_out(self, name: str, why: str) -> None:
-        """The rest of it is sent."""
+        """Records files that cannot be sent. The rest is sent."""
         complaints = self.not_sent.get(name, "")
         if why not in complaints:
             self.not_sent[name] = f"{complaints}; {why}" if complaints else why
@@ -461,7 +464,7 @@ def _may_pass(problem: Refused) -> bool:
 
 
 def _in_batches(files: Sequence[Path]) -> list[list[Path]]:
-    """Each has about as much as is worth a question. The smallest come first: the sooner the line has something to do."""
+    """Returns batches, each worth about one request. The smallest files come first, so that sending begins soon."""
     batches: list[list[Path]] = []
     batch_bytes = 0
     for size, file in sorted((file.stat().st_size, file) for file in files):

@@ -1,4 +1,4 @@
-"""The uploads of all attempts on this machine: begun with them, waited for by their reports, ended in a hurry."""
+"""Runs the uploads of all attempts on this machine: they begin with an attempt, and its report waits for them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ GOES_ON_ELSEWHERE = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason
 
 
 class HasEndReason(Protocol):
-    """Any record of how a trainer ended."""
+    """Describes any record of how a trainer ended."""
 
     @property
     def reason(self) -> EndReason: ...
@@ -65,11 +65,11 @@ class Uploads(SendersByAttempt[Uploader]):
         return self.begin(turn, uploader, ending, lambda ended: self._trainer_ended(turn, uploader, ended))
 
     def goes_on_elsewhere(self, turn: Turn) -> None:
-        """Its checkpoint matters, what else it leaves does not."""
+        """Sends only the checkpoint of an attempt that goes on elsewhere: what else it leaves does not matter."""
         self._elsewhere.add(turn)
 
     def spoiled_from(self, turn: Turn, step: int) -> None:
-        """Nobody is to go on from its checkpoints from this step on: they are not stored."""
+        """Keeps checkpoints from this step on from being stored: nobody is to go on from them."""
         uploader = self.get(turn)
         if uploader:
             uploader.spoiled_from = step
@@ -115,9 +115,9 @@ class Uploads(SendersByAttempt[Uploader]):
 async def _new_checkpoint(
     habits: CheckpointHabits, paths: Paths, ended: asyncio.Future[HasEndReason]
 ) -> None:
-    """Asks for a new one, and waits until it is there.
+    """Asks for a new checkpoint, and waits until it is there.
 
-    That old ones are removed, as many trainers do before they save, is not it.
+    Many trainers remove old ones before they save: that the list has changed does not mean that there is a new one.
     """
     known = set(await asyncio.to_thread(habits.checkpoints, paths))
     if not await asyncio.to_thread(habits.request_checkpoint, paths):

@@ -1,1 +1,1 @@
-"""The agent's side of the conversation with its orchestrator."""
+"""Implements the agent's side of the protocol with its orchestrator."""

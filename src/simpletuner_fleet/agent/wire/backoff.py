@@ -1,4 +1,7 @@
-"""How long to wait before trying again: doubling, with full jitter, so that a thousand workers do not knock at once."""
+"""Computes how long to wait before trying again.
+
+The wait doubles and is random within bounds, so that a thousand workers do not call at once.
+"""
 
 import random
 

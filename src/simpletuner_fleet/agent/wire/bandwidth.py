@@ -1,4 +1,4 @@
-"""How fast files may be sent, one allowance for all attempts of this worker, and in what portions."""
+"""Limits how fast all attempts of this worker together send files, and chooses the size of the parts."""
 
 import asyncio
 import time
@@ -13,9 +13,9 @@ SAVED_UP_S = 0.25
 
 
 class Bandwidth:
-    """Limits how fast files are sent: a token bucket that fills at the allowed rate.
+    """Limits how fast files are sent, with a token bucket that fills at the allowed rate.
 
-    What is taken beyond its content is waited for.
+    Whoever takes more than it holds waits for the rest.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Bandwidth:
 
     @property
     def part_bytes(self) -> int:
-        """Returns about a second's worth: a slow line is used evenly and an interruption costs little."""
+        """Returns about a second's worth: a slow connection is used evenly and an interruption costs little."""
         if self._bytes_per_s is None:
             return PART_BYTES
         return int(min(PART_BYTES, max(SMALLEST_PART_BYTES, self._bytes_per_s)))
@@ -48,7 +48,7 @@ class Bandwidth:
 class PartSize:
     """Chooses how large the parts of a file are, so that each takes a few seconds.
 
-    A fast line is not asked for every trifle, and on a slow one little hangs on each answer.
+    A fast connection need not wait for an answer too often, and on a slow one little is lost with each part.
     """
 
     def __init__(self, bandwidth: Bandwidth) -> None:
@@ -60,12 +60,12 @@ class PartSize:
         return min(self._bytes, self._bandwidth.part_bytes)
 
     def took(self, count: int, seconds: float) -> None:
-        """Learns from a part that was answered. One that was small for want of more says nothing of a fast line."""
+        """Learns from a part that was answered. A last part that is small says nothing of a fast connection."""
         if seconds > SLOW_S:
             self._bytes = max(SMALLEST_PART_BYTES, self._bytes // 2)
         elif seconds < QUICK_S and count >= self._bytes:
             self._bytes = min(PART_BYTES, self._bytes * 2)
 
     def broke(self) -> None:
-        """The line broke: nobody knows how much of it would have come through in time."""
+        """Halves the part size after a broken connection: nobody knows how much would have arrived in time."""
         self._bytes = max(SMALLEST_PART_BYTES, self._bytes // 2)

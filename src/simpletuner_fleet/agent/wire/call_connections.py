@@ -1,4 +1,4 @@
-"""Short calls over HTTP/1.1 connections that stay open: one call at a time on each, no proxy, no redirect.
+"""Makes short calls over HTTP/1.1 connections that stay open: one call at a time on each, no proxy, no redirect.
 
 A general client spends a millisecond on a call; the few that a job's start and end wait for should cost less.
 """
@@ -52,7 +52,7 @@ class CallTimeouts(Struct, frozen=True, kw_only=True):
 
 
 class CallConnections:
-    """Connections to one server, all with the same TLS context; `context` is None for plain HTTP."""
+    """Keeps connections to one server, all with the same TLS context; `context` is None for plain HTTP."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         parts = urlsplit(url)
@@ -197,7 +197,7 @@ class _Connection:
         return data
 
     async def _read_patiently(self, silence_s: float) -> bytes:
-        """Waits for bytes. As long as a part of the call is on its way, no answer is no silence."""
+        """Waits for bytes. While a part of the call is still being sent, a missing answer does not count as silence."""
         while True:
             unsent = self._writer.transport.get_write_buffer_size()
             try:
@@ -209,7 +209,10 @@ class _Connection:
 
 
 def _is_ip_address(host: str) -> bool:
-    """There is nothing to race then; and asyncio's race drops its socket unclosed if it is cancelled as it is won."""
+    """Returns whether the host is an address, where there is nothing to race.
+
+    asyncio's race of addresses drops its socket unclosed if it is cancelled just as it is won.
+    """
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -240,7 +243,7 @@ def _raising_call_failed() -> Iterator[None]:
 
 
 def _refused_everywhere(error: BaseException) -> ConnectionRefusedError | None:
-    """asyncio keeps only the words where several addresses of a host failed, each in its own way."""
+    """Returns the error if every address refused: where several failed, asyncio keeps only their messages."""
     if not isinstance(error, OSError) or error.errno is not None:
         return None
     numbers = re.findall(r"\[Errno (\d+)\]", str(error))

@@ -1,4 +1,4 @@
-"""The agent's half of the conversation: one method per call, one error per kind of trouble."""
+"""Calls the orchestrator for the agent: one method per call, and one error per kind of trouble."""
 
 import asyncio
 import base64
@@ -98,7 +98,7 @@ class _HasJobs(msgspec.Struct):
 
 
 class OrchestratorClient:
-    """Speaks to the first of its addresses where an orchestrator answers, and goes to the next where none does."""
+    """Calls the first of its addresses where an orchestrator answers, and goes to the next where none does."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class OrchestratorClient:
         return answer
 
     async def join(self, message: JoinMachine) -> MachineJoined:
-        """The one-time token stands where a worker's will."""
+        """Joins with the one-time token, which is sent where a worker's own will be."""
         return await self._control_call("/api/workers/join", message, MachineJoined)
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
@@ -229,7 +229,7 @@ class OrchestratorClient:
             return read_answer(status, content, PartAnswer)
 
     async def try_part(self) -> int:
-        """Sends a body as large as a real part by the very same way; returns how much of it arrived."""
+        """Sends a body as large as a real part over the same connection path; returns how much of it arrived."""
         headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
         timeouts = PartTimeouts(connect_s=CONNECT_TIMEOUT_S, step_s=TRY_TIMEOUT_S, answer_s=TRY_TIMEOUT_S)
         with _zeros(TRIED_PART_BYTES) as part:
@@ -278,7 +278,7 @@ class OrchestratorClient:
             yield chunks
 
     async def _link(self, path: str) -> str:
-        """Returns '' where there is none: what is wrong, with the file or the orchestrator, is told by fetching it."""
+        """Returns '' where there is none: fetching then shows what is wrong, with the file or the orchestrator."""
         try:
             return (await self._send("bulk", "GET", f"{path}/link", b"", StorageLink, {})).url
         except (Refused, Unreachable):
@@ -325,7 +325,7 @@ class OrchestratorClient:
     async def stream(
         self, path: str, last_event_id: str, silence_s: Callable[[], float]
     ) -> AsyncIterator[AsyncIterator[ServerEvent]]:
-        """Yields events as they come. A line that stays silent longer than the pings allow is given up as dead."""
+        """Yields events as they come. A connection that is silent longer than the pings allow is given up as dead."""
         headers = {"X-Worker-Token": self._token(), "Accept": "text/event-stream"}
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
@@ -421,7 +421,7 @@ class OrchestratorClient:
 
     @asynccontextmanager
     async def _line(self) -> AsyncIterator[Line]:
-        """Yields the line for one call; if it fails as if another address might do better, that one is next."""
+        """Yields the connections for one call; if it fails in a way that another address may not, that one is next."""
         address = self._addresses.current
         try:
             yield await self._open(address)
@@ -443,7 +443,7 @@ def _known_address(url: str, context: ssl.SSLContext | None) -> Address:
 
 @contextmanager
 def _zeros(count: int) -> Iterator[Part]:
-    """Gives a part of a file that holds nothing, and is gone afterwards."""
+    """Yields a part of a file that holds only zeros, and removes the file afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "part"
         with file.open("wb") as empty:

@@ -1,7 +1,8 @@
-"""The way straight to the storage, by links that the orchestrator has signed: taken where offered, left where it fails.
+"""Transfers files straight to and from the storage, by links that the orchestrator has signed.
 
-What answers there is not the orchestrator: nothing it says is an order, and every trouble means that files go through the
-orchestrator for a while. A link is worth what it opens, so nothing here repeats one.
+That way is used where it is offered and left where it fails. What answers there is not the orchestrator: nothing it
+says is an order, and every trouble means that files go through the orchestrator for a while. Whoever has a link may
+use it, so no log or error repeats one.
 """
 
 import asyncio
@@ -32,9 +33,9 @@ class DirectFailed(Exception):
 
 
 class DirectLine:
-    """The connections straight to the storage, shared by all attempts of a worker.
+    """Keeps the connections straight to the storage, shared by all attempts of a worker.
 
-    What one attempt has found out, the others need not.
+    What one attempt has found out, the others need not try.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -117,7 +118,7 @@ class DirectLine:
         return self._connections[origin]
 
     async def _trust(self) -> ssl.SSLContext:
-        """Trusts whom this machine trusts: a bucket has no fingerprint of ours."""
+        """Returns a context that trusts whom this machine trusts: we know no fingerprint of a bucket."""
         if self._context is None:
             self._context = await asyncio.to_thread(ssl.create_default_context)
         return self._context

@@ -1,4 +1,4 @@
-"""What a call to the orchestrator can come to besides its answer, and how an answer is read."""
+"""Defines how a call to the orchestrator can fail, and reads its answers."""
 
 import errno
 from typing import TypeVar

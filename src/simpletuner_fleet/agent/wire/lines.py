@@ -1,4 +1,4 @@
-"""The addresses at which an agent finds its orchestrators, and what it keeps open to each."""
+"""Holds the addresses at which an agent finds its orchestrators, and the connections that are open to each."""
 
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
@@ -17,7 +17,7 @@ MakeContext = Callable[[], Awaitable[ssl.SSLContext | None]]
 
 
 class Line:
-    """The connections that are open to one address."""
+    """Holds the connections that are open to one address."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         self.url = url.rstrip("/")
@@ -44,7 +44,7 @@ class Line:
 
 
 class Address:
-    """An address where an orchestrator may be. Whom to trust there is found out when it is first used."""
+    """Names an address where an orchestrator may be. Whom to trust there is found out when it is first used."""
 
     def __init__(self, url: str, make_context: MakeContext, line: Line | None = None) -> None:
         self.url = url.rstrip("/")
@@ -58,7 +58,7 @@ class Address:
 
 
 class Addresses:
-    """All addresses of orchestrators, the one that answered last first, and the newest term they spoke of."""
+    """Tracks all addresses of orchestrators, which of them answered last, and the newest term that any has named."""
 
     def __init__(self, addresses: list[Address]) -> None:
         self._all = addresses
@@ -76,7 +76,7 @@ class Addresses:
             yield self._all[(first + distance) % len(self._all)]
 
     def turn_from(self, address: Address) -> None:
-        """The next one is tried from now on, unless somebody has turned away already."""
+        """Switches to the next address, unless another call has done so already."""
         if self.current is address:
             self._current = (self._current + 1) % len(self._all)
 
@@ -88,7 +88,7 @@ class Addresses:
         return [each.open_line for each in self._all if each.open_line]
 
     def check_term(self, said: str | None) -> None:
-        """Raises Unreachable where a leader answered that was replaced since: its answer is weather."""
+        """Raises Unreachable where the answer is from a leader that was replaced since: such an answer says nothing."""
         term = int(said) if said and said.isascii() and said.isdigit() else None
         if is_outdated(term, self._newest_term):
             cause = OSError("an orchestrator answered that does not lead any more")
@@ -102,7 +102,7 @@ def may_be_elsewhere(error: Refused | Unreachable) -> bool:
 
 
 def worst_of(errors: list[Refused | Unreachable]) -> Refused | Unreachable:
-    """Returns what to tell after every address has failed. That nobody listens is said only if it is so everywhere."""
+    """Returns what to report after every address has failed. `refused` is set only if it is so everywhere."""
     last = errors[-1]
     for error in errors:
         if isinstance(error, Refused):

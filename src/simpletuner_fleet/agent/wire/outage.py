@@ -1,4 +1,4 @@
-"""Finds out what a refused connection means: a dead orchestrator, or somebody dead on the way to it."""
+"""Finds out what a refused connection means: the orchestrator is dead, or something on the way to it is."""
 
 import asyncio
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Door(NamedTuple):
 class Outage:
     """Finds out whether a refused connection means that the orchestrator is dead.
 
-    It knocks without saying anything: who answers may be a stranger, and must not get the worker's token.
+    It connects without sending anything: who answers may be a stranger, and must not get the worker's token.
     """
 
     def __init__(self) -> None:

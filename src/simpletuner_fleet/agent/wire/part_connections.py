@@ -96,7 +96,7 @@ class PartConnections:
 
 
 class _PartConnection:
-    """One connection, used by one thread at a time."""
+    """Sends parts over one connection, in one thread at a time."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self._connection = connection
@@ -114,7 +114,7 @@ class _PartConnection:
         self._connection.close()
 
     def abort(self) -> None:
-        """Ends it, from any thread: whoever waits on it hears of its end."""
+        """Ends it, from any thread, so that whoever waits on it stops waiting."""
         sock = self._connection.sock
         if sock is not None:
             with suppress(OSError):
@@ -156,7 +156,7 @@ class _PartConnection:
         connection.endheaders()
 
     def _send(self, file: BinaryIO, part: Part) -> bool:
-        """Returns False where the other side has hung up: it may have said why before it did."""
+        """Returns False where the other side has closed the connection: it may have answered why before it did."""
         try:
             sent = self._send_bytes(file, part)
         except BROKEN_WHILE_SENDING:

@@ -1,4 +1,4 @@
-"""The table of commands. It knows names and options; what a command does is found by name only when it runs."""
+"""Describes all commands: their names and options. What a command does is imported by name only when it runs."""
 
 from simpletuner_fleet.cli.commands.build import build_parser
 

@@ -1,4 +1,4 @@
-"""`simpletuner audit …`"""
+"""Declares the `simpletuner audit` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument
 from simpletuner_fleet.settings import values

@@ -1,4 +1,4 @@
-"""`simpletuner backup …`"""
+"""Declares the `simpletuner backup` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, switch
 

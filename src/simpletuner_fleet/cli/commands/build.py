@@ -67,7 +67,7 @@ NOUNS = (
 
 
 def build_parser(words: Collection[str] | None = None) -> Parser:
-    """With `words`, those of a command line, only what they name gets its arguments; of the rest the name is enough."""
+    """Returns the parser; given the `words` of a command line, only the commands in it get their arguments."""
     name = command_name()
     root = Parser(
         prog=name,
@@ -160,7 +160,7 @@ def _add_command(commands: Any, command: Command, talk: Parser) -> None:
 
 
 def _add_group(commands: Any, name: str, help: str, description: str, prog: str) -> Any:
-    """Adds a word that does nothing alone but show its help."""
+    """Adds a command that takes a subcommand, and on its own only shows its help."""
     parser: Parser = commands.add_parser(name, help=help, description=description)
     add_help(parser)
     parser.set_defaults(run="", parser=parser)

@@ -1,4 +1,4 @@
-"""`simpletuner configs …`"""
+"""Declares the `simpletuner configs` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
 from simpletuner_fleet.settings import values

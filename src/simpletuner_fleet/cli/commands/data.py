@@ -1,4 +1,4 @@
-"""`simpletuner data …`"""
+"""Declares the `simpletuner data` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, switch
 

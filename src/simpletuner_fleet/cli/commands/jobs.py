@@ -1,4 +1,4 @@
-"""`simpletuner jobs …`"""
+"""Declares the `simpletuner jobs` commands and their options."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""The commands of one word that talk to an orchestrator, or to this machine."""
+"""Declares the commands without a subcommand, which talk to an orchestrator or look at this machine."""
 
 import argparse
 

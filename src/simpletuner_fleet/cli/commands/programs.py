@@ -1,4 +1,4 @@
-"""`simpletuner server`, `simpletuner worker`, and `simpletuner service …` for both: they take settings as options."""
+"""Declares `simpletuner server`, `worker`, and `service …` for both; they take settings as options."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Program(NamedTuple):
 
 
 class ServiceVerb(NamedTuple):
-    """A verb of `service`, which each program has."""
+    """Describes a subcommand of `service`, which exists for each of the two programs."""
 
     name: str
     run: str

@@ -1,4 +1,4 @@
-"""What a row of the command table says: a command, its arguments, and the function that runs it."""
+"""Defines the rows of the command table: a command, its arguments, and the function that runs it."""
 
 import argparse
 from collections.abc import Callable
@@ -8,14 +8,14 @@ FORMATS = ("table", "json", "jsonl", "name")
 
 
 class Argument(NamedTuple):
-    """One argument or option, as argparse takes it."""
+    """Describes one argument or option in the terms of argparse."""
 
     names: tuple[str, ...]
     options: dict[str, Any]
 
 
 class OneOf(NamedTuple):
-    """Options that exclude each other."""
+    """Groups options that exclude each other."""
 
     arguments: tuple[Argument, ...]
 
@@ -41,7 +41,7 @@ class Noun(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command of one word."""
+    """Describes a command that has no subcommands."""
 
     name: str
     run: str
@@ -52,7 +52,7 @@ class Command(NamedTuple):
 
 
 def argument(*names: str, read: Callable[[str], Any] | None = None, **options: Any) -> Argument:
-    """`read` turns the text into a value, and raises ValueError with a sentence where it cannot."""
+    """Returns an argument; `read` converts its text, and raises ValueError with a sentence where it cannot."""
     if read is not None:
         options["type"] = _for_argparse(read)
     return Argument(names, options)

@@ -1,4 +1,4 @@
-"""Options that many commands share: settings, output and connection."""
+"""Adds the options that many commands share: settings, output and connection."""
 
 import argparse
 from typing import Any
@@ -38,7 +38,7 @@ def add_config_file(parser: argparse.ArgumentParser, default: Any = None) -> Non
 def talk_options(formats: tuple[str, ...] = FORMATS) -> Parser:
     """Returns the options of every command that talks to the orchestrator.
 
-    They are absent until given, so that they may stand anywhere.
+    They are absent from the namespace until given, so that they may stand anywhere on the command line.
     """
     parent = Parser()
     output = parent.add_argument_group("OUTPUT")

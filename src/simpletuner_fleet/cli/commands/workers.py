@@ -1,4 +1,4 @@
-"""`simpletuner workers …`"""
+"""Declares the `simpletuner workers` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
 from simpletuner_fleet.languages.names import WORKER_STATUSES

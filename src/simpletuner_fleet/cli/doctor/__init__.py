@@ -1,1 +1,1 @@
-"""`simpletuner doctor`: finds out what is wrong and changes nothing."""
+"""Implements `simpletuner doctor`, which finds out what is wrong and changes nothing."""

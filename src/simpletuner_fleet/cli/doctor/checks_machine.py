@@ -1,4 +1,4 @@
-"""This machine: GPUs, disk, shared memory, file limits, and whose `simpletuner` is found first."""
+"""Checks this machine: GPUs, disk, shared memory, file limits, and whose `simpletuner` comes first on PATH."""
 
 import asyncio
 import os
@@ -113,7 +113,7 @@ def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[CheckFinding]:
 
 
 def control_groups(memory_gb: float | None, pids: int | None) -> CheckFinding:
-    """Shows them as a worker started from here would have them: one that is a service has a group of its own."""
+    """Checks them as a worker started from here would have them; a service has a group of its own."""
     about = _("control groups")
     try:
         labels = choose_cgroups(JobLimits(memory_gb=memory_gb, pids=pids), change=False).labels()
@@ -174,7 +174,7 @@ def trainer(named: str | None, environ: Mapping[str, str]) -> Iterator[CheckFind
 
 
 def command_clash(environ: Mapping[str, str]) -> Iterator[CheckFinding]:
-    """The trainer's package brings a command of the same name."""
+    """Checks whose `simpletuner` is called: the trainer's package brings a command of the same name."""
     first = shutil.which("simpletuner", path=environ.get("PATH"))
     own = Path(sys.executable).with_name("simpletuner")
     if first and own.exists() and not os.path.samefile(first, own):

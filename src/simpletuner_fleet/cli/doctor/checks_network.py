@@ -1,4 +1,4 @@
-"""The way to the orchestrator, step by step; the first step that fails ends the walk."""
+"""Checks the way to the orchestrator step by step; the first step that fails ends the check."""
 
 import socket
 import ssl
@@ -23,7 +23,7 @@ WHOAMI, WORKER_PROBE = "/api/whoami", "/api/workers/queue?worker_id="
 
 
 def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str) -> Iterator[CheckFinding]:
-    """Checks name, port, TLS, an answer, the clock, and whether the token is accepted; it changes nothing over there."""
+    """Checks name, port, TLS, an answer, the clock and the token; it changes nothing on the server."""
     target = urlsplit(url)
     host, port = target.hostname or "", target.port or (443 if target.scheme == "https" else 80)
     try:
@@ -119,7 +119,7 @@ def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) 
 
 
 def _upload(client: httpx2.Client, token: str) -> CheckFinding:
-    """Sends a body as large as a real part by the very same way: what a proxy refuses now, it would refuse then."""
+    """Uploads a body as large as a real part the same way: a proxy that refuses it would refuse the real one."""
     size = f"{TRIED_PART_BYTES // 2**20} MiB"
     headers = {"X-Worker-Token": token, "Content-Type": "application/octet-stream"}
     try:

@@ -1,4 +1,4 @@
-"""The orchestrator's own machine: data folder, database, certificate."""
+"""Checks the orchestrator's own machine: its data folder, its database and its bucket."""
 
 import asyncio
 import os
@@ -132,7 +132,7 @@ def _damaged_rows(file: Path) -> list[str]:
 def direct_storage(
     url: str | None, who: str, workers_url: str | None, environment: Mapping[str, str]
 ) -> Iterator[CheckFinding]:
-    """Tells whether large files go straight to a bucket. It is tried the whole way, with a kilobyte that is removed."""
+    """Checks whether large files go straight to a bucket, end to end with a kilobyte that is removed again."""
     if not url or not url.startswith("s3:"):
         return
     try:

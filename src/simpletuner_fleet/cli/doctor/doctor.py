@@ -1,4 +1,4 @@
-"""`simpletuner doctor`: looks at everything, changes nothing, and says what to do."""
+"""Runs `simpletuner doctor`: looks at everything, changes nothing, and says what to do."""
 
 import argparse
 import os
@@ -59,7 +59,7 @@ def _sections(args: argparse.Namespace) -> Iterator[DoctorSection]:
 
 
 def _settings(group: str, args: argparse.Namespace) -> Iterator[CheckFinding]:
-    """Says what was chosen, and by what; defaults that nobody touched are left out."""
+    """Says which settings were chosen, and by what; untouched defaults are left out."""
     try:
         resolved, notes = resolve_settings.resolve(group, _only_shared(args))
     except CliError as error:
@@ -79,7 +79,7 @@ def _settings(group: str, args: argparse.Namespace) -> Iterator[CheckFinding]:
 
 
 def _only_shared(args: argparse.Namespace) -> argparse.Namespace:
-    """Flags of `doctor` itself must not count as flags of the program looked at, but for those both have."""
+    """Returns only the flags that `doctor` shares with the programs: its own must not count as theirs."""
     names = ("data_dir", "config_file", "ssl_fingerprint", "ca_cert", "ssl_no_verify", "plain_http")
     return argparse.Namespace(**{name: getattr(args, name) for name in names if hasattr(args, name)})
 
@@ -117,7 +117,7 @@ def _server_data(args: argparse.Namespace) -> Iterator[CheckFinding]:
 
 
 def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
-    """Goes the way of the worker, if it knows its orchestrator; else that of the commands."""
+    """Checks the connection of the worker, if its orchestrator is known; otherwise that of the commands."""
     worker = _resolved("worker", args)
     if args.what != "server" and worker["orchestrator_url"].value:
         trust = Choices(
@@ -153,7 +153,7 @@ def _worker_token(worker: dict[str, Resolved]) -> str | None:
 
 
 def _resolved(group: str, args: argparse.Namespace) -> dict[str, Resolved]:
-    """Wrong settings were reported already; the other checks go on with the defaults."""
+    """Returns the settings, or the defaults where they are wrong, which was reported already."""
     try:
         return resolve_settings.resolve(group, _only_shared(args))[0]
     except CliError:

@@ -1,4 +1,4 @@
-"""What a check found: good, doubtful or bad, with one thing to do about it."""
+"""Defines what a check finds: good, doubtful or bad, with one thing to do about it."""
 
 from enum import StrEnum
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""Folders and files on their way to the orchestrator and back."""
+"""Reads and writes the folders and files that travel to the orchestrator and back."""

@@ -1,4 +1,4 @@
-"""A config on disk, a file or a folder, to the bundle the orchestrator keeps, and back."""
+"""Turns a config on disk, a file or a folder, into the bundle that the orchestrator keeps, and back."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def load(path: str, choices: FileChoices = NO_CHOICES) -> Loaded:
 
 
 def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
-    """Writes the folder `load` reads; refuses to overwrite unless forced."""
+    """Writes the folder that `load` reads; refuses to overwrite files unless forced."""
     contents = {SETTINGS: _pretty(bundle.get("settings") or {})}
     if bundle.get("dataloader") is not None:
         contents[DATALOADER] = _pretty(bundle["dataloader"])
@@ -157,7 +157,7 @@ def _rest(file: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def _others(folder: Path, gathered: Gathered, notes: list[str]) -> dict[str, str]:
-    """Returns the folder's other text files; what is no text cannot be the config's, and is said to stay behind."""
+    """Returns the folder's other text files; notes which files are left out since they are not text."""
     own_names = {*MAIN_FILES, REST, DATALOADER, *gathered.files}
     taken = {file.resolve() for file in gathered.taken}
     texts: dict[str, str] = {}

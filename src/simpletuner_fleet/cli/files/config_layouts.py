@@ -1,7 +1,7 @@
-"""Where a config lies: the layouts in which people keep what they train with.
+"""Finds the main file of a config in the layouts in which people keep what they train with.
 
-A folder with a main file in it, the trainer's own `config/` and `config/NAME/`, one file, or the bare NAME that the
-trainer itself would look for beneath `config/`.
+These are a folder with a main file in it, the trainer's own `config/` and `config/NAME/`, one file, or the bare NAME
+that the trainer itself would look for beneath `config/`.
 """
 
 import re
@@ -44,7 +44,7 @@ def find_layout(path: str) -> Layout:
 
 
 def plain_name(text: str) -> str:
-    """Puts it in characters that a name may have."""
+    """Replaces the characters that a name must not have."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:128] or "config"
 
 

@@ -1,4 +1,4 @@
-"""The trainer's own files, read: `config.json` and wrappers of it, `config.toml`, `config.env`."""
+"""Reads the trainer's own files: `config.json` and wrappers of it, `config.toml` and `config.env`."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def read_main(main: Path, notes: list[str]) -> tuple[dict[str, Any], dict[str, s
 
 
 def json_of(file: Path, notes: list[str]) -> Any:
-    """Reads it as it is, or without the commas that a person left before a closing bracket."""
+    """Reads a JSON file, if need be without the commas that a person left before a closing bracket."""
     text = text_of(file)
     if not text.strip():
         raise unusable(file, _("it is empty"), _("fix the file"))
@@ -59,7 +59,7 @@ def json_of(file: Path, notes: list[str]) -> Any:
 
 
 def _parsed(text: str, file: Path) -> Any:
-    """JSON knows neither NaN nor numbers without end, which Python's reader takes."""
+    """Parses JSON and refuses NaN, infinities and numbers that are too large, which Python would accept."""
 
     def refuse(word: str) -> Any:
         raise unusable(file, _("%(word)s is not a JSON number", word=word), _("fix the file"))
@@ -108,6 +108,6 @@ def _toml(file: Path) -> dict[str, Any]:
 
 
 def _unwrapped(document: dict[str, Any]) -> dict[str, Any]:
-    """The trainer's console wraps settings with what it knows about them, as in `default.json`."""
+    """Returns the settings alone: the trainer's console wraps them with metadata, as in `default.json`."""
     inner = document.get("config")
     return inner if isinstance(inner, dict) and document.keys() <= {"_metadata", "config"} else document

@@ -1,4 +1,4 @@
-"""`config.env`: the shell variables in which older trainers kept their settings, and newer ones a few of them."""
+"""Reads `config.env`, the shell variables in which older trainers kept all settings, and newer ones a few."""
 
 import re
 import shlex
@@ -56,7 +56,7 @@ _REFERENCE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 
 
 def read_variables(text: str, file: Path, notes: list[str]) -> dict[str, str]:
-    """Reads them as a shell would set them: quotes, comments, `+=`, and references to variables set before."""
+    """Reads variables as a shell would: quotes, comments, references to earlier ones; `+=` adds with a space."""
     variables: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _LINE.fullmatch(line)
@@ -72,7 +72,7 @@ def read_variables(text: str, file: Path, notes: list[str]) -> dict[str, str]:
 def settings_of_variables(
     variables: Mapping[str, str], notes: list[str], *, only_launching: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns settings, and variables for the trainer's environment. A secret's value goes into neither."""
+    """Returns settings, and variables for the trainer's environment; neither gets a secret's value."""
     settings: dict[str, Any] = {}
     env: dict[str, str] = {}
     for name, value in variables.items():

@@ -1,4 +1,4 @@
-"""The example configs that come with the trainer's package, found without loading it."""
+"""Finds the example configs that come with the trainer's package, without importing it."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ WHERE = "import importlib.util as u; s = u.find_spec('simpletuner'); print(*(s.s
 
 
 def example_folder(name: str, python: str | None) -> Path:
-    """Returns the folder of one example. Raises what there is instead."""
+    """Returns the folder of one example. Raises an error that names similar ones if there is none."""
     folder = _examples_of(python)
     example = folder / name
     if name in names_in(folder):

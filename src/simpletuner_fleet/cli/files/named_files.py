@@ -1,7 +1,7 @@
-"""The files that a config names: found beside it, where the trainer would look, or asked for; never left out in silence.
+"""Finds the files that a config names: beside it, where the trainer would look, or as the user says.
 
-What is small text goes into the bundle and is named `config/FILE` from then on, which a worker finds wherever it works.
-What is large (models, datasets) or comes with the trainer is left to the worker, and said.
+None is left out in silence. Small text goes into the bundle and is named `config/FILE` from then on, which a worker
+finds wherever it works. What is large (models, datasets) or comes with the trainer is left to the worker, with a note.
 """
 
 import re
@@ -43,7 +43,7 @@ _INLINE = ("{", "[")
 
 
 class FileChoices(Struct, frozen=True):
-    """The user's choices about the files that a config names, by setting."""
+    """Holds the user's choices about the files that a config names, by setting."""
 
     files: Mapping[str, str] = {}
     left: Collection[str] = ()
@@ -66,7 +66,7 @@ class Gathered(Struct):
 
 
 def gather(settings: dict[str, Any], main: Path, choices: FileChoices, notes: list[str]) -> Gathered:
-    """Takes what the settings name, and names it as the worker will find it. Raises what is missing."""
+    """Takes the files that the settings name, under the paths that a worker will find. Raises if any is missing."""
     gathered = Gathered(dict(settings))
     missing: list[Missing] = []
     for key, value in settings.items():
@@ -95,13 +95,13 @@ def gather(settings: dict[str, Any], main: Path, choices: FileChoices, notes: li
 
 
 def neighbour_dataloader(settings: dict[str, Any], main: Path) -> Path | None:
-    """Returns the usual one beside a config that names none."""
+    """Returns the usual dataloader file beside a config that names none."""
     file = main.parent / DATALOADER
     return file if setting(settings, DATALOADER_SETTING) is None and file.is_file() else None
 
 
 def gather_data(gathered: Gathered, main: Path, notes: list[str]) -> None:
-    """Takes a small folder of text that the dataloader names, such as captions; says which others a worker must have."""
+    """Takes small folders of text that the dataloader names, such as captions; notes which a worker must have."""
     backends = gathered.dataloader if isinstance(gathered.dataloader, list) else []
     changed: list[Any] = []
     said: set[str] = set()
@@ -122,7 +122,7 @@ def gather_data(gathered: Gathered, main: Path, notes: list[str]) -> None:
 
 
 def _small_folder(name: str, near: Path) -> dict[str, str] | None:
-    """Returns the text files of a folder that holds nothing else and little of it."""
+    """Returns the text files of a folder that holds nothing else, and only a few of them."""
     folder = next((place for place in _places(name, near) if place.is_dir()), None)
     files = sorted(folder.iterdir())[: SMALL_FOLDER_FILES + 1] if folder else []
     small = len(files) <= SMALL_FOLDER_FILES and all(
@@ -212,7 +212,7 @@ def _found(name: str, value: str, main: Path, notes: list[str], missing: list[Mi
 
 
 def _places(value: str, folder: Path) -> Iterator[Path]:
-    """Yields where the trainer would find it from any folder above the config, or from this one; nearest first."""
+    """Yields the paths at which the trainer would look, from the config's folder, those above it, and this one."""
     path = Path(value).expanduser()
     if path.is_absolute():
         yield path
@@ -226,7 +226,7 @@ def _places(value: str, folder: Path) -> Iterator[Path]:
 
 
 def _keep(files: dict[str, str], file: Path) -> str:
-    """Puts the text under a name of its own: two files of one name may lie in two folders."""
+    """Stores the text under a name of its own, since two folders may hold files of the same name."""
     text = text_of(file)
     stem, ending = plain_name(file.stem)[:100], file.suffix
     name, number = f"{stem}{ending}", 1

@@ -1,1 +1,1 @@
-"""What every command is made of: parsing, printing, errors, settings."""
+"""Holds what all commands share: parsing, printing, errors, and private files."""

@@ -1,4 +1,4 @@
-"""Amounts of money as people read them."""
+"""Formats amounts of money for people."""
 
 from typing import Any
 
@@ -11,6 +11,6 @@ def money(micros: Any, currency: str, *, exact: bool = False) -> str | None:
 
 
 def known_money(micros: Any, currency: str, *, at_least: bool) -> str | None:
-    """Says so where some of it has no known price."""
+    """Formats an amount, with "at least" before it where a part of it has no known price."""
     text = money(micros, currency)
     return _("at least %(amount)s", amount=text) if text and at_least else text

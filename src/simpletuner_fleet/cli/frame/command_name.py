@@ -1,4 +1,4 @@
-"""The name by which this program was called: `simpletuner`, or `simpletuner-fleet` where a trainer may own the other."""
+"""Finds the name this program was called by: `simpletuner`, or `simpletuner-fleet` beside a trainer."""
 
 import re
 import sys
@@ -16,5 +16,5 @@ def command_name() -> str:
 
 
 def as_called(text: str) -> str:
-    """Returns the text with its commands as the reader can paste them."""
+    """Returns the text with its commands written so that the reader can paste them."""
     return OURS.sub(f"{ALWAYS} ", text) if command_name() == ALWAYS else text

@@ -1,4 +1,4 @@
-"""What a command throws when it cannot go on, and the exit codes programs may rely on."""
+"""Defines what a command raises when it cannot go on, and the exit codes that programs may rely on."""
 
 from enum import IntEnum
 
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 def output_refused(error: OSError) -> CliError:
-    """What a command prints cannot be written where its caller has sent it."""
+    """Returns the error for output that cannot be written where the caller has sent it."""
     return fail(
         _("the output cannot be written"),
         error.strerror or str(error),

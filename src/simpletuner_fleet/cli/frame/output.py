@@ -1,4 +1,4 @@
-"""How results are shown: tables for people, TSV for pipes, JSON for programs. Data on stdout, talk on stderr."""
+"""Prints results: tables for people, TSV for pipes, JSON for programs. Data goes to stdout, messages to stderr."""
 
 import argparse
 import json
@@ -67,7 +67,7 @@ class Output:
             self.table(items, self.chosen(columns))
 
     def item(self, item: dict[str, Any], rows: Sequence[Column], *, id_field: str = "id") -> None:
-        """Prints one thing: key and value on each line."""
+        """Prints one item, with a key and its value on each line."""
         if self.format == "json":
             self.json(self.picked(item))
         elif self.format == "jsonl":
@@ -148,7 +148,7 @@ class Output:
         self.print_rich(table)
 
     def say(self, text: str) -> None:
-        """Says what happened, for people."""
+        """Prints a message for people on stderr, unless they asked for quiet."""
         if not self.quiet:
             print(as_called(clean(text)), file=sys.stderr)
 
@@ -157,7 +157,7 @@ class Output:
             self.say(text)
 
     def hint(self, text: str) -> None:
-        """Says what one might do next, only to somebody who is looking."""
+        """Prints what the user might do next, only where stderr is a terminal."""
         if not self.quiet and sys.stderr.isatty():
             print(as_called(clean(text)), file=sys.stderr)
 
@@ -193,7 +193,7 @@ def least(column: Column, width: int) -> int:
 
 
 def fitting(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
-    """Returns the places of the columns that stay, so that ids and states are never cut."""
+    """Returns the indices of the columns that stay in a narrow table, so that ids and states are never cut."""
     places = list(range(len(columns)))
     while sum(least(columns[at], widths[at]) + GAP for at in places) - GAP > available:
         leaving = max(places, key=lambda at: columns[at].goes)

@@ -1,4 +1,4 @@
-"""An argparse parser that complains in four parts and guesses what was meant."""
+"""Extends argparse with errors in four parts and a guess at what was meant."""
 
 import argparse
 import difflib
@@ -49,7 +49,7 @@ class Help(argparse.HelpFormatter):
         super().add_usage(self._folded(text % {"prog": self._prog}), actions, groups, prefix)
 
     def _folded(self, text: str) -> str:
-        """argparse folds only what it has written itself; alternatives may be split after a bar or a comma."""
+        """Wraps a usage line, also after a bar or a comma; argparse wraps only what it has written itself."""
         indent = " " * len("usage: ")
         lines, line = [], ""
         for piece in re.findall(r"\s*[^\s,|]+[,|]?", text):
@@ -68,7 +68,7 @@ class WideHelp(Help):
 
 
 def _in_words(message: str) -> str:
-    """Says in the reader's language what argparse says of itself."""
+    """Translates a message of argparse into the reader's language."""
     for pattern, sentence in SAID_BY_ARGPARSE.items():
         if said := re.fullmatch(pattern, message, re.DOTALL):
             return _(sentence, **said.groupdict())
@@ -76,7 +76,7 @@ def _in_words(message: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that complains in four parts, with a guess at what was meant."""
+    """Parses arguments; its errors have four parts, with a guess at what was meant."""
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", Help)
@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         self._positionals.title = "ARGUMENTS"
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """argparse leaves unsaid that help could not be written, and ends as if it had been."""
+        """Prints the message, or raises where it cannot; argparse would end as if it had been written."""
         try:
             print(message, end="", file=file or sys.stderr, flush=True)
         except BrokenPipeError:

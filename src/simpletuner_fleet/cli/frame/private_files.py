@@ -1,4 +1,4 @@
-"""Small secrets kept in the data folder: made once, read again, for the owner's eyes only."""
+"""Keeps small secrets in the data folder: they are made once, read again, and readable by their owner only."""
 
 import os
 import secrets
@@ -45,7 +45,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_private_bytes(path: Path, content: bytes) -> None:
-    """Writes the file whole or not at all, and never readable by others for a moment."""
+    """Writes the file as a whole or not at all; others cannot read it at any moment."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
@@ -55,7 +55,7 @@ def write_private_bytes(path: Path, content: bytes) -> None:
 
 
 def stored_secret(path: Path) -> bytes:
-    """Returns what derived tokens are made with: as long as this file lives, they stay the same."""
+    """Returns the secret from which tokens are derived: they stay the same as long as its file exists."""
     text = read_private(path)
     if text is None:
         text = secrets.token_hex(SECRET_BYTES)

@@ -1,4 +1,4 @@
-"""Moments, spans and sizes as people read them."""
+"""Formats moments, time spans and sizes for people."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -45,7 +45,7 @@ def between(start: Any, end: Any, now: datetime | None = None) -> str | None:
 
 
 def spoken_size(size: float) -> str:
-    """Writes it for a sentence; a column of a table has `size_text`."""
+    """Formats a size for a sentence, in the reader's language; `size_text` is for a column of a table."""
     return in_language(current().lang, size_text(size))
 
 

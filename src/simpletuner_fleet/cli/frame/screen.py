@@ -1,4 +1,4 @@
-"""Whether somebody sits in front of a screen."""
+"""Finds out whether a page can be shown to somebody: a terminal, a display and a browser."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import webbrowser
 
 
 def can_open() -> bool:
-    """Tells whether there is a terminal and a display: a service or a remote shell has none."""
+    """Tells whether there is a terminal and a display, which a service or a remote shell usually lacks."""
     has_display = sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )
@@ -14,7 +14,7 @@ def can_open() -> bool:
 
 
 def has_browser() -> bool:
-    """Tells whether a browser opens on this very machine, which one beyond SSH does not, whatever display it has."""
+    """Tells whether a browser opens on this very machine; never in an SSH session, whatever its display."""
     if not can_open() or os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY"):
         return False
     try:

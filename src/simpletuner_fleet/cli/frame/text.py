@@ -1,4 +1,4 @@
-"""Text from elsewhere, made harmless for a terminal."""
+"""Makes text from elsewhere harmless for a terminal."""
 
 import codecs
 import re
@@ -28,7 +28,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def clean(text: object) -> str:
-    """Returns one line in which whatever could steer a terminal is spelled out."""
+    """Returns one line in which every character that could control a terminal is written as an escape."""
     return DANGEROUS.sub(_escape, str(text))
 
 
@@ -37,7 +37,7 @@ def clean_lines(text: str) -> str:
 
 
 def harmless_json(text: str) -> str:
-    """JSON stays the same JSON: what is dangerous is written as \\uXXXX. Its own newlines stay."""
+    """Writes dangerous characters as \\uXXXX, so that the JSON means the same. Its own newlines stay."""
 
     def escaped(match: re.Match[str]) -> str:
         if match[0] == "\n":
@@ -49,7 +49,7 @@ def harmless_json(text: str) -> str:
 
 
 class TerminalLogText:
-    """Turns bytes of a log, cut anywhere, into lines that cannot steer the terminal: a carriage return ends a line."""
+    """Turns the bytes of a log, cut anywhere, into lines that cannot control a terminal; CR ends a line, too."""
 
     def __init__(self, *, colours: bool = False) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace")
@@ -69,7 +69,7 @@ class TerminalLogText:
         )
 
     def _hold_back(self, text: str) -> str:
-        """What may be the beginning of a sequence, or of CR LF, waits for the next chunk."""
+        """Keeps what may begin an escape sequence, or CR LF, until the next chunk."""
         cut = UNFINISHED.search(text)
         start = cut.start() if cut and cut[0] else len(text) - text.endswith("\r")
         if len(text) - start > MAX_UNFINISHED_CHARS:

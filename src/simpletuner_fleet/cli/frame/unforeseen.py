@@ -1,4 +1,4 @@
-"""What a user is told of an error that no command has foreseen: a missing package, the machine, or a defect of ours."""
+"""Explains an error that no command has foreseen: a missing package, the machine, or a defect of ours."""
 
 import errno
 import os
@@ -49,7 +49,7 @@ def unforeseen(error: Exception, environ: Mapping[str, str] = os.environ) -> Tro
 
 
 def insist_on_server_packages() -> None:
-    """The light install is for workers: whoever starts a server there is told what to install."""
+    """Raises, with what to install, where a server is started in the light install for workers."""
     missing = [name for name in SERVER_PACKAGES if find_spec(name) is None]
     if missing:
         raise without_packages(missing)

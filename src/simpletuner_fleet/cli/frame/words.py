@@ -1,4 +1,4 @@
-"""Words of the command line that say several things: KEY=VALUE."""
+"""Reads KEY=VALUE arguments of the command line."""
 
 from simpletuner_fleet.cli.frame.errors import usage
 from simpletuner_fleet.languages import _

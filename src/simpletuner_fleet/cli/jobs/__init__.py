@@ -1,1 +1,1 @@
-"""`simpletuner jobs …`"""
+"""Implements the `simpletuner jobs` commands."""

@@ -1,4 +1,4 @@
-"""`simpletuner jobs artifacts` and `simpletuner jobs download`."""
+"""Runs `simpletuner jobs artifacts` and `simpletuner jobs download`."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`simpletuner jobs compare`: runs side by side, how each went and in what their configs differ."""
+"""Runs `simpletuner jobs compare`: shows jobs side by side, how each went and where their configs differ."""
 
 import argparse
 import json
@@ -41,7 +41,7 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def _last_values(api: Api, job_id: str, keys: list[str]) -> dict[str, Any]:
-    """Returns the last point of each curve; its smallest and largest value are of all its steps."""
+    """Returns each curve as one point: its last value, with the smallest and largest of all its steps."""
     query = {"key": keys or None, "points": 1}
     series = api.get(f"/api/jobs/{segment(job_id)}/metrics", query, lookup=True)["series"]
     return {key: points[-1] for key, points in series.items() if points}

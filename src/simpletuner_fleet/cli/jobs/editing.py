@@ -1,4 +1,4 @@
-"""`simpletuner jobs edit`, `pin`, `tag` and `note`"""
+"""Runs `simpletuner jobs edit`, `pin`, `tag` and `note`."""
 
 import argparse
 from typing import Any

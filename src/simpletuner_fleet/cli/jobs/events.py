@@ -1,4 +1,4 @@
-"""`simpletuner jobs events`: what happened to a job, and what its workers remarked."""
+"""Runs `simpletuner jobs events`: shows what happened to a job, and what its workers noted."""
 
 import argparse
 from typing import Any
@@ -29,7 +29,7 @@ def show(args: argparse.Namespace) -> int:
 
 
 def notes_beside(api: Api, job_id: str) -> list[str]:
-    """Returns the newest remarks, for whoever looks at the job."""
+    """Returns the newest notes of a job's workers, one line each."""
     notes = api.get(f"/api/jobs/{segment(job_id)}/events")["notes"]
     return [clean(f"note, attempt {note['attempt']}: {note['text']}") for note in notes[-MOST_NOTES_BESIDE:]]
 

@@ -1,4 +1,4 @@
-"""Says, beside a log that is followed, what a job that has trained still waits for: its log is over, and it is not."""
+"""Tells somebody who follows a log why a job whose training and log have ended is not over yet."""
 
 import threading
 from types import TracebackType
@@ -14,7 +14,7 @@ LOOK_EVERY_S = 5.0
 
 
 def finishing_text(job: dict[str, Any]) -> str | None:
-    """Returns why a job that has trained has not ended yet; None of any other job."""
+    """Returns why a job that has trained has not ended yet, or None for any other job."""
     if job.get("phase") != "finishing":
         return None
     why = (job.get("progress") or {}).get("waiting_for")
@@ -29,9 +29,9 @@ def finishing_text(job: dict[str, Any]) -> str | None:
 
 
 class FinishingNotes:
-    """Says, beside a log that is followed, what a job that has trained still waits for.
+    """Prints, beside a log that is followed, what a job that has trained still waits for.
 
-    It looks in a thread of its own, since whoever follows waits for the next byte of the log.
+    It looks in a thread of its own, since the thread that follows the log waits for the next byte.
     """
 
     def __init__(self, api: Api, job_id: str, look_every_s: float = LOOK_EVERY_S) -> None:

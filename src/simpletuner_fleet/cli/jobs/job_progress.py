@@ -1,4 +1,4 @@
-"""One running job on one line: a bar, the loss, how fast, how long still, and what would be lost if it died now."""
+"""Draws a job's progress: a bar, loss, speed, time left, and the steps that would be lost if it died now."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ Job = dict[str, Any]
 
 
 def headline(job: Job) -> str:
-    """Says what it is and where, without its state."""
+    """Returns the job's id, name, worker and attempt on one line, without its state."""
     name = job.get("name") or job.get("config_name")
     where = job.get("worker_name") or job.get("worker_id")
     attempt = job.get("attempt") or 0
@@ -26,7 +26,7 @@ def headline(job: Job) -> str:
 
 
 def counted(job: Job) -> tuple[int, int] | None:
-    """Returns step and total, once both are known."""
+    """Returns the step and the total, or None until both are known."""
     progress = job.get("progress")
     step, total = (
         (progress.get("step"), progress.get("total")) if isinstance(progress, dict) else (None, None)
@@ -54,7 +54,7 @@ def facts(job: Job) -> list[str]:
 
 
 def fetching(progress: Job) -> str | None:
-    """Says what is brought to the worker before the trainer starts."""
+    """Says how much of the data has been fetched to the worker, before the trainer starts."""
     if progress.get("phase") != "fetching data":
         return None
     done_bytes, total = progress.get("done_bytes") or 0, progress.get("total_bytes") or 0
@@ -66,7 +66,7 @@ def fetching(progress: Job) -> str | None:
 
 
 def at_risk(job: Job) -> str | None:
-    """Counts the steps since the newest checkpoint that is safely off the worker; nothing once the job has ended."""
+    """Counts the steps since the newest checkpoint that is stored off the worker; None unless the job runs."""
     progress = job.get("progress")
     step = progress.get("step") if isinstance(progress, dict) else None
     if "checkpoint_step" not in job or not isinstance(step, int | float) or job["status"] != "running":

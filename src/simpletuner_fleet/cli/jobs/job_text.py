@@ -1,4 +1,4 @@
-"""A job in words: columns, progress, and why it waits."""
+"""Describes a job in words: the columns of lists, its progress, and why it waits."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def explanation(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def reason(job: dict[str, Any]) -> str | None:
-    """Says in one line why it waits, or why it ended so."""
+    """Says in one line why a job waits, is being stopped, or ended as it did."""
     why = explanation(job)
     if why.get("sentence") or why.get("code"):
         return reason_text(current(), why)
@@ -59,7 +59,7 @@ def error(job: dict[str, Any]) -> str:
 
 
 def gpus(job: dict[str, Any]) -> Any:
-    """Returns how many it was given, or asks for."""
+    """Returns how many GPUs the job has been given, or else asks for."""
     assigned = job.get("gpus")
     return len(assigned) if assigned else dig(job, "requires.gpus")
 
@@ -74,7 +74,7 @@ def failure(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def failure_text(job: dict[str, Any]) -> str | None:
-    """Says the class in words, and the line that shows it."""
+    """Names the class of the failure, and the line of the log that shows it."""
     details = failure(job)
     if not details.get("class"):
         return None
@@ -89,7 +89,7 @@ def attempts(job: dict[str, Any]) -> str:
 
 
 def results(job: dict[str, Any]) -> str | None:
-    """Says where what a job made is, unless there is nothing to say."""
+    """Says where the results of a job are; None where there is nothing to say."""
     match job.get("results"):
         case "stored":
             return _("stored")
@@ -102,7 +102,7 @@ def results(job: dict[str, Any]) -> str | None:
 
 
 def cost(job: dict[str, Any]) -> str | None:
-    """Says what it has cost until now; nothing where no price is known."""
+    """Says what the job has cost until now; None where its cost is not known."""
     known = job.get("cost")
     if not isinstance(known, dict):
         return None
@@ -113,7 +113,7 @@ def cost(job: dict[str, Any]) -> str | None:
 
 
 def cost_limit(job: dict[str, Any]) -> str | None:
-    """Says what it may cost in all, and how much of that is spent."""
+    """Says what the job may cost in all, and how much of that is spent."""
     if job.get("max_cost_micros") is None:
         return None
     live = dig(job, "cost.live_micros") or 0
@@ -124,7 +124,7 @@ def cost_limit(job: dict[str, Any]) -> str | None:
 
 
 def status(job: dict[str, Any]) -> str:
-    """Nobody may take a job whose results are not stored for one that is done."""
+    """Returns the status; a job whose results are not stored must not look as if it were done."""
     if job.get("results") == "missing":
         return _("completed, RESULTS MISSING")
     return "finishing" if job.get("phase") == "finishing" else str(job.get("status"))
@@ -175,7 +175,7 @@ DETAIL = (
 
 
 def advice(job: dict[str, Any]) -> tuple[str, ...]:
-    """Returns what to do about a job that waits or failed."""
+    """Returns what the user can do about a job that waits or failed."""
     code = explanation(job).get("code")
     if job.get("status") == "failed":
         worker_lost = (job.get("losses") or 0) > (job.get("failures") or 0)
@@ -190,12 +190,12 @@ def advice(job: dict[str, Any]) -> tuple[str, ...]:
 
 
 def fixes(why: dict[str, Any]) -> list[str]:
-    """Returns what would let a waiting job start, as the server says; else what usually helps."""
+    """Returns what would let a waiting job start, as the server says; otherwise what usually helps."""
     return fix_texts(current(), why) or list(of_reason(str(why.get("code"))))
 
 
 def explained(why: dict[str, Any]) -> list[str]:
-    """Returns the whole answer of `explain`, one line after the other."""
+    """Returns the whole answer of `explain`, line by line."""
     words = current()
     sentence = reason_text(words, why) or _("reason unknown")
     lines = [clean(f"{why.get('state', 'job')}: {sentence}")]
@@ -222,7 +222,7 @@ def explained(why: dict[str, Any]) -> list[str]:
 
 
 def _refusal_text(verdict: dict[str, Any]) -> str:
-    """Returns the codes, and in brackets the workers that use its GPUs, or what it has instead of what was asked for."""
+    """Returns the codes; in brackets the workers that hold its GPUs, or the labels that it has instead."""
     codes = ", ".join(map(str, verdict.get("fails") or ()))
     more = verdict.get("gpus_held_through") or verdict.get("has_labels") or ()
     return f"{codes} ({', '.join(map(str, more))})" if more else codes

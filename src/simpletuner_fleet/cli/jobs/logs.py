@@ -1,4 +1,4 @@
-"""A job's log: bytes from the server, harmless text for the terminal."""
+"""Prints a job's log: it reads bytes from the server and writes text that is harmless for the terminal."""
 
 import os
 import re
@@ -29,7 +29,7 @@ NO_TIME = "-" * 24
 
 
 class LogRequest(Struct, kw_only=True):
-    """Says what of the log is read, and how it is shown."""
+    """Says which part of the log is read, and how it is shown."""
 
     follow: bool = False
     tail: int | None = None
@@ -52,7 +52,7 @@ def print_log(
 
 
 def show(api: Api, job_id: str, request: LogRequest) -> None:
-    """Prints until the log's end; followed, until the attempt's end. A cut connection goes on where it broke off."""
+    """Prints the log to its end, or to the attempt's end if followed. Resumes a cut connection where it broke off."""
     if request.follow:
         with FinishingNotes(api, job_id):
             _print_all(api, job_id, request)
@@ -111,7 +111,7 @@ class Printer:
 
 
 def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
-    """Yields all of it, also over several connections: a server that was restarted is waited for."""
+    """Yields the log, over several connections if need be; a server that restarts is waited for."""
     place: dict[str, Any] = {"tail": request.tail, "since": request.since}
     offset: int | None = None
     left = RECONNECTS
@@ -139,7 +139,7 @@ def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
 
 
 def _is_over(api: Api, path: str, request: LogRequest, offset: int) -> bool:
-    """A server that shuts down ends its answers as if the log had ended."""
+    """Asks whether the log has ended: a server that shuts down ends its answers as if it had."""
     try:
         page = api.get(path, {"offset": offset, "lines": 1, **request.where})
     except CliError as error:
@@ -150,7 +150,7 @@ def _is_over(api: Api, path: str, request: LogRequest, offset: int) -> bool:
 
 
 def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, str]]:
-    """Yields every line with its time, a page at a time."""
+    """Yields every line with its time, reading a page of them at a time."""
     place: dict[str, Any] = {"tail": request.tail, "since": request.since}
     if request.tail is None and request.since is None:
         place = {"offset": 0}

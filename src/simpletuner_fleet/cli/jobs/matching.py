@@ -1,4 +1,4 @@
-"""`simpletuner jobs act`, `purge` and `cancel --all`: one act on all jobs that match; `delete` of those that are named."""
+"""Runs `simpletuner jobs act`, `purge` and `cancel --all` on all jobs that match, and `delete` on those named."""
 
 import argparse
 from datetime import UTC, datetime, timedelta
@@ -60,7 +60,7 @@ def _requested(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Says of each what became of it: one that is refused keeps no other."""
+    """Deletes each job and reports on it; one that is refused does not keep the others from being deleted."""
     out = Output(args)
     results: list[dict[str, Any]] = []
     with connected(args) as api:
@@ -81,7 +81,7 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def _id(api: Api, args: argparse.Namespace, name: str) -> str:
-    """One that is deleted already is not found any more: the server answers for it as it did the first time."""
+    """Returns the job's id, or the name itself for a deleted job: the server answers as it did the first time."""
     if getattr(args, "curl", False):
         return name
     try:
@@ -102,7 +102,7 @@ def purge(args: argparse.Namespace) -> int:
 
 
 def cancel(args: argparse.Namespace) -> int:
-    """Cancels those that are named, or with --all every one that matches."""
+    """Cancels the jobs that are named, or with --all every job that matches."""
     return _cancel_all(args) if args.all else verbs.cancel(args)
 
 
@@ -120,7 +120,7 @@ def _cancel_all(args: argparse.Namespace) -> int:
 
 
 def _on_all(args: argparse.Namespace, act: str, search: dict[str, Any], requested: dict[str, Any]) -> int:
-    """Tells the number; with --yes acts on some hundred at a time, and says how far it is."""
+    """Reports how many jobs match; with --yes acts on them batch by batch, and says how far it is."""
     out = Output(args)
     done, refused = 0, list[dict[str, Any]]()
     with connected(args) as api:

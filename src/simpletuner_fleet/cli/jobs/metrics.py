@@ -1,4 +1,4 @@
-"""`simpletuner jobs metrics`."""
+"""Runs `simpletuner jobs metrics`."""
 
 import argparse
 import csv
@@ -62,6 +62,6 @@ def _csv(rows: list[dict[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
-    """The trainer has chosen the names; numbers stay as they are, with their sign."""
+    """Returns text for a CSV cell: names, which the trainer chose, are made harmless; numbers keep their sign."""
     text = clean(value)
     return harmless_cell(text) if isinstance(value, str) else text

@@ -1,4 +1,4 @@
-"""When a waiting job would start, and what would start now, as `jobs get` and `jobs explain` tell it."""
+"""Describes when a waiting job would start, and what would start now, for `jobs get` and `jobs explain`."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ Outlook = dict[str, Any]
 
 
 def outlook_of(api: Api, job_id: str) -> Outlook:
-    """Returns nothing where an older server does not know the question."""
+    """Returns the outlook, or an empty dictionary where an older server does not have this call."""
     try:
         return dict(api.get(f"/api/jobs/{segment(job_id)}/outlook", lookup=True))
     except CliError as error:

@@ -1,4 +1,4 @@
-"""`simpletuner jobs publish`: a completed job's model to the Hugging Face Hub or the server's folder."""
+"""Runs `simpletuner jobs publish`: sends a completed job's model to the Hugging Face Hub or the server's folder."""
 
 import argparse
 from typing import Any
@@ -23,7 +23,7 @@ DETAIL = (
 
 
 def publish(args: argparse.Namespace) -> int:
-    """Without --to and where it is under way, this only shows how far it is."""
+    """Publishes the model; without --to, where publishing is under way already, it only shows how far it is."""
     out = Output(args)
     with connected(args) as api:
         job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)

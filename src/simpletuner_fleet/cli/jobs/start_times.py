@@ -1,4 +1,4 @@
-"""`--not-before` and `--in`: a time as people write it, where they are, becomes one with its zone."""
+"""Reads `--not-before` and `--in`: turns a local time as people write it into one with its time zone."""
 
 import argparse
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from simpletuner_fleet.settings.values import CLOCK
 
 
 def asked_start(args: argparse.Namespace, now: datetime | None = None) -> str | None:
-    """Returns the moment that the options name, for the server; None where neither is given."""
+    """Returns the moment that the options name, as the server reads it; None where neither is given."""
     now = now or datetime.now(UTC)
     if args.start_in is not None:
         return _iso(now + timedelta(seconds=args.start_in))
@@ -15,7 +15,7 @@ def asked_start(args: argparse.Namespace, now: datetime | None = None) -> str | 
 
 
 def moment_of(text: str, now: datetime) -> datetime:
-    """A clock time is the next one to come, here; a time without a zone is one of here."""
+    """Reads a time: a time of day means the next one to come, and a time without a zone is local."""
     here = now.astimezone()
     clock = CLOCK.fullmatch(text)
     if not clock:

@@ -1,4 +1,4 @@
-"""`simpletuner jobs submit`: the request, its safe sending, and what follows it."""
+"""Runs `simpletuner jobs submit`: makes the request, sends it safely, and shows what follows."""
 
 import argparse
 import json
@@ -67,7 +67,7 @@ def submit(args: argparse.Namespace) -> int:
 
 
 def request_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns only what was asked for: the server knows the defaults."""
+    """Returns only the fields that the user gave: the server knows the defaults."""
     request: dict[str, Any] = {
         "target": "worker" if args.target == CLOUD else args.target,
         "worker_labels": {**_labels(args.label), **(FROM_A_POOL if args.target == CLOUD else {})},
@@ -152,7 +152,7 @@ def _show_answer(answer: dict[str, Any], out: Output, *, brief: bool) -> None:
 
 
 def _say_whose(answer: dict[str, Any], out: Output) -> None:
-    """Says whose words the job will run: a name alone does not tell."""
+    """Says which version of the config the job will run and who saved it, which a name alone does not tell."""
     config = answer.get("config")
     if config:
         out.say(
@@ -166,7 +166,7 @@ def _say_whose(answer: dict[str, Any], out: Output) -> None:
 
 
 def _follow(api: Api, job_id: str, out: Output) -> int:
-    """Prints states on stderr, the log on stdout, attempt after attempt. Ctrl-C leaves the job alone."""
+    """Prints states on stderr and the log on stdout, attempt by attempt. Ctrl-C leaves the job running."""
     followed = 0
     last = ""
     try:
@@ -211,7 +211,7 @@ def _labels(words: list[str]) -> dict[str, str]:
 
 
 def _value(text: str) -> Any:
-    """Reads JSON where it is JSON (3, true, [1,2]); else the text itself is the value."""
+    """Parses the text as JSON (3, true, [1,2]); if it is not JSON, the text itself is the value."""
     try:
         return json.loads(text, parse_constant=str, parse_float=_finite)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""`simpletuner jobs …`"""
+"""Runs the `simpletuner jobs` commands that list, show, watch, wait for and steer single jobs."""
 
 import argparse
 from typing import Any
@@ -41,7 +41,7 @@ def list_(args: argparse.Namespace) -> int:
 
 
 def searched(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns what was asked for, in the words of the API."""
+    """Returns the search options under the names that the API gives them."""
     asked = {
         "status": args.status,
         "owner": args.owner,
@@ -245,7 +245,7 @@ def retry(args: argparse.Namespace) -> int:
 
 
 def _tell_what_is_stored(api: Api, job_id: str, out: Output) -> None:
-    """Who began at the start may not have known that there was something to go on from."""
+    """Says from which step the retried job could have resumed, in case the user did not know."""
     step = lookup.job(api, job_id).get("checkpoint_step")
     if step is not None:
         out.say(
@@ -270,7 +270,7 @@ def set_priority(args: argparse.Namespace) -> int:
 
 
 def _direct(api: Api, args: argparse.Namespace) -> Job:
-    """Without `--curl` a beginning of an id will do; with it, the call is printed as it was named."""
+    """Returns the job; the start of an id is enough, except with `--curl`, which prints the call as given."""
     if getattr(args, "curl", False):
         return dict(api.get(f"/api/jobs/{segment(args.job)}"))
     return lookup.job(api, args.job)

@@ -1,4 +1,4 @@
-"""Waits for the end of a job."""
+"""Waits until a job has ended, or raises when that takes too long."""
 
 import time
 from typing import Any

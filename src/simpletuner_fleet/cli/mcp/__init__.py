@@ -1,1 +1,1 @@
-"""`simpletuner mcp`: the fleet for an agent, by the Model Context Protocol over standard input and output."""
+"""Implements `simpletuner mcp`, which serves the fleet to an agent by the Model Context Protocol over stdio."""

@@ -1,4 +1,4 @@
-"""What each tool may be given: their JSON schemas are drawn from these."""
+"""Defines the arguments of each tool; the tools' JSON schemas are generated from them."""
 
 from typing import Annotated, Any
 

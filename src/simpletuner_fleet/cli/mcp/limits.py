@@ -1,4 +1,4 @@
-"""What an agent may spend: checked here, before anything is sent."""
+"""Limits what an agent may spend, which is checked here before anything is sent."""
 
 from msgspec import Struct
 
@@ -12,9 +12,9 @@ class BeyondLimit(Exception):
 
 
 class SpendLimits(Struct, frozen=True, kw_only=True):
-    """The most that an agent may spend.
+    """Holds the most that an agent may spend.
 
-    Nothing may be submitted unless `submit` is set; then no more than this.
+    Nothing may be submitted unless `submit` is set, and then no more than these limits allow.
     """
 
     submit: bool = False
@@ -29,7 +29,7 @@ class SpendLimits(Struct, frozen=True, kw_only=True):
 
 
 class SubmitWish(Struct, frozen=True, kw_only=True):
-    """What an agent asks for, as far as it costs something."""
+    """Holds those parts of an agent's request that cost something."""
 
     priority: int | str = 0
     hours: float
@@ -39,7 +39,7 @@ class SubmitWish(Struct, frozen=True, kw_only=True):
 
 
 def check(limits: SpendLimits, asked: SubmitWish, submitted: int) -> None:
-    """Raises BeyondLimit with a sentence that says the limit, so that the agent may ask for less."""
+    """Raises BeyondLimit with a sentence that names the limit, so that the agent can ask for less."""
     if submitted >= limits.max_jobs:
         raise BeyondLimit(f"{submitted} jobs were submitted already, and --max-jobs is {limits.max_jobs}.")
     priority = (

@@ -1,5 +1,8 @@
-"""JSON-RPC as the Model Context Protocol has it, of both kinds: requests that each say their version (2026-07-28), and
-older ones after a handshake. Messages in, messages out; no pipes here."""
+"""Answers the JSON-RPC messages of the Model Context Protocol.
+
+It understands both kinds: requests that each name their version (2026-07-28), and older ones after a handshake. It
+takes messages and returns messages, and touches no pipes.
+"""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -46,7 +49,7 @@ class ToolBox(Protocol):
 
 
 def answer(line: bytes, tools: ToolBox, complain: Callable[[BaseException], None]) -> Message | None:
-    """Returns what is to be sent back for a line; None for what wants no answer."""
+    """Returns the message to send back for a line, or None where none is expected."""
     try:
         message = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -85,7 +88,7 @@ def refusal(asked: str | int | None, error: RpcError) -> Message:
 
 
 def _of_no_request(message: Any) -> Message | None:
-    """An answer is nothing to us, for we ask nothing; all else is a mistake."""
+    """Ignores a response, since we send no requests; returns an error for everything else."""
     if isinstance(message, dict) and "method" not in message and ("result" in message or "error" in message):
         return None
     return refusal(None, RpcError(INVALID_REQUEST, "this is no JSON-RPC 2.0 request; batches are not taken"))

@@ -1,4 +1,4 @@
-"""`simpletuner mcp`."""
+"""Runs `simpletuner mcp`: reads messages from standard input and writes the answers to standard output."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ CONNECTION = ("url", "ssl_fingerprint", "ca_cert", "ssl_no_verify", "plain_http"
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Runs until its standard input ends. Nothing but messages goes to standard output."""
+    """Runs until standard input ends. Nothing but messages goes to standard output."""
     speak({"SIMPLETUNER_LANG": "en"})
     limits = SpendLimits(
         submit=args.allow_submit,

@@ -1,4 +1,4 @@
-"""The tools of an agent: each a row with what it takes, what it does, and whether it changes anything."""
+"""Defines the tools of an agent: what each takes, what it does, and whether it changes anything."""
 
 from collections.abc import Callable
 from itertools import islice

@@ -1,5 +1,8 @@
-"""What workers, trainers and other people have written, as an agent may read it: bounded, without control characters,
-and marked as data. A log may hold a sentence that was put there to give the agent orders."""
+"""Prepares what workers, trainers and other people have written for an agent to read.
+
+Text is bounded, freed of control characters, and marked as data: a log may hold a sentence that was put there to give
+the agent orders.
+"""
 
 import json
 import re
@@ -25,7 +28,7 @@ def clean(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def bounded(value: Any, depth: int = 12) -> Any:
-    """Returns a value of JSON with every text cleaned, and no more of anything than an agent can use."""
+    """Returns a JSON value with every text cleaned, and with no more of anything than an agent can use."""
     match value:
         case str():
             return clean(value)
@@ -48,7 +51,7 @@ def _rest(count: int) -> dict[str, Any]:
 
 
 def marked(value: Any) -> str:
-    """Returns the value as text between two marks that nobody could know before."""
+    """Returns the value as text between two marks that nobody could know beforehand."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
     if len(text) > MOST_CHARS:
         text = text[:MOST_CHARS] + f"\n… ({len(text) - MOST_CHARS} more characters left out; ask for less)"

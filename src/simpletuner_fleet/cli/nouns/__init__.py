@@ -1,1 +1,1 @@
-"""What each command does, one file for each noun; `jobs` has a room of its own."""
+"""Implements the commands, with one file for each noun; `jobs` has a package of its own."""

@@ -1,4 +1,4 @@
-"""`simpletuner audit …`"""
+"""Runs the `simpletuner audit` commands: lists, counts and verifies the entries of the audit log."""
 
 import argparse
 from datetime import UTC, datetime, timedelta
@@ -101,7 +101,7 @@ def _verdict(valid: bool, checked: int) -> str:
 
 
 def moment(text: str | None, flag: str) -> str | None:
-    """Returns a time as it is, or the moment a span before now."""
+    """Returns a time unchanged; turns a span such as `2h` into the time that long ago."""
     if text is None or parse(text):
         return text
     try:

@@ -1,4 +1,4 @@
-"""`simpletuner backup …`: works on this machine's database itself, and asks no server."""
+"""Runs the `simpletuner backup` commands on the database itself, without asking a server."""
 
 import argparse
 import asyncio
@@ -146,7 +146,7 @@ def _say_restored(out: Output, manifest: BackupManifest, withdrawn: Withdrawn, k
 
 
 def _say_withdrawn(out: Output, withdrawn: Withdrawn) -> None:
-    """A worker whose token was rotated since stays away until somebody gives it another: they must know."""
+    """Names the workers whose token was rotated since: each stays away until it is given a new one."""
     if withdrawn.workers:
         ids = ", ".join(sorted(withdrawn.workers))
         out.say(_("these workers need a new token, once the server runs: %(ids)s", ids=ids))
@@ -174,7 +174,7 @@ def _withdrawn(
 
 
 def _shared_journal(place: DatabasePlace) -> list[Revocation]:
-    """Where the storage cannot be asked, nobody knows what was revoked, and that is how it is restored."""
+    """Returns the shared journal; empty if the storage cannot be read, as nobody knows then what was revoked."""
     try:
         blobs = open_blobs(place.storage_url, place.data_dir / "storage")
         return asyncio.run(read_shared_journal(blobs)) or []
@@ -208,7 +208,7 @@ def _place(args: argparse.Namespace) -> DatabasePlace:
 
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
-    """Makes it on the same disk, whose space is the one that counts, and private, for it holds the whole database."""
+    """Makes a folder on the target's disk, whose free space counts; private, as it holds the whole database."""
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         scratch = tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent)

@@ -1,4 +1,4 @@
-"""Completion scripts: static text, so that pressing TAB starts no Python, but where it takes an id or a name."""
+"""Prints completion scripts: static text, so that TAB starts Python only to complete an id or a name."""
 
 import argparse
 import sys
@@ -50,7 +50,7 @@ def completion(args: argparse.Namespace) -> int:
 
 
 def _pressed(command: str) -> dict[str, Any]:
-    """Does as shtab does, but for zsh: there it would run the command as the script is read, not as TAB is pressed."""
+    """Does as shtab does, except for zsh, where shtab would run the command when the script is loaded, not on TAB."""
     import shtab
 
     known: dict[str, Any] = dict(shtab.cmd(command))

@@ -1,4 +1,4 @@
-"""A config against its trainer's options: as a trainer of this machine tells them, or as the workers have told."""
+"""Checks a config against its trainer's options, from a trainer on this machine or as workers reported them."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ Checked = dict[str, Any]
 
 
 def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
-    """`checked_against` is None where nobody could be asked: such a config counts as unchecked, not as right."""
+    """Returns the findings. `checked_against` is None if nobody could be asked; such a config counts as unchecked."""
     bundle = read_bundle(body)
     python = args.trainer_python or os.environ.get(PYTHON_VARIABLE)
     unchecked: Checked = {

@@ -1,4 +1,4 @@
-"""`simpletuner configs …`"""
+"""Runs the `simpletuner configs` commands: saves, compares, checks and exports training configs."""
 
 import argparse
 import contextlib
@@ -50,7 +50,7 @@ def list_(args: argparse.Namespace) -> int:
 
 
 def get(args: argparse.Namespace) -> int:
-    """A config is JSON, so it is shown as JSON, on a terminal as well."""
+    """Prints the config as JSON, on a terminal as well, since a config is JSON."""
     out = Output(args)
     with connected(args) as api:
         config = api.get(f"/api/configs/{segment(args.name)}")
@@ -80,7 +80,7 @@ def import_(args: argparse.Namespace) -> int:
 
 
 def _warn(api: Api, out: Output, bundle: dict[str, Any]) -> None:
-    """What is saved may still be wrong: that is better said now than by a trainer that ends at once."""
+    """Says what is wrong with a saved config now, rather than leaving that to a trainer that fails at once."""
     with contextlib.suppress(CliError):
         _say_findings(out, ask_orchestrator(api, bundle))
 
@@ -121,14 +121,14 @@ def export(args: argparse.Namespace) -> int:
 
 
 def examples(args: argparse.Namespace) -> int:
-    """Lists those of the trainer that is installed on this machine; no orchestrator is asked."""
+    """Lists the examples of the trainer that is installed on this machine, without asking an orchestrator."""
     names = [{"name": name} for name in example_names(args.trainer_python)]
     Output(args).items("examples", names, (field("name"),), id_field="name")
     return ExitCode.OK
 
 
 def validate(args: argparse.Namespace) -> int:
-    """Exits as for wrong usage where the trainer would refuse the config."""
+    """Checks a config; exits as for wrong usage where the trainer would refuse it."""
     out = Output(args)
     loaded = _loaded(args)
     out.say_all(loaded.notes)
@@ -177,5 +177,5 @@ def _side(change: dict[str, Any], side: str) -> str:
 
 
 def bundle_in(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns the bundle without what the server knows about it."""
+    """Returns the bundle alone, without what the server has added to it."""
     return {key: config[key] for key in BUNDLE_KEYS if key in config}

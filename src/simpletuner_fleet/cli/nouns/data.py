@@ -1,4 +1,4 @@
-"""`simpletuner data …`"""
+"""Runs the `simpletuner data` commands: pushes, lists, shows, deletes and pulls datasets."""
 
 import argparse
 import sys
@@ -132,7 +132,7 @@ def pull(args: argparse.Namespace) -> int:
 
 
 def files_of(api: Api, dataset: Dataset) -> tuple[FileEntry, ...]:
-    """Returns the files of its manifest, believed only if it has the dataset's id: its paths are written to this disk."""
+    """Returns the files of a manifest, whose SHA-256 must be the dataset's id: its paths are written to this disk."""
     dataset_id = str(dataset["id"]).removeprefix(PREFIX)
     with api.stream(f"{DATA}/{PREFIX}{dataset_id}/objects/{dataset_id}", read_timeout_s=60.0) as answer:
         data = answer.read()
@@ -155,7 +155,7 @@ def _foreign(dataset_id: str, why: str) -> CliError:
 
 @contextmanager
 def _progress(out: Output) -> Iterator[Progress]:
-    """Draws a bar for somebody who looks on, nothing otherwise."""
+    """Draws a progress bar where stderr is a terminal, and nothing otherwise."""
     if out.quiet or not sys.stderr.isatty():
         yield lambda what, count, total: None
         return

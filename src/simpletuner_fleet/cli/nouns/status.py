@@ -1,4 +1,4 @@
-"""`simpletuner status`: server, workers, queue, running jobs on one screen."""
+"""Runs `simpletuner status`: shows the server, workers, queue and running jobs on one screen."""
 
 import argparse
 from collections import Counter

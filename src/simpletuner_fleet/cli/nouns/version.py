@@ -1,4 +1,4 @@
-"""The version of this package and of what it runs on."""
+"""Prints the version of this package and, as JSON, of the Python that it runs on."""
 
 import argparse
 import platform

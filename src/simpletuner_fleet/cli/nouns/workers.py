@@ -1,4 +1,4 @@
-"""`simpletuner workers …`"""
+"""Runs the `simpletuner workers` commands: administers workers, their tokens and their labels."""
 
 import argparse
 import re
@@ -63,7 +63,7 @@ MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connecti
 
 
 def data_text(worker: dict[str, Any]) -> str | None:
-    """Says how much its cache holds, of how much it may."""
+    """Says how much the worker's dataset cache holds, and how much it may hold."""
     limit = worker.get("data_limit_bytes")
     if not limit:
         return None
@@ -141,7 +141,7 @@ def rotate_token(args: argparse.Namespace) -> int:
 
 
 def set_labels(args: argparse.Namespace) -> int:
-    """The server takes the whole set, so the present one is read first and changed here."""
+    """Changes labels: the server takes the whole set, so the present one is read first and changed here."""
     out = Output(args)
     with connected(args) as api:
         worker = lookup.worker(api, args.worker)
@@ -167,7 +167,7 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def changed(labels: dict[str, str], words: list[str]) -> dict[str, str]:
-    """KEY=VALUE sets, KEY- takes away."""
+    """Returns the labels with the changes: KEY=VALUE sets a label, KEY- removes it."""
     for word in words:
         key, equals, value = word.partition("=")
         if equals and key.strip():
@@ -209,7 +209,7 @@ def _labels(words: list[str]) -> dict[str, str]:
 
 
 def _show_token(out: Output, answer: dict[str, Any]) -> None:
-    """Prints the token once, on stdout; on a terminal so that the whole command can be copied in one piece."""
+    """Prints the token once, on stdout; on a terminal so that the command can be copied in one piece."""
     if not out.terminal or out.format != "table" or out.fields:
         out.item(answer, MADE, id_field="worker_id")
         if not out.for_programs:
@@ -224,7 +224,7 @@ def _show_token(out: Output, answer: dict[str, Any]) -> None:
 
 
 def address_notes(address: dict[str, Any]) -> list[str]:
-    """Says where the address in the command may be wrong, and how it is chosen."""
+    """Says where the address in the command may be wrong, and how to choose another."""
     if address.get("sure") == "loopback":
         return [
             _("Only this machine can reach the server at %(url)s.", url=address["url"]),

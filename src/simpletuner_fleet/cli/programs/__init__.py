@@ -1,1 +1,1 @@
-"""The programs: server, worker, demo, and systemd's units for them."""
+"""Starts the programs: server, worker and demo, and writes the systemd units for the first two."""

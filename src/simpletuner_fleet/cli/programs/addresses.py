@@ -1,4 +1,4 @@
-"""Addresses of the server as people and programs on this machine read them."""
+"""Works out the addresses of the server for people, for this machine and for others."""
 
 import argparse
 import shlex
@@ -24,7 +24,7 @@ def own_url(listening: Listening, plain_for_loopback: bool = False) -> str:
 
 
 def internal_url(listening: Listening, database_url: str) -> str:
-    """Returns the address at which other machines reach the server: the one that it reaches the database from."""
+    """Returns the address at which other machines reach the server: the one it reaches the database from."""
     if listening.host not in ANY_ADDRESS:
         return listening.url
     return Listening(_address_towards(_host_of(database_url)), listening.port, listening.tls).url
@@ -49,7 +49,7 @@ def _address_towards(host: str) -> str:
 
 
 def reached_at(args: argparse.Namespace, listening: Listening) -> str:
-    """Says which address other machines take, and how that is changed."""
+    """Says at which address other machines reach the server, and how to change that."""
     if args.public_url:
         return str(args.public_url)
     if is_loopback(args.host):
@@ -63,7 +63,7 @@ def reached_at(args: argparse.Namespace, listening: Listening) -> str:
 
 
 def line_for_others(args: argparse.Namespace) -> str:
-    """Returns how a server that only its own machine reaches is started for others."""
+    """Returns the command that starts a server, which only its own machine reaches, for others."""
     words = ["simpletuner", "server", "--host", "0.0.0.0", "--port", str(args.port or 8001)]
     if args.sources["data_dir"].rank is Rank.FLAG:
         words += ["--data-dir", args.data_dir]

@@ -1,4 +1,4 @@
-"""The first admin's token: from its setting, else as it was stored, else made anew."""
+"""Finds the first admin's token: from its setting, otherwise the stored one, otherwise a new one."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from simpletuner_fleet.languages import _
 
 
 def stored_admin_token(data_dir: Path, from_setting: str | None) -> tuple[str, str]:
-    """Returns the token and where a person finds it."""
+    """Stores the token and returns it, with the place where a person finds it."""
     path = data_dir / "admin_token"
     token = from_setting or read_private(path)
     if token is None:

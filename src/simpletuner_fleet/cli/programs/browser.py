@@ -1,4 +1,4 @@
-"""Opens a page where somebody sits in front of a screen."""
+"""Opens a page in a browser where there is a terminal with a display."""
 
 import html
 import webbrowser
@@ -11,7 +11,7 @@ DOOR = "open-console.html"
 
 
 def open_page(url: str, folder: Path) -> None:
-    """Goes by way of a file that only its owner can read: everybody on the machine sees a browser's arguments."""
+    """Opens the page by way of a private file, since everybody on the machine sees a browser's arguments."""
     if not can_open():
         return
     door = folder / DOOR

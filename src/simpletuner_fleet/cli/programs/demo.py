@@ -1,4 +1,4 @@
-"""`simpletuner demo`: a server, workers and a small diffusion model that really trains, in one command."""
+"""Runs `simpletuner demo`: a server, workers and a small diffusion model that really trains, in one command."""
 
 import argparse
 import contextlib
@@ -75,7 +75,7 @@ def _run(fleet: DemoFleet, *, steps: int, chaos: bool, look: bool) -> int:
 
 
 def _stay(url: str) -> None:
-    """Somebody may be looking at the page: it stays until they are done."""
+    """Keeps the server running until Ctrl-C, since somebody may be looking at the page."""
     print("\n" + _("The console stays at %(url)s until you press Ctrl-C.", url=url), flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         while True:
@@ -94,7 +94,7 @@ def _config(steps: int, *, slowly: bool) -> dict[str, Any]:
 
 
 def _until_checkpoint(api: Api, job_id: str) -> None:
-    """A checkpoint is safe when the orchestrator has it."""
+    """Waits until the orchestrator has stored a checkpoint; only then is it safe."""
     deadline = time.monotonic() + JOB_WITHIN_S
     bar = _Bar()
     while time.monotonic() < deadline:
@@ -176,7 +176,7 @@ def _attempt_text(attempt: dict[str, Any]) -> str:
 
 
 class _Bar:
-    """A progress bar: one line per tenth of the way on a pipe, one line that moves on a terminal."""
+    """Draws a progress bar: one line per tenth of the way on a pipe, one line that is redrawn on a terminal."""
 
     def __init__(self) -> None:
         self._live = sys.stdout.isatty()

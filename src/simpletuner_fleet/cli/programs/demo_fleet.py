@@ -1,4 +1,4 @@
-"""The programs that the demo starts, in a folder of their own."""
+"""Starts and stops the programs of the demo, which keep everything in a folder of their own."""
 
 import json
 import os
@@ -18,7 +18,7 @@ UP_WITHIN_S = 30.0
 
 
 class DemoFleet:
-    """Starts the demo's server and workers: real programs in a folder of their own, as a user would."""
+    """Starts the demo's server and workers as real programs, in a folder of their own, as a user would."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ class DemoFleet:
         )
 
     def kill_machine(self, name: str) -> None:
-        """Kills the agent, its shims and their trainers, all at once and without a word."""
+        """Kills the agent, its shims and their trainers at once with SIGKILL."""
         doomed = self._programs.pop(name)
         for pid in [doomed.pid, *_descendants(doomed.pid)]:
             try:

@@ -1,4 +1,4 @@
-"""The two programs, `server` and `worker`: their settings are resolved and checked, then handed to what runs them."""
+"""Starts the two programs, `server` and `worker`: resolves and checks their settings, then runs them."""
 
 import argparse
 import os
@@ -53,7 +53,7 @@ def check_worker_settings(args: argparse.Namespace) -> None:
 
 
 def _check_follower(args: argparse.Namespace) -> None:
-    """It has no token and knows no orchestrator: those that all nodes were given are the first one's."""
+    """Drops the token of a node that follows: it talks to the first node, and knows no orchestrator."""
     args.worker_token = args.worker_token_file = None
     if getattr(args, "check", False):
         raise usage(
@@ -84,7 +84,7 @@ def _check_server(args: argparse.Namespace) -> None:
 
 
 def _choose_token(args: argparse.Namespace) -> None:
-    """A token and a token file exclude each other; the one given more directly counts."""
+    """Chooses between a token and a token file: the one given more directly counts, and both alike is an error."""
     if args.worker_token and args.worker_token_file:
         token, file = args.sources["worker_token"], args.sources["worker_token_file"]
         if token.rank == file.rank:

@@ -1,4 +1,4 @@
-"""A token given on the command line is visible to every user of the machine: take it off at once."""
+"""Removes a token from the command line at once, where every user of the machine could see it."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ def without_token(arguments: list[str]) -> tuple[list[str], str | None]:
 
 
 def hide_token(arguments: list[str], environ: Mapping[str, str]) -> None:
-    """Starts this program again without the flag; returns only if there is none to hide."""
+    """Starts this program again without the flag; returns only if there is no token to hide."""
     remaining, token = without_token(arguments)
     if token is None or not sys.executable:
         return
@@ -39,7 +39,7 @@ def hide_token(arguments: list[str], environ: Mapping[str, str]) -> None:
 
 
 def forget_tokens(*names: str) -> None:
-    """Removes tokens, so that no child inherits them nor finds them in the memory of its parent."""
+    """Removes tokens, so that no child inherits them or finds them in the memory of its parent."""
     for name in names:
         os.environ.pop(name, None)
     from simpletuner_fleet.agent.guard.environment_block import (

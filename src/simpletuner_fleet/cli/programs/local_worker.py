@@ -1,4 +1,4 @@
-"""The worker beside the server: the same program and protocol as on any other machine, kept alive and ended with us."""
+"""Runs a worker beside the server: the program and protocol of any other machine, restarted and ended by us."""
 
 import asyncio
 import logging
@@ -91,7 +91,7 @@ class LocalWorker:
             await asyncio.sleep(pause_s)
 
     async def _run(self) -> int:
-        """Returns the status with which it ended."""
+        """Runs the worker and returns its exit status."""
         process = await self._started()
         self._pid_file.write_text(f"{process.pid}\n")
         return await process.wait()
@@ -112,7 +112,7 @@ class LocalWorker:
         )
 
     async def _why(self) -> str:
-        """Asks it again, for what it said before went where logs go."""
+        """Runs the worker with --check to learn why it fails, since what it printed before went to the log."""
         process = await self._started("--check", stderr=asyncio.subprocess.PIPE)
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
@@ -134,7 +134,7 @@ class LocalWorker:
             file.write_text(f"{problem}\n") if problem else file.unlink(missing_ok=True)
 
     def _survivor(self) -> int | None:
-        """Returns the worker that an earlier server started and left behind."""
+        """Returns the pid of the worker that this or an earlier server has started, if it still runs."""
         try:
             pid = int(self._pid_file.read_text())
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -144,7 +144,7 @@ class LocalWorker:
 
 
 def environment_of(server: Mapping[str, str], data_dir: Path) -> dict[str, str]:
-    """Returns what the worker needs of the server's. No job runs here without a wall, unless the owner says so by name."""
+    """Returns the variables that the worker needs; jobs must be isolated here, unless the owner chose otherwise."""
     kept = {
         name: value
         for name, value in server.items()
@@ -171,7 +171,7 @@ async def _gone(pid: int) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """Tells whether the process runs; a zombie has ended, too."""
+    """Tells whether the process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""The programs' own log: lines for people or JSON for machines, on stderr, never a control character in either."""
+"""Sets up the programs' own log on stderr: text for people or JSON, without control characters in either."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 class TextLines(logging.Formatter):
     """Formats log records for people, one event per line.
 
-    What came from outside cannot begin a line or colour the terminal.
+    Text from outside cannot begin a line or colour the terminal.
     """
 
     def format(self, record: logging.LogRecord) -> str:

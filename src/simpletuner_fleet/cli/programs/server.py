@@ -1,4 +1,4 @@
-"""`simpletuner server`: everything put together, once."""
+"""Runs `simpletuner server`: puts everything together, alone or as one of several orchestrators."""
 
 import argparse
 import asyncio
@@ -137,7 +137,7 @@ class _Server:
             raise StoreLost(self._store_trouble)
 
     async def _run_alone(self) -> None:
-        """From the opening of the store on the data folder is ours alone: no other orchestrator is let in."""
+        """Runs as the only orchestrator: from opening the store on, no other one can use the data folder."""
         KeyFile(self._key_file).read()
         store = open_store(self._database_url)
         try:
@@ -159,9 +159,10 @@ class _Server:
             await store.close()
 
     async def _watch(self, store: Store) -> None:
-        """A store that takes nothing any more is opened anew by a restart alone, and whoever restarts us waits for our end.
+        """Ends the server when the store accepts nothing any more.
 
-        The local worker and its trainer go on: the next server finds them.
+        Only a restart reopens the store, and whoever restarts us waits for our end. The local worker and its trainer
+        go on: the next server finds them.
         """
         trouble = None
         while not trouble:
@@ -175,7 +176,7 @@ class _Server:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _run_among_others(self) -> None:
-        """Others may run on the same database; one of all leads."""
+        """Runs as one of several orchestrators on the same database, one of which leads."""
         # A SQLite user need not pay for its import.
         from simpletuner_fleet.store.lease_book import PostgresLeaseBook
 
@@ -214,7 +215,7 @@ class _Server:
             await succession.stop()
 
     def _stand(self, listening: Listening, succession: Succession, stop: asyncio.Event) -> None:
-        """Listens already; whether it leads is found out now."""
+        """Starts the election; the server listens already, and finds out now whether it leads."""
         url = self._args.internal_url or internal_url(listening, self._database_url)
         succession.on_reign = lambda reign: self._start_local_worker(listening, reign)
         succession.start(
@@ -299,7 +300,7 @@ class _Server:
         return tls.private_authority(self._data_dir, [name for name in names if name])
 
     def _ready(self, listening: Listening, reign: Reign | None) -> None:
-        """`reign` is None where another orchestrator leads."""
+        """Announces that the server is ready; `reign` is None where another orchestrator leads."""
         url = self._own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
         document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
@@ -325,7 +326,7 @@ class _Server:
         return own_url(listening, plain_for_loopback=self._shares_port)
 
     def _console(self, listening: Listening) -> str:
-        """Returns where a person goes first; while there is nobody, the link that makes the first admin."""
+        """Returns the console's address; while there are no users, the link that creates the first admin."""
         url = self._public_url or self._own_url(listening)
         return start_link(url, self._first_key) if self._first_key else url
 
@@ -357,7 +358,7 @@ class _Server:
             )
 
     def _reload(self, context: ssl.SSLContext | None) -> None:
-        """Reads a renewed certificate at SIGHUP, without dropping anyone."""
+        """Reads a renewed certificate at SIGHUP, without dropping connections."""
         if context is None:
             log.info("nothing to read again: the server speaks plain HTTP")
             return

@@ -1,4 +1,4 @@
-"""The server's policy, from its settings."""
+"""Builds the server's policy from its settings."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`simpletuner service`: a server or worker that systemd starts with the machine and brings back after a crash."""
+"""Runs `simpletuner service`: lets systemd start a server or worker with the machine and restart it after a crash."""
 
 import argparse
 import getpass
@@ -36,7 +36,7 @@ READABLE, UNIT_FILE, OTHERS_ENTER = 0o755, 0o644, 0o001
 
 
 def install(args: argparse.Namespace) -> int:
-    """Writes the unit, and the token beside it for root alone; then starts it, unless it is for another root."""
+    """Writes the unit, and the token beside it for root alone; then starts it, unless --root was given."""
     unit, token = _described(args)
     root = Path(args.root or "/")
     own_user = unit.user == OWN_USER
@@ -106,7 +106,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _described(args: argparse.Namespace) -> tuple[Unit, str | None]:
-    """Returns the unit, and the token that does not stand in it."""
+    """Returns the unit, and the token, which is not part of it."""
     flags = {row.name: getattr(args, row.name, None) for row in GROUPS[args.role]}
     resolved, notes = resolve_settings.resolve(args.role, args)
     for note in notes:
@@ -134,7 +134,7 @@ def _described(args: argparse.Namespace) -> tuple[Unit, str | None]:
 
 
 def _usual_user(role: str) -> str:
-    """A worker has one of its own; a server's data is in the home of whoever started it before."""
+    """Returns the user to run as: a worker has its own; a server runs as whoever called sudo, who has its data."""
     return OWN_USER if role == "worker" else os.environ.get("SUDO_USER") or getpass.getuser()
 
 
@@ -149,7 +149,7 @@ def _words(
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
 ) -> tuple[list[str], dict[str, str]]:
-    """Returns what was chosen by flag or variable as words for the command; what has no flag stays a variable."""
+    """Returns the chosen settings as options of the command; a setting without a flag stays a variable."""
     options: list[str] = []
     environment: dict[str, str] = {}
     for row in GROUPS[role]:
@@ -208,7 +208,7 @@ def _read_token(file: Path) -> str:
 
 
 def _program() -> list[str]:
-    """Returns the command that runs now, wherever it was installed."""
+    """Returns the command that is running now, wherever it was installed."""
     own = Path(sys.argv[0]).absolute()
     beside = Path(sys.executable).with_name("simpletuner")
     for candidate in (own, beside):
@@ -228,7 +228,7 @@ def _must_have_systemd() -> None:
 
 
 def _must_be_reachable(unit: Unit) -> None:
-    """A program in somebody's home is for nobody else to run."""
+    """Raises if the worker's own user cannot run the program, for instance in somebody's home folder."""
     program = Path(unit.program[0])
     for folder in program.resolve().parents:
         if not folder.stat().st_mode & OTHERS_ENTER:

@@ -1,4 +1,4 @@
-"""Writes the text of a systemd unit. Everything here is pure: words in, text out."""
+"""Writes the text of a systemd unit. All functions are pure: they take words and return text."""
 
 from collections.abc import Mapping, Sequence
 
@@ -67,7 +67,7 @@ class Unit(Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
     def _sandbox(self) -> list[str]:
-        """Says what is left out on purpose: what mounts over /proc would keep jobs from a process table of their own."""
+        """Returns the sandbox options; mounts over /proc are left out, for jobs need their own process table."""
         if self.user == "root":  # which gives each job a user, and needs its rights for that
             return ["KeyringMode=private", *OWN_GROUPS]
         lines = [

@@ -1,4 +1,4 @@
-"""The file that names the OpenID providers: read and checked before the server starts."""
+"""Reads and checks the file of sign-in providers (OpenID, LDAP, a proxy, CI, SCIM) before the server starts."""
 
 import os
 import re
@@ -43,7 +43,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class _Admitting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each way to sign in says of its users: their roles and teams, and whether new ones are let in."""
+    """Holds what each way to sign in says of its users: their roles and teams, and whether new ones are let in."""
 
     roles: RoleRules = RoleRules()
     teams: dict[str, TeamGroups] = {}

@@ -1,4 +1,4 @@
-"""`simpletuner worker`: the agent, put together from resolved settings."""
+"""Runs `simpletuner worker`: builds the agent from resolved settings, runs it, and reports how it ended."""
 
 import argparse
 import asyncio
@@ -139,7 +139,7 @@ def _depart(departure: Departure, settings: WorkerSettings) -> int:
 
 
 def _wrong_token(detail: str) -> troubles.Trouble:
-    """Tells what was found without asking anybody."""
+    """Returns the error for a token that cannot be right, which was found without asking the server."""
     return troubles.Trouble(
         _("Invalid token: this cannot be a worker's token"),
         detail,
@@ -154,14 +154,14 @@ def _wrong_token(detail: str) -> troubles.Trouble:
 
 
 def _rejected(url: str, detail: str) -> troubles.Trouble:
-    """What the server says of a token that it does not know is only that; here stands what that can mean."""
+    """Returns the error for a token that the server does not know, with what that can mean."""
     unknown = _("the server does not know this token: it was rotated, or its worker was deleted")
     said = unknown if detail == InvalidToken.__doc__ else detail
     return troubles.trouble("E_INVALID_TOKEN", url, detail=said)
 
 
 def _machine_trouble(error: OSError) -> troubles.Trouble:
-    """Tells what the disk or the system refuses: a full disk, a folder that may not be written."""
+    """Returns the error for what the system refuses: a full disk, a folder that cannot be written."""
     where = f"{error.filename}: " if error.filename else ""
     return troubles.Trouble(
         _("the worker cannot go on"),

@@ -1,1 +1,1 @@
-"""Talking to an orchestrator: the connection, its calls, and finding what a person means."""
+"""Talks to an orchestrator: the connection, its calls, and finding what the user means."""

@@ -1,4 +1,4 @@
-"""What to do about a job that is not dispatched, or that failed, by the stable code of the reason."""
+"""Tells what to do about a job that is not dispatched, or that failed, by the stable code of the reason."""
 
 from simpletuner_fleet.client.troubles import TROUBLES
 from simpletuner_fleet.core.placement.reasons import REASONS
@@ -13,7 +13,7 @@ def of_reason(code: str) -> tuple[str, ...]:
 
 
 def steps_of(code: str) -> tuple[str, ...]:
-    """Returns the steps in English; none for a code that nobody has advice for."""
+    """Returns the steps in English; none for a code without advice."""
     reason = REASONS.get(code)
     advice = reason.advice if reason else ()
     trouble = reason.trouble if reason else TROUBLE_OF_END.get(code, "")

@@ -1,4 +1,4 @@
-"""The orchestrator's HTTP API as the commands see it: JSON in, JSON out, failures as messages."""
+"""Calls the orchestrator's HTTP API for the commands: JSON in, JSON out, failures as messages."""
 
 import argparse
 import json
@@ -55,12 +55,12 @@ class Api:
 
     @property
     def url(self) -> str:
-        """Returns the address that is asked now."""
+        """Returns the address that is used now."""
         return self.where.url
 
     @property
     def client(self) -> httpx2.Client:
-        """Makes it when first needed: the server's identity is then checked, always before the token goes out."""
+        """Returns the client, made when first needed: the server's identity is checked before the token is sent."""
         if self._client is None:
             context = self._context()
             headers = {"User-Agent": f"simpletuner-cli/{__version__}", "Accept": "application/json"}
@@ -72,7 +72,7 @@ class Api:
         return self._client
 
     def _context(self) -> ssl.SSLContext | None:
-        """Goes to the next address where nobody can be looked at."""
+        """Returns the TLS context; moves on to the next address where the present one cannot be reached."""
         for left in reversed(range(1 + len(self.where.further_urls))):
             try:
                 return context_for(self.where.url, self.where.trust, self._warn)
@@ -83,7 +83,7 @@ class Api:
         raise AssertionError("unreachable")
 
     def _turn_away(self) -> None:
-        """The next address is asked from now on."""
+        """Makes the next address the one that is used from now on."""
         if self.where.further_urls:
             following, *rest = (*self.where.further_urls, self.where.url)
             self.where = self.where._replace(url=following, further_urls=tuple(rest))
@@ -92,7 +92,7 @@ class Api:
             self._client = None
 
     def get(self, path: str, query: dict[str, Any] | None = None, *, lookup: bool = False) -> Json:
-        """A `lookup` serves another call and runs even where `--curl` prints that one."""
+        """Sends a GET. A `lookup` only serves another call, and is sent even where `--curl` prints that one."""
         return self.call("GET", path, query=query, lookup=lookup)
 
     def items(
@@ -120,7 +120,7 @@ class Api:
         return self.call("PUT", path, body=body)
 
     def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Json:
-        """Sends in pieces, or every part would stay in memory with its answer. The caller judges transport errors."""
+        """Uploads in pieces, so that no whole part stays in memory. The caller handles transport errors."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
         target, timeout = _with_query(path, query), httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
         try:
@@ -160,7 +160,7 @@ class Api:
         raise AssertionError("unreachable")
 
     def post_once(self, path: str, body: Json, key: str) -> Json:
-        """Sends again while the answer is lost or the server cannot say: the key makes one act of many calls."""
+        """Sends again while the answer is lost or the server unavailable; the key keeps it from running twice."""
         for pause_s in (*RESEND_AFTER_S, None):
             try:
                 return self.call("POST", path, body=body, headers={"Idempotency-Key": key})
@@ -182,7 +182,7 @@ class Api:
         read_timeout_s: float | None = None,
         headers: dict[str, str] | None = None,
     ) -> Iterator[httpx2.Response]:
-        """Yields an answer that comes in pieces. Transport errors while reading are the caller's to judge."""
+        """Yields an answer that comes in pieces. The caller handles transport errors while reading."""
         target = _with_query(path, query)
         if self._curl:
             self._print_curl("GET", target, None, {})
@@ -203,7 +203,7 @@ class Api:
             print(text, file=sys.stderr)
 
     def _warn(self, text: str) -> None:
-        """A warning of safety is said even to those who asked for quiet."""
+        """Prints a security warning, even for users who asked for quiet."""
         print(text, file=sys.stderr)
 
     def _read(self, answer: httpx2.Response) -> Json:
@@ -246,7 +246,7 @@ class Api:
 
 
 def new_key() -> str:
-    """Makes one act of a request, however often it is sent."""
+    """Returns an idempotency key: a request with it is carried out once, however often it is sent."""
     return f"cli-{secrets.token_urlsafe(18)}"
 
 

@@ -1,4 +1,4 @@
-"""Says when to look again: the server's event stream tells of a change, and the commands read again what they show."""
+"""Tells the commands when to read again what they show, by the server's event stream."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ RECONNECT_S = 2.0
 
 
 def changes(api: Api, until: float | None = None) -> Iterator[None]:
-    """Yields at once, after every change, and now and then; ends when the (monotonic) time is up."""
+    """Yields at once, after every change, and every now and then, until the (monotonic) time is up."""
     last_look_at = 0.0
     while not _over(until):
         try:

@@ -1,4 +1,4 @@
-"""Finds the dataset that a person means: by its id, a beginning of it, or its name."""
+"""Finds the dataset that the user means: by its id, the start of its id, or its name."""
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
@@ -10,7 +10,7 @@ SHORTEST_BEGINNING = 6
 
 
 def find_dataset(api: Api, name_or_id: str) -> str:
-    """Returns the whole id. A beginning is taken where it is long enough and fits one dataset alone."""
+    """Returns the whole id. The start of an id is enough if it is long enough and fits one dataset alone."""
     bare = name_or_id.removeprefix(PREFIX)
     if SHA256.fullmatch(bare):
         return PREFIX + bare

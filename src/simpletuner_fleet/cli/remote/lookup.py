@@ -1,4 +1,4 @@
-"""Finds what a person means: workers by id or name, jobs by id or a unique beginning of it."""
+"""Finds what the user means: workers by id or name, jobs by id or a unique start of it."""
 
 import difflib
 from typing import Any
@@ -67,7 +67,7 @@ def job(api: Api, id_or_beginning: str) -> dict[str, Any]:
 
 
 def _jobs_that_begin(api: Api, beginning: str) -> list[dict[str, Any]]:
-    """Nothing is the beginning of every id: an empty variable of a script must not reach somebody's job."""
+    """Returns the jobs whose id starts so; none for an empty text, such as a script's unset variable."""
     part = beginning.removeprefix("j_")
     if not part:
         return []
@@ -86,7 +86,7 @@ def pages(api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True) -
 def counted_pages(
     api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """Returns the same with how many there are altogether; None where the server is older and does not say."""
+    """Returns jobs as `pages` does, and their total number; None where an older server does not tell it."""
     jobs: list[dict[str, Any]] = []
     cursor: str | None = None
     total: int | None = None
@@ -113,6 +113,6 @@ def _as_job(answer: Json) -> dict[str, Any]:
 
 
 def checkpoint(api: Api, text: str) -> str:
-    """Returns JOB[:STEP] with the job's whole id; a beginning of it will do."""
+    """Returns JOB[:STEP] with the job's whole id; the start of the id is enough."""
     job, colon, step = text.partition(":")
     return f"{job_id(api, job)}{colon}{step}"

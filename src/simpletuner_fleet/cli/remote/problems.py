@@ -1,4 +1,4 @@
-"""The server's RFC 9457 problems as messages of ours with exit codes."""
+"""Turns the server's RFC 9457 problems into messages of ours with exit codes."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lists that redraw as things change: a live table on a terminal, JSON lines elsewhere."""
+"""Shows lists that change: a table that is redrawn on a terminal, JSON lines elsewhere."""
 
 import sys
 import termios
@@ -21,7 +21,7 @@ def watch(
     is_done: Callable[[Items], bool] = lambda items: False,
     draw: Callable[[Items], Any] | None = None,
 ) -> Items:
-    """Shows items until `is_done`, or until the user stops it: on a terminal a table, or what `draw` makes of it."""
+    """Shows items until `is_done` or the user stops it: on a terminal as a table, or as `draw` renders them."""
     live = out.terminal and not out.for_programs
     items: Items = []
     for items in _redraw(api, out, read, columns, draw) if live else _lines(api, out, read):
@@ -31,7 +31,7 @@ def watch(
 
 
 def _lines(api: Api, out: Output, read: Callable[[], Items]) -> Iterator[Items]:
-    """Prints each thing once, and again whenever it is different."""
+    """Prints each item once, and again whenever it has changed."""
     last: dict[str, dict[str, Any]] = {}
     for _ in changes(api):
         items = read()
@@ -66,7 +66,7 @@ def _redraw(
 
 @contextmanager
 def _keys_unseen() -> Iterator[None]:
-    """A key shown in the middle of the table, be it only ^C, would shift what is drawn next."""
+    """Turns off the echo: a key shown in the middle of the table, even ^C, would shift what is drawn next."""
     if not sys.stdin.isatty():
         yield
         return

@@ -1,1 +1,1 @@
-"""Calls to the orchestrator as steps that say what to do next; two small programs do them, one of which may wait."""
+"""Writes calls to the orchestrator as steps; two small drivers take them, one blocking and one with asyncio."""

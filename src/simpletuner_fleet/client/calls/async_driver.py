@@ -1,4 +1,4 @@
-"""Takes the steps of a call and lets others run meanwhile."""
+"""Takes the steps of a call with asyncio, so that other tasks run meanwhile."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -18,7 +18,7 @@ Answered = TypeVar("Answered")
 
 
 class AwaitedAnswer:
-    """The streamed answer that one run of steps has open."""
+    """Holds the streamed answer that one run of steps has open."""
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
@@ -49,7 +49,7 @@ class AsyncDriver:
         self._clients: dict[str, httpx2.AsyncClient] = {}
 
     async def _client(self) -> httpx2.AsyncClient:
-        """The server's identity is checked when it is first talked to, always before the token goes out."""
+        """Returns the client for the present address; checks the server's identity before any token is sent."""
         url = self._caller.url
         if url not in self._clients:
             try:
@@ -79,7 +79,7 @@ class AsyncDriver:
     async def iterate(
         self, steps: Steps[Answered], ended: list[Answered] | None = None
     ) -> AsyncGenerator[Any, None]:
-        """Yields what the steps give; what they return is put into `ended`."""
+        """Yields the values that the steps give; what the steps return is appended to `ended`."""
         held = AwaitedAnswer()
         result: Any = None
         error: httpx2.TransportError | None = None

@@ -1,6 +1,6 @@
-"""What a call is made of: a row of the route table, and the steps that a driver takes for it.
+"""Defines what a call is made of: a row of the route table, and the steps that a driver takes for it.
 
-The steps know no sockets and no clock, so that the client that blocks and the one that awaits are one and the same.
+The steps know no sockets and no clock, so that the blocking client and the asyncio client share one implementation.
 """
 
 from collections.abc import Generator, Mapping
@@ -12,7 +12,7 @@ Answered = TypeVar("Answered")
 
 
 class RouteCall(Struct, Generic[Answered], frozen=True):
-    """One row of the server's route table."""
+    """Describes one row of the server's route table."""
 
     method: str
     path: str
@@ -23,7 +23,7 @@ class RouteCall(Struct, Generic[Answered], frozen=True):
 
 
 class Send(NamedTuple):
-    """Sends a request, and is given a `Received` with all of its answer."""
+    """Asks the driver to send a request; the result is a `Received` with the whole answer."""
 
     method: str
     target: str
@@ -33,7 +33,7 @@ class Send(NamedTuple):
 
 
 class OpenStream(NamedTuple):
-    """Opens an answer that comes in pieces. At most one is open; another one takes its place."""
+    """Asks the driver to open an answer that comes in pieces. At most one is open; a new one replaces it."""
 
     target: str
     headers: dict[str, str]
@@ -41,7 +41,7 @@ class OpenStream(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Waits for the next piece of what is open; None at its end."""
+    """Asks the driver for the next piece of the open answer; the result is None at its end."""
 
 
 class Sleep(NamedTuple):
@@ -49,7 +49,7 @@ class Sleep(NamedTuple):
 
 
 class Give(NamedTuple):
-    """Hands a value to whoever iterates."""
+    """Asks the driver to yield a value to whoever iterates over the call."""
 
     value: Any
 

@@ -1,4 +1,4 @@
-"""How a call is made: sent again where that is safe, turned to another orchestrator, and its answer read."""
+"""Makes a call: sends it again where that is safe, turns to another orchestrator, and reads the answer."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ Answered = TypeVar("Answered")
 
 
 class RouteCaller:
-    """Makes calls to one fleet: it knows where the orchestrators are, and which of them answered last."""
+    """Makes calls to one fleet: it knows the addresses of the orchestrators, and which of them is used now."""
 
     def __init__(self, where: ConnectionSettings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._urls = [where.url, *where.further_urls]
@@ -49,7 +49,7 @@ class RouteCaller:
         key: str | None = None,
         repeatable: bool = False,
     ) -> Steps[Answered]:
-        """`repeatable` says that a request other than a reading one means the same if it comes twice."""
+        """Makes a call. `repeatable` says that a request which changes something has the same effect if sent twice."""
         headers = {"Accept": "application/json"}
         content = None
         if body is not None:
@@ -62,7 +62,7 @@ class RouteCaller:
         return self._read(call, received)
 
     def send(self, request: Send, repeatable: bool) -> Steps[Received]:
-        """Sends until there is an answer that counts; raises what the orchestrator, or its absence, says."""
+        """Sends until there is a final answer. Raises what the orchestrator says, or that it cannot be reached."""
         pauses, turns = iter(RESEND_AFTER_S), len(self._urls) - 1
         while True:
             try:
@@ -89,7 +89,7 @@ class RouteCaller:
     def _pause_after(
         self, received: Received, failure: ClientError, pauses: Iterator[float], repeatable: bool
     ) -> float | None:
-        """Returns None where the answer stands. What was refused for being one too many was not carried out."""
+        """Returns the pause before another try, or None if the answer is final. A 429 was not carried out."""
         passes = failure.trouble.exit == UNREACHABLE and (repeatable or received.status == TOO_MANY)
         pause_s = next(pauses, None) if passes else None
         wanted = received.headers.get("retry-after", "")
@@ -98,7 +98,7 @@ class RouteCaller:
         return pause_s
 
     def refusal(self, received: Received) -> ClientError:
-        """What is not in the orchestrator's own format says nothing of what was asked."""
+        """Returns the error for an answer; one in a foreign format says nothing about the request itself."""
         if read_problem(received.status, received.content) is None:
             return unreachable(ForeignAnswer(received.status), self.url)
         return problem_error(received.status, msgspec.json.decode(received.content))
@@ -112,7 +112,7 @@ class RouteCaller:
         accept: str,
         read_timeout_s: float | None,
     ) -> Steps[Received]:
-        """Opens a stream; a transport error is the caller's to judge."""
+        """Opens a stream; the caller handles transport errors."""
         target = target_of(call, path, query)
         try:
             received: Received = yield OpenStream(target, {"Accept": accept}, read_timeout_s)

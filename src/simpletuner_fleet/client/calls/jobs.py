@@ -1,4 +1,4 @@
-"""Every call of the client as steps: what is asked, of which row, and when asking twice is harmless."""
+"""Defines the calls about jobs as steps: what is sent, to which route, and when sending twice is harmless."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def submit(
     dry_run: bool,
     key: str | None,
 ) -> Steps[SubmitAnswer]:
-    """The key makes one job of all the times that it is sent."""
+    """Submits a job; the key makes it one job, however often the request is sent."""
     body: dict[str, Any] = {**options}
     if isinstance(config, str):
         body["config_name"] = config
@@ -71,7 +71,7 @@ def set_priority(caller: RouteCaller, job: JobRef, priority: int | str) -> Steps
 
 
 def jobs(caller: RouteCaller, limit: int | None, query: Mapping[str, Any]) -> Steps[None]:
-    """Gives jobs, newest first, page after page."""
+    """Gives jobs, newest first, reading page after page."""
     cursor, left = None, limit
     while left is None or left > 0:
         size = PAGE if left is None else min(PAGE, left)

@@ -1,4 +1,4 @@
-"""A job's log, line by line: all of it, its tail, or as it grows. A cut connection goes on where it broke off."""
+"""Reads a job's log line by line: all of it, its tail, or as it grows. Resumes a cut connection where it broke off."""
 
 import codecs
 from typing import Any
@@ -19,7 +19,7 @@ READ_TIMEOUT_S = 60.0
 
 
 class LogPart(Struct, kw_only=True):
-    """The part of a log that is asked for."""
+    """Says which part of a log is wanted."""
 
     follow: bool = False
     tail: int | None = None
@@ -43,7 +43,7 @@ class LineCutter:
 
 
 def log_lines(caller: RouteCaller, job_id: str, part: LogPart) -> Steps[None]:
-    """Gives lines without their ends."""
+    """Gives the lines of the log without their line ends."""
     cutter = LineCutter()
     place: dict[str, Any] = {"tail": part.tail, "since": part.since}
     offset: int | None = None
@@ -86,7 +86,7 @@ def log_lines(caller: RouteCaller, job_id: str, part: LogPart) -> Steps[None]:
 
 
 def _is_over(caller: RouteCaller, job_id: str, part: LogPart, offset: int) -> Steps[bool]:
-    """A server that shuts down ends its answers as if the log had ended."""
+    """Asks whether the log has ended: a server that shuts down ends its answers as if it had."""
     query = {"offset": offset, "lines": 1, "attempt": part.attempt, "rank": part.rank}
     page = yield from caller.call(calls.LOGS, path={"id": job_id}, query=query)
     return bool((page["ended"] or page["attempt"] is None) and page["size"] <= offset)

@@ -20,7 +20,7 @@ USER_AGENT = f"simpletuner-client/{__version__}"
 
 
 class OpenAnswer:
-    """The streamed answer that one run of steps has open."""
+    """Holds the streamed answer that one run of steps has open."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -52,7 +52,7 @@ class SyncDriver:
 
     @property
     def client(self) -> httpx2.Client:
-        """The server's identity is checked when it is first talked to, always before the token goes out."""
+        """Returns the client for the present address; checks the server's identity before any token is sent."""
         url = self._caller.url
         if url not in self._clients:
             try:
@@ -79,7 +79,7 @@ class SyncDriver:
                 return end.value  # type: ignore[no-any-return]
 
     def iterate(self, steps: Steps[Answered]) -> Generator[Any, None, Answered]:
-        """Yields what the steps give."""
+        """Yields the values that the steps give."""
         held = OpenAnswer()
         result: Any = None
         error: httpx2.TransportError | None = None

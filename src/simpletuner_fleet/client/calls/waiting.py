@@ -1,4 +1,4 @@
-"""Waits for the end of a job: the event stream says when to look again."""
+"""Waits for the end of a job; the event stream says when to look again."""
 
 import httpx2
 import msgspec
@@ -20,7 +20,7 @@ RECONNECT_S = 2.0
 
 
 def wait(caller: RouteCaller, job_id: str, timeout_s: float | None, check: bool) -> Steps[WholeJobView]:
-    """Waits through restarts of the orchestrator; only what it says itself ends the waiting."""
+    """Waits through restarts of the orchestrator; once reached, only its own answer or the timeout ends this."""
     until = None if timeout_s is None else caller.monotonic() + timeout_s
     job: WholeJobView | None = None
     while True:
@@ -49,7 +49,7 @@ def wait(caller: RouteCaller, job_id: str, timeout_s: float | None, check: bool)
 
 
 def _until_news(caller: RouteCaller, decoder: Decoder, job_id: str, until: float | None) -> Steps[bool]:
-    """Returns whether the stream still stands."""
+    """Waits for news of the job; returns whether the stream is still open."""
     looked_at = caller.monotonic()
     while True:
         chunk = yield Read()
@@ -61,7 +61,7 @@ def _until_news(caller: RouteCaller, decoder: Decoder, job_id: str, until: float
 
 
 def _is_about(event: ServerEvent, job_id: str) -> bool:
-    """Its steps come every second; only its end is worth a look."""
+    """Tells whether an event may mean the job's end; its progress, which comes every second, is ignored."""
     try:
         data = msgspec.json.decode(event.data)
     except msgspec.MsgspecError:

@@ -1,1 +1,1 @@
-"""Files on their way: a folder that is pushed, and what a job has made that is fetched; both verified."""
+"""Uploads folders and downloads what a job has made; both directions are verified."""

@@ -1,4 +1,4 @@
-"""Downloads files of a checkpoint or artifact: verified by SHA-256, resumed where it broke off."""
+"""Downloads the files of a checkpoint or artifact, verifies their SHA-256, and resumes where it broke off."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ SENT_ON = 307
 
 
 class RemoteFile(Struct, frozen=True, kw_only=True):
-    """One file of one manifest."""
+    """Describes one file of one manifest."""
 
     url: str
     place: str
@@ -36,7 +36,7 @@ class RemoteFile(Struct, frozen=True, kw_only=True):
 
 
 def files_to_download(job_id: str, manifests: list[dict[str, Any]]) -> list[RemoteFile]:
-    """What a server says is checked as what a stranger says: a path of it is written to this disk."""
+    """Returns the files of the manifests. The server is not trusted here: its paths are written to this disk."""
     files = []
     for manifest in manifests:
         base = f"/api/jobs/{segment(job_id)}/artifacts/{segment(str(manifest['id']))}/files"
@@ -102,7 +102,7 @@ class Downloader:
         os.replace(part, target)
 
     def to_archive(self, archive: Path, files: list[RemoteFile]) -> None:
-        """Writes one archive, compressed if its name says so. It appears under its name only when all of it was verified."""
+        """Writes one archive, compressed if its name says so; it gets its name only once everything is verified."""
         part = archive.with_name(archive.name + PART)
         packing: Literal["w:gz", "w:"] = "w:gz" if archive.name.endswith((".gz", ".tgz")) else "w:"
         try:
@@ -119,7 +119,7 @@ class Downloader:
             part.unlink(missing_ok=True)
 
     def _chunks(self, file: RemoteFile, start: int) -> Iterator[bytes]:
-        """Asks again from where it broke off; gives up when several tries in a row bring nothing."""
+        """Yields a file's bytes; resumes where it broke off, and gives up when several tries in a row bring nothing."""
         at, pauses = start, iter(PAUSES_S)
         while at < file.size:
             try:
@@ -171,7 +171,7 @@ def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]
 
 
 class VerifyingReader:
-    """A readable stream that raises an error at its end if its content was not what it should be."""
+    """Reads a stream, and raises an error at its end if the content does not have the expected SHA-256."""
 
     def __init__(self, chunks: Iterator[bytes], file: RemoteFile) -> None:
         self._chunks, self._file = chunks, file

@@ -1,4 +1,4 @@
-"""What moving files needs of a connection to the orchestrator."""
+"""Defines what moving files needs of a connection to the orchestrator."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -12,9 +12,9 @@ SEALING_TIMEOUT_S = 600.0
 
 
 class FileApi(Protocol):
-    """A connection to the orchestrator over which files can be moved.
+    """Connects to the orchestrator, so that files can be moved.
 
-    Failures are a ClientError; transport errors of `stream` and `put_bytes` are the caller's to judge.
+    Failures are a ClientError; the caller handles transport errors of `stream` and `put_bytes`.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Moves files over the connections of the client that blocks."""
+"""Moves files over the connections of the blocking client."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from simpletuner_fleet.languages import _
 
 
 class SyncFileApi:
-    """The connection that `Downloader` and `Sender` use, over the client that blocks."""
+    """Gives `Downloader` and `Sender` the connections of the blocking client."""
 
     def __init__(self, caller: RouteCaller, driver: SyncDriver) -> None:
         self._caller, self._driver = caller, driver
@@ -33,7 +33,7 @@ class SyncFileApi:
         return self._caller.url
 
     def post(self, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S) -> Any:
-        """What is asked here names its content, and may be asked twice."""
+        """Sends a POST that may be repeated, since every request made here names its content."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         request = Send("POST", path, msgspec.json.encode(body), headers, timeout_s)
         return msgspec.json.decode(self._driver.run(self._caller.send(request, repeatable=True)).content)
@@ -65,7 +65,7 @@ class SyncFileApi:
 def download(
     api: SyncFileApi, job_id: str, stored: ManifestsView, to: Path, *, latest_checkpoint: bool
 ) -> list[Path]:
-    """Returns the files, each of which has the SHA-256 that it was stored with."""
+    """Downloads into the folder and returns the files, each of which has the SHA-256 that it was stored with."""
     checkpoints = [one for one in stored.manifests if one.kind == "checkpoint"]
     if latest_checkpoint:
         newest = max(checkpoints, key=lambda one: (one.step or 0, one.created_at or ""), default=None)

@@ -34,14 +34,14 @@ TRAINERS_INDEX = re.compile(r"aspect_ratio_bucket_(indices|metadata)(_.*)?\.json
 
 
 class Content(Struct, frozen=True):
-    """What is to be sent under one SHA-256: a file of this machine, or the manifest."""
+    """Holds what is to be sent under one SHA-256: a file of this machine, or the manifest."""
 
     size: int
     source: Path | bytes
 
 
 class Pushed(Struct, frozen=True):
-    """A folder to be uploaded, as it was read."""
+    """Describes a folder to be uploaded, as it was read."""
 
     id: str
     files: tuple[FileEntry, ...]
@@ -60,7 +60,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def files_under(folder: Path) -> Iterator[Path]:
-    """Yields every file, in no order. A link to a file stands for the file; one to a folder might lead round in circles."""
+    """Yields every file, in no order; follows links to files. Raises at a link to a folder, which could be a cycle."""
     for name in os.listdir(folder):
         path = folder / name
         try:
@@ -115,12 +115,12 @@ def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False)
 
 
 def name_for(folder: Path) -> str:
-    """Returns the folder's own name, with what a name cannot hold replaced."""
+    """Returns the folder's own name, with the characters replaced that a name cannot have."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")[:128] or "data"
 
 
 def _digest_and_size(path: Path) -> tuple[str, int]:
-    """Returns digest and size of exactly the bytes that were read."""
+    """Returns the digest and the size of exactly the bytes that were read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
@@ -140,7 +140,7 @@ class Sender:
         self.sent_bytes = 0
 
     def send(self, pushed: Pushed, name: str) -> dict[str, Any]:
-        """Sends the manifest last; when all is there, the dataset has its name. Returns what the server says of it."""
+        """Sends what is missing, the manifest last, then names the dataset. Returns what the server says of it."""
         for last in (*[False] * (ROUNDS - 1), True):
             self._send_missing(pushed)
             try:
@@ -181,7 +181,7 @@ class Sender:
         return offsets
 
     def _send(self, sha256: str, content: Content, offset: int, total: int) -> None:
-        """Sends part after part, each again while the line is broken; the server says where to go on."""
+        """Sends part after part, each again while the connection fails; the server says where to go on."""
         pauses = iter(PAUSES_S)
         while True:
             length = min(PART_BYTES, content.size - offset)

@@ -1,4 +1,4 @@
-"""A config bundle: what is stored under a name, and what it asks of a worker. Data, never code."""
+"""Defines a config bundle: what is stored under a name, and what it asks of a worker. It is data, never code."""
 
 import difflib
 import re
@@ -80,13 +80,13 @@ def check_name(name: str, path: str, what: str = "name") -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Takes a plain name, or one in a single folder: nothing that could land elsewhere."""
+    """Tells whether it is a plain name, or one in a single folder, which cannot be written anywhere else."""
     folder, _, own = name.rpartition("/")
     return bool(NAME.fullmatch(own)) and (not folder or bool(NAME.fullmatch(folder)))
 
 
 def read_bundle(body: Any) -> Bundle:
-    """Reads a bundle, or a bare trainer config, which is taken as the settings of one."""
+    """Reads a bundle, or a bare trainer config, which is taken as the settings of a bundle."""
     if not isinstance(body, dict):
         raise Invalid("A config must be a JSON object.", path="$")
     if "settings" not in body:
@@ -120,7 +120,10 @@ def _refuse_unknown(said: dict[str, Any], fields: Sequence[str], path: str) -> N
 
 
 def refuse_headless(body: dict[str, Any]) -> None:
-    """A bare trainer config names no trainer: whoever names one meant a bundle, and has lost its settings."""
+    """Refuses a bare trainer config that names a trainer, or has a misspelt `settings`.
+
+    A bare config never names a trainer: whoever names one meant a bundle, and left out `settings`.
+    """
     for key, value in body.items():
         if isinstance(value, dict) and difflib.get_close_matches(key, ("settings",), cutoff=NEAR):
             raise Invalid(f"A config has no field '{key}'; did you mean 'settings'?", path=f"$.{key}")
@@ -179,7 +182,10 @@ def misspelt(bundle: Bundle, likeness: float) -> dict[str, str]:
 
 
 def _check_spelling(bundle: Bundle) -> None:
-    """Without what it runs a config is of no use: for that a weaker likeness is enough."""
+    """Refuses misspelt settings; for those that say what is run, a weaker resemblance is enough.
+
+    A config is of no use without what it runs.
+    """
     surely = misspelt(bundle, NEAR)
     for key, name in misspelt(bundle, SIMILAR).items():
         if key in surely or name in WHAT_IS_RUN:
@@ -190,7 +196,7 @@ def _check_spelling(bundle: Bundle) -> None:
 
 
 def check_references(bundle: Bundle) -> None:
-    """Every dataset that its texts point to must be named in `datasets`."""
+    """Refuses a config whose texts refer to a dataset that is not named in `datasets`."""
     unnamed = references([bundle.settings, bundle.dataloader, bundle.env]) - bundle.datasets.keys()
     if unnamed:
         name = min(unnamed)
@@ -211,7 +217,7 @@ def _check_variable(name: str, path: str) -> None:
 
 
 def _check_secrets(bundle: Bundle) -> None:
-    """A value written here by mistake is not repeated in the complaint."""
+    """Checks the names of secrets; no error message repeats a value that was written here by mistake."""
     if len(bundle.secrets) > MAX_SECRETS:
         raise Invalid(f"A config can reference at most {MAX_SECRETS} secrets.", path="$.secrets")
     for variable, name in bundle.secrets.items():
@@ -239,7 +245,7 @@ def _check_command(settings: dict[str, Any]) -> None:
 
 
 def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
-    """Checks what accelerate and torchrun need: a script or a module, and words for it."""
+    """Checks what accelerate and torchrun need: a script or a module, and lists of words as arguments."""
     script, module = settings.get("script"), settings.get("module")
     if (script is None) == (module is None):
         raise Invalid(
@@ -313,7 +319,7 @@ def nodes_of(bundle: Bundle) -> int:
 
 
 def check_nodes(nodes: int, gpus: int, path: str) -> int:
-    """All nodes of a job have as many GPUs as each other, and each has one at least."""
+    """Refuses GPUs that cannot be shared equally by the nodes of a job, with at least one for each."""
     if not 1 <= nodes <= MAX_NODES_PER_JOB:
         raise Invalid(f"A job can use 1 to {MAX_NODES_PER_JOB} nodes.", path=path)
     if nodes > 1 and (gpus < nodes or gpus % nodes):

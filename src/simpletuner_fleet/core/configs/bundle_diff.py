@@ -1,4 +1,4 @@
-"""What changed from one version of a config to another, field by field."""
+"""Finds what changed from one version of a config to another, field by field."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """A changed field of a config: `was` is absent where the field is new, `is` where it is gone."""
+    """Describes a changed field of a config: `was` is absent if the field is new, `is` if it was removed."""
 
     path: str
     was: Any | UnsetType = UNSET
@@ -17,7 +17,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class DifferingField(Struct, frozen=True, kw_only=True):
-    """A field that is not the same in all of several configs: its value in each, absent where it has none."""
+    """Describes a field that differs between several configs: its value in each, absent where it has none."""
 
     path: str
     values: list[Any | UnsetType]
@@ -35,7 +35,7 @@ def diff_bundles(was: Bundle, now: Bundle) -> list[Change]:
 
 
 def _plain(bundle: Bundle) -> dict[str, Any]:
-    """Returns it with its settings by their bare names: `--seed` and `seed` are the same flag."""
+    """Returns the bundle with its settings by their bare names: `--seed` and `seed` are the same flag."""
     plain: dict[str, Any] = to_builtins(bundle)
     settings = bundle.settings
     plain["settings"] = {

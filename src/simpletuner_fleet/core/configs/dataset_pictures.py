@@ -1,4 +1,4 @@
-"""What a dataset holds to look at: its pictures, and beside each the file that describes it.
+"""Finds the pictures of a dataset that people can look at, and the caption file that belongs to each.
 
 Paths and contents are whatever somebody pushed: nothing here trusts them, and a picture is one by its name only until its
 bytes have been looked at.
@@ -33,7 +33,7 @@ class DatasetPart(StrEnum):
 
 
 class DatasetListing(Struct, frozen=True, kw_only=True):
-    """The files of one dataset, ordered by path."""
+    """Lists the files of one dataset, ordered by path."""
 
     files: tuple[FileEntry, ...]
     pictures: tuple[DatasetPicture, ...]
@@ -67,7 +67,7 @@ def _caption_beside(path: str, by_path: dict[str, FileEntry]) -> FileEntry | Non
 
 
 def caption_text(content: bytes, size: int) -> str:
-    """Returns what can be shown of a caption of `size` bytes that begins so: text in one line."""
+    """Returns what can be shown of a caption of `size` bytes that begins with `content`, in one line."""
     text = content.decode("utf-8", "replace")
     if size > len(content):
         # The letter at the cut is nobody's mistake.

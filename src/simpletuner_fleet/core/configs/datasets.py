@@ -1,4 +1,4 @@
-"""Datasets: folders of files named by their content.
+"""Describes datasets, which are folders of files identified by their content.
 
 A dataset's id is the SHA-256 of its manifest, and a manifest lists every file by path, size and SHA-256 in one canonical
 form. So the same folder has the same id wherever it was read, and whoever has the id can verify every byte.
@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(DatasetManifest).decode
 
 
 def canonical(files: Iterable[FileEntry]) -> bytes:
-    """Returns the one form in which these files are written down."""
+    """Returns the manifest of these files in its one canonical form."""
     return _encode(DatasetManifest(files=tuple(sorted(files, key=lambda file: file.path))))
 
 
@@ -77,7 +77,7 @@ def prefixed_id(dataset_id: str) -> str:
 
 
 def read_id(text: str, path: str) -> str:
-    """Takes it with or without `sha256:` before it."""
+    """Reads a dataset's id, with or without the prefix `sha256:`."""
     bare = text.removeprefix(PREFIX)
     if not SHA256.fullmatch(bare):
         raise Invalid(
@@ -90,7 +90,10 @@ def read_id(text: str, path: str) -> str:
 
 
 def read_manifest(data: bytes, policy: Policy) -> tuple[FileEntry, ...]:
-    """Raises what is wrong with it. A form that is not canonical would give one folder two ids."""
+    """Reads a manifest, or raises what is wrong with it.
+
+    A form that is not canonical would give one folder two ids.
+    """
     try:
         manifest = _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -134,7 +137,7 @@ def dataset_of(
 
 
 def check_mounts(datasets: Mapping[str, str], path: str) -> dict[str, str]:
-    """Checks what a config says under `datasets`: a name for the config's own use, and a dataset's id."""
+    """Checks the `datasets` of a config: each has a name that the config uses, and a dataset's id."""
     if len(datasets) > MAX_DATASETS_PER_JOB:
         raise Invalid(f"A job can use at most {MAX_DATASETS_PER_JOB} datasets.", path=path)
     for name in datasets:

@@ -1,4 +1,4 @@
-"""Settings of the demo trainer, which every install has: no worker needs to tell of them."""
+"""Checks settings of the demo trainer, which is always installed: no worker needs to report them."""
 
 import difflib
 
@@ -37,7 +37,7 @@ DEMO_SETTINGS = (
 
 
 def check_demo_settings(bundle: Bundle) -> list[OptionFinding]:
-    """Only warns: the demo takes a config of SimpleTuner's, and leaves out what it has no use for."""
+    """Returns warnings only: the demo accepts a config for SimpleTuner and ignores what it does not use."""
     findings: list[OptionFinding] = []
     for key in bundle.settings if bundle.trainer == DEMO else ():
         name = key.lstrip("-").replace("-", "_")

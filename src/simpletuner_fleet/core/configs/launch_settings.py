@@ -1,11 +1,11 @@
-"""Settings of the trainers that run a program of the user's own: no worker needs to tell of them."""
+"""Checks settings of the trainers that run a program of the user's own: no worker needs to report them."""
 
 from simpletuner_fleet.core.configs.bundle import SIMILAR, Bundle, misspelt
 from simpletuner_fleet.core.configs.options import OptionFinding
 
 
 def check_launch_settings(bundle: Bundle) -> list[OptionFinding]:
-    """Only warns: what is more alike than this is refused with the config itself."""
+    """Returns warnings only: a key that resembles a setting more closely is refused with the config itself."""
     return [
         OptionFinding(
             path=f"$.settings.{key}",

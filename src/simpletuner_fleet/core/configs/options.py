@@ -1,4 +1,4 @@
-"""A trainer's options, as it tells them itself, and what they say to a config's settings."""
+"""Checks a config's settings against the options that the trainer itself reports."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class Option(Struct, frozen=True, kw_only=True):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """All options that one release of a trainer takes."""
+    """Lists all options that one release of a trainer accepts."""
 
     version: Name
     options: tuple[Option, ...]
@@ -56,7 +56,7 @@ def read_options(document: Any) -> Options:
 
 
 def version_order(version: str) -> tuple[tuple[int, str], ...]:
-    """4.10.1 comes after 4.9; what is no number comes before what is."""
+    """Returns a sort key: 4.10.1 comes after 4.9, and a part that is no number comes before one that is."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in version.split("."))
 
 
@@ -119,7 +119,10 @@ def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[Op
 
 
 def _beyond(name: str, path: str, value: Any, option: Option, version: str) -> Iterator[OptionFinding]:
-    """Only warns: its form is stricter than the trainer itself, and some bounds mean no more than "unusual"."""
+    """Yields warnings only: the bounds are those of the trainer's form.
+
+    The form is stricter than the trainer itself, and some bounds mean no more than "unusual".
+    """
     for item in value if isinstance(value, list | tuple) else (value,):
         if option.kind not in ("int", "float") or not _is_number(item, whole=False):
             continue
@@ -139,7 +142,7 @@ def _beyond(name: str, path: str, value: Any, option: Option, version: str) -> I
 
 
 def _is_number(value: Any, *, whole: bool) -> bool:
-    """Reads it as the trainer's own parser does: from its text."""
+    """Tells whether it is a number in the way the trainer's own parser does: from its text."""
     if isinstance(value, bool):
         return False
     try:
@@ -162,7 +165,10 @@ def _shown(value: Any) -> str:
 
 
 def _together(bundle: Bundle, names: set[str], options: Options) -> Iterator[OptionFinding]:
-    """Yields what is missing, seen as a whole. The output folder is ours to give, the dataloader may be the bundle's own."""
+    """Yields what the settings lack as a whole.
+
+    The orchestrator provides the output folder, and the dataloader may be the bundle's own.
+    """
     given = names | {"output_dir"} | ({"data_backend_config"} if bundle.dataloader is not None else set())
     for option in options.options:
         if option.required and not given & set(option.names):

@@ -1,4 +1,4 @@
-"""A config as it is stored, and read again.
+"""Reads configs from the form in which they are stored.
 
 One config is often submitted many times, and every job's copy of it is read again when the job is offered: small ones are
 remembered. Nobody changes what these functions return.
@@ -20,7 +20,7 @@ text_of = msgspec.json.Encoder().encode
 
 
 def is_small(text: bytes) -> bool:
-    """Tells whether it is worth its place in memory."""
+    """Tells whether the text is small enough to be kept in memory."""
     return len(text) <= MAX_REMEMBERED_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Whether anybody has the trainer that a config names."""
+"""Checks whether any worker has the trainer that a config names."""
 
 import difflib
 from collections.abc import Collection
@@ -9,7 +9,10 @@ BUILT_IN = ("accelerate", "command", "demo", "simpletuner", "torchrun")
 
 
 def check_trainer(name: str, of_workers: Collection[str] = ()) -> list[OptionFinding]:
-    """`of_workers` are those that workers have. One that resembles another is misspelt; else it may be yet to come."""
+    """Returns an error where the name resembles a known trainer, and a warning where no worker has it yet.
+
+    `of_workers` are the trainers that workers have.
+    """
     known = sorted({*BUILT_IN, *of_workers})
     if name in known:
         return []

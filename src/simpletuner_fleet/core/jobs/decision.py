@@ -1,4 +1,4 @@
-"""The decision of a rule, and steps that several rules share: an attempt ends, its job waits again or is over."""
+"""Defines a rule's decision, and steps that several rules share: an attempt ends, its job waits or is over."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from simpletuner_fleet.core.placement.ordering import with_room
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The decision of a rule: rows to write and events to record, all in one transaction.
+    """Holds what a rule has decided: rows to write and events to record, all in one transaction.
 
     Workers are woken after it.
     """
@@ -120,7 +120,10 @@ def requeued(
 
 
 def _stopped_for_cost(job: Job, attempt: Attempt, before: tuple[Event, ...]) -> Decision:
-    """What was given back as asked is charged as what has used up its time is. What was lost is charged already."""
+    """Ends a job that has cost all that it may; an attempt given back on request is charged like a timeout.
+
+    An attempt that was lost has been charged already.
+    """
     over = retry.GiveUp(EndReason.COST_LIMIT, limit_sentence(job))
     if attempt.outcome is Outcome.RELEASED:
         job = replace(job, failures=job.failures + 1)

@@ -1,4 +1,4 @@
-"""Why a trainer failed, from what it left behind: exit code, signal, the worker's word and the last lines."""
+"""Classifies why a trainer failed, by its exit code, its signal, the worker's report and the last log lines."""
 
 import re
 from collections.abc import Callable
@@ -123,7 +123,7 @@ class FailureClass(Struct, frozen=True):
 
 
 class Remains(Struct, frozen=True):
-    """What an attempt left behind when it ended, in a form that rules can look at."""
+    """Holds the evidence that an ended attempt left behind, in a form that the rules can examine."""
 
     exit_code: int | None
     signal: int | None
@@ -145,7 +145,7 @@ def classify(
     *,
     started: bool = False,
 ) -> FailureClass:
-    """The first rule that finds evidence names the class: what the worker did, then causes, then symptoms.
+    """Returns the class of the first rule that finds evidence: what the worker did, then causes, then symptoms.
 
     `started` says that the worker has told that the trainer runs: a failure without a trace is then no failed start.
     """
@@ -163,7 +163,10 @@ def advice_for(code: str) -> str:
 def _remains(
     exit_code: int | None, exit_signal: int | None, last_lines: str, reason: str, started: bool
 ) -> Remains:
-    """An agent that tells no exit code may name it in its sentence; a shell tells a signal as 128 + its number."""
+    """Returns the evidence, with an exit code or a signal that is only implied filled in.
+
+    An agent that reports no exit code may name it in its sentence, and a shell reports a signal as 128 + its number.
+    """
     if exit_code is None and exit_signal is None and (named := _EXIT_CODE.search(reason)):
         exit_code = int(named[1])
     if exit_signal is None and exit_code is not None:
@@ -175,19 +178,22 @@ def _remains(
 
 
 def _without_bars(line: str) -> str:
-    """Returns what stands behind the last bar, without the rank before it; a line that is nothing but bars stays."""
+    """Returns the text after the last progress bar, without the rank before it; a line of bars alone stays."""
     said = _BAR.split(line)[-1].strip() or line
     return _PREFIX.sub("", said)
 
 
 def _said(pattern: str) -> Rule:
-    """The worker says so."""
+    """Returns a rule that looks for this pattern in what the worker reports."""
     known = re.compile(pattern)
     return lambda remains: remains.reason if known.search(remains.reason) else None
 
 
 def _shown(pattern: str) -> Rule:
-    """The first line that shows it is the nearest to the cause: other ranks follow with noise."""
+    """Returns a rule that finds the first line with this pattern.
+
+    The first is the nearest to the cause: other ranks follow with noise.
+    """
     known = re.compile(pattern)
 
     def shows(remains: Remains) -> str | None:
@@ -221,7 +227,7 @@ def _interrupted(remains: Remains) -> str | None:
 
 
 def _wrong_usage(remains: Remains) -> str | None:
-    """Exit code 2 is what argument parsers leave with."""
+    """Returns evidence that the arguments were wrong, since argument parsers exit with code 2."""
     if remains.exit_code != 2 or _last_exception(remains):
         return None
     return remains.lines[-1] if remains.lines else "exit code 2"
@@ -235,7 +241,7 @@ def _never_ran(remains: Remains) -> str | None:
 
 
 def _ended_early(remains: Remains) -> str | None:
-    """Exit code 0 is no failure by itself: the worker says what speaks against it."""
+    """Returns the worker's reason why an exit code of 0, which is no failure by itself, came too early."""
     if remains.exit_code != 0 or _last_exception(remains):
         return None
     return remains.reason if _EARLY.search(remains.reason) else None
@@ -250,7 +256,7 @@ def _raised(remains: Remains) -> str | None:
 
 
 def _last_exception(remains: Remains) -> str | None:
-    """A launcher's own exception says only that its child had one."""
+    """Returns the last exception; one of a launcher, which says only that its child had one, is the last resort."""
     raised = [line for line in remains.lines or (remains.reason,) if _EXCEPTION.match(line)]
     causes = [line for line in raised if not _LAUNCHER.search(line)]
     return next(reversed(causes or raised), None)

@@ -1,7 +1,7 @@
-"""The one fence: may this worker's attempt still write?
+"""Fences writes: it decides whether a worker's attempt may still write.
 
-A write names its turn, the job and the epoch of one attempt. Three questions stand behind each other, each stricter than the
-one before, and a write passes the one that guards what it touches:
+A write names its turn, the job and the epoch of one attempt. There are three checks, each stricter than the one before,
+and a write must pass the one that guards what it changes:
 
 * `own_attempt`: is it this worker's at all? For reports; `must_be_current` then guards each change of the job's own state.
 * `unlost_attempt`: was it never taken from the worker? For what belongs to the attempt alone: its log.
@@ -9,10 +9,11 @@ one before, and a write passes the one that guards what it touches:
 
 `running_attempt` guards reading: only the worker that runs a job now fetches its files.
 
-The attempt's own token, which the trainer and its guardian hold, dies with the attempt: it writes nothing after the end. The
-worker's own token may bring what an attempt that ended well has left behind, as long as nothing stored is replaced by it.
+The attempt's own token, which the trainer and its shim hold, expires with the attempt: it writes nothing after the end.
+The worker's own token may upload what an attempt that ended well has left behind, as long as nothing stored is replaced
+by it.
 
-Whoever fails is stale, and whoever asks about another's attempt is answered as if there were none.
+Whoever fails a check is stale, and whoever asks about another's attempt is answered as if there were none.
 """
 
 from typing import NamedTuple
@@ -25,14 +26,14 @@ OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED
 
 
 class Turn(NamedTuple):
-    """One attempt's turn at a job. A write that names a turn which is over changes nothing."""
+    """Identifies one attempt's turn at a job; a write that names a turn which is over changes nothing."""
 
     job_id: str
     epoch: int
 
 
 class Claim(NamedTuple):
-    """A worker's claim that it is its turn to write: the fence says whether it is."""
+    """States that it is a worker's turn to write; the fence decides whether that is so."""
 
     worker_id: str
     turn: Turn

@@ -1,4 +1,4 @@
-"""How jobs are looked for: in which order they are listed, where a page begins, and what may be written on a job.
+"""Defines how jobs are searched: their order in lists, where a page begins, and their tags and notes.
 
 An order is total, since equal values are told apart by the number of the job: a page can begin after any job, in either
 direction, and nothing is shown twice or left out while others come and go.
@@ -65,7 +65,7 @@ IN_START_ORDER = JobOrder(sort=JobSort.QUEUE, descending=False)
 
 
 class JobPlace(Struct, frozen=True, array_like=True):
-    """A place between two jobs of a list, where a page begins or ends; a cursor is one of these."""
+    """Marks a position between two jobs of a list, where a page begins or ends; a cursor encodes one."""
 
     order: str
     value: SortValue
@@ -129,7 +129,7 @@ def _is_text(sort: JobSort) -> bool:
 
 
 def check_tags(tags: Sequence[str], path: str = "$.tags") -> tuple[str, ...]:
-    """Returns them in order, each once and in small letters, or raises what is wrong with one."""
+    """Returns the tags sorted, each once and in lower case, or raises what is wrong with one."""
     read = sorted({check_tag(tag, path) for tag in tags})
     if len(read) > MAX_TAGS:
         raise Invalid(f"A job can have at most {MAX_TAGS} tags.", path=path)
@@ -149,7 +149,7 @@ def check_tag(tag: str, path: str = "$.tags") -> str:
 
 
 def _joins(char: str) -> bool:
-    """Tells whether it is a sign that belongs to the letter before it, as the vowels of Hindi do."""
+    """Tells whether a character combines with the letter before it, as the vowel signs of Hindi do."""
     return unicodedata.category(char) in ("Mn", "Mc")
 
 
@@ -161,7 +161,7 @@ def check_note(note: str) -> str:
 
 
 class JobSearch(Struct, kw_only=True):
-    """A search for jobs in a person's words: names or ids, and times that may count back from now."""
+    """Describes a search for jobs as a person writes it: names or ids, and times that may count back from now."""
 
     status: list[JobState] = []
     """May be repeated."""

@@ -1,4 +1,7 @@
-"""One function per thing that can happen to a job. Each takes what was read and returns what to do; none does it."""
+"""Decides what follows from each event in a job's life, in one pure function for each event.
+
+Each function takes what was read and returns what to do; none does it.
+"""
 
 from typing import Any
 
@@ -109,7 +112,7 @@ def offer(
 
 
 def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decision:
-    """The worker takes the offer. Saying so twice is harmless; saying so too late is refused."""
+    """Lets the worker accept the offer: a repeated acceptance is harmless, one that is too late is refused."""
     if attempt.state is AttemptState.RUNNING and attempt.id == job.attempt_id:
         if incarnation and attempt.incarnation != incarnation:
             raise StaleAttempt("Another process of this worker has accepted this attempt.")
@@ -134,7 +137,7 @@ def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decis
 
 
 def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: float) -> Decision:
-    """The trainer runs and may say how far it is. What is heard late does not bring back one that has ended."""
+    """Records that the trainer runs, and its progress; a late report does not revive one that has ended."""
     must_be_current(job, attempt)
     finishing = progress is not None and progress.phase == FINISHING
     if has_left_its_gpus(job) and not finishing:
@@ -154,7 +157,7 @@ def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: fl
 
 
 def preparing(job: Job, attempt: Attempt, progress: Progress) -> Decision:
-    """Something is brought to the worker before the trainer starts."""
+    """Records progress while something is copied to the worker before the trainer starts."""
     must_be_current(job, attempt)
     if progress == job.progress or has_left_its_gpus(job):
         return NOTHING
@@ -162,7 +165,7 @@ def preparing(job: Job, attempt: Attempt, progress: Progress) -> Decision:
 
 
 class End(Struct, frozen=True, kw_only=True):
-    """The end of a trainer, as its worker reports it."""
+    """Describes how a trainer ended, as its worker reports it."""
 
     exit_code: int | None = None
     exit_signal: int | None = None
@@ -238,7 +241,7 @@ def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) 
 def lost(
     job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float, taken_away: bool = False
 ) -> Decision:
-    """The worker is gone and its trainer with it. An offer it never took charges nothing.
+    """Ends an attempt whose worker is gone, and its trainer with it; an unaccepted offer charges nothing.
 
     A training that has ended well is not done again: it is complete, and says that what it made is missing.
     `taken_away` says that its machine is one that goes at any time. That is no fault of a job that comes forward.
@@ -284,7 +287,7 @@ def _taken_away(job: Job, ended: Attempt, why: str) -> Decision:
 
 
 def results_arrived(job: Job, attempt: Attempt) -> Decision:
-    """A worker that was away for too long is back, and has stored what it had."""
+    """Marks missing results as stored after a worker that was away for too long has returned and stored them."""
     if job.results is not Results.MISSING or job.epoch != attempt.epoch:
         return NOTHING
     stored = replace(job, results=Results.STORED, error=None, reason=None)
@@ -299,7 +302,7 @@ def results_arrived(job: Job, attempt: Attempt) -> Decision:
 
 
 def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
-    """The worker thought lost is back and its trainer never stopped: the same attempt goes on, uncharged."""
+    """Continues an attempt, uncharged, whose worker is back after all and whose trainer never stopped."""
     uncharged = attempt.reason == EndReason.INTERRUPTED
     running = replace(
         attempt,
@@ -329,12 +332,12 @@ def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
 
 
 def _without_last(worker_id: str, lost_workers: tuple[str, ...]) -> tuple[str, ...]:
-    """An earlier loss of the same worker stays on the books."""
+    """Removes the last loss if it was of this worker; an earlier loss of the same worker stays counted."""
     return lost_workers[:-1] if lost_workers[-1:] == (worker_id,) else lost_workers
 
 
 def survived(job: Job, worker_id: str) -> Decision:
-    """A worker thought dead is alive after all: the job has not cost it its life."""
+    """Removes a worker that was thought dead and is alive from those that the job has cost."""
     if job.terminal or worker_id not in job.lost_workers:
         return NOTHING
     return Decision(job=replace(job, lost_workers=tuple(id for id in job.lost_workers if id != worker_id)))
@@ -379,7 +382,7 @@ def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
 
 
 def approval_expired(job: Job, now: float) -> Decision:
-    """Nobody has approved it in time."""
+    """Ends a job that nobody has approved in time."""
     ended = replace(
         job,
         state=next_state(job.state, JobInput.CANCEL),
@@ -392,7 +395,7 @@ def approval_expired(job: Job, now: float) -> Decision:
 
 
 def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: float) -> Decision:
-    """A job this one waits for has ended: well, then the wait may be over; badly, then it is in vain."""
+    """Releases a job after the last job it depends on has completed, or fails it after one has not."""
     if job.state is not JobState.BLOCKED:
         return NOTHING
     if dependency.state is not JobState.COMPLETED:
@@ -412,14 +415,14 @@ def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: fl
 
 
 def hold_over(job: Job, now: float) -> Decision:
-    """Its start time has come, or the wait after a failure is over: unless it was put off meanwhile."""
+    """Releases a job whose start time has come or whose backoff is over, unless it was postponed meanwhile."""
     if job.state is not JobState.QUEUED or job.not_before is None or job.not_before > now:
         return NOTHING
     return Decision(job=replace(job, hold=Hold.NONE, not_before=None))
 
 
 def backoff_capped(job: Job, attempt: Attempt, policy: Policy, now: float) -> Decision:
-    """The clock was set back while the orchestrator was down: nobody waits for longer than they had to wait at all.
+    """Shortens a wait that is too long because the clock was set back while the orchestrator was down.
 
     `attempt` is the job's last, whose end the wait was counted from, by the clock of then.
     """

@@ -1,4 +1,4 @@
-"""How far a training is, as its worker last said.
+"""Reads how far a training is, as its worker last reported.
 
 Workers of every age and trainers of every kind speak here, so nothing is taken at its word: `read_progress` keeps what has
 the right kind and a sensible size, and drops the rest field by field. A report is never refused for its progress, since it
@@ -25,7 +25,7 @@ _NOT_FINITE: dict[str, NotFinite] = {"NaN": "NaN", "Infinity": "Infinity", "-Inf
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a training is, as its worker last said. All of it may be missing."""
+    """Holds how far a training is, as its worker last reported; every field may be missing."""
 
     step: int | None = None
     total: int | None = None
@@ -74,7 +74,7 @@ def is_preparing(progress: Progress | None) -> bool:
 
 
 def _finite(value: Any) -> float | None:
-    """Returns a number as it is, whole or not; what is no number, or none of a sensible size, is None."""
+    """Returns a number as it is, whole or not; None if it is no number, or not of a sensible size."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int):

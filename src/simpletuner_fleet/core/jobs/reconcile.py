@@ -13,12 +13,12 @@ ELSEWHERE = "elsewhere"
 
 
 def incarnation_of(start: int, random: str) -> str:
-    """Names an agent's process by its place among the starts in its folder (0 where nobody counted) and by chance."""
+    """Names an agent's process by a random part and its number among the starts in its folder (0 if unknown)."""
     return f"{start:08x}.{random}" if start else random
 
 
 def is_older(incarnation: str, than: str) -> bool:
-    """Says which of two processes that worked in one folder came first, as far as they were counted."""
+    """Tells whether this process started before the other in the same folder, as far as starts were counted."""
     mine, theirs = _start(incarnation), _start(than)
     return mine is not None and theirs is not None and mine < theirs
 
@@ -29,7 +29,7 @@ def _start(incarnation: str) -> int | None:
 
 
 class Held(Struct, frozen=True):
-    """An attempt that an agent says it holds."""
+    """Identifies an attempt that an agent says it holds."""
 
     job_id: str
     epoch: int

@@ -1,4 +1,4 @@
-"""The rules of what follows a lost worker or a failed trainer."""
+"""Decides whether a job is tried again after a lost worker or a failed trainer."""
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ def backoff_s(charged: int, policy: Policy) -> float:
 
 
 def after_charge(job: Job, policy: Policy, now: float) -> Verdict:
-    """The job has been charged already for what happened."""
+    """Decides what follows for a job that has already been charged for what happened."""
     if len(set(job.lost_workers)) >= policy.poison_worker_count:
         return GiveUp(
             "poison", f"{len(set(job.lost_workers))} different workers were lost while they ran this job"

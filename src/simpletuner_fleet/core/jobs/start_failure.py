@@ -1,4 +1,7 @@
-"""What follows an attempt that never ran: it is its worker's trouble, charges the job nothing, and is not tried for ever."""
+"""Decides what follows an attempt that never ran: its worker is blamed, and the number of tries is limited.
+
+The job is charged nothing.
+"""
 
 from collections.abc import Iterable
 
@@ -34,7 +37,10 @@ def not_started(
     *,
     now: float,
 ) -> Decision:
-    """`earlier` are the job's attempts so far. Others go before it meanwhile: it waits a little longer after each try."""
+    """Queues the job again, with a longer wait after each try, or gives it up after too many.
+
+    `earlier` are the job's attempts so far. Other jobs go first meanwhile.
+    """
     must_be_current(job, attempt)
     why = error or "the worker could not start it"
     tries = 1 + sum(never_ran(one) for one in earlier)
@@ -58,7 +64,7 @@ def not_started(
 def not_granted(
     job: Job, attempt: Attempt, error: str | None, worker: Worker, others: Iterable[Worker], *, now: float
 ) -> Decision:
-    """The worker does not let jobs see what this one names. The job goes on to `others` while one of them might."""
+    """Passes a job on to `others` while one of them might let it see what this worker does not."""
     must_be_current(job, attempt)
     why = error or "the worker does not grant what the job names"
     refused = replace(job, refused_by=(*job.refused_by, refusal_of(worker)))

@@ -1,4 +1,4 @@
-"""Until when a queued job is held: by its owner's start time, or by the wait after a failure. The later of the two counts.
+"""Decides until when a queued job is held: until its start time or the end of its backoff, the later one.
 
 Both are moments of the server's clock. A clock that is set forward lets a job start as soon as it shows the time; one that
 is set back lets it wait until it shows the time again. What has started is not stopped for that.
@@ -19,7 +19,7 @@ DAY_S = 86_400.0
 
 
 def held(job: Job, now: float, retry_at: float | None = None) -> Job:
-    """Returns the queued job as it waits: until the later of the two moments, or not at all where both are over."""
+    """Returns the queued job held until the later of the two moments, or not at all where both are over."""
     start_at = job.start_at if job.start_at is not None and job.start_at > now else None
     if start_at is not None and (retry_at is None or start_at >= retry_at):
         return replace(job, hold=Hold.START_TIME, not_before=start_at)
@@ -27,7 +27,7 @@ def held(job: Job, now: float, retry_at: float | None = None) -> Job:
 
 
 def read_start(text: str | None, now: float) -> float | None:
-    """Returns the moment that a request names. One that is over is as good as none."""
+    """Returns the moment that a request names; one that is over counts as none."""
     if text is None:
         return None
     try:
@@ -63,5 +63,5 @@ def started_from(job: Job, start_at: float | None, last: Attempt | None, policy:
 
 
 def shown(at: float) -> str:
-    """Returns it as sentences say it."""
+    """Returns the moment as it is written in sentences."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

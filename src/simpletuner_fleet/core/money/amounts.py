@@ -1,4 +1,7 @@
-"""Amounts of money: whole millionths of a currency's unit, so that seconds of a cheap GPU are not rounded away."""
+"""Reads and writes amounts of money, which are whole millionths of a currency's unit.
+
+So the cost of a few seconds of a cheap GPU is not rounded away.
+"""
 
 import re
 from decimal import Decimal
@@ -23,14 +26,14 @@ def checked_currency(text: str) -> str:
 
 
 def read_amount(text: str) -> int:
-    """Reads what a person writes, as 2.50, without a detour through floats. Raises ValueError."""
+    """Reads an amount as a person writes it, like 2.50, without using floats, or raises ValueError."""
     if not _AMOUNT.fullmatch(text.strip()):
         raise ValueError("an amount is written like 2.50: digits, and at most six behind the point")
     return int(Decimal(text.strip()) * MICROS)
 
 
 def amount_text(micros: int, currency: str, *, exact: bool = False) -> str:
-    """Writes an amount with its currency, rounded as that is counted; with `exact`, it has all of its digits."""
+    """Returns an amount with its currency, rounded to the currency's digits, or with all digits if `exact`."""
     digits = DIGITS.get(currency, 2)
     value = Decimal(micros) / MICROS
     if exact:
@@ -41,12 +44,12 @@ def amount_text(micros: int, currency: str, *, exact: bool = False) -> str:
 
 
 def typed_amount(micros: int) -> str:
-    """Writes it as a person would type it: 2.5."""
+    """Returns the amount as a person would type it: 2.5."""
     return f"{(Decimal(micros) / MICROS).normalize():f}"
 
 
 def plain_amount(micros: int) -> str:
-    """Writes it for tables that programs read: every digit, and nothing else."""
+    """Returns the amount with every digit and nothing else, for tables that programs read."""
     return f"{Decimal(micros) / MICROS:.6f}"
 
 

@@ -1,7 +1,7 @@
-"""What a job may cost in all: how much is left of it, what that pays for, and when a training must end to stay below it.
+"""Limits what a job may cost: what is left, what that pays for, and when its training must end.
 
-A ceiling is kept for the whole of a job's attempts, and for those of the job that it tries again. Where it says `stop`, a
-training is asked for a checkpoint and ended before the ceiling is passed; where it says `finish`, the training may end by
+A ceiling applies to all attempts of a job together, and to those of the job that it tries again. With `stop`, a
+training is asked for a checkpoint and ended before the ceiling is passed; with `finish`, the training may end by
 itself. Either way no attempt begins for which too little is left.
 """
 
@@ -27,7 +27,7 @@ SHORTEST_SAVE_S = 1.0
 
 
 class StopTimes(Struct, frozen=True):
-    """How long a training that is stopped for its cost may take to save a checkpoint and to end."""
+    """Holds how long a training that is stopped for its cost may take to save a checkpoint and to end."""
 
     grace_s: float
     save_s: float | None
@@ -39,18 +39,18 @@ def room_of(max_cost_micros: int | None, spent_micros: int) -> int | None:
 
 
 def pays_for(room_micros: int, hourly_micros: int) -> bool:
-    """Tells whether what is left is enough for an attempt at this price. What is free can always be paid."""
+    """Tells whether what is left is enough for an attempt at this price, which is always so where it is free."""
     return cost_micros(hourly_micros, 0.0, LEAST_RUN_S) <= room_micros
 
 
 def paid(job: Job, ended: Attempt) -> Job:
-    """Adds what an attempt has cost that is over."""
+    """Returns the job with the cost of an ended attempt added to what it has spent."""
     cost = attempt_cost(ended, ended.ended_at or 0.0).micros
     return replace(job, spent_micros=job.spent_micros + cost) if cost else job
 
 
 def unpaid(job: Job, ended: Attempt) -> Job:
-    """Takes it off again, of an attempt that goes on after all."""
+    """Returns the job without the cost of an attempt that was thought to have ended and continues."""
     cost = attempt_cost(ended, ended.ended_at or 0.0).micros
     return replace(job, spent_micros=max(0, job.spent_micros - cost)) if cost else job
 
@@ -75,7 +75,7 @@ def must_stop_at(reached: float, begun_at: float, policy: Policy) -> float:
 
 
 def stop_times(reached: float, policy: Policy, now: float) -> StopTimes:
-    """Gives a checkpoint what is left of the time beside the grace, which a trainer gets in any case."""
+    """Returns the grace that a trainer gets in any case, and what is left beside it for a checkpoint."""
     left = min(policy.checkpoint_wait_s, reached - now - policy.cancel_grace_s)
     return StopTimes(policy.cancel_grace_s, left if left >= SHORTEST_SAVE_S else None)
 

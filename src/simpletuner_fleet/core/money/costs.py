@@ -1,4 +1,4 @@
-"""What attempts cost: their GPUs at the price of each moment, from their acceptance to their end."""
+"""Computes what attempts cost: their GPUs at the price of each moment, from acceptance to end."""
 
 from collections.abc import Iterable
 from math import inf
@@ -31,7 +31,10 @@ class AttemptCost(Struct, frozen=True):
 
 
 def is_unpriced(attempt: Attempt) -> bool:
-    """Tells whether it uses GPUs whose price is not known, now or for a while. Without a GPU there is nothing to pay."""
+    """Tells whether the attempt uses GPUs whose price is unknown, now or for part of the time.
+
+    Without a GPU there is nothing to pay.
+    """
     if not attempt.rates:
         return bool(attempt.gpus) and attempt.hourly_micros is None
     begun = attempt.offered_at if attempt.accepted_at is None else attempt.accepted_at
@@ -41,7 +44,7 @@ def is_unpriced(attempt: Attempt) -> bool:
 
 
 def attempt_cost(attempt: Attempt, now: float) -> AttemptCost:
-    """Returns what it has cost until now, or until its end."""
+    """Returns what the attempt has cost until now, or until its end."""
     if attempt.accepted_at is None or not attempt.gpus:
         return AttemptCost(0, False, False)
     ended = now if attempt.ended_at is None else attempt.ended_at
@@ -57,7 +60,7 @@ def attempt_cost(attempt: Attempt, now: float) -> AttemptCost:
 
 
 def cost_of(attempts: Iterable[Attempt], now: float) -> JobCost | None:
-    """Returns what they have cost until now; None where no price is known of any."""
+    """Returns what the attempts have cost until now; None where no price is known of any."""
     micros, live, hourly, known, unknown = 0, 0, 0, False, False
     for one in attempts:
         cost = attempt_cost(one, now)
@@ -86,5 +89,5 @@ def repriced(attempt: Attempt, worker: Worker, prices: PriceList, now: float) ->
 
 
 def kind_of_gpus(gpus: Iterable[Gpu]) -> str:
-    """Says how reports call them: mostly one name."""
+    """Returns what reports call these GPUs, which is mostly one name."""
     return ", ".join(sorted({gpu.name for gpu in gpus if gpu.name}))

@@ -1,4 +1,4 @@
-"""What a job will cost, and how sure that is: by how long such jobs took before, or at most by its time limit."""
+"""Estimates what a job will cost, and how reliably: by earlier runs, or at most by its time limit."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -17,7 +17,7 @@ ENOUGH_RUNS = 3
 
 
 class Sureness(StrEnum):
-    """How reliable an estimate is, the best first."""
+    """Ranks how reliable an estimate is, the best first."""
 
     GOOD = "good"
     """Several jobs of this config with as many GPUs have told how long it takes."""
@@ -30,7 +30,7 @@ class Sureness(StrEnum):
 
 
 class PastRun(Struct, frozen=True):
-    """A completed job of the same config: how long its attempts took together, and with how many GPUs."""
+    """Describes a completed job of the same config: how long its attempts took in all, and how many GPUs it had."""
 
     seconds: float
     gpus: int
@@ -70,7 +70,7 @@ def past_run(job: Job, attempts: Iterable[Attempt]) -> PastRun | None:
 def hourly_prices(
     prices: PriceList, job: Job, workers: Iterable[Worker], pool: Pool | None
 ) -> HourlyPrices | None:
-    """Asks every worker that could ever take the job; None where none of them has a price."""
+    """Returns the prices of every worker that could ever take the job; None where none of them has a price."""
     totals: list[int] = []
     unpriced = 0
     for worker in workers:
@@ -106,7 +106,7 @@ def estimate(job: Job, prices: HourlyPrices, currency: str, runs: Sequence[PastR
 
 
 def most_expected(known: Estimate) -> int | None:
-    """Returns what rules compare; None where it may also run at a price that nobody knows."""
+    """Returns the cost that rules compare; None where the job may also run at an unknown price."""
     return None if known.unpriced_workers else known.high_micros
 
 

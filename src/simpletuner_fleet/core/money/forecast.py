@@ -1,4 +1,4 @@
-"""Where spending will be at the end of a day or a month, if it goes on as it does."""
+"""Forecasts what will have been spent by the end of a day or a month at the present rate."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""What GPUs cost that nobody uses: now, of the workers that are there."""
+"""Computes what GPUs cost that nobody uses now, on the workers that are connected."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""What an hour of a GPU costs: said of one worker, told by the worker itself, or by a rule about labels and kinds of GPU."""
+"""Determines what an hour of a GPU costs: as set for a worker, told by it, or by a rule on labels and GPUs."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -14,9 +14,9 @@ MAX_GLOB_CHARS = 256
 
 
 class PriceRule(Struct, frozen=True, kw_only=True):
-    """A rule that sets the hourly price of GPUs.
+    """A price rule sets the hourly price of GPUs.
 
-    It holds for a GPU where everything that it names is so; one that names nothing holds for every GPU.
+    It applies to a GPU where everything that it names matches; one that names nothing applies to every GPU.
     """
 
     id: str
@@ -33,7 +33,7 @@ class PriceRule(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> int:
-        """Counts what it asks for: a rule that asks for more goes before one that asks for less."""
+        """Returns how many conditions the rule has: one with more conditions goes before one with fewer."""
         return bool(self.label) + bool(self.gpu) + (self.worker_type is not None)
 
 
@@ -61,7 +61,7 @@ def checked_price_rule(rule: PriceRule) -> PriceRule:
 
 
 def in_order(rules: Iterable[PriceRule]) -> tuple[PriceRule, ...]:
-    """Returns them as they are asked: those that name more first, and of equals the one that was set last."""
+    """Returns the rules in the order in which they apply: more conditions first, then the one set last."""
     return tuple(sorted(rules, key=lambda rule: (-rule.names, -rule.created_at, rule.id)))
 
 

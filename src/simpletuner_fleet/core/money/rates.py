@@ -1,4 +1,4 @@
-"""A price that changes while something is used, and what each stretch of time costs."""
+"""Tracks a price that changes while something is used, and what each span of time costs."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ MAX_RATES = 64
 
 
 class PricedSpan(Struct, frozen=True):
-    """One stretch of time at one price."""
+    """Describes one span of time at one price."""
 
     hourly_micros: int | None
     begun_at: float
@@ -25,7 +25,7 @@ class PricedSpan(Struct, frozen=True):
 
 
 def spans_of(first: int | None, rates: Rates, begun_at: float, ended_at: float) -> Iterator[PricedSpan]:
-    """Returns the stretches from then to then, at the price of each moment; `first` held before all rates."""
+    """Yields the spans from then to then, at the price of each moment; `first` applied before all rates."""
     hourly, begun = first, begun_at
     for since, following in rates:
         if since >= ended_at:
@@ -43,7 +43,7 @@ def present_rate(first: int | None, rates: Rates) -> int | None:
 
 
 def with_rate(first: int | None, rates: Rates, hourly_micros: int, now: float) -> Rates:
-    """Returns the rates with this price from now on. A clock that was set back makes no stretch shorter than nothing."""
+    """Returns the rates with this price from now on; a clock that was set back makes no span negative."""
     if present_rate(first, rates) == hourly_micros:
         return rates
     since = max(now, rates[-1][0]) if rates else now
@@ -52,7 +52,7 @@ def with_rate(first: int | None, rates: Rates, hourly_micros: int, now: float) -
 
 
 def _merged(rates: Rates) -> Rates:
-    """Makes one stretch of the two oldest, at their average price, so that a price that never rests is kept in bounds."""
+    """Merges the two oldest spans at their average price, so that a price that keeps changing stays in bounds."""
     (begun, first), (middle, second), (ended, _), *_ = rates
     whole = milliseconds(ended) - milliseconds(begun)
     earlier = milliseconds(middle) - milliseconds(begun)

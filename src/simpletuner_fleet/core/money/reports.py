@@ -1,4 +1,4 @@
-"""Who has used how much, and at what cost: attempts between two moments, by person, team, config, kind of GPU or day."""
+"""Reports who has used how much at what cost between two moments: by person, team, config, GPU or day."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -26,7 +26,7 @@ class UsedBy(StrEnum):
 
 
 class UsedAttempt(Struct, frozen=True, kw_only=True):
-    """One attempt that had GPUs, as far as a report needs to know it."""
+    """Describes one attempt that had GPUs, as far as a report needs it."""
 
     owner: str
     team: str
@@ -58,7 +58,7 @@ def used_attempt(job: Job, attempt: Attempt, begun_at: float) -> UsedAttempt:
 
 
 class UsedTime(Struct, frozen=True, kw_only=True):
-    """The GPU time that attempts of one owner and team used together between two moments."""
+    """Holds the GPU time that attempts of one owner and team used together between two moments."""
 
     owner: str
     team: str
@@ -85,7 +85,7 @@ class UsageReport(Struct, frozen=True, kw_only=True):
 
 
 def seen_use(onlooker: Onlooker, used: UsedAttempt) -> UsedAttempt | None:
-    """Returns what an onlooker is told: of their own everything, of their teams' who and what as far as they may see it."""
+    """Returns what an onlooker is told of a use: everything of their own, and what they may see of their teams'."""
     owner = seen_owner(onlooker, used)
     if owner is None:
         return None
@@ -93,7 +93,7 @@ def seen_use(onlooker: Onlooker, used: UsedAttempt) -> UsedAttempt | None:
 
 
 def seen_owner(onlooker: Onlooker, used: UsedAttempt | UsedTime) -> str | None:
-    """Returns whose use it is, as far as the onlooker may know; None where the use itself is not to be seen."""
+    """Returns whose use it is, as far as the onlooker may know; None where the use itself is hidden from them."""
     if onlooker.above or used.owner in onlooker.ids:
         return used.owner
     if not used.team or used.team not in onlooker.teams:
@@ -104,7 +104,7 @@ def seen_owner(onlooker: Onlooker, used: UsedAttempt | UsedTime) -> str | None:
 def report(
     attempts: Iterable[UsedAttempt], by: UsedBy, since: float, until: float, now: float
 ) -> UsageReport:
-    """Counts each attempt as far as it lies between the two. What still runs is counted until now."""
+    """Counts each attempt as far as it lies between the two moments, and what still runs until now."""
     lines: dict[str, UsageLine] = {}
     total = UsageLine(key="")
     for one in attempts:

@@ -1,1 +1,1 @@
-"""Who is told of what, when and how often: rules without a clock, a network or a database."""
+"""Decides who is told of what, when and how often, without a clock, a network or a database."""

@@ -1,4 +1,4 @@
-"""What somebody may write down as a place to be told."""
+"""Checks the address and the rules of a notification endpoint that somebody sets up."""
 
 import re
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def place_of(address: str) -> tuple[str, str, int, str]:
 
 
 def shown_address(channel: Channel, address: str) -> str:
-    """A chat's URL is as good as a password: of what follows its host only the end is shown."""
+    """Returns an address that may be shown: after the host only its end, since a chat's URL is like a password."""
     if channel in (Channel.EMAIL, Channel.SYSLOG):
         return address
     if channel is Channel.APPRISE:  # all that follows the scheme may be secret, the host as well

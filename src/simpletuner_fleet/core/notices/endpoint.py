@@ -1,4 +1,4 @@
-"""A place where somebody wants to be told: its channel, what it is for, and how far the log has been told there."""
+"""Describes a notification endpoint: its channel, what is sent there, and how far the log has been sent."""
 
 from enum import StrEnum
 from typing import Literal
@@ -28,9 +28,9 @@ Digest = Literal["none", "hourly", "daily"]
 
 
 class QuietHours(Struct, frozen=True, kw_only=True):
-    """The hours of the day in which messages are held back.
+    """Sets the hours of the day in which messages are held back.
 
-    From one minute of the day to another, over midnight where the end comes first.
+    They last from one minute of the day to another, over midnight where the end comes first.
     """
 
     start: int
@@ -38,7 +38,7 @@ class QuietHours(Struct, frozen=True, kw_only=True):
 
 
 class NoticeRules(Struct, frozen=True, kw_only=True):
-    """What an endpoint's owner chose: which events are sent there, when, and in which language."""
+    """Holds what an endpoint's owner chose: which events are sent there, when, and in which language."""
 
     events: tuple[str, ...]
     scope: Scope = "own"
@@ -54,7 +54,7 @@ class NoticeRules(Struct, frozen=True, kw_only=True):
 
 
 class SigningKey(Struct, frozen=True, kw_only=True):
-    """One secret with which a webhook is signed; two are valid while one takes over from the other."""
+    """Holds one secret with which a webhook is signed; two are valid while one replaces the other."""
 
     sealed: str
     number: int
@@ -63,7 +63,7 @@ class SigningKey(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryState(Struct, frozen=True, kw_only=True):
-    """How far the log has been sent to an endpoint, and how the sending goes."""
+    """Tracks how far the log has been sent to an endpoint, and whether sending fails."""
 
     cursor: int
     """The number of the last entry of the log that is dealt with."""
@@ -101,7 +101,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryTry(Struct, frozen=True, kw_only=True):
-    """One try to send one message, as the history shows it."""
+    """Records one try to send one message, for the endpoint's history."""
 
     endpoint_id: str
     number: int

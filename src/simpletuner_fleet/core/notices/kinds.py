@@ -1,4 +1,4 @@
-"""Which entries of the log are worth telling somebody, and who may be told of them."""
+"""Decides which entries of the log are worth a message, and who may get it."""
 
 import hashlib
 from collections.abc import Collection
@@ -63,7 +63,7 @@ DETAILS = (
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """Something that happened and is worth a message, with all that the message needs."""
+    """Describes an event that is worth a message, with all that the message needs."""
 
     seq: int
     hash: str
@@ -83,7 +83,7 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 def kind_of(entry: AuditEntry) -> str | None:
-    """Returns its kind; None where nobody is told of it by itself."""
+    """Returns the notice's kind; None where the entry by itself is reported to nobody."""
     return SOURCES.get(entry.event_type)
 
 
@@ -116,7 +116,10 @@ def streams_audit(endpoint: Endpoint) -> bool:
 
 
 def wants(endpoint: Endpoint, notice: Notice) -> bool:
-    """Tells whether the endpoint is for this. A job is its owner's own, and the concern of those who administer."""
+    """Tells whether the endpoint is to be told of this notice.
+
+    A job concerns its owner, and those who administer.
+    """
     rules = endpoint.rules
     if notice.kind not in rules.events:
         return False
@@ -128,7 +131,7 @@ def wants(endpoint: Endpoint, notice: Notice) -> bool:
 
 
 def needed_permissions(events: Collection[str], scope: str) -> set[str]:
-    """All of them are needed when it is set up, and still when something is sent."""
+    """Returns the permissions that are needed, all of them, to set the endpoint up and for each message."""
     needed = {permission for event in events for permission in NEEDED.get(event, ())}
     if scope == "all":
         needed |= {OF_EVERYBODY, SEES_ALL}
@@ -136,7 +139,7 @@ def needed_permissions(events: Collection[str], scope: str) -> set[str]:
 
 
 def message_id(endpoint_id: str, seq: int, entry_hash: str, upto: int) -> str:
-    """Returns the same id however often it is sent; another where the log is, after a restore, another."""
+    """Returns the message's id: the same each time it is sent, another if a restore has changed the log."""
     text = f"{endpoint_id} {seq} {entry_hash} {upto}"
     return "msg_" + hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -1,7 +1,8 @@
-"""Services that are told through Apprise: those whose part of it was read, speaks HTTPS alone and starts nothing.
+"""Lists the services that may be told through Apprise: their plugins were reviewed.
 
-Apprise knows far more: schemes that run programs, write files, speak other protocols, or fetch what an address names.
-None of those is here, and of the options of an address only these are.
+Each speaks HTTPS alone and starts nothing. Apprise knows far more: schemes that run programs, write files, speak other
+protocols, or fetch what an address names. None of those is listed, and of the options of an address only these are
+allowed.
 """
 
 from collections.abc import Iterable
@@ -68,7 +69,7 @@ SERVICES = {
 
 
 def service_of(address: str) -> Service:
-    """Raises Invalid where nobody is told at such an address."""
+    """Returns the service of an address, or raises Invalid where no listed service has such addresses."""
     scheme, separator, rest = address.partition("://")
     service = SERVICES.get(scheme)
     if not separator or service is None:
@@ -86,7 +87,7 @@ def service_of(address: str) -> Service:
 
 
 def check_options(service: Service, options: Iterable[str]) -> None:
-    """Some options of Apprise name a file or a page to fetch, or loosen what is checked of the other side."""
+    """Refuses options that are not listed: some of Apprise name a file or page to fetch, or weaken checks."""
     strange = next((option for option in options if option not in service.options), None)
     if strange is not None:
         possible = ", ".join(sorted(service.options)) or "-"

@@ -1,4 +1,4 @@
-"""When something is told: at once, after quiet hours, in a digest; and when again after it could not be."""
+"""Decides when a message is sent: at once, after quiet hours or in a digest, and when again after a failure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -26,7 +26,7 @@ MAX_ERROR_CHARS = 300
 
 
 class SendNow(Struct, frozen=True):
-    """The decision to send the first `count` of the waiting notices, in one message."""
+    """Decides to send the first `count` of the waiting notices, in one message."""
 
     count: int
     held_back: bool = False
@@ -50,7 +50,7 @@ def quiet_until(quiet: QuietHours | None, at: float, zone: tzinfo) -> float:
 
 
 def due_at(rules: NoticeRules, at: float, zone: tzinfo) -> float:
-    """Returns when something that happened then is told."""
+    """Returns when somebody is told of what happened at that moment."""
     match rules.digest:
         case "hourly":
             at = (at // HOUR_S + 1) * HOUR_S
@@ -60,7 +60,7 @@ def due_at(rules: NoticeRules, at: float, zone: tzinfo) -> float:
 
 
 def next_message(rules: NoticeRules, held: Sequence[Notice], now: float, zone: tzinfo) -> SendNow | Wait:
-    """`held` is what waits to be told, oldest first, and at least one.
+    """Returns whether to send now, and how much; `held` are the waiting notices, oldest first, at least one.
 
     What quiet hours or a digest have held back is one message; everything else is told by itself.
     """
@@ -78,7 +78,7 @@ def next_message(rules: NoticeRules, held: Sequence[Notice], now: float, zone: t
 
 
 def may_try(state: DeliveryState, now: float) -> float:
-    """Returns the moment of the next try. One that lies too far ahead was set by a clock that has been put right since."""
+    """Returns when the next try is due; a time too far ahead was set by a clock that has been corrected since."""
     return state.not_before if state.not_before - now <= PAUSES_S[-1] else now
 
 
@@ -89,8 +89,11 @@ def after_success(endpoint: Endpoint, cursor: int, now: float) -> Endpoint:
 def after_failure(
     endpoint: Endpoint, error: str, now: float, *, hopeless: bool = False, wait_s: float = 0.0
 ) -> Endpoint:
-    """Waits longer each time, and as long as the other side asks for; after days, or where it is told that nobody wants
-    it there, the endpoint is paused until a person looks."""
+    """Makes the endpoint wait longer after each failure, and at least as long as the other side asks for.
+
+    After days of failures, or where the other side says that nobody wants messages there, the endpoint is paused until
+    a person looks.
+    """
     state = endpoint.state
     since = state.failing_since if state.failing_since is not None else now
     tries = state.tries + 1
@@ -104,7 +107,7 @@ def after_failure(
 
 
 def in_trouble(endpoint: Endpoint, now: float) -> bool:
-    """Tells whether people should look at it: it has failed for a while, or was paused for that."""
+    """Tells whether people should look at the endpoint: it has failed for a while, or was paused for that."""
     if endpoint.paused is not None:
         return not endpoint.paused.by
     since = endpoint.state.failing_since

@@ -1,4 +1,7 @@
-"""People who log in: their names, roles, passwords and sessions. Rules only; what time it is comes from outside."""
+"""Defines the people who log in: their names, roles, passwords and sessions.
+
+It holds rules only; the time is handed in.
+"""
 
 import unicodedata
 from collections.abc import Iterable
@@ -60,7 +63,7 @@ class User(Struct, frozen=True, kw_only=True):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One browser that is logged in. Its secret is known to the browser alone."""
+    """Represents one browser that is logged in; only the browser knows its secret."""
 
     token_hash: str
     user_id: str
@@ -83,7 +86,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 class OneTimeKey(Struct, frozen=True, kw_only=True):
-    """Lets whoever holds it choose a password, once. Without a user it makes the first admin."""
+    """Lets whoever holds it choose a password, once; without a user it creates the first admin."""
 
     expires_at: float
     user_id: str | None = None
@@ -113,7 +116,7 @@ def checked_language(language: str) -> str:
 
 
 def plain_password(password: str) -> str:
-    """Returns the same characters, however the keyboard composed them."""
+    """Returns the password in one Unicode form, however the keyboard composed its characters."""
     return unicodedata.normalize("NFKC", password)
 
 

@@ -1,7 +1,7 @@
-"""Links in messages by which an approver decides without logging in. Rules only.
+"""Defines the links in messages by which an approver decides without logging in.
 
-A link is bound to one person and to one request for an approval. It is used up by what it does: once that person has
-said yes, or anybody no, there is nothing left that it could decide.
+It holds rules only. A link is bound to one person and to one request for an approval. It is used up by what it does:
+once that person has said yes, or anybody no, there is nothing left that it could decide.
 """
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
 
 
 class ApprovalLink(Struct, frozen=True, kw_only=True):
-    """What is sealed in an approval link: whose it is, for which job, and until when it is good."""
+    """Holds what is sealed in an approval link: its user, its job, and until when it is valid."""
 
     user_id: str
     job_id: str
@@ -22,7 +22,7 @@ class ApprovalLink(Struct, frozen=True, kw_only=True):
 
 
 def link_for(user_id: str, approval: Approval, life_s: float, now: float) -> ApprovalLink | None:
-    """Returns None where such links are switched off, or the request is over before anybody could click."""
+    """Returns a link; None where such links are switched off, or the request ends before anybody could click."""
     until = min(now + life_s, approval.expires_at if approval.expires_at is not None else now + life_s)
     if until <= now:
         return None

@@ -1,4 +1,7 @@
-"""Approvals: which jobs need one, whose, how many, until when. Rules only; nobody approves what is their own."""
+"""Decides which jobs need an approval, by whom, by how many and until when.
+
+It holds rules only. Nobody approves what is their own.
+"""
 
 from collections.abc import Collection, Iterable
 from enum import StrEnum
@@ -30,9 +33,9 @@ class Approvers(StrEnum):
 
 
 class ApprovalRule(Struct, frozen=True, kw_only=True):
-    """A rule that says which jobs need an approval, and whose.
+    """An approval rule says which jobs need an approval, and whose.
 
-    A job needs one where everything that the rule names is so; a rule that names nothing holds for every job.
+    It applies to a job where everything that it names matches; a rule that names nothing applies to every job.
     """
 
     id: str
@@ -60,7 +63,7 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
 
 
 class Requirement(Struct, frozen=True, kw_only=True):
-    """One condition of a job's approval: how many of which people must say yes."""
+    """Sets one condition of a job's approval: how many of which people must say yes."""
 
     why: str
     """The name of the rule, the setting or the quota."""
@@ -102,7 +105,7 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 class Voter(Struct, frozen=True, kw_only=True):
-    """Somebody who would approve or reject a job."""
+    """Identifies somebody who would approve or reject a job."""
 
     ids: frozenset[str]
     name: str
@@ -112,7 +115,7 @@ class Voter(Struct, frozen=True, kw_only=True):
 
 
 class JobFacts(Struct, frozen=True, kw_only=True):
-    """What an approval rule looks at besides the job itself."""
+    """Holds what an approval rule considers besides the job itself."""
 
     is_first: bool
     only_on: frozenset[str] = frozenset()
@@ -160,7 +163,7 @@ def applies(rule: ApprovalRule, job: Job, facts: JobFacts) -> bool:
 
 
 def is_over(ceiling: int, cost: int | None) -> bool:
-    """What nobody can say counts as more."""
+    """Tells whether a cost is above the ceiling; an unknown cost counts as above."""
     return cost is None or cost > ceiling
 
 
@@ -184,7 +187,7 @@ def counts_for(requirement: Requirement, vote: Vote) -> bool:
 
 
 def missing(approval: Approval) -> list[Requirement]:
-    """Returns what still has too few votes."""
+    """Returns the requirements that still have too few votes."""
     return [
         one
         for one in approval.requirements
@@ -228,7 +231,7 @@ def decided(
 def asked_for(
     job: Job, requirements: Collection[Requirement], expiries: Iterable[float], now: float
 ) -> Approval:
-    """Of several rules the one that ends first says when."""
+    """Returns the request for an approval of this job; the rule that expires first sets its deadline."""
     soonest = min(expiries, default=None)
     return Approval(
         job_id=job.id,

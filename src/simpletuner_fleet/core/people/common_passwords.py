@@ -1,4 +1,4 @@
-"""Passwords that are tried first: common words dressed up with digits and signs, runs along a keyboard, repeats."""
+"""Recognizes passwords that are guessed first: common words with digits and signs, keyboard runs, repeats."""
 
 import re
 
@@ -90,7 +90,7 @@ _REPEATED = re.compile(r"(.{1,6}?)\1{2,}")
 
 
 def is_common(password: str, *names: str) -> bool:
-    """Tells whether little is left of it beside what every guesser tries: `names` are the user's own."""
+    """Tells whether little is left of the password beside what every guesser tries; `names` are the user's."""
     plain = password.casefold()
     return any(
         len(_own(spelling, names)) < LEAST_OF_ITS_OWN for spelling in (plain, plain.translate(LOOKALIKES))

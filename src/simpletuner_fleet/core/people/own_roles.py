@@ -1,4 +1,7 @@
-"""Roles of one's own beside admin, member and viewer: a name, and what of the permission list it holds. Rules only."""
+"""Defines custom roles beside admin, member and viewer: a name, and the permissions that it holds.
+
+It holds rules only.
+"""
 
 import re
 from collections.abc import Collection, Mapping

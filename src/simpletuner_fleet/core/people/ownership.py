@@ -1,4 +1,4 @@
-"""Whose a config, a dataset or a secret is, and who may change it: its owner, and those who stand above."""
+"""Decides who may change a config, a dataset or a secret: its owner, and those with rights over everybody's."""
 
 from collections.abc import Collection
 
@@ -11,7 +11,7 @@ from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker
 
 
 class Writer(Struct, frozen=True, kw_only=True):
-    """Whoever would change a thing that belongs to somebody."""
+    """Identifies whoever wants to change a thing that belongs to somebody."""
 
     actor: Actor
     owns_as: str
@@ -30,7 +30,10 @@ def may_change(writer: Writer, owner: str) -> bool:
 
 
 def refuse_others(writer: Writer, owner: str, owner_name: str, what: str) -> None:
-    """`owner` is empty for what was there before things had owners: it is for administrators to change."""
+    """Raises NotYours for a writer who may not change this; `owner` is empty for what has none.
+
+    Things from before there were owners have none: only administrators may change them.
+    """
     if may_change(writer, owner):
         return
     whose = f"belongs to {owner_name}" if owner else "has no owner, and is for administrators to change"

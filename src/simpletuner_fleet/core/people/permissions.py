@@ -1,4 +1,4 @@
-"""What may be permitted, what each role may do, and who may do what to whom."""
+"""Lists the permissions, what each role may do, and whose jobs somebody may control."""
 
 from collections.abc import Collection
 
@@ -76,12 +76,12 @@ def allowed(held: Collection[str], requested: str) -> bool:
 
 
 def held_within(held: Collection[str], bounds: Collection[str]) -> tuple[str, ...]:
-    """Returns what of the held permissions lies within these bounds; a wide one is narrowed to what of it does."""
+    """Returns the held permissions that lie within these bounds; a wide one is narrowed to the part that does."""
     if EVERYTHING in bounds:
         return tuple(held)
     return tuple(one for one in PERMISSIONS if allowed(held, one) and allowed(bounds, one))
 
 
 def may_steer_job(*, only_own: bool, callers: Collection[str], owner: str, leads_its_team: bool) -> bool:
-    """Tells whether the caller, who has these ids, may steer a job of this owner, given that they may do so at all."""
+    """Tells whether a caller with these ids, who may control jobs at all, may control one of this owner."""
     return not only_own or owner in callers or leads_its_team

@@ -1,4 +1,7 @@
-"""When people are told that a quota of hours, money or storage is nearly used, or reached: once for each, in a period."""
+"""Decides when people are told that a quota is nearly used, or reached: once for each in a period.
+
+It covers quotas of hours, money and storage.
+"""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -40,7 +43,10 @@ def key_of(standing: QuotaStanding) -> str:
 def quota_news(
     standings: Iterable[QuotaStanding], known: Mapping[str, KnownLevel]
 ) -> tuple[list[QuotaStanding], dict[str, KnownLevel]]:
-    """Returns those to tell of, and what is known from now on. A raised ceiling makes room for being told again."""
+    """Returns the standings to report, and the levels known from now on.
+
+    A raised ceiling makes room for a new report.
+    """
     news: list[QuotaStanding] = []
     after: dict[str, KnownLevel] = {}
     for standing in standings:

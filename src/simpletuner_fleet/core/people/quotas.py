@@ -1,4 +1,4 @@
-"""Quotas: how much of the fleet a person, a team or everybody may use, and what happens at the ceiling."""
+"""Limits how much of the fleet a person, a team or everybody may use, and what happens at the ceiling."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -86,12 +86,12 @@ class Quota(Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_one_account(self) -> bool:
-        """It is counted once; one of each person, or of each with a role, as often as there are people."""
+        """Tells whether the quota is counted once, and not for each person or each one with a role."""
         return self.scope not in (QuotaScope.ROLE, QuotaScope.EACH)
 
 
 class QuotaStanding(Struct, frozen=True, kw_only=True):
-    """How much of one quota an account has used, and when some of it comes back."""
+    """Describes how much of one quota an account has used, and when some of it becomes available again."""
 
     quota: Quota
     account: str
@@ -134,7 +134,7 @@ def checked_quota(quota: Quota) -> Quota:
 
 
 class QuotaBook:
-    """All quotas, with what is used of them. Asked for every job that is admitted or placed."""
+    """Keeps all quotas and what is used of them, and is asked for every job that is admitted or placed."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class QuotaBook:
         return passed
 
     def nearly_reached(self, job: Job) -> list[QuotaStanding]:
-        """Returns those of which so much is used, by such jobs, that their owner is told."""
+        """Returns the quotas of such jobs of which so much is used that their owner is told."""
         standings = [
             self.standing(quota, account, self.now, with_waiting=True)
             for quota, account in self.concerning(job.owner, job.team)
@@ -201,7 +201,7 @@ class QuotaBook:
         return [one for one in standings if is_nearly_reached(one)]
 
     def frees_a_start(self, now: float) -> bool:
-        """Tells whether a start has become an hour old that is still counted: somebody who waits may go on."""
+        """Tells whether a counted start is more than an hour old by now, so that a waiting job may start."""
         oldest = self.usage.oldest_start() if self.counts_starts else None
         return oldest is not None and oldest <= now - HOUR_S
 
@@ -211,7 +211,7 @@ class QuotaBook:
     def standing(
         self, quota: Quota, account: str, now: float, *, with_waiting: bool = False
     ) -> QuotaStanding:
-        """What is stored is not counted here: it takes a walk through the storage's rows."""
+        """Returns how much of the quota is used; storage is not counted here, since it takes a scan of its rows."""
         usage = self.usage
         if quota.kind in OF_MONEY:
             return self._standing_of_money(quota, account, now)
@@ -266,12 +266,12 @@ def is_nearly_reached(standing: QuotaStanding) -> bool:
 
 
 def stored_standing(quota: Quota, account: str, stored_bytes: int) -> QuotaStanding:
-    """Returns the same for what is stored, which whoever asks has counted in the storage's rows."""
+    """Returns the standing of a storage quota, for which the caller has counted the storage's rows."""
     return QuotaStanding(quota=quota, account=account, used=stored_bytes)
 
 
 def _of_starts(quota: Quota) -> bool:
-    """Jobs that wait are counted as they start; those that are let in or not, as they are submitted."""
+    """Tells whether the quota counts starts: one for which jobs wait does, any other counts submissions."""
     return quota.kind is QuotaKind.JOBS_PER_HOUR and quota.action is QuotaAction.WAIT
 
 
@@ -297,7 +297,7 @@ def _needs(quota: Quota, job: Job) -> float:
 
 
 def quota_params(book: QuotaBook, standing: QuotaStanding) -> dict[str, Any]:
-    """Says which quota it is, whose, how much of it is used, and when some of it comes back."""
+    """Returns which quota it is, whose, how much of it is used, and when some of it becomes available again."""
     quota = standing.quota
     params: dict[str, Any] = {
         "quota": quota.id,
@@ -321,5 +321,5 @@ def quota_params(book: QuotaBook, standing: QuotaStanding) -> dict[str, Any]:
 
 
 def whose(quota: Quota, names: Mapping[str, str]) -> str:
-    """Names its owner as the command line does."""
+    """Returns the quota's owner as the command line writes it."""
     return f"{quota.scope} {names.get(quota.subject, quota.subject)}" if quota.subject else quota.scope.value

@@ -1,4 +1,4 @@
-"""What was taken away from whom since a backup was made. The backup cannot know it, and a restore must not give it back."""
+"""Keeps a journal of what was revoked: a backup cannot know it, and a restore must not give it back."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -34,7 +34,7 @@ UNREADABLE = "unreadable"
 
 
 class Revocation(Struct, frozen=True, omit_defaults=True):
-    """One line of the journal of what was taken away.
+    """Records one revocation, as one line of the journal.
 
     The first line of a journal names no event: it says from when on the journal is whole. A line is after a
     backup where either the time or the audit log's own number says so: rather something is withdrawn twice
@@ -52,7 +52,10 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     """Of the entry in the audit log; of a first line, of the newest entry then."""
 
     def is_after(self, backup: "BackupMoment") -> bool:
-        """Compares by either measure: a clock may have been set, and a restored audit log counts on from an older number."""
+        """Tells whether it was after the backup, by the time or by the audit log's number.
+
+        A clock may have been set, and a restored audit log counts on from an older number.
+        """
         return self.at >= backup.at or (self.seq is not None and self.seq > backup.seq)
 
     def is_whole_for(self, backup: "BackupMoment") -> bool:
@@ -60,14 +63,14 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
 
 
 class BackupMoment(NamedTuple):
-    """When a backup was made: by the clock of whoever made it, and by its newest entry of the audit log."""
+    """Tells when a backup was made, by the clock of whoever made it and by its newest audit entry."""
 
     at: float
     seq: int
 
 
 class Withdrawn(Struct, frozen=True, kw_only=True):
-    """What was taken away since a backup: a restored database must not believe it any more."""
+    """Holds what was revoked since a backup, and must not be valid in a restored database."""
 
     everything: bool = False
     """Nobody knows what was taken away since: nothing of what would let somebody in is believed."""
@@ -87,7 +90,7 @@ class Withdrawn(Struct, frozen=True, kw_only=True):
 
 
 def noted_in(entry: AuditEntry) -> Revocation:
-    """Returns what the journal says of an entry of the audit log, of a kind that takes something away."""
+    """Returns the journal's line for an entry of the audit log, of a kind that revokes something."""
     role, member = "", ""
     if entry.event_type == EventType.USER_ROLE_CHANGED:
         role = str(entry.details.get("now", ""))
@@ -106,7 +109,10 @@ def journal_lines(noted: Iterable[Revocation]) -> bytes:
 
 
 def read_lines(content: bytes) -> list[Revocation]:
-    """A last line that was cut off by a crash was never answered for; any other that cannot be read is told as such."""
+    """Reads the journal; a last line that a crash cut off is left out, since it was never confirmed.
+
+    Any other line that cannot be read is returned as unreadable.
+    """
     *lines, last = content.split(b"\n")
     noted = [_read(line) for line in lines if line]
     return [*noted, *(one for one in [_read(last)] if last and one.event != UNREADABLE)]
@@ -120,7 +126,7 @@ def _read(line: bytes) -> Revocation:
 
 
 def joined(noted: Iterable[Revocation], more: Iterable[Revocation]) -> list[Revocation]:
-    """Makes one journal of both, each line once; of a very long one the oldest part goes, and it says so."""
+    """Merges two journals, each line once; a very long one loses its oldest part, and records that."""
     lines = list(dict.fromkeys([*noted, *more]))
     if len(lines) <= MOST_LINES:
         return lines
@@ -131,7 +137,10 @@ def joined(noted: Iterable[Revocation], more: Iterable[Revocation]) -> list[Revo
 
 
 def withdrawn_since(backup: BackupMoment, journal: Iterable[Revocation]) -> Withdrawn:
-    """Reads all that was noted since the backup began. A journal that began later tells too little."""
+    """Returns all that was revoked since the backup began; everything, if the journal is no help.
+
+    It is none where it began after the backup, or where a line of it cannot be read.
+    """
     noted = list(journal)
     if any(one.event == UNREADABLE for one in noted):
         return Withdrawn(everything=True)

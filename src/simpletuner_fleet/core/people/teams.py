@@ -1,4 +1,7 @@
-"""Teams: who belongs to them in which role, and what a team may use. Rules only; the store keeps a team as one document."""
+"""Defines teams: who belongs to one in which role, and what it may use.
+
+It holds rules only; the store keeps a team as one document.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
@@ -37,7 +40,7 @@ class Membership(Struct, frozen=True):
 
 
 class TeamRules(Struct, frozen=True, kw_only=True):
-    """What jobs of the team may use. An empty list allows everything."""
+    """Limits what jobs of the team may use; an empty list allows everything."""
 
     workers: tuple[Name, ...] = ()
     """Labels as KEY=GLOB: a worker that carries one of them may be used."""
@@ -142,7 +145,7 @@ def team_for(
 
 
 def visibility_of(asked: Visibility | None, team: Team | None, default: Visibility) -> Visibility:
-    """Where there is no team, what would be the team's stays private."""
+    """Returns the visibility of a new thing; without a team, what would be visible to the team stays private."""
     chosen = asked or (team.visibility if team else None) or default
     return Visibility.PRIVATE if chosen is Visibility.TEAM and team is None else chosen
 
@@ -160,7 +163,7 @@ def check_use(team: Team, *, trainer: str, target: str) -> None:
 
 
 def priority_ceiling(team: Team | None, ids: Collection[str]) -> int:
-    """Says how high somebody may set a priority who has no permission to move others' jobs."""
+    """Returns the highest priority that somebody may set without permission to move the jobs of others."""
     if team is None:
         return 0
     role = role_in(team, ids)

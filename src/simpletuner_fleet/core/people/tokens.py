@@ -1,4 +1,4 @@
-"""Secrets: their form, their checksum, and the only shape in which they are stored."""
+"""Makes and checks tokens: their form, their checksum, and the hash that is all that is stored of them."""
 
 import hashlib
 import zlib
@@ -21,7 +21,10 @@ _UNEVEN = bytes(range(_EVEN, 256))
 
 
 def base62(number: int, width: int) -> str:
-    """Returns the last `width` digits. Makes ten at a time, then five, a short number: to divide long ones costs."""
+    """Returns the last `width` digits.
+
+    It converts ten digits at a time, then five, since dividing long numbers is slow.
+    """
     digits = ""
     while len(digits) < width:
         number, ten = divmod(number, 62**10)
@@ -59,7 +62,7 @@ def hashed(token: str) -> str:
 
 
 def complaint(token: str, prefix: str) -> str | None:
-    """Tells why this cannot be a token of ours, or None. Says nothing of whether it is a valid one."""
+    """Returns why this cannot be a token of ours, or None; it does not check whether the token is valid."""
     if token and token.split() != [token]:
         return "the token holds whitespace: copy it again without spaces or line breaks"
     if not token.startswith(f"{prefix}_"):

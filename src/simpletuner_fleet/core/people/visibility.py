@@ -1,7 +1,7 @@
-"""Who may see what: the one rule behind every list, page, stream and error of what belongs to somebody.
+"""Decides who may see what, by one rule for every list, page, stream and error.
 
-A thing belongs to a person, and perhaps to a team. Its owner sees it, and whoever stands above; others see it as far as
-its visibility says. Whoever may not see a thing is told that there is none.
+A thing belongs to a person, and perhaps to a team. Its owner sees it, and so does whoever has rights over everybody's
+things; others see it as far as its visibility says. Whoever may not see a thing is told that there is none.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ class Visibility(StrEnum):
 
 
 class Belonging(Struct, frozen=True):
-    """To whom a thing belongs, and who else may see it."""
+    """Says to whom a thing belongs, and who else may see it."""
 
     owner: str
     team: str = ""
@@ -27,7 +27,7 @@ class Belonging(Struct, frozen=True):
 
 
 class Onlooker(Struct, frozen=True, kw_only=True):
-    """Somebody who looks at things, with what decides which of them they may see."""
+    """Identifies somebody who looks at things, with what decides which of them they may see."""
 
     ids: frozenset[str] = frozenset()
     """The ids under which things are theirs: a token's own, and that of the user it acts for."""
@@ -50,7 +50,7 @@ def may_see(onlooker: Onlooker, thing: Belonging) -> bool:
 
 
 def knows_of(onlooker: Onlooker, audience: Audience | None) -> bool:
-    """Whoever may not use a pool does not know of it, nor of its machines, unless they look after them."""
+    """Tells whether somebody may know of a pool and its machines: those who use it or maintain machines may."""
     if audience is None or onlooker.above or onlooker.looks_after_machines:
         return True
     return audience.includes(onlooker.ids, onlooker.teams)

@@ -1,4 +1,4 @@
-"""Labels as people read them: what a job asks for, and what a worker has instead."""
+"""Writes labels for people: those that a job asks for, and those that a worker has instead."""
 
 from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL, version_fits, version_numbers
@@ -6,12 +6,12 @@ from simpletuner_fleet.core.workers.worker import Worker
 
 
 def as_asked(key: str, pattern: str) -> str:
-    """Writes it as it is typed: `trainer>=4.3`, `pool=night*`."""
+    """Returns the label as it is typed: `trainer>=4.3`, `pool=night*`."""
     return f"{key}{pattern}" if version_fits("", pattern) is not None else f"{key}={pattern}"
 
 
 def as_had(wanted: tuple[tuple[str, str], ...], worker: Worker) -> tuple[str, ...]:
-    """Returns those of its labels that are not as they are wanted. What it lacks altogether is left out."""
+    """Returns the worker's labels that differ from those wanted; labels that it lacks are left out."""
     mine = {key.casefold(): value for key, value in worker.effective_labels.items()}
     return tuple(
         _shown(key, mine[key.casefold()])

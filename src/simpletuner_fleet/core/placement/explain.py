@@ -1,4 +1,4 @@
-"""Why a job waits: the matcher's own funnel, told to a person."""
+"""Explains to a person why a job waits, by the steps of the matcher itself."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -70,7 +70,7 @@ class WorkerVerdict(Struct, frozen=True):
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """Which workers of the fleet could take a job with these requirements, and why others could not."""
+    """Tells which workers of the fleet could take a job with these requirements, and why others could not."""
 
     code: Code
     params: dict[str, Any]
@@ -97,14 +97,14 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class Ceiling(Struct, frozen=True):
-    """A limit or a quota that is reached."""
+    """Describes a limit or a quota that is reached."""
 
     code: Code
     params: dict[str, Any]
 
 
 def has_joined(worker: Worker) -> bool:
-    """Nothing is known yet of a worker that was created and has never registered."""
+    """Tells whether the worker has ever registered: before that nothing is known of it."""
     return worker.registered_at is not None or worker.connection is not Connection.CONNECTING
 
 
@@ -119,7 +119,7 @@ def survey(
 
 
 def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
-    """`known` holds what is asked for, and what workers said to it before."""
+    """Surveys the workers; `known` holds the requirements, and earlier verdicts of workers on them."""
     requires, pool, prices = known.requires, known.pool, known.prices
     verdicts = known.of((worker, occupancy) for worker, occupancy in workers if has_joined(worker))
     by_refusal: ByRefusal = defaultdict(list)
@@ -177,7 +177,7 @@ def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -
 
 
 def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[str, Any]:
-    """`workers` are those in the place the job asks for, without those kept for others."""
+    """Returns figures for the reason; `workers` are in the place that was asked for, and not kept for others."""
     params: dict[str, Any] = {"workers": len(workers), "gpus": requires.gpus}
     if code is Code.NODES_MATCH_NONE:
         params |= {
@@ -218,7 +218,7 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
 def _more_params(
     code: Code, by_refusal: ByRefusal, requires: Requirements, pool: Pool | None, prices: PriceList
 ) -> dict[str, Any]:
-    """Returns what is told of those that one reason rules out."""
+    """Returns what is told of the workers that one reason rules out."""
 
     def refused_for(refusal: Refusal) -> list[Worker]:
         return [worker for worker, _ in by_refusal.get(refusal, ())]
@@ -238,7 +238,7 @@ def _more_params(
 
 
 def _had_instead(workers: list[Worker], requires: Requirements) -> list[str]:
-    """Names a few workers with what they have of that for which the job asks."""
+    """Names a few workers with the labels that they have instead of those that the job asks for."""
     had = [(worker.name, as_had(requires.labels, worker)) for worker in workers]
     sentences = [f"{name}: {' '.join(labels)}" for name, labels in had if labels]
     return [*sentences[:MAX_IN_A_SENTENCE], *("…" for _ in sentences[MAX_IN_A_SENTENCE:][:1])]
@@ -285,7 +285,7 @@ def _what_is_left(
 
 
 def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> dict[str, Any]:
-    """Names a worker whose GPUs would do, if it took more jobs at a time."""
+    """Names a worker whose GPUs would be enough, if it took more jobs at a time."""
     for worker, occupancy in busy:
         idle = gpus_left_idle(worker, occupancy)
         if idle and requires.gpus and allocate(worker, occupancy, requires):
@@ -302,7 +302,7 @@ def _vram_of_nth(worker: Worker, gpus: int) -> float:
 def explain(
     job: Job, fleet: Survey, *, limit: Ceiling | None, ahead: int, now: float, held_until: float | None = None
 ) -> Explanation:
-    """`limit` is one that is reached, if one is.
+    """Explains why the job waits; `limit` is one that is reached, if any.
 
     After a restore nothing is placed before `held_until`, whatever is free.
     """
@@ -325,7 +325,7 @@ def explain(
 def by_share(
     explained: Explanation, shares: Shares, team: str, waiting: Callable[[], Collection[str]]
 ) -> Explanation:
-    """Where the job's team has used more than its share and others wait who have not, that is why it waits.
+    """Explains the wait by the fair share, if the job's team used more than its share and others wait with less.
 
     Other teams are counted and not named: whoever asks may not know of them.
     """

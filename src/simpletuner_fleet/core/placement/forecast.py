@@ -1,6 +1,7 @@
-"""When a waiting job would start, by what the running ones tell of themselves, and what it could ask for to start now.
+"""Predicts when a waiting job would start, and what it could ask for to start now.
 
-Only a job that tells how fast it goes, or that has a time limit, has a known end. Of others it is said who they are.
+It relies on what the running jobs report. Only a job that reports its rate, or has a time limit, has a known end; the
+others are named.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ MOST_BUSY_TOLD = 3
 
 
 class RunningJob(Struct, frozen=True, kw_only=True):
-    """A job that holds GPUs of a worker, and when it ends; None where that is not known."""
+    """Describes a job that holds GPUs of a worker, and when it ends; None where that is not known."""
 
     job_id: str
     """'' where whoever asks may not know of the job."""
@@ -29,9 +30,9 @@ class RunningJob(Struct, frozen=True, kw_only=True):
 
 
 class StartForecast(Struct, frozen=True, kw_only=True):
-    """When a waiting job is expected to start.
+    """Predicts when a waiting job starts.
 
-    It holds if the others end as they tell and nobody comes between.
+    This is right if the others end as they report and no other job comes between.
     """
 
     at: float
@@ -44,7 +45,7 @@ class StartForecast(Struct, frozen=True, kw_only=True):
 
 
 class BusyWorker(Struct, frozen=True, kw_only=True):
-    """A worker that would fit, and a job on it of which nobody knows when it ends.
+    """Names a worker that would fit, and a job on it whose end is not known.
 
     The job is '' where it is somebody else's, of which whoever asks may not know.
     """
@@ -55,7 +56,7 @@ class BusyWorker(Struct, frozen=True, kw_only=True):
 
 
 class OtherWay(Struct, frozen=True, kw_only=True):
-    """A changed request, for which a fitting worker has room now. One field differs from the job's own."""
+    """Describes a changed request that a fitting worker has room for now; one field differs from the job's own."""
 
     gpus: int | None = None
     min_vram_gb: float | None = None
@@ -74,7 +75,7 @@ def ends_at(job: Job, started_at: float | None, now: float) -> float | None:
 def forecast(
     requires: Requirements, busy: Iterable[tuple[Worker, Sequence[RunningJob]]], ahead: int, now: float
 ) -> StartForecast | None:
-    """Those ahead are taken to want the same workers, one each: whoever is behind more than there are is told nothing."""
+    """Predicts the start, as if each job ahead took one of the same workers; None where they take them all."""
     free_again = [(until, worker) for worker, running in busy if (until := _until(worker, running, requires))]
     freed = sorted(free_again, key=lambda one: (one[0].ends_at or now, one[1].name))
     if ahead >= len(freed):
@@ -88,7 +89,7 @@ def forecast(
 def busy_without_end(
     requires: Requirements, busy: Iterable[tuple[Worker, Sequence[RunningJob]]]
 ) -> list[BusyWorker]:
-    """Returns a few of those who have no room before a job ends whose end is not known."""
+    """Returns a few workers that have no room before a job ends whose end is not known."""
     workers = sorted(
         (pair for pair in busy if _until(*pair, requires) is None), key=lambda pair: pair[0].name
     )

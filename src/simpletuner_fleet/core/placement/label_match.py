@@ -1,4 +1,4 @@
-"""Whether a worker's labels are those that are asked for."""
+"""Matches a worker's labels against those that a job asks for."""
 
 from fnmatch import fnmatchcase
 
@@ -6,7 +6,7 @@ from simpletuner_fleet.core.training.trainer_release import version_fits
 
 
 def labels_match(wanted: tuple[tuple[str, str], ...], labels: dict[str, str]) -> bool:
-    """Every key must be there and its value fit the glob, or the version asked for; case does not matter."""
+    """Tells whether every key is present and its value fits the glob or version asked for; case is ignored."""
     if not wanted:
         return True
     folded = {key.casefold(): value.casefold() for key, value in labels.items()}

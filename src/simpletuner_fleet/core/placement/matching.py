@@ -1,4 +1,4 @@
-"""Which worker can take which job. Every refusal is a sentence the user sees."""
+"""Decides which worker can take which job, with a sentence for the user for every refusal."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -16,9 +16,9 @@ from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, W
 
 
 class Refusal(StrEnum):
-    """The reason why a worker cannot take a job.
+    """Gives the reason why a worker cannot take a job.
 
-    In the order in which they are tried: what can never fit first, what does not fit now last.
+    They are in the order in which they are tried: what can never fit first, what does not fit now last.
     """
 
     NOT_REMOTE = N_("is the orchestrator's own machine, but the job asks for a remote worker")
@@ -54,7 +54,7 @@ NEVER = frozenset(STEPS[: STEPS.index(Refusal.OFFLINE)])
 
 
 class Occupancy(Struct, frozen=True):
-    """How many live attempts a worker has, which of its GPUs are held, and whether an offer would be taken."""
+    """Holds how many live attempts a worker has, which of its GPUs are held, and whether it takes offers."""
 
     live: int = 0
     gpus: frozenset[str] = frozenset()
@@ -107,7 +107,10 @@ def why_never(
 
 
 def _why_never_by_gpus(worker: Worker, requires: Requirements) -> Refusal | None:
-    """A worker of several nodes takes no job for one: the many small jobs would keep it from the few that need it whole."""
+    """Returns why the worker's nodes or GPUs never fit.
+
+    A worker of several nodes takes no job for one: the many small jobs would keep it from the few that need it whole.
+    """
     if requires.nodes > worker.nodes or (requires.nodes == 1 and worker.nodes > 1):
         return Refusal.NODES_DIFFER
     if chosen_gpus(worker.gpus, requires) is None:
@@ -120,7 +123,7 @@ def _why_never_by_gpus(worker: Worker, requires: Requirements) -> Refusal | None
 
 
 def chosen_gpus(gpus: Sequence[Gpu], requires: Requirements) -> tuple[Gpu, ...] | None:
-    """Returns those of them that such a job gets: as many of each node, of the first node in any case."""
+    """Returns the GPUs that such a job gets: equally many of each node, always including the first node."""
     if requires.nodes == 1:
         return tuple(gpus[: requires.gpus]) if len(gpus) >= requires.gpus else None
     by_node: dict[int, list[Gpu]] = {}
@@ -134,7 +137,7 @@ def chosen_gpus(gpus: Sequence[Gpu], requires: Requirements) -> tuple[Gpu, ...] 
 
 
 def is_too_dear(worker: Worker, requires: Requirements, prices: PriceList) -> bool:
-    """Compares what an hour of the whole machine costs. One of which nobody has said so was paid for otherwise."""
+    """Tells whether an hour of the whole machine costs too much; one without a price was paid for otherwise."""
     if requires.max_price_micros is None:
         return False
     price = hourly_price(prices, worker, worker.gpus)
@@ -144,9 +147,9 @@ def is_too_dear(worker: Worker, requires: Requirements, prices: PriceList) -> bo
 def why_not_paid(
     worker: Worker, requires: Requirements, pool: Pool | None, prices: PriceList
 ) -> Refusal | None:
-    """Compares what is left of the job's ceiling with the dearest GPUs that it could be given there.
+    """Returns why the job's ceiling does not pay for the most expensive GPUs that it could be given there.
 
-    What nobody knows the price of is never taken for free: nobody could tell when the ceiling is reached.
+    GPUs without a known price never count as free: nobody could tell when the ceiling is reached.
     """
     if requires.room_micros is None or not requires.gpus:
         return None
@@ -159,21 +162,21 @@ def why_not_paid(
 
 
 def _in_pool(worker: Worker, requires: Requirements, pool: Pool) -> bool:
-    """Tells whether the worker is the team's to use, with enough GPUs of the kinds that it may use."""
+    """Tells whether the team may use the worker, with enough GPUs of the kinds that it may use."""
     return (
         pool.holds_worker(worker) and chosen_gpus(fitting_gpus(worker, requires, pool), requires) is not None
     )
 
 
 def fitting_gpus(worker: Worker, requires: Requirements, pool: Pool | None = None) -> list[Gpu]:
-    """Returns those of its GPUs that such a job could be given."""
+    """Returns the worker's GPUs that such a job could be given."""
     return [
         gpu for gpu in worker.gpus if _gpu_fits(gpu, requires) and (pool is None or pool.holds_gpu(gpu.name))
     ]
 
 
 def refusal_of(worker: Worker) -> str:
-    """Returns how a job remembers that it names what this worker does not grant: after its next start it may grant more."""
+    """Returns how a job notes that this worker denies what it names: after a restart it may grant more."""
     return f"{worker.id} {worker.incarnation}"
 
 
@@ -201,7 +204,7 @@ def is_open(worker: Worker, occupancy: Occupancy) -> bool:
 
 
 def gpus_left_idle(worker: Worker, occupancy: Occupancy) -> int:
-    """Counts the healthy GPUs that no job gets, since the worker takes fewer jobs at a time than it has GPUs."""
+    """Counts the healthy GPUs that stay idle because the worker takes fewer jobs at a time than it has GPUs."""
     full = worker.max_jobs <= occupancy.live and worker.max_jobs < len(worker.gpus)
     if not full or not in_service(worker):
         return 0
@@ -264,8 +267,10 @@ Preference = tuple[bool, int, int, float]
 
 
 def preference(worker: Worker, occupancy: Occupancy, requires: Requirements) -> Preference:
-    """Smaller is better: a remote worker before our own, then the fewest bytes of data to move, then the tightest fit,
-    so that big machines stay whole. It chooses among those that are free: nobody waits for a worker with the data."""
+    """Returns a sort key, the best worker first: remote ones, then least data to move, then the tightest fit.
+
+    So big machines stay whole. It chooses among those that are free: no job waits for a worker with the data.
+    """
     spare = len(worker.gpus) - len(occupancy.gpus) - requires.gpus
     smallest_vram = min((gpu.vram_gb for gpu in worker.gpus), default=0.0)
     return (worker.local, bytes_to_move(worker, requires), spare, smallest_vram)

@@ -1,4 +1,4 @@
-"""Who is next: effective priority, then submission.
+"""Orders waiting jobs by their effective priority, then by submission.
 
 A job's rank is the moment it was submitted, moved back by what its priority is worth. Ranks never change while time
 passes, so an index keeps the order, and a low priority is late but never starved.
@@ -33,12 +33,12 @@ def place_of(job: Job) -> Place:
 
 
 def class_id(requires: Requirements) -> str:
-    """Jobs of one class are interchangeable to the matcher, so that picking one never walks the backlog."""
+    """Returns the id of the class: the matcher treats its jobs alike, so picking one never scans the backlog."""
     return hashlib.sha256(msgspec.json.encode(requires)).hexdigest()[:16]
 
 
 def with_room(job: Job) -> Job:
-    """Lets what the job asks of a worker, and with it its class, follow from its ceiling and from what is spent."""
+    """Returns the job with its requirements, and so its class, updated to what is left of its ceiling."""
     room = room_of(job.max_cost_micros, job.spent_micros)
     if room == job.requires.room_micros:
         return job
@@ -60,5 +60,5 @@ def limit_reached(
 
 
 def may_reserve(job: Job, policy: Policy, now: float) -> bool:
-    """Tells whether a job that waits for more GPUs than are free may keep smaller ones off a worker."""
+    """Tells whether a job that waits for more GPUs than are free may keep smaller jobs off a worker."""
     return now - job.created_at >= policy.reserve_after_s

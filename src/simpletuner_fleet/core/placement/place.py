@@ -1,8 +1,8 @@
-"""Who goes where: decided over a snapshot of the fleet, by the same functions for whoever asks.
+"""Decides which job goes to which worker over a snapshot of the fleet, by the same functions for every caller.
 
 Dispatch places what they say, a dry run and `no_wait` ask them whether a job would start, and `explain` tells why it
-would not. They change nothing: placing a job changes rows, the roster follows the rows, and the next question is
-asked of that.
+would not. They change nothing: placing a job changes rows, the roster follows the rows, and the next question is asked
+of that.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,14 +34,14 @@ JobOf = Callable[[str], Job]
 
 
 class Share(Struct, frozen=True):
-    """One worker's part in a placement: the GPUs that it gives to the job."""
+    """Describes one worker's part in a placement: the GPUs that it gives to the job."""
 
     worker: Worker
     gpus: tuple[Gpu, ...]
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Where a job is to run.
+    """Says on which workers and GPUs a job is to run.
 
     Several shares start together or not at all. Attempts that make room for the job end first.
     """
@@ -53,24 +53,24 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 class Limited(Struct, frozen=True):
-    """Why a job is not placed: a limit on how many may run is reached."""
+    """Reports that a job is not placed because a limit on how many may run is reached."""
 
     code: str
 
 
 class BehindOthers(Struct, frozen=True):
-    """Why a job is not placed: others of its class wait before it."""
+    """Reports that a job is not placed because others of its class wait before it."""
 
 
 class NoRoom(Struct, frozen=True):
-    """Why a job is not placed: no worker that fits has room for it now."""
+    """Reports that a job is not placed because no worker that fits has room for it now."""
 
 
 Refused = Limited | BehindOthers | NoRoom
 
 
 class Reservation(Struct, frozen=True):
-    """A worker whose GPUs are kept free for a job that has waited long for more of them."""
+    """Keeps a worker's GPUs free for a job that has waited long for more of them."""
 
     worker_id: str
     job: Job
@@ -86,7 +86,7 @@ def place(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
 
 
 def would_start_now(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
-    """Returns the same for a job that would have to join the line."""
+    """Returns where this job would go now, or why not, if it had to join the queue of its class."""
     ahead = roster.lines.waiting(job.line, job.requires).count
     return BehindOthers() if ahead else place(roster, job, limits)
 
@@ -100,7 +100,7 @@ def place_first_of_class(roster: Roster, class_id: str, job_of: JobOf, limits: L
 
 
 def place_in_order(roster: Roster, job_of: JobOf, limits: Limits) -> Iterator[Placement]:
-    """Returns where every job goes for which there is room, in the order of all who wait.
+    """Yields where every job goes for which there is room, in the order of all who wait.
 
     Each must be offered before the next is asked for: that moves its class back in the line. Nobody moves ahead by what
     others are given, so a class that no longer stands where it stood belongs further back.
@@ -120,10 +120,10 @@ def place_in_order(roster: Roster, job_of: JobOf, limits: Limits) -> Iterator[Pl
 def place_on_worker(
     roster: Roster, worker_id: str, job_of: JobOf, limits: Limits, policy: Policy, now: float
 ) -> Iterator[Placement | Reservation]:
-    """Returns what a worker with room should be given, first come first served among the classes it fits.
+    """Yields what a worker with room should be given, first come first served among the classes it fits.
 
-    A job that has waited long for more GPUs than are free may keep the worker for itself. The first placement is the
-    last thing said: everything after it depends on it.
+    A job that has waited long for more GPUs than are free may keep the worker for itself. A placement is always the
+    last item: everything after it would depend on it.
     """
     if not roster.is_open(worker_id):
         return
@@ -159,7 +159,7 @@ def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
 def why_waiting(
     roster: Roster, job: Job, limits: Limits, now: float, held_until: float | None = None
 ) -> Explanation:
-    """Looks only at what concerns the job: while a fitting worker is at work, the rest of the fleet is not asked."""
+    """Explains why the job waits; while a fitting worker is in service, the rest of the fleet is not asked."""
     answer = (None if job.refused_by else _if_merely_busy(roster, job)) or survey_of(roster, job)
     ahead = max(0, roster.lines.position(job.rank) - 1)
     return why_waiting_given(roster, job, limits, now, answer, ahead=ahead, held_until=held_until)
@@ -185,7 +185,7 @@ def why_waiting_given(
 
 
 def survey_of(roster: Roster, job: Job, known: KnownVerdicts | None = None) -> Survey:
-    """Returns what every worker says to this job."""
+    """Returns what every worker could do for this job."""
     workers = ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
     asked = Verdicts(job.requires, job.refused_by, roster.pools.get(job.requires.team), roster.prices)
     return survey_by(asked if known is None else known.of_line(job.line, asked), workers)

@@ -1,4 +1,4 @@
-"""The workers and GPUs that one team may use."""
+"""Restricts a team to the workers and GPUs that it may use."""
 
 from fnmatch import fnmatchcase
 
@@ -8,7 +8,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 
 
 class Pool(Struct, frozen=True):
-    """The workers and GPUs that a team may use."""
+    """Lists the workers and GPUs that a team may use."""
 
     workers: tuple[tuple[str, str], ...]
     gpus: tuple[str, ...]

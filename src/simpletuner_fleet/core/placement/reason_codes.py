@@ -1,4 +1,4 @@
-"""How a reason for which a job waits is named, and what is said of each; the table itself is in `reasons.py`."""
+"""Names the reasons for which a job waits, and the fields of each; the table itself is in `reasons.py`."""
 
 from enum import StrEnum
 
@@ -54,7 +54,7 @@ class Code(StrEnum):
 
 
 class Kind(StrEnum):
-    """What it takes to end a job's wait: time, another request, or somebody with rights."""
+    """Says what it takes to end a job's wait: time, another request, or somebody with rights."""
 
     WAIT = "wait"
     CHANGE = "change"

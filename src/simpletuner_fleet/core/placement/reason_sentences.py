@@ -1,4 +1,4 @@
-"""A reason of waiting as a sentence, with what would help: in English, or open for another language to fill."""
+"""Writes a reason for waiting as a sentence, and what would help: in English, or with blanks to translate."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every reason for which a job waits, in one table. Its sentences have named blanks, for other languages, too."""
+"""Lists every reason for which a job waits in one table; its sentences have named blanks for translation."""
 
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.placement.matching import Refusal

@@ -1,9 +1,9 @@
-"""Fair share: who has used least of what is theirs goes first, first among teams, then among the people of one.
+"""Implements fair share: who has used the least of their share goes first, among teams, then within a team.
 
 Use fades by half with every half-life, the same for everybody, so that it need not be counted down: each second is
-weighed by 2 to the power of when it was, and only sums of that are compared. An attempt that began at t and goes on has
-used the integral of that weight from t to now. Whoever waits alone gets everything: a share that nobody wants is lent, and
-comes back as attempts end.
+weighted by 2 to the power of when it was, and only sums of that are compared. An attempt that began at t and still runs
+has used the integral of that weight from t to now. Whoever waits alone gets everything: a share that nobody wants is
+lent, and comes back as attempts end.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ NO_SHARE: ShareKey = (0.0, 0.0)
 
 
 class FairShare(Struct, frozen=True, kw_only=True):
-    """The settings of fair share: whether it is on, and how fast past use loses its weight."""
+    """Holds the settings of fair share: whether it is on, and how fast past use loses its weight."""
 
     enabled: bool = False
     half_life_s: float = 7 * 86_400.0
@@ -52,7 +52,7 @@ class Shares:
         """Of attempts that go on: the weight of the moment they began, times their GPUs."""
 
     def key(self, requires: Requirements) -> ShareKey:
-        """Smaller goes first."""
+        """Returns a sort key; the smaller goes first."""
         return self.for_weight(requires.team), self.used_by(requires.team, requires.owner)
 
     def used_by(self, team: str, owner: str) -> float:
@@ -66,13 +66,13 @@ class Shares:
         return self._used((team, "")) / self.weights.get(team, 1.0)
 
     def used_part(self, team: str) -> float:
-        """Returns what part of all that was used of late this team has used."""
+        """Returns the fraction of all recent use that is this team's."""
         teams = [account for account in (self._ended.keys() | self._gpus.keys()) if not account[1]]
         whole = sum(self._used(account) for account in teams)
         return self._used((team, "")) / whole if whole else 0.0
 
     def due_part(self, team: str) -> float:
-        """Returns what part is its own, among the teams that there are."""
+        """Returns the fraction that is this team's share, among all teams."""
         whole = sum(self.weights.values()) + (0.0 if team in self.weights else 1.0)
         return self.weights.get(team, 1.0) / whole
 
@@ -91,7 +91,7 @@ class Shares:
                     self._ended[account] += gpus * self._integral(begun, attempt.ended_at)
 
     def take_going(self, going: Iterable[Going]) -> None:
-        """Counts what was going on before anybody counted."""
+        """Counts attempts that were running before the counting began."""
         for one in going:
             gpus = max(1, one.gpus)
             begun = one.offered_at if one.begun_at is None else one.begun_at
@@ -133,5 +133,5 @@ class Shares:
 
 
 def _begun(attempt: Attempt) -> float | None:
-    """An offer counts from when it was made: many at once must not all go to one team."""
+    """Returns when the attempt's use began: an offer counts at once, so that many do not all go to one team."""
     return attempt.accepted_at if attempt.accepted_at is not None or not attempt.live else attempt.offered_at

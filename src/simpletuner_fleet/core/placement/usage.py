@@ -1,8 +1,8 @@
-"""What people and teams use of the fleet now, and have used of late: counted as attempts begin and end, never recounted.
+"""Counts what people and teams use now and have used lately, as attempts begin and end, without recounting.
 
-Hours are those between an attempt's acceptance and its end, times its GPUs. Of what still runs no list is walked: with G
-GPUs in all that began at times whose GPU-weighted sum is S, they have used G·now - S. Money is counted the same way, in
-whole numbers: millionths times milliseconds, divided only when somebody asks.
+Hours are those between an attempt's acceptance and its end, times its GPUs. No list of what still runs is scanned: with
+G GPUs in all that began at times whose GPU-weighted sum is S, they have used G·now - S. Money is counted the same way,
+in whole numbers: millionths times milliseconds, divided only when somebody asks.
 """
 
 from collections import defaultdict, deque
@@ -37,7 +37,7 @@ def counted_for(owner: str, team_id: str) -> tuple[str, ...]:
 
 
 class Charge(Struct, frozen=True):
-    """What one ended attempt has used: how many GPUs, from when to when, and at what price."""
+    """Describes what one ended attempt has used: how many GPUs, from when to when, and at what price."""
 
     owner: str
     team: str
@@ -51,7 +51,7 @@ class Charge(Struct, frozen=True):
 
 
 class Window(Struct):
-    """The present day or month: when it began, when it ends, and what was used of it."""
+    """Holds the present day or month: when it began, when it ends, and what was used in it."""
 
     begins: float = 0.0
     ends: float = 0.0
@@ -67,7 +67,7 @@ class Window(Struct):
     """How many that are over had no known price."""
 
     def forget(self) -> None:
-        """Forgets what is over."""
+        """Forgets the use of attempts that have ended."""
         for counts in (self.ended, self.spent, self.unpriced):
             counts.clear()
 
@@ -94,7 +94,7 @@ def month_of(now: float) -> tuple[float, float]:
 
 
 class Going(Struct, frozen=True):
-    """An attempt that has not ended, as `UseLedger` counts it."""
+    """Describes an attempt that has not ended, as `UseLedger` counts it."""
 
     owner: str
     team: str
@@ -130,7 +130,7 @@ class UseLedger:
         """When jobs were first offered to a worker, by account."""
 
     def advance(self, now: float) -> bool:
-        """Begins a new day or month where one has begun; returns whether it has."""
+        """Begins a new day or month where one has begun, and returns whether it has."""
         new = False
         for window, bounds in ((self.day, day_of), (self.month, month_of)):
             if window.begins <= now < window.ends:
@@ -203,7 +203,7 @@ class UseLedger:
                     window.paid_since[account] += sign * counted
 
     def take_charges(self, charges: Iterable[Charge]) -> None:
-        """Counts attempts that ended before anybody counted."""
+        """Counts attempts that ended before the counting began."""
         for one in charges:
             self._charge(counted_for(one.owner, one.team), one, 1)
 
@@ -243,7 +243,7 @@ class UseLedger:
             self.submitted_since(account, job.created_at - HOUR_S).append(job.created_at)
 
     def take_submissions(self, jobs: Iterable[Job | DeletedJob]) -> None:
-        """Counts those of the last hour anew, in the order in which they came."""
+        """Counts the submissions of the last hour anew, in the order in which they came."""
         self._submitted.clear()
         for job in jobs:
             self.note_submission(job)
@@ -253,7 +253,7 @@ class UseLedger:
         return _since(self._submitted[account], at)
 
     def _see_start(self, accounts: tuple[str, ...], before: Attempt | None, after: Attempt | None) -> None:
-        """A job counts once, from its first offer: what is tried again has started already."""
+        """Counts a job once, from its first offer: a job that is tried again has started already."""
         if before is None and after is not None and after.number == 1:
             self._note_start(accounts, after.offered_at)
         elif after is None and before is not None and before.number == 1:
@@ -266,7 +266,7 @@ class UseLedger:
             self.started_since(account, at - HOUR_S).append(at)
 
     def take_starts(self, starts: Iterable[tuple[float, Job | DeletedJob]]) -> None:
-        """Counts those of the last hour anew, in the order in which they came."""
+        """Counts the starts of the last hour anew, in the order in which they came."""
         self._started.clear()
         for at, job in starts:
             self._note_start(counted_for(job.owner, job.team), at)
@@ -276,7 +276,7 @@ class UseLedger:
         return _since(self._started[account], at)
 
     def oldest_start(self) -> float | None:
-        """Returns the oldest of those of the last hour that nobody has found older than that yet."""
+        """Returns the oldest counted start of the last hour, which may have become older than that."""
         moments = self._started[EVERYBODY]
         return moments[0] if moments else None
 
@@ -289,7 +289,7 @@ class UseLedger:
         return max(0, window.spent[account] + going) // MS_OF_HOUR
 
     def known_accounts(self) -> set[str]:
-        """Returns those of whom something runs, or has ended in the present month."""
+        """Returns the accounts of which something runs, or has ended in the present month."""
         return {*self.hourly, *self.unpriced, *self.month.ended, *self.running}
 
     def knows_every_price(self, window: Window, account: str) -> bool:
@@ -303,12 +303,12 @@ def _since(moments: deque[float], at: float) -> deque[float]:
 
 
 def _paid(span: PricedSpan) -> int:
-    """Returns it in millionths times milliseconds."""
+    """Returns the cost of the span in millionths times milliseconds."""
     return (span.hourly_micros or 0) * (milliseconds(span.ended_at) - milliseconds(span.begun_at))
 
 
 def _paid_since(first: int | None, rates: Rates, since: float) -> int:
-    """Returns what makes P·now less it the amount paid since then, where P is the present price."""
+    """Returns the constant C for which P·now - C is the amount paid since then, where P is the present price."""
     if not rates:
         return (first or 0) * milliseconds(since)
     last = max(since, rates[-1][0])

@@ -1,4 +1,4 @@
-"""What each worker says to a line of jobs, kept as long as neither the worker nor what it holds is another.
+"""Caches what each worker could do for a queue of jobs, until the worker or what it holds changes.
 
 Lists ask the whole fleet why jobs wait, several times a second where many people look. Between two looks a few workers
 change, not two thousand.
@@ -18,7 +18,7 @@ MOST_KEPT = 200_000
 
 
 class Verdicts:
-    """Whether each worker could take a job with these requirements now, and if not, why."""
+    """Tells whether each worker could take a job with these requirements now, and if not, why."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Verdicts:
         return self.pool is pool and self.prices is prices
 
     def of(self, workers: Iterable[tuple[Worker, Occupancy]]) -> list[Verdict]:
-        """Returns them in the order of the workers; of others nothing is kept."""
+        """Returns the verdicts in the order of the workers, and keeps none of other workers."""
         before, verdicts = self._kept, []
         for worker, occupancy in workers:
             verdict = before.get(worker.id)
@@ -55,7 +55,7 @@ class Verdicts:
 
 
 class KnownVerdicts:
-    """A cache of verdicts, by line of jobs.
+    """Caches verdicts by queue of jobs.
 
     Those that were asked for longest ago are forgotten first.
     """
@@ -65,7 +65,7 @@ class KnownVerdicts:
         self._lines: dict[str, Verdicts] = {}
 
     def of_line(self, line: str, asked: Verdicts) -> Verdicts:
-        """Returns those that are kept of the line, or what is asked now where nothing is or other rules hold."""
+        """Returns the cached verdicts of the queue, or `asked` where there are none or the rules have changed."""
         # Looks may run in several threads: each step is one that is whole by itself.
         known = self._lines.pop(line, None)
         if known is None or not known.holds_under(asked.pool, asked.prices):

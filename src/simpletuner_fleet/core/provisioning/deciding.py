@@ -1,4 +1,4 @@
-"""One decision over all pools: what becomes of the machines there are, and which are brought."""
+"""Decides over all pools what becomes of the existing machines, and which new ones are brought."""
 
 from collections.abc import Mapping, Sequence
 
@@ -35,7 +35,10 @@ def decide(
     fleet: FleetNow,
     our_beginning: str,
 ) -> ProvisioningDecision:
-    """`machines` are all that are not gone, and those that went this month; `looks` has no pool that did not answer."""
+    """Decides on all machines that are not gone, and those that went this month.
+
+    `looks` has no pool that did not answer.
+    """
     taken = frozenset(machine.provider_id for machine in machines if machine.is_live and machine.provider_id)
     changed: list[tuple[Machine, Machine]] = []
     after_of: dict[str, list[Machine]] = {}
@@ -68,7 +71,10 @@ def decide(
 def _over_and_there(
     machines: Sequence[Machine], look: ProviderLook | None
 ) -> tuple[list[Machine], list[Machine]]:
-    """Those that are gone and not shown any more count for nothing but money: of a month there may be thousands."""
+    """Separates machines that are gone and no longer listed: they count for money alone.
+
+    There may be thousands of them in a month.
+    """
     shown = {word for one in (look.machines if look else ()) for word in (one.provider_id, one.name)}
     over: list[Machine] = []
     there: list[Machine] = []
@@ -86,7 +92,7 @@ def _unknown(
     machines: Sequence[Machine],
     beginning: str,
 ) -> list[Stray]:
-    """Two pools of one account see the same machines: each stray is one pool's."""
+    """Returns each stray once, though two pools of one account see the same machines."""
     unknown: list[Stray] = []
     seen: set[tuple[str, str]] = set()
     for pool in pools:
@@ -102,6 +108,6 @@ def _unknown(
 def with_state_for_people(
     pool: MachinePool, no_machine: dict[str, NoMachine], trouble: str, unseen_at: float | None
 ) -> MachinePool:
-    """Returns the pool with what people are told of it. `unseen_at` is now where its provider did not answer."""
+    """Returns the pool with what people are told of it; `unseen_at` is now if its provider did not answer."""
     unseen_since = None if unseen_at is None else pool.unseen_since or unseen_at
     return replace(pool, no_machine=no_machine, trouble=trouble, unseen_since=unseen_since)

@@ -1,4 +1,4 @@
-"""Whether to bring machines, and which: only for jobs that no machine which exists or boots would take sooner."""
+"""Decides whether to bring machines: only for jobs that no existing or booting machine would take sooner."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,14 +42,14 @@ TOLD_FIRST = (
 
 
 class Demand(Struct, frozen=True, kw_only=True):
-    """The jobs of one line that wait for a worker: the first of them, and their number."""
+    """Describes the jobs of one queue that wait for a worker: the first of them, and their number."""
 
     job: Job
     count: int
 
 
 class FleetNow(Struct, frozen=True, kw_only=True):
-    """The fleet as placement knows it at this moment."""
+    """Describes the fleet as placement knows it at this moment."""
 
     now: float
     demands: Sequence[Demand]
@@ -68,7 +68,7 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     """Ids of machines that have joined and whose workers are about to connect."""
 
     def busy_for(self, job: Job) -> list[tuple[Worker, Sequence[RunningJob]]]:
-        """Returns those busy workers that could take the job once they have room."""
+        """Returns the busy workers that could take the job once they have room."""
         pool = self.team_pools.get(job.team)
         return [
             (worker, running)
@@ -90,7 +90,7 @@ class Growth(Struct):
 
 
 class _Room(Struct):
-    """A machine on its way, and what is left of it for jobs that wait."""
+    """Holds a machine on its way, and what is left of it for waiting jobs."""
 
     worker: Worker
     gpus: int
@@ -108,7 +108,7 @@ class _Room(Struct):
 
 
 class _Market(Struct):
-    """One pool with what its provider offers, and the money that is left."""
+    """Holds one pool with what its provider offers, and the money that is left."""
 
     pool: MachinePool
     look: ProviderLook
@@ -123,7 +123,7 @@ def grow(
     machines: Mapping[str, Sequence[Machine]],
     fleet: FleetNow,
 ) -> Growth:
-    """`machines` are those of each pool, with the ones that have gone this month."""
+    """Decides which machines to bring; `machines` are those of each pool, with the ones gone this month."""
     growth = Growth()
     markets = [
         _Market(
@@ -171,14 +171,14 @@ def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: 
 
 
 def _is_limited(fleet: FleetNow, job: Job, planned: Counter[str]) -> bool:
-    """Tells whether a limit would keep one more job from running once those run that machines are brought for."""
+    """Tells whether a limit would keep one more job from running after those that machines are brought for."""
     of_owner = fleet.running_by_owner.get(job.owner, 0) + planned[f"owner {job.owner}"]
     of_team = fleet.running_by_team.get(job.team, 0) + planned[f"team {job.team}"] if job.team else None
     return limit_reached(fleet.limits, fleet.running + planned[""], of_owner, of_team) is not None
 
 
 def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room], growth: Growth) -> bool:
-    """Wants the cheapest machine that fits; says of each pool why not where there is none.
+    """Orders the cheapest machine that fits; where there is none, it notes for each pool why not.
 
     `markets` are those that the job may use: of others it is told nothing.
     """
@@ -295,7 +295,7 @@ def _room(pool: MachinePool, machine: Machine | MachineOffer) -> _Room:
 
 
 def usual_boot_s(machines: Sequence[Machine]) -> float:
-    """Returns how long the last machines of a pool took to join, in the middle."""
+    """Returns the median time that the last machines of a pool took to join."""
     took = [
         machine.joined_at - machine.asked_at
         for machine in sorted(machines, key=lambda one: one.joined_at or 0.0)
@@ -305,7 +305,7 @@ def usual_boot_s(machines: Sequence[Machine]) -> float:
 
 
 def paused_until(machines: Sequence[Machine]) -> float:
-    """Returns when a pool whose last machines never came asks for the next: each round that failed doubles the pause.
+    """Returns when a pool whose last machines never came may ask again: each failed round doubles the pause.
 
     What was wanted in one round failed once, however many machines that were.
     """

@@ -1,4 +1,4 @@
-"""Since when a machine has had nothing to do, by the attempts that were given to its worker."""
+"""Determines since when a machine has been idle, by the attempts that were given to its worker."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ ATTEMPTS_LOOKED_AT = 32
 
 
 def idle_since(joined_at: float, newest: Sequence[Attempt]) -> float:
-    """Returns from when on its idle time counts, for a worker that has no job now.
+    """Returns from when on the idle time counts, for a worker that has no job now.
 
     It begins with the end of the last training. An offer that the worker never took was no use of its machine. A job that
     it took and could not start was none either, or a machine on which nothing ever starts would cost for ever; but while
@@ -29,5 +29,5 @@ def idle_since(joined_at: float, newest: Sequence[Attempt]) -> float:
 
 
 def _trained(attempt: Attempt) -> bool:
-    """The report that its trainer runs may have been lost; whatever completed has run."""
+    """Tells whether the trainer ran: its report may have been lost, but whatever completed has run."""
     return attempt.started_at is not None or attempt.outcome is Outcome.COMPLETED

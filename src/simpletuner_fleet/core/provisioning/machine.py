@@ -1,11 +1,11 @@
-"""Machines that a provider makes for us, and the table that moves one from one state to the next.
+"""Defines machines that a provider makes for us, and the table of their state transitions.
 
-A machine is `wanted` when a decision was made and its money is set aside, and nobody outside knows of it. It is `asked`
+A machine is `wanted` when a decision was made and its money is reserved, and nobody outside knows of it. It is `asked`
 from just before the provider is called: from then on it may exist, whatever came of the call. It is `booting` once the
-provider's answer or list has shown it, and `joined` once its worker has used its token. A machine that is not needed any
-more is `draining` while a job still runs there, and `destroying` from the first call that ends it until the provider's
-list has not shown it for long enough; only then is it `gone`. One that appears in the list after all that is destroyed
-again. What is not in the table cannot happen.
+provider's answer or list has shown it, and `joined` once its worker has used its token. A machine that is not needed
+any more is `draining` while a job still runs there, and `destroying` from the first call that ends it until the
+provider's list has not shown it for long enough; only then is it `gone`. One that appears in the list after all that is
+destroyed again. What is not in the table cannot happen.
 """
 
 from enum import StrEnum
@@ -63,7 +63,7 @@ MAY_JOIN = frozenset({_S.ASKED, _S.BOOTING})
 
 
 class Why(StrEnum):
-    """The reason for which a machine is no longer wanted, or is gone."""
+    """Gives the reason for which a machine is no longer wanted, or is gone."""
 
     IDLE = "idle"
     NOT_NEEDED = "not_needed"
@@ -149,7 +149,7 @@ class Machine(Struct, frozen=True, kw_only=True):
 def moved(
     machine: Machine, machine_input: MachineInput, now: float, why: str = "", detail: str = ""
 ) -> Machine:
-    """Returns the machine after this input. The first reason stays: what follows from it is no news."""
+    """Returns the machine after this input; the first reason stays, since what follows from it is no news."""
     try:
         state = MACHINE_TRANSITIONS[machine.state, machine_input]
     except KeyError:
@@ -191,5 +191,5 @@ def at_price(machine: Machine, hourly_micros: int, now: float) -> Machine:
 
 
 def worker_price(machine: Machine) -> int | None:
-    """Returns what an hour of one of its GPUs costs, as its worker tells it; None where there is nothing to tell."""
+    """Returns what an hour of one of its GPUs costs, as its worker reports it; None if there is nothing to report."""
     return machine.hourly_micros // machine.gpus if machine.gpus and machine.hourly_micros else None

@@ -1,4 +1,4 @@
-"""What machines have cost and cost now, and whether there is money for one more.
+"""Computes what machines have cost and cost now, and whether there is money for one more.
 
 What is not known costs: a machine counts from the moment its provider is asked until the list has stopped showing it.
 """
@@ -25,7 +25,7 @@ def spending(machines: Sequence[Machine], now: float) -> Spending:
 
 
 def spending_towards(pool: MachinePool, machines: Sequence[Machine], now: float) -> Spending:
-    """Returns the same as far as the pool has limits: a month's bills are not added up in every round for nobody."""
+    """Returns the spending as far as the pool limits it: a month's bills are not added up for nothing."""
     request = pool.request
     return _spending(
         machines,
@@ -68,7 +68,7 @@ def cost(machine: Machine, now: float) -> int:
 def ceiling_reached(pool: MachinePool, spent: Spending, price: int, lead_s: float) -> PoolCeiling | None:
     """Returns the ceiling that one more machine at this price would pass.
 
-    `lead_s` is how long it takes until machines that are to stop cost nothing any more: that money is set aside.
+    `lead_s` is how long it takes until machines that are to stop cost nothing any more: that money is reserved.
     """
     request = pool.request
     if spent.machines >= request.max_machines:

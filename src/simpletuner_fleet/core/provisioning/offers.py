@@ -1,4 +1,4 @@
-"""What providers have and show, and which of it a job could use: asked of the same function that places jobs."""
+"""Describes what providers offer and list, and checks by the rules of placement which of it a job could use."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -16,7 +16,7 @@ from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, Worke
 
 
 class MachineOffer(Struct, frozen=True, kw_only=True):
-    """A machine that a provider offers."""
+    """Describes a machine that a provider offers."""
 
     id: str
     hourly_micros: int
@@ -38,7 +38,7 @@ class MachineOffer(Struct, frozen=True, kw_only=True):
 
 
 class ListedMachine(Struct, frozen=True, kw_only=True):
-    """A machine as its provider's list shows it."""
+    """Describes a machine as its provider lists it."""
 
     provider_id: str
     name: str
@@ -50,7 +50,7 @@ class ListedMachine(Struct, frozen=True, kw_only=True):
 
 
 class ProviderLook(Struct, frozen=True, kw_only=True):
-    """What a provider showed of its machines and offers, and when it was asked.
+    """Holds the machines and offers that a provider showed, and when it was asked.
 
     What was done since is not in it.
     """
@@ -65,7 +65,7 @@ class ProviderLook(Struct, frozen=True, kw_only=True):
 
 
 def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:
-    """Returns the worker that such a machine will be, as far as placement asks."""
+    """Returns the worker that such a machine will become, as far as placement needs it."""
     request = pool.request
     return Worker(
         id=offer.id,
@@ -95,7 +95,10 @@ def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:
 
 
 def with_price(worker: Worker, hourly_micros: int) -> Worker:
-    """Returns it as of a machine that is on its way, whose price is known; an offer that is too dear is told apart."""
+    """Returns the worker with the known price of a machine on its way.
+
+    An offer that is too expensive is reported separately.
+    """
     if not worker.gpus or not hourly_micros:
         return worker
     return replace(worker, price_micros=hourly_micros // len(worker.gpus))
@@ -116,7 +119,10 @@ TeamPools = Mapping[str, Pool]
 def fits(
     worker: Worker, requires: Requirements, team_pools: TeamPools, prices: PriceList = NO_PRICES
 ) -> bool:
-    """Nodes that stand idle are paid, too: no machine is brought, or waited for, that has more than the job asks for."""
+    """Tells whether the worker fits the job, with exactly as many nodes: idle nodes are paid for, too.
+
+    No machine is brought, or waited for, that has more than the job asks for.
+    """
     team_pool = team_pools.get(requires.team)
     if worker.nodes != requires.nodes:
         return False
@@ -137,7 +143,7 @@ def is_eligible(pool: MachinePool, offer: MachineOffer) -> bool:
 def preference_of(
     pool: MachinePool, offer: MachineOffer, interruptions: int = 0
 ) -> tuple[bool, int, int, str]:
-    """Smaller is better: where spot goes first it does; then the cheapest, then the smallest.
+    """Returns a sort key, the best offer first: spot where it is preferred, then the cheapest, then the smallest.
 
     A job whose machines were taken away too often goes on where that does not happen, if such a machine can be had.
     """

@@ -1,4 +1,4 @@
-"""Pools: where machines come from, how many at most, and what they may cost."""
+"""Defines pools: where machines come from, how many at most, and what they may cost."""
 
 import re
 from enum import StrEnum
@@ -33,7 +33,7 @@ OverBudget = Literal["stop", "finish"]
 
 
 class PoolCeiling(StrEnum):
-    """The ceiling that keeps a machine from being brought, by the name that its option has."""
+    """Names the ceiling that keeps a machine from being brought, by the name of its option."""
 
     COUNT = "max_machines"
     PRICE = "max_price"
@@ -43,7 +43,7 @@ class PoolCeiling(StrEnum):
 
 
 class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of a pool, as a person gives them."""
+    """Holds the settings of a pool, as a person gives them."""
 
     provider: Name
     settings: dict[FreeText, FreeText] = {}
@@ -85,7 +85,7 @@ class PoolRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class NoMachine(Struct, frozen=True, kw_only=True):
-    """The reason why no machine is brought for jobs that wait in one line."""
+    """Gives the reason why no machine is brought for jobs that wait in one queue."""
 
     code: str
     """The code of a reason in `placement.reasons`."""
@@ -112,7 +112,7 @@ class MachinePool(Struct, frozen=True, kw_only=True):
 
     @property
     def audience(self) -> Audience | None:
-        """Returns for whom its machines are; None where they are for everybody."""
+        """Returns who may use its machines; None where everybody may."""
         teams, people = self.request.teams, self.request.people
         return Audience(teams=teams, people=people) if teams or people else None
 
@@ -147,7 +147,7 @@ def check_pool(name: str, request: PoolRequest) -> None:
 
 
 def check_same_place(before: PoolRequest, after: PoolRequest) -> None:
-    """Raises Invalid where machines that there are would not be seen any more, and so be forgotten and paid for."""
+    """Raises Invalid where existing machines would not be listed any more, and so be forgotten and paid for."""
     if before.provider != after.provider:
         raise Invalid(
             "A pool that has machines cannot change its provider.",
@@ -180,7 +180,7 @@ def _within(value: float, least: float, most: float, field: str) -> None:
 
 
 def name_for(fleet_id: str, machine_id: str) -> str:
-    """Returns a name by which a machine is known as ours, whatever becomes of our answer to its making."""
+    """Returns a name that marks a machine as ours, even if the provider's answer is lost."""
     return f"{our_beginning(fleet_id)}{_plain(machine_id)}"
 
 
@@ -189,6 +189,6 @@ def our_beginning(fleet_id: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Letters of both cases would be one at many a provider: they are written so that they stay two."""
+    """Escapes capitals, so that names stay distinct at providers that ignore case."""
     escaped = "".join(f"{char.lower()}0" if char.isupper() else char for char in text.replace("0", "00"))
     return _UNFIT_FOR_NAMES.sub("", escaped)

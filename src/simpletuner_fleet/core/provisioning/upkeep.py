@@ -1,4 +1,4 @@
-"""What becomes of the machines that are there: compared with the provider's list, with their workers and with the money.
+"""Decides what becomes of existing machines, by the provider's list, their workers and the money.
 
 Unknown is active: a machine whose worker is not heard is not idle. But unknown costs: it is gone only once the list has
 not shown it for long enough, and as long as its worker is heard it is there, whatever the list says.
@@ -33,7 +33,7 @@ SHORTEST_IDLE_S = 60.0
 
 
 class WorkerFacts(Struct, frozen=True, kw_only=True):
-    """What is known of a machine's worker."""
+    """Holds what is known of a machine's worker."""
 
     connected: bool
     busy: bool
@@ -45,7 +45,7 @@ class WorkerFacts(Struct, frozen=True, kw_only=True):
 
 
 def facts_of(machine: Machine, worker: Worker, newest: Sequence[Attempt], *, busy: bool) -> WorkerFacts:
-    """`newest` are the last attempts that were given to the worker; while it is busy they do not matter."""
+    """Returns the facts; `newest` are the last attempts given to the worker, and do not matter while it is busy."""
     joined_at = machine.joined_at or machine.created_at
     heard_last = worker.offline_since or worker.registered_at or joined_at
     connected = worker.connection is Connection.CONNECTED
@@ -60,7 +60,7 @@ def facts_of(machine: Machine, worker: Worker, newest: Sequence[Attempt], *, bus
 
 
 class Upkeep(Struct, frozen=True, kw_only=True):
-    """One pool at one moment, with all that decides what becomes of its machines."""
+    """Describes one pool at one moment, with all that decides what becomes of its machines."""
 
     pool: MachinePool
     now: float
@@ -75,12 +75,12 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     """So long before its end a machine is told to stop."""
 
     def may_give_up(self, since: float) -> bool:
-        """Tells whether one that is awaited since then could have been heard all the time, or for long enough again."""
+        """Tells whether a worker awaited since then could have been heard all the time, or again for long enough."""
         return since >= self.listening_since or self.now - self.listening_since >= HEARD_AGAIN_WITHIN_S
 
 
 def tended(machines: Sequence[Machine], upkeep: Upkeep, taken: frozenset[str] = frozenset()) -> list[Machine]:
-    """Returns the pool's machines as they are after this look. `taken` are the ids at the provider of all known ones."""
+    """Returns the pool's machines after this look; `taken` are the provider's ids of all known machines."""
     shown = _Shown.of(upkeep.look, taken) if upkeep.look else None
     seen = [_compared(machine, upkeep, shown) for machine in machines]
     spare = sum(machine.is_live for machine in seen) - upkeep.pool.request.min_machines
@@ -94,9 +94,9 @@ def tended(machines: Sequence[Machine], upkeep: Upkeep, taken: frozenset[str] = 
 
 
 def _within_the_hourly_limit(machines: list[Machine], upkeep: Upkeep) -> list[Machine]:
-    """Prices of machines that are there may rise: what is then too much goes, the least useful first.
+    """Ends machines, the least useful first, where prices have risen above the hourly limit.
 
-    What is on its way out still costs, but will not: for its sake nobody else goes.
+    A machine on its way out still costs, but will not: no other is ended because of it.
     """
     limit = upkeep.pool.request.max_hourly_micros
     staying = [machine for machine in machines if machine.state in ON_ITS_WAY | {MachineState.JOINED}]
@@ -112,7 +112,7 @@ def _within_the_hourly_limit(machines: list[Machine], upkeep: Upkeep) -> list[Ma
 
 
 def _usefulness(machine: Machine, upkeep: Upkeep) -> tuple[int, float]:
-    """Smaller goes first: whoever has not joined, then whoever has no job; of equals the one that came last."""
+    """Returns a sort key, the least useful first: not joined, then without a job, then the newest."""
     worker = upkeep.workers.get(machine.worker_id)
     at_rest = worker is not None and worker.connected and not worker.busy
     rank = 0 if machine.state in ON_ITS_WAY else 1 if at_rest else 2
@@ -126,7 +126,7 @@ def _over_budget(machine: Machine, upkeep: Upkeep) -> Machine:
 
 
 def strays(look: ProviderLook, known: Iterable[Machine], beginning: str) -> list[ListedMachine]:
-    """Returns what carries our name and belongs to nobody. What carries another name is never touched."""
+    """Returns machines that carry our name and belong to nobody; those with another name are never touched."""
     rows = [machine for machine in known if machine.is_live]
     ids = {machine.provider_id for machine in rows if machine.provider_id}
     names = {machine.name for machine in rows if not machine.provider_id}
@@ -142,7 +142,7 @@ def strays(look: ProviderLook, known: Iterable[Machine], beginning: str) -> list
 
 
 class _Shown(Struct, frozen=True):
-    """The provider's list of machines, by id and by name."""
+    """Indexes the provider's list of machines by id and by name."""
 
     by_id: dict[str, ListedMachine]
     by_name: dict[str, ListedMachine]
@@ -247,7 +247,10 @@ def _drained(machine: Machine, upkeep: Upkeep, why: Why) -> Machine:
 
 
 def _is_lost(machine: Machine, worker: WorkerFacts, upkeep: Upkeep) -> bool:
-    """Its job was given away before this: as long as it holds one, its results may be on that machine alone."""
+    """Tells whether the machine is lost; one that holds a job is not, since it alone may have the results.
+
+    Its job is given away before that.
+    """
     if worker.connected or worker.busy or worker.offline_since is None:
         return False
     if worker.leaves or machine.ended_at is not None:

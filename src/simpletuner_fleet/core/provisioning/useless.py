@@ -1,4 +1,7 @@
-"""Which machines cost and do nothing now. What is not known counts as nothing: it costs, and somebody has to look."""
+"""Finds machines that cost and do nothing now.
+
+What is not known counts as doing nothing: it costs, and somebody has to look.
+"""
 
 from enum import StrEnum
 
@@ -26,7 +29,7 @@ class Useless(Struct, frozen=True, kw_only=True):
 
 
 def useless(machine: Machine, worker: WorkerFacts | None, now: float) -> Useless | None:
-    """Returns None where it works, costs nothing, or has been without work for a moment only."""
+    """Returns why the machine is useless; None if it works, costs nothing, or was without work only briefly."""
     if not machine.hourly_micros or machine.state in (MachineState.WANTED, MachineState.GONE):
         return None
     idleness = _idleness(machine, worker)

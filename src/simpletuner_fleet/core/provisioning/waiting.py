@@ -1,4 +1,4 @@
-"""What a job that no worker can take now is told of machines: one is on its way, or why none is."""
+"""Tells a job that no worker can take now that a machine is on its way, or why none is."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +58,7 @@ def with_machines(
 
 
 def kept_for_others(explanation: Explanation, job: Job, pools: Sequence[MachinePool]) -> Explanation:
-    """Where pools bring machines and none for this job, that no worker has joined is half the truth.
+    """Adds to "no worker has joined" that pools bring machines, but none for this job.
 
     Which pools they are is not told.
     """
@@ -69,7 +69,10 @@ def kept_for_others(explanation: Explanation, job: Job, pools: Sequence[MachineP
 
 
 def _while_asking(explanation: Explanation, job: Job, pools: Sequence[MachinePool]) -> Explanation:
-    """No pool has decided yet, or its provider cannot be reached: that the fleet itself is too small is half the truth."""
+    """Says that a pool is being asked, while none has decided or its provider cannot be reached.
+
+    That the fleet itself is too small would be only half the truth.
+    """
     asked = [pool for pool in pools if pool.brings_machines]
     helps = explanation.code in IMPOSSIBLE and job.requires.target is not Target.LOCAL
     troubled = next((pool for pool in asked if pool.trouble), None)
@@ -104,7 +107,7 @@ def machine_text(machine: Machine) -> str:
 def _coming(
     job: Job, pools: Sequence[MachinePool], machines: Sequence[Machine], team_pools: TeamPools
 ) -> Machine | None:
-    """Returns the one that was wanted for this job before any other that fits it."""
+    """Returns the machine on its way: the one wanted for this job before any other that fits it."""
     pool_of = {pool.name: pool for pool in pools}
     fitting = [
         machine

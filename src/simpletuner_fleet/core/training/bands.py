@@ -1,4 +1,4 @@
-"""Curves that grow: neighbouring samples are put together as they come, and no peak and no valley is lost."""
+"""Reduces growing curves: neighbouring samples are merged as they come, and no peak and no valley is lost."""
 
 import math
 from array import array
@@ -10,7 +10,7 @@ NOTHING = math.nan
 
 
 class Bucket(NamedTuple):
-    """Neighbouring samples of a curve, put together as one.
+    """Merges neighbouring samples of a curve into one.
 
     `min` and `max` are of the finite values, None where there is none.
     """
@@ -23,7 +23,7 @@ class Bucket(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Samples of a curve as columns of equal length, in the order of the curve."""
+    """Holds samples of a curve as columns of equal length, in the order of the curve."""
 
     steps: "array[int]"
     times: "array[float]"
@@ -31,14 +31,14 @@ class Samples(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """How many samples of a band somebody has seen, and the width of its runs then."""
+    """Records how many samples of a band somebody has seen, and the width of its runs then."""
 
     samples: int
     width: int
 
 
 class Band:
-    """A curve that grows, kept as a bounded number of runs of neighbouring samples.
+    """Keeps a growing curve as a bounded number of runs of neighbouring samples.
 
     Each run has `width` samples, but for the last, which may still grow. The width doubles when there is no
     room left. Whoever has seen a band once needs only its end: earlier runs never change while the width
@@ -79,7 +79,7 @@ class Band:
             done = end
 
     def shown(self, most: int, seen: Grain | None = None) -> tuple[int, list[Bucket]]:
-        """Returns at most `most` buckets, without those before the first that changed since, and how many those are."""
+        """Returns at most `most` buckets, from the first that changed since, and how many come before it."""
         together = _together(self.runs, most)
         first = 0
         if seen is not None and seen.width == self.width:
@@ -104,7 +104,7 @@ class Band:
         self._last[-1] = samples.values[end - 1]
 
     def _fold(self) -> None:
-        """All runs are full: each two become one."""
+        """Merges each two runs into one once all runs are full."""
         self.width *= 2
         self._low = array("d", map(_least, self._low[::2], self._low[1::2]))
         self._high = array("d", map(_most, self._high[::2], self._high[1::2]))
@@ -127,7 +127,10 @@ def _together(runs: int, most: int) -> int:
 
 
 def _extremes(values: "array[float]") -> tuple[float, float]:
-    """The sum tells whether all are finite, many times faster than a look at each."""
+    """Returns the least and the greatest finite value.
+
+    The sum shows whether all are finite, many times faster than a look at each.
+    """
     if math.isfinite(sum(values)):
         return min(values), max(values)
     finite = [value for value in values if math.isfinite(value)]

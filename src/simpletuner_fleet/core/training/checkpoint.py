@@ -1,4 +1,4 @@
-"""Checkpoints and artifacts: what a manifest may say, which are kept, and which one an attempt goes on from.
+"""Checks manifests of checkpoints and artifacts, and decides which are kept and resumed from.
 
 A manifest is a list of files by content. It is accepted only when every byte it names is stored, so whatever is listed
 can be fetched whole. Paths are written by whoever ran the training: none is trusted.
@@ -61,7 +61,7 @@ class StoredManifest(Struct, frozen=True, kw_only=True):
 
 
 class ResumePoint(Struct, frozen=True, kw_only=True):
-    """The checkpoint that a new attempt goes on from."""
+    """Names the checkpoint that a new attempt resumes from."""
 
     manifest_id: str
     step: int
@@ -140,7 +140,7 @@ def check_places(files: Sequence[FileEntry]) -> None:
 
 
 def check_step_of_epoch(manifest: Manifest, epoch: int, known: Collection[StoredManifest]) -> None:
-    """Within one attempt steps only rise, so that a late upload never passes for the newest."""
+    """Refuses a lower step within one attempt, so that a late upload never passes for the newest."""
     if manifest.kind != "checkpoint" or manifest.step is None:
         return
     if any((one.name, one.step, one.epoch) == (manifest.name, manifest.step, epoch) for one in known):
@@ -184,17 +184,17 @@ def _age_order(manifest: StoredManifest) -> tuple[int, float, str]:
 
 
 def newest_checkpoint(manifests: Iterable[StoredManifest]) -> StoredManifest | None:
-    """Picks the highest step, then the newest."""
+    """Returns the checkpoint with the highest step, and of several the newest."""
     return max((one for one in manifests if one.kind == "checkpoint"), key=_age_order, default=None)
 
 
 def spoiled(manifests: Iterable[StoredManifest], below: int) -> list[StoredManifest]:
-    """Returns the checkpoints that nobody is to go on from: good ones are below this step."""
+    """Returns the checkpoints that must not be resumed from: good ones are below this step."""
     return [one for one in manifests if one.kind == "checkpoint" and (one.step or 0) >= below]
 
 
 def beyond_reach(failed_tries: Iterable[str], tries: int) -> frozenset[str]:
-    """Returns the manifests that were to be gone on from so often in vain: `failed_tries` names one for each time."""
+    """Returns the manifests that failed to be resumed from so often; `failed_tries` names one for each time."""
     return frozenset(id for id, times in Counter(failed_tries).items() if times >= tries)
 
 
@@ -203,14 +203,14 @@ ROLLING = "-rolling"
 
 
 class CheckpointLimits(Struct, frozen=True):
-    """How many checkpoints of a job are kept, at least one."""
+    """Limits how many checkpoints of a job are kept, at least one."""
 
     plain: int
     rolling: int
 
 
 def limits_of(manifest: Manifest, bound: int) -> CheckpointLimits:
-    """What the config says decides for the manifest's own kind, as far as the server's bound allows."""
+    """Returns the limits: the manifest's own decides for its kind, as far as the server's bound allows."""
     asked = bound if manifest.keep is None or manifest.keep < 1 else min(manifest.keep, bound)
     return (
         CheckpointLimits(bound, asked) if manifest.name.endswith(ROLLING) else CheckpointLimits(asked, bound)
@@ -223,11 +223,10 @@ def to_drop(
     in_use: Collection[str] = (),
     useless: Collection[str] = (),
 ) -> list[StoredManifest]:
-    """Returns what retention lets go of: all but the newest checkpoints of each kind, and what a newer one of its name
-    replaced.
+    """Returns what retention deletes: old checkpoints of each kind, and what a newer one of its name replaced.
 
     The newest checkpoint always stays; so does one that is pinned, or that a living attempt may still be fetching. What
-    nobody could go on from counts for nothing: it must not push out the checkpoints made instead.
+    nobody could resume from is not counted: it must not displace the checkpoints made instead.
     """
     newest: dict[tuple[str, str], StoredManifest] = {}
     for one in manifests:

@@ -1,4 +1,4 @@
-"""Whether a training is complete. An exit code of 0 is a program's word; some say it after an error, too."""
+"""Decides whether a training is complete: some programs exit with code 0 after an error, too."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|$)")
 
 
 class CleanExit(Struct, frozen=True, kw_only=True):
-    """What was seen of a trainer that ended by itself with exit code 0."""
+    """Holds what was seen of a trainer that ended by itself with exit code 0."""
 
     last_lines: str = ""
     step: int | None = None
@@ -19,7 +19,7 @@ class CleanExit(Struct, frozen=True, kw_only=True):
 
 
 def shortfall(ended: CleanExit, *, lines_after_error: int = 0) -> str | None:
-    """Tells why the training is not complete; None where nothing speaks against it."""
+    """Returns why the training is not complete; None where nothing contradicts it."""
     error = error_at_end(ended.last_lines, lines_after_error)
     if ended.total is not None and (ended.step or 0) < ended.total:
         said = f": {error}" if error else ""
@@ -41,7 +41,7 @@ def error_at_end(last_lines: str, lines_after: int = 0) -> str | None:
 
 
 def _exception_after(lines: Sequence[str], begin: int) -> int | None:
-    """Frames are indented; the first line that is not names the exception."""
+    """Returns the line that names the exception: frames are indented, so it is the first that is not."""
     for at in range(begin, len(lines)):
         if not lines[at].startswith((" ", "\t")):
             return at if _EXCEPTION.match(lines[at]) else None

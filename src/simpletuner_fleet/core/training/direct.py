@@ -1,4 +1,4 @@
-"""Files that go straight to the bucket: which do, in what parts, under which key, and until when a half one is kept."""
+"""Plans uploads that go straight to the bucket: which files, in what parts, under which key, kept how long."""
 
 import re
 
@@ -19,7 +19,7 @@ KEY = re.compile(rf"{STAGED}/([^/]+)/(\d+)/([0-9a-f]{{64}})-(\d+)-(\d+)(\.checke
 
 
 class Staging(Struct, frozen=True, kw_only=True):
-    """One file of one attempt on its way to the bucket.
+    """Describes one file of one attempt on its way to the bucket.
 
     Its key says all of it, so that whoever leads next finds it in the bucket.
     """
@@ -39,7 +39,7 @@ class Staging(Struct, frozen=True, kw_only=True):
         return -(-self.size // self.part_bytes)
 
     def part_size(self, number: int) -> int:
-        """Raises Invalid for a part that the file has not."""
+        """Returns the size of a part, or raises Invalid for one that the file does not have."""
         if not 1 <= number <= self.part_count:
             raise Invalid(f"The file has parts 1 to {self.part_count}.", path="$.part.number")
         return min(self.part_bytes, self.size - (number - 1) * self.part_bytes)
@@ -71,7 +71,7 @@ def part_bytes_for(asked: int) -> int:
 
 
 def is_abandoned(staging: Staging, job: Job | None, *, stored: bool, before: float) -> bool:
-    """Tells whether nobody will go on with it: the job is gone or long over, has a newer attempt, or has the file."""
+    """Tells whether nobody will continue it: the job is gone or long over, has a newer attempt, or has the file."""
     if job is None or stored or job.epoch != staging.epoch:
         return True
     return job.terminal and (job.finished_at or 0.0) < before

@@ -1,4 +1,4 @@
-"""What a training says of itself: lines of numbers and progress bars in, points, rates and curves out."""
+"""Reads lines of numbers and progress bars of a training, and computes points, rates and curves from them."""
 
 import json
 import math
@@ -39,7 +39,7 @@ _RATES = ("lr", "learning_rate", "train_lr", "train_learning_rate")
 
 
 class Point(Struct, frozen=True, kw_only=True):
-    """The metrics of one training step. A loss may be NaN: that is news, too."""
+    """Holds the metrics of one training step; a loss may be NaN, which is worth reporting, too."""
 
     step: int
     values: dict[str, float]
@@ -48,7 +48,7 @@ class Point(Struct, frozen=True, kw_only=True):
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """A progress bar, as it is read from a line in tqdm's form."""
+    """Describes a progress bar, as it is read from a line in tqdm's form."""
 
     step: int
     total: int
@@ -60,7 +60,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
     @property
     def of_training(self) -> bool:
-        """Loading and caching draw bars as well; theirs say so and have no loss."""
+        """Tells whether the bar is of the training: those of loading and caching say so, and have no loss."""
         return (
             not self.description
             or _OF_TRAINING.search(self.description) is not None
@@ -69,7 +69,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 def read_point(line: str | bytes) -> Point | None:
-    """Reads a JSON line, flat or with the numbers in `metrics`; None where it is none."""
+    """Reads a JSON line, flat or with the numbers in `metrics`; None where the line is not one."""
     if len(line) > MAX_LINE_CHARS:
         return None
     try:
@@ -92,7 +92,7 @@ def read_point(line: str | bytes) -> Point | None:
 
 
 def values_of(fields: dict[str, Any]) -> dict[str, float]:
-    """Returns what is told by any name, as values by keys."""
+    """Returns the metrics that are given under any known name, as values by keys."""
     values = {
         key: number
         for name, value in fields.items()
@@ -102,7 +102,7 @@ def values_of(fields: dict[str, Any]) -> dict[str, float]:
 
 
 def gpu_key(index: int, measure: str) -> str:
-    """`index` is as the worker counts its GPUs."""
+    """Returns the key of a GPU's measure; `index` is as the worker counts its GPUs."""
     return f"gpu.{index}.{measure}"
 
 
@@ -177,7 +177,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _value(value: Any) -> float | None:
-    """Writers of strict JSON put into words what is no number to it."""
+    """Returns a number, also one that strict JSON must write as text, like NaN."""
     return float(value) if isinstance(value, str) and value in _NOT_FINITE else _number(value)
 
 

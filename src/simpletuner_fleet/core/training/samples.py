@@ -1,4 +1,4 @@
-"""Pictures that a training draws on its way: which there are, how they are ordered, and how long they stay."""
+"""Handles pictures that a training draws as it goes: how they are recognized and ordered, and which are kept."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ HEAD_BYTES = 16
 
 
 def picture_type(head: bytes) -> str | None:
-    """Decides by what the bytes are, never by their name: a page or a script must not come back as one."""
+    """Returns the type by the bytes, never by the name: a page or a script must not be served as a picture."""
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if head.startswith(b"\xff\xd8\xff"):
@@ -49,7 +49,10 @@ def step_in(path: str) -> int | None:
 
 
 class Caption(NamedTuple):
-    """What a picture's name tells besides its step. Pictures that differ in their step alone show one thing as it grows."""
+    """Holds what a picture's name tells besides its step.
+
+    Pictures that differ in their step alone show the progress of one subject.
+    """
 
     prompt: str = ""
     """The trainer's short name of the prompt."""
@@ -59,7 +62,7 @@ class Caption(NamedTuple):
 
 
 def caption_in(path: str) -> Caption:
-    """`step_200_cat_0_1024x1024.png` is the first of the prompt `cat`, 1024x1024."""
+    """Reads a picture's name: `step_200_cat_0_1024x1024.png` is the first of the prompt `cat`, 1024x1024."""
     stem = path.rpartition("/")[2].rpartition(".")[0]
     drawn = _DRAWN.match(stem.replace("_", " "))
     rest = (drawn["after"] or drawn["before"] or "") if drawn else stem.replace("_", " ")
@@ -73,14 +76,14 @@ def caption_in(path: str) -> Caption:
 
 
 def drawn_order(path: str, step: int | None = None) -> tuple[int, int, str]:
-    """Rises with the step, where the name tells none with `step`, and then with the first number in it."""
+    """Returns a sort key: the step in the name, or else `step`, then the first number in the path."""
     own_step = step_in(path)
     number = _NUMBER.search(path)
     return (step or 0 if own_step is None else own_step, int(number[0]) if number else 0, path)
 
 
 def with_earlier(manifest: Manifest, known: Sequence[StoredManifest]) -> Manifest:
-    """What was shown stays, as far as there is room: an attempt that goes on elsewhere has an empty folder."""
+    """Keeps the earlier pictures as far as there is room: an attempt that moves has an empty folder."""
     if (manifest.kind, manifest.name) != ("artifact", SAMPLES):
         return manifest
     kept: list[FileEntry] = []
@@ -93,7 +96,7 @@ def with_earlier(manifest: Manifest, known: Sequence[StoredManifest]) -> Manifes
 
 
 def _earlier(known: Sequence[StoredManifest]) -> list[FileEntry]:
-    """Returns them of the newest that is stored, the last drawn first."""
+    """Returns the pictures of the newest stored manifest, the last drawn first."""
     stored = [one for one in known if (one.kind, one.name) == ("artifact", SAMPLES)]
     newest = max(stored, key=lambda one: (one.epoch, one.created_at), default=None)
     files = [file for file in newest.files if is_picture(file.path)] if newest else []
@@ -101,7 +104,7 @@ def _earlier(known: Sequence[StoredManifest]) -> list[FileEntry]:
 
 
 def _in_the_way(path: str, paths: Iterable[str]) -> bool:
-    """Tells whether one is of the same place, or a file where the other needs a folder."""
+    """Tells whether a path is taken, or is a file where another path needs a folder."""
     return any(
         path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/") for other in paths
     )

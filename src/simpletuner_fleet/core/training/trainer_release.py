@@ -1,4 +1,4 @@
-"""What each release of the SimpleTuner trainer can do: it cannot be asked, so what was read and tried stands here.
+"""Lists what each release of the SimpleTuner trainer can do, by reading and trying: it cannot be asked.
 
 The worker acts by it, and a worker's page tells people what its release lacks.
 """
@@ -26,9 +26,9 @@ LACKS_EXIT_CODES = N_(
 
 
 class TrainerRelease(Struct, frozen=True, kw_only=True):
-    """One release of the SimpleTuner trainer, and what it can do.
+    """Describes one release of the SimpleTuner trainer, and what it can do.
 
-    `version` is empty where it could not be found out: then nothing is relied on but what all can do.
+    `version` is empty where it could not be found out: then only what all releases can do is relied on.
     """
 
     version: str = ""
@@ -41,7 +41,7 @@ class TrainerRelease(Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> list[str]:
-        """Says what people lose by it, a sentence each."""
+        """Returns what people lose with this release, a sentence each."""
         lacks = {
             LACKS_SIGNAL_FILE: not self.signal_file,
             LACKS_GUARD: not self.guard,
@@ -63,13 +63,13 @@ def release_of(version: str) -> TrainerRelease:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """`4.10.1.dev3` is 4.10.1; what does not begin with a number has none."""
+    """Returns the numbers of a version: `4.10.1.dev3` is 4.10.1; without a leading number there are none."""
     plain = re.match(r"\d{1,9}(?:\.\d{1,9}){0,7}", version, re.ASCII)
     return tuple(map(int, plain[0].split("."))) if plain else ()
 
 
 def version_fits(version: str, wanted: str) -> bool | None:
-    """Compares with `>=4.3`, `>4`, `<=4.10.1`, `<5` or `==4.3.2`; None where that is no comparison of versions.
+    """Compares with `>=4.3`, `>4`, `<=4.10.1`, `<5` or `==4.3.2`; None where that is no comparison.
 
     A version without numbers fits none of them: what is unknown is not newer than anything.
     """

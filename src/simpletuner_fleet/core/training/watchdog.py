@@ -1,7 +1,7 @@
-"""A training that goes wrong without ending: what counts as wrong, and what follows.
+"""Detects a training that goes wrong without ending, and decides what follows.
 
-A loss that is no number, no step for too long, a disk that is nearly full. Each finding is told; what follows is the
-job's own choice. The clock counts only while the trainer may run: a pause is nobody's stall.
+It looks for a loss that is no number, no step for too long, and a disk that is nearly full. Each finding is reported;
+what follows is the job's own choice. The clock counts only while the trainer may run: a pause is no stall.
 """
 
 import math
@@ -29,7 +29,7 @@ SAID_BY = "watchdog: "
 
 
 class Watchdog(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The watchdog settings of a config or a submission; what is left out is as `Rules` has it."""
+    """Holds the watchdog settings of a config or a submission; what is left out is as `Rules` has it."""
 
     nan: WatchPolicy | None = None
     stall: WatchPolicy | None = None
@@ -41,7 +41,7 @@ class Watchdog(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """The rules by which the watchdog judges a training, with their defaults.
+    """Sets the rules by which the watchdog judges a training, with their defaults.
 
     A spoiled model is worth no GPU; a long validation looks like a stall, so a stall is only reported.
     """
@@ -63,12 +63,12 @@ def rules_of(asked: Watchdog) -> Rules:
 
 
 def merged(usual: Watchdog, asked: Watchdog) -> Watchdog:
-    """What is asked for stands before what is usual."""
+    """Merges the settings: what is asked for overrides what is usual."""
     return Watchdog(**{**_said(usual), **_said(asked)})
 
 
 def read_watchdog(fields: dict[str, Any]) -> Watchdog:
-    """Reads it as an offer has it: what a newer orchestrator says and this agent does not understand is left out."""
+    """Reads the settings of an offer, and leaves out what a newer orchestrator says and this agent does not know."""
     known = {}
     for name, value in fields.items():
         try:
@@ -94,7 +94,7 @@ def _said(watchdog: Watchdog) -> dict[str, Any]:
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """Something that the watchdog has seen go wrong with a training.
+    """Describes something that the watchdog has seen go wrong with a training.
 
     `id` is the same for the same finding, however often it is made.
     """
@@ -109,7 +109,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The decision to stop a trainer: what for, and whether it is to be tried again."""
+    """Decides to stop a trainer, and says why and whether it is to be tried again."""
 
     trouble: Trouble
     error: str
@@ -129,7 +129,7 @@ def verdict_of(finding: Finding) -> Verdict | None:
 
 
 class Watch:
-    """Watches one attempt for trouble. It is told what is seen and answers with what is new."""
+    """Watches one attempt for trouble: it is told what is seen and returns the new findings."""
 
     def __init__(self, rules: Rules, now: float, resumed_from: int | None = None) -> None:
         self._rules = rules
@@ -173,7 +173,10 @@ class Watch:
         return self._nan_finding(self._bad_since, *bad)
 
     def _nan_finding(self, step: int, key: str, loss: float) -> Finding:
-        """An attempt that has not seen a single good loss went on from a checkpoint that is spoiled itself."""
+        """Returns the finding of a bad loss.
+
+        An attempt that has not seen a single good loss resumed from a checkpoint that is spoiled itself.
+        """
         named = "NaN" if math.isnan(loss) else "infinite"
         row = self._rules.nan_points
         since = f"from step {step:,} on, {row} times in a row" if row > 1 else f"at step {step:,}"
@@ -190,7 +193,7 @@ class Watch:
         )
 
     def saw_progress(self, now: float, step: int | None, total: int | None, *, paused: bool) -> list[Finding]:
-        """A training that has done its last step may take as long as it likes to end."""
+        """Returns a finding on a stall; a training after its last step may take as long as it likes to end."""
         passed_s, self._looked_at = max(0.0, now - self._looked_at), now
         if step is not None and step != self._step:
             self._step, self._still_s, self._stall_reported = step, 0.0, False
@@ -228,7 +231,7 @@ class Watch:
         return []
 
     def _disk_finding(self, id: str, how: str, policy: WatchPolicy, free: int, total: int) -> list[Finding]:
-        """Tells it once in an attempt: else it would be told over and over."""
+        """Returns the finding once in an attempt, so that it is not reported over and over."""
         if id in self._disk_reported:
             return []
         self._disk_reported.add(id)

@@ -1,4 +1,4 @@
-"""Whose jobs a worker takes, where it does not take everybody's."""
+"""Restricts whose jobs a worker takes."""
 
 from collections.abc import Collection
 
@@ -6,9 +6,9 @@ from msgspec import Struct
 
 
 class Audience(Struct, frozen=True, kw_only=True):
-    """The teams and people whose jobs a worker takes.
+    """Lists the teams and people whose jobs a worker takes.
 
-    Jobs of one of these teams, and jobs of one of these people, whichever team they are of.
+    It takes jobs of one of these teams, and jobs of one of these people, whichever team they are of.
     """
 
     teams: tuple[str, ...] = ()
@@ -21,5 +21,5 @@ class Audience(Struct, frozen=True, kw_only=True):
         return owner in self.people or (bool(team) and team in self.teams)
 
     def includes(self, ids: Collection[str], teams: Collection[str]) -> bool:
-        """Tells whether somebody with one of these ids, in these teams, is meant."""
+        """Tells whether somebody with one of these ids, in these teams, is included."""
         return any(one in ids for one in self.people) or any(one in teams for one in self.teams)

@@ -1,4 +1,4 @@
-"""Which GPUs are handed to nobody: broken ones, and those that somebody else uses."""
+"""Decides which GPUs are given to no job: broken ones, and those that another program uses."""
 
 from collections.abc import Collection, Mapping
 
@@ -16,14 +16,14 @@ KNOWN = frozenset({UNHEALTHY, OCCUPIED})
 
 
 class Health(Struct, frozen=True):
-    """The health of a GPU, as a worker saw it last; None is what it could not learn."""
+    """Describes a GPU's health, as a worker saw it last; None is what it could not determine."""
 
     healthy: bool | None = None
     foreign_memory_gb: float | None = None
 
     @property
     def unusable(self) -> str | None:
-        """Tells why it should be left alone; '' if it is fine, None if nothing is known."""
+        """Returns why the GPU should not be used; '' if it is fine, None if nothing is known."""
         if self.healthy is False:
             return UNHEALTHY
         if self.foreign_memory_gb is None:
@@ -34,7 +34,10 @@ class Health(Struct, frozen=True):
 def with_health(
     gpus: tuple[Gpu, ...], seen: Mapping[str, Health], held: Collection[str] = ()
 ) -> tuple[Gpu, ...]:
-    """Where nothing is known, all stays as it was. A GPU that a job of ours holds is not taken for somebody else's."""
+    """Returns the GPUs with their health; unknown health changes nothing.
+
+    A GPU that a job of ours holds does not count as used by others.
+    """
     return tuple(_seen(gpu, seen.get(gpu.uuid), gpu.uuid in held) for gpu in gpus)
 
 

@@ -1,4 +1,4 @@
-"""What a heartbeat changes: most say that all is as it was, and change nothing."""
+"""Decides what a heartbeat changes: most report no change, and change nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from simpletuner_fleet.core.workers.worker import Connection, Worker
 
 
 class HeartbeatFacts(Struct, frozen=True, kw_only=True):
-    """What an agent says of itself in a heartbeat."""
+    """Holds what an agent reports of itself in a heartbeat."""
 
     held: tuple[Held, ...] = ()
     leaving: bool = False
@@ -60,9 +60,9 @@ def decide_heartbeat(
     listening: bool,
     now: float,
 ) -> HeartbeatDecision:
-    """`expected` says that its silence was being waited out, `reachable` that offers reach it, as far as is known.
+    """Decides on a heartbeat; `expected` says that its silence was being waited out.
 
-    `listening` is as for `is_in_doubt`.
+    `reachable` says that offers reach it, as far as is known, and `listening` is as for `is_in_doubt`.
     """
     doubted = {Turn(one.job_id, one.epoch) for one in facts.held if is_in_doubt(one, listening=listening)}
     in_doubt = tuple(attempt for attempt in live if turn_of(attempt) in doubted)
@@ -99,7 +99,10 @@ def _with_news(
 def _gone_unsaid(
     worker: Worker, live: Sequence[Attempt], facts: HeartbeatFacts, policy: Policy, now: float
 ) -> tuple[Attempt, ...]:
-    """A heartbeat sent before the job reached the agent may be read after it began."""
+    """Returns attempts on record as running that a legacy worker no longer runs, without very recent ones.
+
+    A heartbeat sent before the job reached the agent may be read after the job began.
+    """
     if not (worker.legacy and facts.runs_nothing):
         return ()
     return tuple(
@@ -111,7 +114,10 @@ def _gone_unsaid(
 
 
 def _reachable(worker: Worker, facts: HeartbeatFacts, news: bool, reachable: bool) -> bool | None:
-    """An offer it let pass made it unreachable; the answer to this carries offers too, whatever became of its stream."""
+    """Returns whether offers reach the worker from now on; None where that is unchanged.
+
+    An ignored offer made it unreachable; the answer to this heartbeat carries offers too, even without a stream.
+    """
     if worker.legacy and not news and not facts.leaving:
         return None
     wanted = not facts.leaving

@@ -1,4 +1,4 @@
-"""A machine is about to be taken away, and says so: until when it is there, and what its time is used for."""
+"""Handles the notice that a machine is about to be taken away: its deadline, and how the time is used."""
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ SAVE_SHARE, STOP_SHARE, UPLOAD_SHARE = 0.5, 0.6, 0.9
 
 
 class Interruption(Struct, frozen=True, kw_only=True):
-    """The announced end of a worker's machine, as the worker has said."""
+    """Describes the announced end of a worker's machine, as the worker reported it."""
 
     source: str
     """Who has told it: aws, gcp, azure, kubernetes, slurm, runpod, vast, or another word of a newer agent."""
@@ -21,7 +21,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
 
 
 def noticed(known: Interruption | None, source: str, in_s: float, now: float) -> Interruption:
-    """The first notice stays, and is told only once. A deadline may come nearer, and is never put off."""
+    """Returns the interruption; the first notice is kept, and its deadline may come nearer but is never put off."""
     deadline = now + min(max(0.0, in_s), LONGEST_NOTICE_S)
     if known is None:
         return Interruption(source=source, noticed_at=now, deadline=deadline)
@@ -31,7 +31,7 @@ def noticed(known: Interruption | None, source: str, in_s: float, now: float) ->
 
 
 class HandBack(Struct, frozen=True, kw_only=True):
-    """How the time until a machine's end is used, in seconds from now."""
+    """Divides the time until a machine's end, in seconds from now."""
 
     save_s: float | None
     """So long a checkpoint is waited for; None: there is no time for one."""

@@ -1,4 +1,4 @@
-"""How a worker tells what control groups do for its jobs: in labels, by which jobs can ask for it, and in a sentence."""
+"""Tells what control groups do for a worker's jobs: in labels, which jobs can ask for, and in a sentence."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,7 +12,7 @@ Piece = tuple[str, dict[str, str]]
 
 
 class GroupLack(StrEnum):
-    """What keeps a worker from doing more for its jobs with control groups."""
+    """Names what keeps a worker from doing more for its jobs with control groups."""
 
     NOT_MOUNTED = "not-mounted"
     READ_ONLY = "read-only"
@@ -41,7 +41,7 @@ LACKING = {
 
 
 def open_pieces(labels: Mapping[str, str]) -> tuple[list[Piece], Piece | None]:
-    """Says what jobs get and do not get, and why not, with blanks to fill; nothing where the worker does not say."""
+    """Returns what jobs get, and why not more, with blanks to fill; nothing if the worker does not say."""
     had = labels.get(HAD, "")
     why = next((one.sentence for one in GroupLack if one == labels.get(LACKS)), None)
     if had in ("", NOTHING):

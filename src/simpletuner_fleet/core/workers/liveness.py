@@ -1,4 +1,4 @@
-"""Rules of who has been silent too long. All times are of the orchestrator's own clock, and only listening time counts."""
+"""Decides who has been silent too long, by the orchestrator's own clock and its listening time alone."""
 
 from collections.abc import Mapping
 
@@ -36,7 +36,7 @@ def unanswered_offers(offered_at: Mapping[Turn, float], listening_now: float, po
 
 
 def outlived(worker: Worker, policy: Policy, now: float) -> bool:
-    """Tells whether it is an ephemeral worker that went offline long enough ago to be cleaned up."""
+    """Tells whether it is an ephemeral worker that went offline long enough ago to be deleted."""
     return (
         worker.worker_type is WorkerType.EPHEMERAL
         and worker.offline_since is not None

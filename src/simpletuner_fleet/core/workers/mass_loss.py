@@ -1,7 +1,8 @@
-"""When much of the fleet vanishes at once, it is the network or the orchestrator's own machine, not the workers.
+"""Slows down requeues when much of the fleet vanishes at once.
 
-To give all their jobs away at once would restart what runs well behind a cut, and flood whoever is left. So it is waited
-first, and then a few are given away at a time; a worker that comes back meanwhile keeps what it has.
+Then the cause is the network or the orchestrator's own machine, not the workers. To give all their jobs away at once
+would restart what runs well behind a network cut, and flood the remaining workers. So there is a wait first, and then a
+few are given away at a time; a worker that comes back meanwhile keeps what it has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ SHARE = 1 / 3
 
 
 def vanishing(last_heard: Mapping[str, float], listening_now: float, policy: Policy) -> int:
-    """Counts the workers that are lost or will be within a minute if nothing is heard of them."""
+    """Counts the workers that are lost or will be within a minute unless they are heard."""
     silence_s = max(policy.heartbeat_timeout_s - WITHIN_S, 2 * policy.heartbeat_interval_s)
     return sum(listening_now - at >= silence_s for at in last_heard.values())
 
@@ -53,7 +54,7 @@ class MassLossBreaker:
         return True
 
     def admit(self, overdue: Sequence[T], listening_now: float) -> Sequence[T]:
-        """Says which of those that nobody has named for too long may be given away now."""
+        """Returns which of the overdue items may be given away now."""
         if self._waits_until is None:
             return overdue
         if listening_now < self._waits_until:

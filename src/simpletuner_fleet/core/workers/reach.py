@@ -1,4 +1,4 @@
-"""Which address of the orchestrator another machine is told, and how sure that one is."""
+"""Chooses the orchestrator's address that another machine is told, and says how certain it is."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -22,7 +22,7 @@ class HowSure(StrEnum):
 
 
 class JoinHost(Struct, frozen=True, kw_only=True):
-    """The address by which other machines find the orchestrator, and how sure it is."""
+    """Holds the address by which other machines find the orchestrator, and how certain it is."""
 
     host: str
     sure: HowSure
@@ -31,8 +31,11 @@ class JoinHost(Struct, frozen=True, kw_only=True):
 
 
 def reach_of(bound: str, called: str, addresses: Sequence[str]) -> JoinHost:
-    """`bound` is what the server listens on, `called` the host that the caller named, `addresses` those of the machine,
-    the one that leads out of it first."""
+    """Returns the address for other machines.
+
+    `bound` is what the server listens on, `called` the host that the caller named, and `addresses` are those of the
+    machine, the one of the default route first.
+    """
     if is_own(bound):
         return JoinHost(host=called, sure=HowSure.LOOPBACK)
     if not is_own(called):
@@ -48,7 +51,7 @@ def reach_of(bound: str, called: str, addresses: Sequence[str]) -> JoinHost:
 
 
 def is_own(host: str) -> bool:
-    """Tells whether a host's name or address means the machine that says it."""
+    """Tells whether a host's name or address means the very machine that uses it."""
     if host.rstrip(".").lower() == "localhost":
         return True
     try:

@@ -1,7 +1,7 @@
-"""Workers that cannot even start what they are given: closed for a moment, and after a few in a row set aside.
+"""Pauses workers that cannot even start what they are given: shortly, and after a few failures for longer.
 
-A full disk, a missing program or a half upgraded package fails every job in no time: such a worker is the first to be free
-again, and would eat the whole queue.
+A full disk, a missing program or a half upgraded package fails every job in no time: such a worker is the first to be
+free again, and would fail the whole queue.
 """
 
 from enum import StrEnum
@@ -15,7 +15,7 @@ MAX_WHY_CHARS = 500
 
 
 class Blame(StrEnum):
-    """Whose fault it was that an attempt never ran."""
+    """Says whose fault it was that an attempt never ran."""
 
     JOB = "job"
     """Its config cannot be carried out anywhere."""
@@ -28,7 +28,7 @@ class Blame(StrEnum):
 
 
 class StartTrouble(Struct, frozen=True, kw_only=True):
-    """The jobs that a worker could not start since it last started one, and what follows for it."""
+    """Records the jobs that a worker could not start since it last started one, and what follows for it."""
 
     jobs: tuple[str, ...] = ()
     why: str = ""
@@ -49,7 +49,7 @@ NO_TROUBLE = StartTrouble()
 def after_start_failure(
     trouble: StartTrouble | None, job_id: str, blame: Blame, why: str, policy: Policy, now: float
 ) -> StartTrouble:
-    """Returns how the worker stands now. One job that fails again where it may be its own fault counts once."""
+    """Returns the worker's trouble after a failure; a job that may be at fault itself counts once."""
     known = trouble or NO_TROUBLE
     counts = blame is Blame.WORKER or job_id not in known.jobs
     jobs = (*known.jobs, job_id)[-policy.start_failures_allowed :] if counts else known.jobs
@@ -62,5 +62,5 @@ def after_start_failure(
 
 
 def tried_again(trouble: StartTrouble) -> StartTrouble:
-    """The pause is over: the next job shows whether the worker is well; if not, it is set aside for longer."""
+    """Ends the pause: the next job shows whether the worker is well; if not, it is set aside for longer."""
     return replace(trouble, closed_until=None)

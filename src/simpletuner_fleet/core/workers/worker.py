@@ -1,4 +1,4 @@
-"""Workers: three independent facts, and the one published status that follows from them."""
+"""Describes workers by three independent facts, and the one published status that follows from them."""
 
 from enum import StrEnum
 
@@ -65,12 +65,12 @@ LOCAL_GPU_NAMES = ("GPU-declared-", "GPU-reported-", "MPS-")
 
 
 def gpu_identity(worker_id: str, uuid: str) -> str:
-    """Returns what makes two GPUs one: its UUID, whichever worker reports it, or worker and place where it has none."""
+    """Returns the identity of a GPU: its UUID on whichever worker, or its worker and place where it has none."""
     return f"{worker_id}/{uuid}" if uuid.startswith(LOCAL_GPU_NAMES) else uuid
 
 
 class DrainPlan(Struct, frozen=True, kw_only=True):
-    """What becomes of attempts that still run when a drain has waited long enough."""
+    """Says what becomes of attempts that still run when a drain has waited long enough."""
 
     timeout_s: float
     deadline: float
@@ -152,7 +152,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     @property
     def effective_labels(self) -> dict[str, str]:
-        """What the worker reports fills only keys that the admin left out; keys differ by more than case."""
+        """Returns all labels; reported ones fill only keys that the admin left out, and keys ignore case."""
         chosen = {key.casefold() for key in self.labels}
         filling = {key: value for key, value in self.reported_labels.items() if key.casefold() not in chosen}
         return {**filling, **self.labels}
@@ -163,7 +163,10 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     @property
     def nodes(self) -> int:
-        """Counts the machines of this worker. Its GPUs stand in the order of their nodes, and each node has some."""
+        """Returns how many nodes the worker has.
+
+        Its GPUs are in the order of their nodes, and each node has some.
+        """
         return self.gpus[-1].node + 1 if self.gpus else 1
 
     @property
@@ -179,13 +182,13 @@ class Worker(Struct, frozen=True, kw_only=True):
         return self.gpus[0].accelerator_type if self.gpus else None
 
     def stream_gone(self, since: float) -> "Worker":
-        """Its stream ended a moment ago and has not come back."""
+        """Returns the worker as reconnecting, after its stream ended a moment ago and has not come back."""
         if self.connection is not Connection.CONNECTED:
             return self
         return replace(self, connection=Connection.RECONNECTING, offline_since=since)
 
     def without(self, incarnation: str) -> "Worker":
-        """This process of its agent is over; older agents have no names for theirs."""
+        """Returns the worker with this process of its agent retired; older agents do not name theirs."""
         if not incarnation or incarnation in self.retired:
             return self
         return replace(self, retired=(*self.retired, incarnation)[-RETIRED_KEPT:])
@@ -196,7 +199,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     @property
     def takes_a_pause(self) -> bool:
-        """Tells whether it is offered nothing for now because it could not start what it was given."""
+        """Tells whether the worker is offered nothing for now, because it could not start what it was given."""
         return self.start_trouble is not None and self.start_trouble.closed_until is not None
 
     def pause_is_over(self, now: float) -> bool:
@@ -208,5 +211,5 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_taken_away(self) -> bool:
-        """Tells whether it is its machine's nature, and no fault of a job, that it is not heard any more."""
+        """Tells whether its machine may vanish at any time, which is no fault of a job."""
         return self.spot or self.interruption is not None

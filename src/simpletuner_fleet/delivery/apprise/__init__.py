@@ -1,1 +1,1 @@
-"""Further services, told through Apprise: it writes the requests, and this server sends them."""
+"""Delivers messages to further services through Apprise, which writes the requests that this server sends."""

@@ -1,7 +1,8 @@
-"""What a plug-in of Apprise has in place of `requests`: it writes a request, and this server's own reach sends it.
+"""Replaces `requests` in plug-ins of Apprise: they write a request, and this server sends it with its own checks.
 
-Apprise opens no connection itself. So a name is resolved once and looked at, certificates are checked, redirects are
-answers like others, proxies of the environment do not count, and what takes too long ends: whatever an address asks for.
+Apprise opens no connection itself. So a name is resolved once and checked, certificates are verified, redirects are
+answers like others, proxies of the environment do not count, and what takes too long ends: whatever an address asks
+for.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from simpletuner_fleet.delivery.reach import OutwardReach
 
 
 class RequestCarrier:
-    """Sends the requests of one message. A plug-in's thread asks it, and the event loop sends."""
+    """Sends the requests of one message. A plug-in's thread calls it, and the event loop sends."""
 
     def __init__(self, reach: OutwardReach, loop: asyncio.AbstractEventLoop) -> None:
         self._reach = reach
@@ -27,7 +28,7 @@ class RequestCarrier:
         self.last: ServiceAnswer | None = None
 
     def carry(self, method: str, url: str, headers: dict[str, str], body: bytes) -> ServiceAnswer:
-        """Raises DeliveryFailed."""
+        """Sends one request and returns its answer. Raises DeliveryFailed."""
         if self._closed:
             raise DeliveryFailed("It took too long.")
         asked = exchange(self._reach, method, url, headers.items(), body)
@@ -42,14 +43,14 @@ class RequestCarrier:
         return self.last
 
     def close(self) -> None:
-        """Nothing more is sent for this message, though its thread may still be at work."""
+        """Ends sending for this message, though its thread may still be at work."""
         self._closed = True
         if self._under_way is not None:
             self._under_way.cancel()
 
 
 class CarriedRequests:
-    """Stands in for the module `requests`, with only as much of it as the listed plug-ins use."""
+    """Replaces the module `requests`, with only as much of it as the listed plug-ins use."""
 
     def __init__(self, requests: ModuleType) -> None:
         self._requests: Any = requests

@@ -1,4 +1,4 @@
-"""One request of any method to a stranger, with what is answered; to the address that was looked at, and no further."""
+"""Sends one request of any method to an untrusted server, to the checked address only, and reads its answer."""
 
 import asyncio
 from collections.abc import Iterable
@@ -23,7 +23,10 @@ class ServiceAnswer(Struct, frozen=True):
 async def exchange(
     reach: OutwardReach, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes
 ) -> ServiceAnswer:
-    """Raises DeliveryFailed where nobody may be called there, or what comes is no answer. The caller bounds the time."""
+    """Returns the answer. Raises DeliveryFailed where nobody may be called there, or what comes is no answer.
+
+    The caller bounds the time.
+    """
     if not url.startswith("https://") or not URL.fullmatch(url):
         raise DeliveryFailed("Services are called with TLS alone.", hopeless=True)
     _, host, port, path = place_of(url)

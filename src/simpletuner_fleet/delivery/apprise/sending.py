@@ -1,4 +1,7 @@
-"""Messages to services by their Apprise addresses: in a thread, within a time, and without a word of theirs in any log."""
+"""Sends messages to services by their Apprise addresses: in a thread, within a time, and with Apprise's own log off.
+
+That log would hold addresses and answers.
+"""
 
 import asyncio
 import importlib

@@ -1,1 +1,1 @@
-"""What the writer keeps in memory: of the database, loaded anew after a failed commit, and what was last heard."""
+"""Keeps the writer's memory: of the database, reloaded after a failed commit, and of when workers were heard."""

@@ -1,4 +1,7 @@
-"""Which trainings are to end before their jobs cost more than they may, and when; only those with a ceiling are here."""
+"""Tracks which trainings must end, and when, before their jobs pass their cost ceiling.
+
+Only those with a ceiling are tracked.
+"""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""What was used before anybody counted: looked up once, where a quota or a share needs it."""
+"""Looks up once what was used before the counting began, where a quota or a share needs it."""
 
 from operator import itemgetter
 
@@ -18,7 +18,7 @@ OF_WHAT_WAS_USED = (
 
 
 def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> QuotaBook | None:
-    """Returns None where there are no quotas."""
+    """Returns the book of quotas; None where there are no quotas."""
     quotas = organisation.quotas
     if not quotas:
         return None
@@ -48,7 +48,7 @@ def _starts_since(view: View, at: float) -> list[tuple[float, Job | DeletedJob]]
 
 
 def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:
-    """Returns None where shares do not count."""
+    """Returns the shares; None where fair share is off."""
     chosen = organisation.fair_share
     if not chosen.enabled:
         return None

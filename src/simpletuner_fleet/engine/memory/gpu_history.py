@@ -1,6 +1,6 @@
-"""How busy, full and warm each GPU was: the last hour closely, the last day in ten-minute means.
+"""Records each GPU's load, memory and temperature: the last hour closely, the last day in ten-minute means.
 
-In memory alone: a restart forgets it, and what belongs to a job is kept with the job's own metrics.
+It is in memory alone: a restart forgets it, and what belongs to a job is kept with the job's own metrics.
 """
 
 import math
@@ -21,7 +21,7 @@ MISSING = math.nan
 
 
 class GpuPoint(Struct, frozen=True, kw_only=True):
-    """The figures of one GPU at one moment; one that it did not report is None."""
+    """Holds the figures of one GPU at one moment; one that it did not report is None."""
 
     at: float
     utilization: float | None
@@ -31,7 +31,7 @@ class GpuPoint(Struct, frozen=True, kw_only=True):
 
 
 class GpuHistory:
-    """The history of every worker's GPUs, by worker and UUID."""
+    """Keeps the history of every worker's GPUs, by worker and UUID."""
 
     def __init__(self) -> None:
         self._workers: dict[str, dict[str, _GpuSeries]] = {}
@@ -47,7 +47,7 @@ class GpuHistory:
             series.note(at, sample)
 
     def forget_before(self, at: float) -> None:
-        """Forgets workers that have reported nothing since: they are gone, and with them all that was worth showing."""
+        """Forgets workers that have reported nothing since: they are gone, and their history is of no use."""
         silent = [
             worker_id
             for worker_id, series_by_uuid in self._workers.items()
@@ -65,7 +65,7 @@ class GpuHistory:
 
 
 class _Ring:
-    """A ring buffer of rows, each of a time and four figures. Once it is full, the oldest is overwritten."""
+    """Buffers rows of a time and four figures; once it is full, the oldest is overwritten."""
 
     __slots__ = ("_cap", "_figures", "_next", "_times")
 
@@ -95,7 +95,7 @@ class _Ring:
 
 
 class _GpuSeries:
-    """The history of one GPU: close points, means, and the mean that is being made."""
+    """Keeps the history of one GPU: close points, means, and the mean that is being computed."""
 
     __slots__ = ("_began", "_counts", "_sums", "close", "means")
 

@@ -1,4 +1,4 @@
-"""The roster and the limits beside the store's writer: they follow every change of a row, and every undoing of one."""
+"""Keeps the roster and the limits beside the store's writer, in step with every change and rollback of a row."""
 
 import msgspec
 
@@ -107,14 +107,14 @@ class FleetIndex:
         return self.organisation
 
     def user_changed(self, view: View, now: float, user: User) -> Organisation:
-        """One user is new or has another role; nothing else of the organisation is looked at again."""
+        """Updates one user who is new or has another role, without reading anything else of the organisation."""
         self.organisation = self.organisation_in(view, now).with_user(user)
         if self.roster.book is not None:
             self.roster.book.roles, self.roster.book.names = self.organisation.roles, self.organisation.names
         return self.organisation
 
     def begin_step(self, view: View, now: float) -> bool:
-        """Tells the time to what is counted by it; returns whether a quota may be free again by the clock alone."""
+        """Advances what is counted by time, and returns whether the clock alone may have freed a quota."""
         self.organisation_in(view, now)
         roster = self.roster
         new_day = self.usage.advance(now)
@@ -138,13 +138,13 @@ def read_limits(view: View) -> Limits:
 
 
 def held_until(view: View) -> float | None:
-    """Tells until when nothing is placed after a restore, as whoever leads has written it down."""
+    """Returns until when nothing is placed after a restore, as the leader has stored it."""
     stored = view.setting(HELD_UNTIL)
     return float(stored) if stored else None
 
 
 def roster_of(view: View) -> Roster:
-    """Returns the workers and what they hold as a snapshot; who waits is not in it."""
+    """Returns the workers and what they hold as a snapshot, without the waiting jobs."""
     roster = Roster()
     organisation = read_organisation(view)
     roster.set_pools(pools_of(organisation.teams.values()))

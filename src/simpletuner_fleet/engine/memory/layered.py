@@ -1,4 +1,4 @@
-"""A map that is never changed, and of which a changed copy costs little, however much is in it."""
+"""Provides an immutable map of which a changed copy costs little, however much is in it."""
 
 from collections.abc import Iterator, Mapping
 

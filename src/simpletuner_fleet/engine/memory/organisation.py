@@ -1,4 +1,4 @@
-"""Teams, quotas and shares as the store keeps them: each is one document, and all together are held in memory."""
+"""Reads teams, quotas and shares from the store, where each is one document, and holds them all in memory."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ FAIR_SHARE_SETTING = "fair_share"
 
 
 class Organisation(Struct, frozen=True, kw_only=True):
-    """The teams, roles, quotas, approval rules, shares, prices and providers of the fleet.
+    """Holds the teams, roles, quotas, approval rules, shares, prices and providers of the fleet.
 
     It is replaced as a whole and never changed.
     """
@@ -50,7 +50,7 @@ class Organisation(Struct, frozen=True, kw_only=True):
     """Those that were added beside the server's file, switched on or off."""
 
     def with_user(self, user: User) -> "Organisation":
-        """Returns the same with one user as they are now: of a hundred thousand, nobody reads all again for one."""
+        """Returns the organisation with one user updated, without reading all others again."""
         return replace(
             self, roles=self.roles.with_one(user.id, user.role), names=self.names.with_one(user.id, user.name)
         )
@@ -73,7 +73,7 @@ class Organisation(Struct, frozen=True, kw_only=True):
     def belonging(
         self, writer: Writer, team: str | None, visibility: Visibility | None, default: Visibility
     ) -> Belonging:
-        """Tells whose a new thing is, and who sees it."""
+        """Returns whose a new thing is, and who sees it."""
         ids = [one for one in (writer.actor.id, writer.owns_as) if one]
         its_team = team_for(self.teams, team, ids, above=writer.above) if self.teams or team else None
         seen = visibility_of(visibility, its_team, default)

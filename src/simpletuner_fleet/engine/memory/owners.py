@@ -1,4 +1,4 @@
-"""Owners as the store knows them: how they are called, and what they may."""
+"""Looks up owners in the store: their names, and what they may do."""
 
 import msgspec
 
@@ -25,18 +25,18 @@ USER, TOKEN, LOCAL = "u_", "t_", "local"
 
 
 def refuse_others(view: View, writer: Writer, owner: str, what: str) -> None:
-    """Raises NotYours unless the thing is the writer's, or the writer stands above."""
+    """Raises NotYours unless the thing is the writer's, or the writer has rights over everybody's."""
     ownership.refuse_others(writer, owner, name_of(view, owner), what)
 
 
 def name_of(view: View, id_: str) -> str:
-    """Returns how a user or a token is called; whoever is gone is told by their id."""
+    """Returns the name of a user or a token; whoever is gone is named by their id."""
     known = view.user(id_) if id_.startswith(USER) else view.api_token(id_) if id_.startswith(TOKEN) else None
     return known.name if known else id_
 
 
 def holds_now(view: View, id_: str, permission: str) -> bool:
-    """Tells whether the user or the token has this permission at this moment; who is gone or disabled has none."""
+    """Tells whether the user or the token has this permission now; whoever is gone or disabled has none."""
     if id_.startswith(USER):
         user = view.user(id_)
         return (
@@ -56,7 +56,7 @@ def _own_role(view: View, name: str) -> OwnRoles:
 
 
 def voter_now(view: View, organisation: Organisation, id_: str, job: Job) -> Voter | None:
-    """Returns the user or token as one who would decide on the job; None where they may not come in, or not see it."""
+    """Returns the user or token as a voter on the job; None where they may not log in, or not see it."""
     if id_ == LOCAL:
         return Voter(ids=frozenset({id_}), name=id_, above=True)
     token = None if id_.startswith(USER) else view.api_token(id_)
@@ -79,7 +79,7 @@ def voter_now(view: View, organisation: Organisation, id_: str, job: Job) -> Vot
 
 
 def permissions_of(user: User, organisation: Organisation) -> tuple[str, ...]:
-    """Returns what the user's role allows, and what it takes to lead a team where they lead one."""
+    """Returns what the user's role allows, and what leading a team allows where they lead one."""
     more = LEAD_PERMISSIONS if organisation.leads_any(user.id) else ()
     return (*permissions_held(user.role, organisation.own_roles), *more)
 
@@ -87,7 +87,7 @@ def permissions_of(user: User, organisation: Organisation) -> tuple[str, ...]:
 def within_its_owner(
     view: View, token: ApiToken, organisation: Organisation = NOBODY_ORGANISED
 ) -> tuple[str, ...]:
-    """Returns what the token holds: never more than the user it acts for, and nothing where they may not come in."""
+    """Returns what the token holds: never more than the user it acts for, and nothing if they may not log in."""
     if not token.owner:
         return token.permissions
     owner = view.user(token.owner)

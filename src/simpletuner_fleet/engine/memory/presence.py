@@ -1,4 +1,4 @@
-"""Who was heard when: in memory only, so that a restart gives everybody full grace."""
+"""Tracks who was heard when, in memory only, so that a restart gives everybody full grace."""
 
 from collections.abc import Callable, Iterable
 
@@ -38,7 +38,7 @@ class Presence:
     def expect(
         self, worker_ids: Iterable[str], running: Iterable[tuple[Turn, str]], offers: Iterable[Turn]
     ) -> None:
-        """After a start everybody is due a sign of life, from now on."""
+        """Expects everybody to be heard again after a start, counted from now on."""
         for worker_id in worker_ids:
             self._heard.setdefault(worker_id, self.listening_now)
         for turn, worker_id in running:
@@ -48,16 +48,19 @@ class Presence:
             self._offered.setdefault(turn, self.listening_now)
 
     def changed_hands(self, worker_id: str) -> None:
-        """Notes that an agent took a worker's name from another one that was still there."""
+        """Notes that an agent took over a worker's name from another one that was still connected."""
         self._changed_hands[worker_id] = self._now()
 
     def is_contested(self, worker_id: str) -> bool:
-        """Tells whether that was a short while ago: two agents with one token would take it from each other for ever."""
+        """Tells whether the worker's name was taken over a short while ago.
+
+        Two agents with one token would take it from each other for ever.
+        """
         at = self._changed_hands.get(worker_id)
         return at is not None and self._now() - at < CONTESTED_FOR_S
 
     def _moment(self) -> float:
-        """Returns the listening clock within a round: a sign of life counts from when it came, not the last round."""
+        """Returns the listening clock within a round: a message counts from when it came, not from the last round."""
         elapsed = max(0.0, self._now() - self._last_round) if self._last_round is not None else 0.0
         return liveness.heard_time(self.listening_now, elapsed, self._policy)
 
@@ -66,7 +69,7 @@ class Presence:
         self._unsaved[worker_id] = now
 
     def confirmed(self, turn: Turn, worker_id: str) -> bool:
-        """Returns False if we know of no such live attempt of this worker: nobody vouches for another's."""
+        """Returns False if we know of no such live attempt of this worker: nobody confirms another's."""
         if self._holders.get(turn) != worker_id:
             return False
         self._confirmed[turn] = self._moment()
@@ -80,7 +83,7 @@ class Presence:
         self._offered.pop(turn, None)
 
     def reported(self, turn: Turn, worker_id: str, now: float) -> None:
-        """The worker was heard, vouches for this attempt, and has answered its offer if it had not before."""
+        """Notes that the worker was heard, confirms this attempt, and has answered its offer."""
         self.heard(worker_id, now)
         if self._holders.get(turn) == worker_id:
             self._confirmed[turn] = self._heard[worker_id]
@@ -99,7 +102,7 @@ class Presence:
         return worker_id in self._heard
 
     def notice_mass_loss(self) -> bool:
-        """Returns whether much of the fleet has begun to vanish at once; their attempts are then held back."""
+        """Returns whether much of the fleet has begun to vanish at once; its attempts are then held back."""
         return self._breaker.look(self._heard, self.listening_now)
 
     @property
@@ -114,7 +117,7 @@ class Presence:
         return list(self._breaker.admit(overdue, self.listening_now))
 
     def is_silent(self, worker_id: str) -> bool:
-        """Tells whether it still is when the verdict is about to be written: it may have been heard meanwhile."""
+        """Tells whether the worker is still silent just before that is recorded: it may have been heard meanwhile."""
         return worker_id in self._heard and bool(
             liveness.silent_workers({worker_id: self._heard[worker_id]}, self.listening_now, self._policy)
         )

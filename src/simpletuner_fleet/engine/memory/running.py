@@ -1,4 +1,4 @@
-"""What holds a worker's GPUs, and until when."""
+"""Finds which jobs hold a worker's GPUs, and until when."""
 
 from simpletuner_fleet.core.placement.forecast import RunningJob, ends_at
 from simpletuner_fleet.core.workers.worker import Worker

@@ -1,7 +1,7 @@
-"""The fleet as lists and figures see it: a copy of what is in memory, made anew only when something of it has changed.
+"""Provides the fleet to lists and figures as a copy of what is in memory, renewed only after a change.
 
-Looks run in a thread of their own, the roster changes in the event loop: nobody reads it there while it changes. Reading
-two thousand workers from the database for every look would cost a hundred times as much as a look itself.
+Reads run in a thread of their own, while the roster changes in the event loop: nobody reads it there while it changes.
+Reading two thousand workers from the database for every look would cost a hundred times as much as the look itself.
 """
 
 from typing import Any

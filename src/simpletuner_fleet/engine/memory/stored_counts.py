@@ -1,4 +1,4 @@
-"""What people, teams and all have stored, as it was counted a moment ago."""
+"""Remembers for a moment how much people, teams and all together have stored."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,9 @@ GOOD_FOR_S = 30.0
 
 
 class StoredCounts:
-    """Remembers for a moment how much each account has stored.
+    """Caches for a moment how much each account has stored.
 
-    A count walks through everything that an account has stored: a submission takes one that is not too old.
+    A count scans everything that an account has stored, so a submission uses one that is not too old.
     """
 
     def __init__(self) -> None:

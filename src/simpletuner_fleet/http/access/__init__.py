@@ -1,1 +1,1 @@
-"""Who calls: credentials, names, networks and how often."""
+"""Checks who calls: credentials, host names, networks and rates."""

@@ -1,4 +1,4 @@
-"""Who calls: credentials to principals, and what a principal may do."""
+"""Turns credentials into principals, and says what a principal may do."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +30,7 @@ MAX_TOKEN_CHARS = 512
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """The caller of a request, and what it may do.
+    """Describes the caller of a request, and what it may do.
 
     `id` is `t_…`, `u_…`, `w_…`, `a_…` or `local`; an empty permission set allows nothing.
     """
@@ -65,7 +65,7 @@ LOCAL_ADMIN = Principal(kind="loopback", id="local", name="local admin", permiss
 
 
 class FailedProof(Struct, frozen=True, kw_only=True):
-    """A request whose caller did not prove that it is a worker."""
+    """Describes a request whose caller did not prove that it is a worker."""
 
     ip: str
     path: str
@@ -85,7 +85,7 @@ def nothing_known(token_hash: str) -> None:
 class Authenticator:
     """Turns the headers of a request into a principal, or raises what is wrong with them.
 
-    A secret whose hash is remembered has the right form, or it would not have been let in: its form is not looked at
+    A secret whose hash is remembered has the right form, or it would not have been accepted: its form is not checked
     again, which costs more than all the rest.
     """
 
@@ -108,7 +108,7 @@ class Authenticator:
         return _as_worker(worker, token_hash) if worker and same(worker.token_hash, token_hash) else None
 
     def known_user(self, headers: Mapping[str, str]) -> Principal | None:
-        """Returns who has this API token, if it is remembered, good, and its use need not be noted now."""
+        """Returns the owner of this API token, if it is remembered, valid, and its use need not be noted now."""
         secret = bearer(headers.get("authorization"))
         if not secret or len(secret) > MAX_TOKEN_CHARS:
             return None
@@ -143,7 +143,11 @@ class Authenticator:
         return _as_token(token, token_hash)
 
     async def session(self, secret: str, asserted: str = "") -> Principal:
-        """`asserted` is whom a trusted proxy names: a session that began by its word ends where it names somebody else."""
+        """Returns the user of a session.
+
+        `asserted` is the user a trusted proxy names: a session that began through the proxy ends where it names
+        another user.
+        """
         if len(secret) > MAX_TOKEN_CHARS or tokens.complaint(secret, tokens.SESSION):
             raise SessionEnded
         token_hash, now = tokens.hashed(secret), self._now()
@@ -218,9 +222,10 @@ def _as_token(token: ApiToken, token_hash: str) -> Principal:
 
 
 def died(attempt: Attempt, now: float) -> bool:
-    """Tells whether the attempt's token is over: it ended as its worker said, with time to repeat the report of it.
+    """Tells whether the attempt's token has expired: some time after the attempt ended as its worker said.
 
-    What was lost instead may be found again, and its fence holds as long as it is not.
+    That time is for repeating the report. An attempt that was lost instead may be found again, and its fence holds as
+    long as it is not.
     """
     ended = attempt.ended_at if attempt.outcome in OWN_ENDS else None
     return ended is not None and now > ended + LAST_REPORT_S
@@ -245,7 +250,10 @@ def bearer(authorization: str | None) -> str | None:
 
 
 def refuse_misshapen_api_token(secret: str) -> None:
-    """Our own form is checked to the letter; a token that an operator chose needs only to be long."""
+    """Raises InvalidToken for a wrong form.
+
+    Our own form is checked exactly; a token an operator chose only has to be long.
+    """
     chosen = len(secret) >= MIN_CHOSEN_TOKEN_CHARS and not secret.startswith(f"{tokens.API}_")
     if not chosen or any(char.isspace() for char in secret):
         refuse_misshapen(secret, tokens.API)
@@ -266,7 +274,7 @@ def refuse_misshapen(secret: str, prefix: str) -> None:
 
 
 def failed_proof(ip: str, path: str, error: FleetError, headers: Mapping[str, str]) -> FailedProof:
-    """Tells a token that was cut or mistyped from one that was good once, or never."""
+    """Returns the failure, which tells a token that was cut or mistyped from one that was valid once, or never."""
     secret = headers.get("x-worker-token", "")
     misshapen = bool(secret) and tokens.complaint(secret[:MAX_TOKEN_CHARS], tokens.WORKER) is not None
     known_form = isinstance(error, InvalidToken) and bool(secret) and not misshapen

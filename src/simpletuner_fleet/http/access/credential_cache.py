@@ -1,4 +1,4 @@
-"""Credentials by the hash of their secret, as they are looked up and remembered."""
+"""Looks up credentials by the hash of their secret, and caches them."""
 
 from typing import Protocol
 
@@ -34,10 +34,10 @@ class CredentialSource(Protocol):
 
 
 class CachedCredentials:
-    """Remembers API tokens, workers and sessions until told to forget. Attempts change too often to be remembered.
+    """Caches API tokens, workers and sessions until told to forget them. Attempts change too often to be cached.
 
     Whoever rotates, revokes or deletes calls `forget` right after the commit and before answering. A look-up that was
-    under way meanwhile is not remembered: it may have seen the old row.
+    under way meanwhile is not cached: it may have seen the old row.
     """
 
     def __init__(self, source: CredentialSource, max_entries: int = CACHE_SIZE) -> None:
@@ -107,7 +107,10 @@ class CachedCredentials:
         self.forget(token_hash)
 
     async def note_token_use(self, token_hash: str, now: float) -> None:
-        """Remembers it first: of many requests at once one writes, and a store that cannot is not asked each time."""
+        """Notes the use in the cache first, and then in the store.
+
+        Of many requests at once only one writes, and a failing store is not asked each time.
+        """
         token = self._api_tokens.get(token_hash)
         if token:
             self._api_tokens[token_hash] = replace(token, last_used_at=now)

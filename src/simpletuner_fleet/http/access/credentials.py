@@ -1,4 +1,4 @@
-"""Credentials as the store knows them."""
+"""Reads credentials from the store."""
 
 from msgspec.structs import replace
 
@@ -51,8 +51,11 @@ class StoredCredentials:
 
 
 def remembered_credentials(fleet: Fleet, hub: StreamHub) -> CachedCredentials:
-    """Whatever rotates, deletes or cleans up a worker cuts its stream in the same breath, and the hub tells us so
-    before the act is answered: nothing can be remembered too long."""
+    """Returns cached credentials that never outlive the stored ones.
+
+    Whatever rotates, deletes or cleans up a worker cuts its stream at the same time, and the hub tells us so before
+    the act is answered.
+    """
     credentials = CachedCredentials(StoredCredentials(fleet))
     hub.on_cut = lambda worker_id: credentials.forget_all()
     return credentials

@@ -1,4 +1,4 @@
-"""Which names the server answers to, and which pages may change things: a browser must not be a burglar's glove."""
+"""Checks which host names the server answers to, and which pages may change things through a user's browser."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,12 @@ MAX_REMEMBERED = 256
 
 
 class AllowedHosts:
-    """The host names that this server answers to: a guard against DNS rebinding.
+    """Knows the host names that this server answers to, as a guard against DNS rebinding.
 
-    A page of evil.example whose name points at us still says evil.example. It matters on loopback, where a
-    caller may be trusted for being on this machine. A server on the network is reached by names that it
-    cannot know, and `any_name` lets them all in: nothing is open there without a session or a token, and the
-    browser keeps the session's cookie for the one host it was given at, so a rebound page has none to show.
+    A page of evil.example whose name points at us still says evil.example. It matters on loopback, where a caller may
+    be trusted for being on this machine. A server on the network is reached by names that it cannot know, and
+    `any_name` accepts them all: nothing is open there without a session or a token, and the browser keeps the
+    session's cookie for the one host it was given at, so a rebound page has none to show.
     """
 
     def __init__(self, configured: Iterable[str] = (), any_name: bool = False) -> None:
@@ -52,7 +52,7 @@ class AllowedHosts:
 
 
 def host_name(host_header: str | None) -> str | None:
-    """Returns the name without port and brackets; None if the header is missing, doubled or no host."""
+    """Returns the name without port and brackets; None if the header is missing, doubled or not a host."""
     match = HOST.fullmatch(host_header or "")
     return plain_name(match[1]) if match else None
 
@@ -71,7 +71,7 @@ def comes_from_browser(headers: Mapping[str, str]) -> bool:
 
 
 def is_foreign(method: str, headers: Mapping[str, str], hosts: AllowedHosts) -> bool:
-    """Tells whether a page that is not ours asks for a change."""
+    """Tells whether a page of another site asks for a change."""
     if method in SAFE_METHODS:
         return False
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
@@ -81,7 +81,10 @@ def is_foreign(method: str, headers: Mapping[str, str], hosts: AllowedHosts) -> 
 
 
 def proves_own_page(method: str, headers: Mapping[str, str], hosts: AllowedHosts) -> bool:
-    """A cookie goes along with every request, so a change by cookie needs a browser's word that a page of ours asks."""
+    """Tells whether the browser says that a page of ours asks for the change.
+
+    A cookie is sent with every request, so a change by cookie needs this proof.
+    """
     if method in SAFE_METHODS:
         return True
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")

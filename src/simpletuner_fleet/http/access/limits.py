@@ -1,4 +1,4 @@
-"""How often: token buckets in bounded memory, on a clock that is handed in."""
+"""Limits how often somebody may call, with token buckets in bounded memory and a clock that is passed in."""
 
 import ipaddress
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Rate(Struct, frozen=True):
 
 
 class RateLimits(Struct, frozen=True, kw_only=True):
-    """The rate limits of requests and of failed credentials.
+    """Sets the rate limits of requests and of failed credentials.
 
     They are generous: they stop a runaway loop or a flood, never an honest fleet.
     """
@@ -36,7 +36,7 @@ class RateLimits(Struct, frozen=True, kw_only=True):
 
 
 class Buckets:
-    """Token buckets, one per key. When there are too many keys, the one longest untouched goes."""
+    """Holds token buckets, one per key. When there are too many keys, the one longest untouched is dropped."""
 
     def __init__(self, rate: Rate, monotonic: Callable[[], float], max_keys: int = MAX_KEYS) -> None:
         self._rate = rate
@@ -59,7 +59,7 @@ class Buckets:
         return wait_s
 
     def give_back(self, key: str) -> None:
-        """What was taken turned out to be none of what is limited."""
+        """Returns what was taken, since it turned out not to be something that is limited."""
         left, at = self._buckets.get(key, (self._rate.burst, self._monotonic()))
         if key in self._buckets:
             self._buckets[key] = (min(self._rate.burst, left + 1), at)

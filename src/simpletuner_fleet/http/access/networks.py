@@ -1,4 +1,4 @@
-"""Addresses: whose request it is behind proxies, which networks workers may come from, and our own."""
+"""Finds the caller's address behind proxies, checks the networks of workers, and lists this machine's addresses."""
 
 import fcntl
 import ipaddress
@@ -29,7 +29,7 @@ class BadNetwork(FleetError):
 
 
 class Networks:
-    """A set of IP networks, of both families. IPv4 addresses inside IPv6 count as what they are."""
+    """Holds a set of IP networks of both families. IPv4 addresses inside IPv6 count as IPv4 addresses."""
 
     def __init__(self, networks: Iterable[Network] = ()) -> None:
         self._networks = tuple(networks)
@@ -74,7 +74,7 @@ def is_loopback(text: str) -> bool:
 
 
 def client_address(peer: str, forwarded_for: str | None, proxies: Networks) -> str:
-    """Returns the peer, or the right-most hop that is not one of our proxies: all left of it anyone can invent."""
+    """Returns the peer, or the right-most hop that is not one of our proxies: anyone can invent what is left of it."""
     if not proxies and ":" not in peer:
         return peer
     address = parse_address(peer)
@@ -99,7 +99,7 @@ def without_port(text: str) -> str:
 
 
 def machine_names() -> list[str]:
-    """Returns what this machine is called, asking no name server."""
+    """Returns the names of this machine, without asking a name server."""
     name = socket.gethostname().lower()
     short = name.partition(".")[0]
     return [known for known in dict.fromkeys((name, short, f"{short}.local")) if short]
@@ -112,7 +112,7 @@ def machine_addresses() -> list[str]:
 
 
 def addresses_for_others() -> list[str]:
-    """Returns addresses at which others find this machine, no container bridges; the one that leads out is first."""
+    """Returns addresses at which others reach this machine, without container bridges; the default route's is first."""
     way_out = _way_out()
     addresses = [*_ipv4_addresses(skip=BRIDGES), *(one for one in _ipv6_addresses() if one != "::1")]
     kept = [one for one in dict.fromkeys(addresses) if not is_loopback(one)]
@@ -120,7 +120,7 @@ def addresses_for_others() -> list[str]:
 
 
 def _way_out() -> str:
-    """Returns the address that the default route begins at. Nothing is sent."""
+    """Returns the address that the default route begins at. It sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((FAR_AWAY, 9))
@@ -143,7 +143,7 @@ def _ipv4_addresses(skip: tuple[str, ...] = ()) -> list[str]:
 
 
 def _ipv6_addresses() -> list[str]:
-    """Link-local ones are left out: nobody can reach them by address alone."""
+    """Returns the IPv6 addresses except link-local ones, which nobody can reach by address alone."""
     try:
         lines = Path("/proc/net/if_inet6").read_text().splitlines()
     except OSError:

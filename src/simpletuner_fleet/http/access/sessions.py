@@ -1,4 +1,4 @@
-"""The session cookie: how it is named, set, read and taken away."""
+"""Names, sets, reads and deletes the session cookie."""
 
 from simpletuner_fleet.core.people.accounts import SESSION_LIFE_S
 
@@ -46,7 +46,7 @@ def sign_in_secret(cookie_header: str | None, secure: bool) -> str | None:
 
 
 def _only(cookie_header: str | None, wanted: str) -> str | None:
-    """Returns None unless there is exactly one: of two, one was planted."""
+    """Returns the cookie, or None unless there is exactly one: of two, one was planted."""
     secrets = [
         value
         for name, _, value in (part.strip().partition("=") for part in (cookie_header or "").split(";"))

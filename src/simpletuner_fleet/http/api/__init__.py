@@ -1,1 +1,1 @@
-"""What can be called, row by row."""
+"""Defines all routes of the API, row by row."""

@@ -1,4 +1,4 @@
-"""What the composition root hands to every handler."""
+"""Holds what the composition root passes to every handler."""
 
 import asyncio
 import copy
@@ -46,11 +46,10 @@ SIGN_INS_PER_ADDRESS = Rate(2, 120)
 
 
 class LoginDoor:
-    """Limits how often passwords may be guessed. A log-in that succeeds was no guess.
+    """Limits how often passwords may be guessed. A log-in that succeeds was not a guess.
 
-    Guesses are counted by address, and by name and address; those at one name from everywhere are counted,
-    too, but not against who has been let in from the same address before: nobody can lock others out by
-    guessing at their names.
+    Guesses are counted by address, and by name and address; those at one name from everywhere are counted, too, but
+    not against who has logged in from the same address before: nobody can lock others out by guessing at their names.
     """
 
     KNOWN = 10_000
@@ -90,8 +89,8 @@ class LoginDoor:
 class CertificateLooks:
     """Remembers who asked for our authority's certificate, and when last.
 
-    A worker asks for it before it sends its token: one that pins another fingerprint gives up after it, and
-    this is all that is ever heard of it.
+    A worker asks for it before it sends its token: one that pins another fingerprint gives up after that, and this
+    request is the only trace of it.
     """
 
     KEPT = 64
@@ -114,7 +113,7 @@ def end_no_streams(token_hashes: Collection[str]) -> None:
 
 
 class JoinAddress(Struct, frozen=True, kw_only=True):
-    """The address at which another machine reaches this orchestrator."""
+    """Describes the address at which another machine reaches this orchestrator."""
 
     url: str
     sure: HowSure
@@ -193,7 +192,7 @@ class Deps(Struct, kw_only=True):
 
     @property
     def storage(self) -> Storage:
-        """Returns one for all: it holds the locks."""
+        """Returns the one storage that all share, since it holds the locks."""
         self._storage = self._storage or Storage(self.fleet, self.blobs, self.space, self.direct)
         return self._storage
 
@@ -204,7 +203,7 @@ class Deps(Struct, kw_only=True):
         return self.provisioner
 
     def revoke(self, token_hashes: Collection[str]) -> None:
-        """Forgets these credentials and ends their streams. It is called right after the commit and before the answer."""
+        """Forgets these credentials and ends their streams. Call it right after the commit and before the answer."""
         for token_hash in token_hashes:
             self.credentials.forget(token_hash)
         self.end_streams_of(token_hashes)
@@ -229,7 +228,7 @@ class Deps(Struct, kw_only=True):
 
 
 class SeenDeps:
-    """Everything a handler is given, with the fleet as its caller may see it."""
+    """Gives a handler everything that it needs, with the fleet as its caller may see it."""
 
     __slots__ = ("_whole", "fleet")
     _whole: Deps
@@ -241,7 +240,7 @@ class SeenDeps:
 
     @property
     def storage(self) -> Storage:
-        """Returns the same files and locks, beside the fleet as the caller may see it."""
+        """Returns the same files and locks, with the fleet as the caller may see it."""
         seen = copy.copy(self._whole.storage)
         seen.fleet = self.fleet
         return seen
@@ -254,13 +253,16 @@ class SeenDeps:
 
 
 def whole_deps(call: Call[Any]) -> Deps:
-    """Returns all of it, for what concerns the server and not its caller: figures without names, health."""
+    """Returns unrestricted deps, for what concerns the server and not its caller: figures without names, health."""
     deps: Deps = call.app
     return deps
 
 
 def deps_of(call: Call[Any]) -> Deps:
-    """Every handler looks through this: a person or a token without `admin.see_all` sees their part of the fleet alone."""
+    """Returns what the caller may see: without `admin.see_all`, a person or token sees only their part of the fleet.
+
+    Every handler goes through this.
+    """
     deps, caller = whole_deps(call), call.principal
     if caller.kind not in ("token", "user") or caller.can(SEE_ALL):
         return deps
@@ -281,7 +283,7 @@ deps = deps_of
 
 
 async def own_worker(call: Call[Any]) -> Worker:
-    """Returns the caller's row as it is now: what was remembered at the admission may be old."""
+    """Returns the caller's row as it is now: what was cached at the admission may be outdated."""
     worker = await deps_of(call).fleet.read_now(lambda view: view.worker(call.principal.id))
     if worker is None or worker.token_hash != call.principal.token_hash:
         raise InvalidToken

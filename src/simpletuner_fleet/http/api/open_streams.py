@@ -1,4 +1,4 @@
-"""How much of one kind one caller, one address and all together may have open at once: streams, followed logs, searches."""
+"""Limits how many streams, followed logs or searches a caller, an address and all together may have open at once."""
 
 from collections import Counter
 from collections.abc import Iterator

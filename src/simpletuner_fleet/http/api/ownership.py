@@ -1,4 +1,4 @@
-"""Whose thing it is: a worker speaks for itself alone, and most users act on their own jobs alone."""
+"""Checks ownership: a worker acts only for itself, and most users act only on their own jobs."""
 
 from functools import wraps
 from typing import Any
@@ -37,7 +37,10 @@ class OtherWorker(Forbidden):
 
 
 def refuse_other_worker(call: Call[Any], named: str | None) -> None:
-    """`named` is the worker the message says it comes from; older agents name one everywhere."""
+    """Raises OtherWorker where `named`, the worker that the message names as its sender, is not the caller.
+
+    Older agents name one everywhere.
+    """
     if named and named != call.principal.id:
         raise OtherWorker
 
@@ -63,7 +66,7 @@ def writer_of(call: Call[Any]) -> Writer:
 
 
 def acts_for_itself_alone(call: Call[Any]) -> bool:
-    """Tells whether the caller, or the user that a token acts for, steers their own jobs alone."""
+    """Tells whether the caller, or the user that a token acts for, may act only on their own jobs."""
     caller = call.principal
     if not caller.owner_id:
         return caller.only_own
@@ -73,7 +76,7 @@ def acts_for_itself_alone(call: Call[Any]) -> bool:
 
 
 def holds_by_role(call: Call[Any], permission: str) -> bool:
-    """Tells whether the caller holds it for all they do, not as the lead of some team."""
+    """Tells whether the caller holds the permission by their role, not only as the lead of some team."""
     caller, organisation = call.principal, deps_of(call).fleet.organisation
     user_id = caller.owner_id or caller.id
     if not caller.can(permission) or not organisation.leads_any(user_id):
@@ -83,7 +86,7 @@ def holds_by_role(call: Call[Any], permission: str) -> bool:
 
 
 def refuse_priority_for(call: Call[Any], job: Job, number: int) -> None:
-    """A lead raises a job of the team as far as its rules let leads do."""
+    """Raises for a priority that the caller may not set: a lead raises a team's job as far as its rules allow."""
     team = deps_of(call).fleet.organisation.teams.get(job.team)
     ids = frozenset({call.principal.id, call.principal.owns_as})
     may_raise = holds_by_role(call, SET_PRIORITY)
@@ -91,9 +94,9 @@ def refuse_priority_for(call: Call[Any], job: Job, number: int) -> None:
 
 
 async def refuse_job_of_another(call: Call[Any], *, even_own: bool = False) -> None:
-    """A job keeps its owner and its team, so it is enough to look before the act.
+    """Raises NotYourJob for another's job. A job keeps its owner and team, so checking before the act is enough.
 
-    With `even_own` it is not for who owns the job to do, but for who leads its team.
+    With `even_own` the owner may not do it either, but only who leads the job's team.
     """
     if not acts_for_itself_alone(call):
         return
@@ -113,7 +116,10 @@ def may_steer(call: Call[Any], job: Job | DeletedJob, *, even_own: bool = False)
 
 
 def guarded(row: Route) -> Route:
-    """Who may not see a job is told that there is none, whatever they would do to it: one rule for every such row."""
+    """Returns the row with a check first: to a caller who may not see a job, there is no such job, whatever they ask.
+
+    It is one rule for every such row.
+    """
     if not row.path.startswith(ABOUT_ONE_JOB) or row.permission in (Access.WORKER, Access.UPLOAD):
         return row
     handler = row.handler

@@ -1,4 +1,4 @@
-"""Looks at the queue: all of it in order, one's own part of it, how many wait and for how long."""
+"""Shows the queue: all of it in order, the caller's part of it, how many jobs wait and for how long."""
 
 from collections.abc import Iterable, Mapping
 
@@ -49,7 +49,7 @@ class MineQuery(PageQuery, kw_only=True):
 
 
 class OwnQueueView(JobsPage, kw_only=True):
-    """The caller's own jobs, newest first, and how many they are."""
+    """Lists the caller's own jobs, newest first, with their counts."""
 
     counts: dict[str, int]
     """By status."""
@@ -75,7 +75,7 @@ class WorkerCountsView(Struct, kw_only=True):
 
 
 class LocalView(queue_stats.OwnMachine, frozen=True, kw_only=True):
-    """The orchestrator's own machine."""
+    """Describes the orchestrator's own machine."""
 
     max_concurrent_jobs: int
     """The same as `max_jobs`."""
@@ -122,7 +122,7 @@ class PositionView(Struct, kw_only=True):
 
 
 async def list_queue(call: Call[None]) -> JobsPage:
-    """A job that has ended stands in no line: asked for by status, they come newest first."""
+    """Lists the queue. Ended jobs are not in it: asked for by status, jobs come newest first."""
     query: QueueQuery = call.query
     if query.status or query.include_completed:
         where = JobFilter(states=tuple(states_named(query.status)))

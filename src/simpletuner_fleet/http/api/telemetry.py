@@ -1,4 +1,4 @@
-"""What Prometheus may count. No label names a job, a worker or a person."""
+"""Counts what Prometheus may read. No label names a job, a worker or a person."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ not be seen to have grown."""
 
 
 class Times(Collector):
-    """A histogram that is counted in a plain list, for what happens several times in every job's life."""
+    """Counts a histogram in a plain list, for what happens several times in every job's life."""
 
     def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:
         self._name = name
@@ -103,7 +103,7 @@ class RequestTimes(Collector):
 
 
 class FleetSeen(Struct, frozen=True, kw_only=True):
-    """The state of the fleet that a page of metrics shows, at the moment the page is asked for."""
+    """Holds the state of the fleet that a page of metrics shows, at the moment the page is asked for."""
 
     jobs: Mapping[str, int]
     streams: int
@@ -134,7 +134,7 @@ NOTHING_SEEN = FleetSeen(
 
 
 class Telemetry:
-    """The metrics of this server, as Prometheus reads them.
+    """Keeps the metrics of this server, as Prometheus reads them.
 
     Their names follow Prometheus's conventions: one prefix, base units, `_total` for what only grows.
     """
@@ -206,7 +206,10 @@ class Telemetry:
         self._waits.observe(max(0.0, waited_s))
 
     def attempt_ended(self, outcome: str, failure: str) -> None:
-        """A class that is not in the table, of an older worker or a newer one, is one for all."""
+        """Counts the end of an attempt.
+
+        All classes that are not in the table, from older or newer workers, count as one.
+        """
         kind = failure if outcome == Outcome.FAILED else ""
         self._attempts.labels(outcome, kind if (outcome, kind) in ENDS else "unknown").inc()
 
@@ -228,7 +231,7 @@ class Telemetry:
         return generate_latest(self._registry)
 
     def _tell_figures(self, figures: FleetFigures, age_s: float) -> None:
-        """What is not there any more is not told any more: the labels are made anew."""
+        """Sets the figures. The labels are made anew, so that what is gone is not reported any more."""
         for gauge in (self._gpus, self._waiting, self._oldest):
             gauge.clear()
         for status in WorkerStatus:

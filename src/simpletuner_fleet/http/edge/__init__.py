@@ -1,1 +1,1 @@
-"""The walk of a request, from its head to its answer."""
+"""Processes a request, from its head to its answer."""

@@ -1,4 +1,4 @@
-"""Who may come in: networks, origins, credentials and how often, before anything of the body is read."""
+"""Decides who may call: by networks, origins, credentials and rates, before any of the body is read."""
 
 from collections.abc import Callable, Mapping
 
@@ -90,24 +90,26 @@ class Admission:
             raise HostNotAllowed(f"The server does not accept the host name '{(host or '')[:100]}'.")
 
     def take_away_assertions(self, exchange: Exchange) -> None:
-        """Only a proxy of ours may say who somebody is."""
+        """Removes headers that say who the user is, unless they come from one of our proxies."""
         if self._asserted and not self._proxies.holds(exchange.peer):
             for name in self._asserted & exchange.headers.keys():
                 del exchange.headers[name]
 
     def address_of(self, exchange: Exchange) -> str:
-        """Returns the caller's own address, also behind our proxies."""
+        """Returns the caller's own address, even behind our proxies."""
         return client_address(exchange.peer, exchange.headers.get("x-forwarded-for"), self._proxies)
 
     def is_secure(self, exchange: Exchange) -> bool:
-        """Tells whether it came over TLS, to us or to a trusted proxy."""
+        """Tells whether the request came over TLS, to us or to a trusted proxy."""
         if exchange.secure or not self._has_proxies:
             return exchange.secure
         return exchange.headers.get("x-forwarded-proto") == "https" and self._proxies.holds(exchange.peer)
 
     def admit_known(self, compiled: CompiledRoute, headers: Mapping[str, str]) -> Principal | None:
-        """Returns who calls where that takes one look into memory, as it does for most calls of most agents; None where
-        `admit` has to look closer."""
+        """Returns the caller where one look-up in memory suffices, as for most calls of most agents.
+
+        Returns None where `admit` has to look closer.
+        """
         if not HEADERS_LOOKED_AT.isdisjoint(headers) or (compiled.of_workers and self._limits_workers):
             return None
         permission = compiled.row.permission
@@ -118,7 +120,7 @@ class Admission:
         return self._authenticator.known_user(headers)
 
     async def admit(self, compiled: CompiledRoute, exchange: Exchange, ip: str, secure: bool) -> Principal:
-        """Returns who calls, or raises why they may not."""
+        """Returns the caller, or raises why they may not call."""
         row, headers = compiled.row, exchange.headers
         if compiled.of_workers and self._limits_workers and not self._worker_networks.holds(ip):
             refused = NetworkNotAllowed(f"Workers may not connect from {ip}.")
@@ -129,7 +131,7 @@ class Admission:
         return await self._prove(row, headers, exchange.peer, ip, secure)
 
     def permit(self, principal: Principal, row: Route, exchange: Exchange, ip: str) -> None:
-        """Checks whether this caller, now that they are known, may do this, and may do it again so soon."""
+        """Raises where this caller may not do this, or may not do it again so soon."""
         if principal.kind == "user" and not proves_own_page(exchange.method, exchange.headers, self._hosts):
             raise OriginMissing
         if not isinstance(row.permission, Access):
@@ -170,7 +172,10 @@ class Admission:
             raise
 
     async def _signed_in(self, secret: str, ip: str, asserted: str) -> Principal:
-        """A page left open over night asks again and again: that is not a guess at somebody's secret."""
+        """Returns the user of a session.
+
+        A page left open overnight asks again and again: that does not count as guessing a secret.
+        """
         try:
             return await self._authenticator.session(secret, asserted)
         except SessionEnded:
@@ -188,7 +193,7 @@ class Admission:
 
 
 def is_local_call(peer: str, headers: Mapping[str, str]) -> bool:
-    """Tells whether this very machine calls, by no browser, through no proxy, showing no other credential."""
+    """Tells whether this machine itself calls, without a browser, a proxy or another credential."""
     return (
         is_loopback(peer)
         and names_loopback(headers.get("host"))

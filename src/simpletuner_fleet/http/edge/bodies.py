@@ -1,4 +1,4 @@
-"""What the caller says: bytes to types, with a cap on every dimension."""
+"""Decodes the bytes of a request into types, with a limit on every dimension."""
 
 import asyncio
 import math
@@ -65,7 +65,7 @@ async def read_body(receive: Receive, content_length: str | None, max_bytes: int
 
 
 class Incoming:
-    """A raw body in pieces, as it arrives: what has come can be dealt with while the rest is on its way."""
+    """Gives out a raw body in pieces, as it arrives: one can be processed while the rest is on its way."""
 
     def __init__(
         self, receive: Receive, content_length: str | None, max_bytes: int, timeout_s: float
@@ -79,8 +79,8 @@ class Incoming:
     async def pieces(self, piece_bytes: int) -> AsyncIterator[bytes]:
         """Yields pieces of about this size; only the last is smaller. An empty body is one empty piece.
 
-        Each has the whole time limit to itself, so a body may take as long as it is large. What has come when the time is up
-        or the line breaks is given out before that is told: it need not be sent again.
+        Each has the whole time limit to itself, so a body may take as long as it is large. What has come when the time
+        is up or the connection breaks is yielded before that is raised: it need not be sent again.
         """
         size, more = 0, True
         while more:
@@ -107,7 +107,7 @@ class Incoming:
 
 
 async def discard(receive: Receive) -> None:
-    """A caller that is still sending when we hang up never sees why: hear it out, within reason."""
+    """Reads the rest of a body, within limits: a caller that is still sending when we close never sees why."""
     with suppress(TimeoutError, Overflow):
         async with asyncio.timeout(DISCARD_TIMEOUT_S):
             await _read_all(receive, MAX_DISCARDED_BYTES)
@@ -127,10 +127,12 @@ async def _read_all(receive: Receive, max_bytes: int) -> bytes:
 
 
 def check_content_type(header: str | None, wanted: str, form_is_json: bool) -> None:
-    """`form_is_json` is for `curl -d '{…}'`: it announces a form unless told otherwise, and the documents print it so.
+    """Raises UnsupportedMediaType for another content type than the wanted one.
 
-    Only a caller that proved itself by a header, or the trusted local machine, and is no browser, is read so
-    leniently: a form on another site's page can send this content type, but neither those headers nor as no browser.
+    `form_is_json` is for `curl -d '{…}'`: it announces a form unless told otherwise, and the documents print it so.
+    Only a caller that proved itself by a header, or the trusted local machine, and is not a browser, is read so
+    leniently: a form on another site's page can send this content type, but neither send those headers nor hide that
+    it is a browser.
     """
     media_type, _, parameters = (header or "").lower().partition(";")
     media_type = media_type.strip()
@@ -162,7 +164,7 @@ def decode_json(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def as_type(said: dict[str, Any], kind: Any) -> Any:
-    """Returns what was read as plain JSON, as the type that a row takes."""
+    """Converts plain JSON to the type that a row takes."""
     try:
         return said if kind is dict else msgspec.convert(said, kind)
     except msgspec.ValidationError as error:
@@ -184,7 +186,7 @@ def refuse_deep(body: bytes) -> None:
 
 
 def refuse_huge_integers(body: bytes) -> None:
-    """No database column holds them."""
+    """Raises Invalid for integers that no database column holds."""
     if LONG_DIGITS not in body.translate(EVERY_DIGIT_ZERO):
         return
     for token in STRINGS_AND_NUMBERS.finditer(body):
@@ -197,7 +199,10 @@ def refuse_huge_integers(body: bytes) -> None:
 
 @cache
 def query_decoder(kind: Any) -> Callable[[bytes], Any]:
-    """Fields that are lists take a repeated parameter. What is unknown is left out: `unknown_parameters` names it."""
+    """Returns a decoder for this type of query. Fields that are lists take a repeated parameter.
+
+    An unknown parameter is left out: `unknown_parameters` names it.
+    """
     lists = frozenset(field.encode_name for field in msgspec.structs.fields(kind) if _is_list(field.type))
 
     def decode(query_string: bytes) -> Any:
@@ -223,7 +228,7 @@ def parameter_names(kind: Any) -> tuple[str, ...]:
 
 
 def unknown_parameters(query_string: bytes, names: Collection[str]) -> list[str]:
-    """Returns what a query says beyond these names. A name that begins with `_` only keeps a cache from answering."""
+    """Returns the parameters beyond these names. A name that begins with `_` only bypasses a cache, and is allowed."""
     said = dict.fromkeys(name for name, _ in _pairs(query_string))
     return [name for name in said if name not in names and not name.startswith(CACHE_BUSTER)]
 

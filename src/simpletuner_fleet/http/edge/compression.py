@@ -1,4 +1,4 @@
-"""Answers made smaller on the wire, where it is worth the time and the caller can read them."""
+"""Compresses answers where it is worth the time and the caller can read them."""
 
 import zlib
 
@@ -13,7 +13,7 @@ KINDS = ("text/", "application/json", "image/svg+xml")
 
 
 def is_worth_it(exchange: Exchange, body: bytes, content_type: str) -> bool:
-    """Allows only what is looked at: the answer to an act may hold a secret, whose length would tell of it."""
+    """Allows only answers to GET: another answer may hold a secret, which its compressed length would reveal."""
     return (
         len(body) >= WORTH_IT_BYTES
         and exchange.method == "GET"

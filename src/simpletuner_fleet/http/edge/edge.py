@@ -1,4 +1,4 @@
-"""The application: match, know the caller, read, decode, call, encode. One straight walk per request."""
+"""Runs the application: each request is matched, admitted, read, decoded, handled and answered, in that order."""
 
 import logging
 import time
@@ -136,7 +136,7 @@ class Edge:
             stream.end("server shutting down")
 
     def end_streams_of(self, token_hashes: Collection[str]) -> None:
-        """Whoever was logged out or lost a token sees nothing more."""
+        """Ends the streams of these credentials: whoever was logged out or lost a token sees nothing more."""
         for stream, opened_with in list(self._streams.items()):
             if opened_with in token_hashes:
                 stream.end("this credential is no longer valid")
@@ -164,7 +164,10 @@ class Edge:
         return compiled.decoded(body)
 
     async def _send(self, answer: Answer, call: Call[Any], exchange: Exchange, began: float) -> int:
-        """Returns the status; 0 for a stream, which is observed where it begins: how long it lived is no latency."""
+        """Sends the answer; returns the status, or 0 for a stream.
+
+        A stream is observed when it begins, since its duration is no latency.
+        """
         status = call.route.status
         if call.ignored and not isinstance(answer, Stream):
             answer = naming_ignored(answer, call.ignored)
@@ -219,7 +222,7 @@ class Edge:
             del self._streams[stream]
 
     def _hand_over(self, stream: EventStream, exchange: Exchange) -> None:
-        """The stream lives on with its connection alone; this walk ends here."""
+        """Hands the connection to the stream, which goes on alone; the processing of the request ends here."""
         stream.on_detached = self._forget_stream
         try:
             exchange.hand_over(self._event_head, stream)

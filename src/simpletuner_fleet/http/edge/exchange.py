@@ -1,4 +1,4 @@
-"""One request and the way back to whoever sent it: all that the edge knows of the wire."""
+"""Defines one request and the way to answer it, which is all that the edge knows of the connection."""
 
 import re
 import types
@@ -21,7 +21,7 @@ class CallerGone(Exception):
 
 
 class Exchange(ABC):
-    """One request, and the way back to whoever sent it.
+    """An exchange is one request, and the way to answer it.
 
     The request's head is here when the exchange begins; its body may still be on its way.
     """
@@ -52,7 +52,7 @@ class Exchange(ABC):
     @property
     @abstractmethod
     def begun(self) -> bool:
-        """Tells whether an answer is on its way: it cannot become another one."""
+        """Tells whether an answer has begun, so that no other one can be sent."""
 
     @abstractmethod
     def whole_body(self) -> bytes | None:

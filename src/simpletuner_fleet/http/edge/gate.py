@@ -1,7 +1,7 @@
-"""People's calls wait for each other, so that workers' calls need not: only so many are dealt with at once.
+"""Limits how many of people's calls are processed at once, so that workers' calls need not wait.
 
 One loop serves everybody. Whoever asks a hundred heavy questions at once would have a hundred answers made between two
-heartbeats; behind the gate it is a few, and one person's never all of them.
+heartbeats; with this limit it is a few, and one person's are never all of them.
 """
 
 import asyncio
@@ -25,14 +25,17 @@ class Gate:
         self._waiting_of: Counter[str] = Counter()
 
     def enter_at_once(self, caller: str) -> bool:
-        """Enters if there is room, and tells whether it did; nobody who waits is overtaken by a caller of their own."""
+        """Enters if there is room, and tells whether it did. A caller does not overtake their own waiting calls."""
         if self._waiting_of.get(caller) or not self._has_room(caller):
             return False
         self._inside[caller] += 1
         return True
 
     async def enter(self, caller: str) -> None:
-        """Waits for room, first come, first served. Raises TooManyRequests for who would wait too long, or too often."""
+        """Waits for room, first come, first served.
+
+        Raises TooManyRequests for a caller who waits too long, or too often.
+        """
         if self._waiting_of[caller] >= WAITING_PER_CALLER:
             raise TooManyRequests(TRY_AGAIN_S)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

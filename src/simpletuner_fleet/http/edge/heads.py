@@ -1,4 +1,4 @@
-"""What every answer says of itself, encoded once where it does not depend on the request."""
+"""Builds the headers of every answer, encoded once where they do not depend on the request."""
 
 from collections.abc import Mapping
 
@@ -21,10 +21,10 @@ def security_headers(tls: bool) -> RawHeaders:
 
 
 class Heads:
-    """Makes the heads of answers. Nothing under `/api/` is kept by a cache unless its handler says so."""
+    """Makes the heads of answers. No cache keeps anything under `/api/` unless its handler says so."""
 
     def __init__(self, tls: bool, term: int | None = None) -> None:
-        """With a `term`, every answer says in which term of which leader it was given."""
+        """Takes the leader's `term`: with one, every answer says in which term it was given."""
         self.of_pages = security_headers(tls)
         if term is not None:
             self.of_pages.append((TERM_HEADER.encode(), b"%d" % term))
@@ -43,7 +43,7 @@ class Heads:
     def with_more(
         self, status: int, path: str, content_type: str, own: Mapping[str, str], more: RawHeaders
     ) -> bytes:
-        """`own` replaces what the table says; `more` is added."""
+        """Returns a head in which `own` replaces what the table says, and `more` is added."""
         return head_of(status, [*self._headers(path, content_type, own), *more])
 
     def _headers(self, path: str, content_type: str, own: Mapping[str, str]) -> RawHeaders:

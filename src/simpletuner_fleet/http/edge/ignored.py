@@ -1,4 +1,4 @@
-"""Tells a caller in older words which of its parameters mean nothing here."""
+"""Tells a caller who uses older names which of its parameters mean nothing here."""
 
 from collections.abc import Sequence
 from urllib.parse import quote
@@ -14,7 +14,7 @@ MOST_NAME_CHARS = 64
 
 
 def naming_ignored(answer: Answer, ignored: Sequence[str]) -> Reply:
-    """Returns the same answer, with these names in its head."""
+    """Returns the same answer, with these names in a header."""
     more = {IGNORED_HEADER: _listed(ignored)}
     if isinstance(answer, Reply):
         return replace(answer, headers={**answer.headers, **more})
@@ -28,5 +28,5 @@ def ignored_header(ignored: Sequence[str]) -> RawHeaders:
 
 
 def _listed(ignored: Sequence[str]) -> str:
-    """Names come from outside: they are quoted as in an address, and cut."""
+    """Lists the names. They come from outside, so they are quoted as in an address, and cut."""
     return ", ".join(quote(name[:MOST_NAME_CHARS], safe="") for name in ignored[:MOST_NAMES])

@@ -1,4 +1,4 @@
-"""Problems for people: in the words of whoever sits before the browser. Programs get English, and the code."""
+"""Translates problems into the language of the person at the browser. Programs get English, and the code."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ LANGUAGE_COOKIE = "simpletuner_lang"
 
 
 def asks_for_a_person(headers: Mapping[str, str]) -> bool:
-    """A page of ours asks: with a session, or, before the log-in, as only browsers do."""
+    """Tells whether a page of ours asks: with a session or, before the log-in, with headers that only browsers send."""
     cookies = cookie_values(headers)
     return COOKIE in cookies or SECURE_COOKIE in cookies or comes_from_browser(headers)
 

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: one table says which class becomes which status."""
+"""Turns errors into RFC 9457 problems: one table says which class becomes which status."""
 
 import errno
 import logging
@@ -93,7 +93,7 @@ class ProblemAnswer(msgspec.Struct, frozen=True):
 
 
 class ProblemDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """An RFC 9457 problem document. `code` is stable; `next` says what to do; `errors` names the fields."""
+    """Holds an RFC 9457 problem. `code` is stable; `next` says what to do; `errors` names the fields."""
 
     type: str
     title: str
@@ -109,7 +109,7 @@ RESERVED = frozenset(ProblemDocument.__struct_fields__) - {"errors"}
 
 
 def status_of(kind: type[BaseException]) -> int:
-    """Goes by the most specific class of the family that the table names; anything else is a defect of ours."""
+    """Returns the status of the most specific class that the table names; any other error is a defect of ours."""
     return next((STATUS[base] for base in kind.__mro__ if base in STATUS), 500)
 
 
@@ -125,7 +125,7 @@ def problem_of(error: Exception) -> ProblemAnswer:
 
 
 def _incident(error: Exception) -> ProblemAnswer:
-    """The user gets a number, the log gets the story."""
+    """Logs the error under a number, and returns a problem that tells the user only that number."""
     incident = secrets.token_hex(4)
     log.error("incident %s: %s", incident, type(error).__name__, exc_info=error)
     document = ProblemDocument(

@@ -1,4 +1,4 @@
-"""What is wrong with a field of a request, in words that name the field and what is allowed there."""
+"""Explains what is wrong with a field of a request, naming the field and what is allowed there."""
 
 import difflib
 import re
@@ -46,7 +46,7 @@ def _unknown_field(name: str, path: str, here: list[inspect.Type]) -> Invalid:
 
 
 def unknown_parameter(name: str, names: Collection[str]) -> Invalid:
-    """Tells what a query says beyond what its row knows, with the nearest name that the row does know."""
+    """Returns an error that names an unknown parameter of a query, and the nearest one that the row knows."""
     name = name[:MOST_TOLD_CHARS]
     path = f"$.{name}"
     near = difflib.get_close_matches(name, names, n=1)
@@ -70,7 +70,10 @@ def unknown_parameter(name: str, names: Collection[str]) -> Invalid:
 
 
 def _types_at(kind: Any, path: str) -> list[inspect.Type]:
-    """A path names each field on its way, and `[…]` for whatever is in a list or an object without fixed fields."""
+    """Returns the types at a path.
+
+    A path names each field on its way, and has `[…]` for whatever is in a list or an object without fixed fields.
+    """
     here = _alternatives(inspect.type_info(kind))
     for step in PATH_STEP.finditer(path):
         here = [inner for one in here for inner in _step(one, step[1])]

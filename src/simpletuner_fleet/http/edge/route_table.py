@@ -1,4 +1,4 @@
-"""Finds the row that a method and a path belong to."""
+"""Finds the row of the route table that matches a method and a path."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ ANY_OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 class CompiledRoute:
-    """A row of the route table, with everything prepared that does not depend on the request."""
+    """Holds a row of the route table, with everything prepared that does not depend on the request."""
 
     __slots__ = (
         "_names",
@@ -53,7 +53,7 @@ class CompiledRoute:
         """Workers of other releases, other programs' protocols and links to pages may say more than is known here."""
 
     def asked(self, query_string: bytes) -> tuple[Any, Sequence[str]]:
-        """Returns the query as this row's type, and the names in it that an older guide's request has for nothing."""
+        """Returns the query as this row's type, and the parameters of an older request that mean nothing here."""
         query = self.query_decoder(query_string) if self.query_decoder else None
         if not query_string or not (self.refuses_unknown or self.row.older):
             return query, ()
@@ -74,7 +74,7 @@ class CompiledRoute:
             return as_type(reword(decode_json(body, ANY_OBJECT)), self.row.body)
 
     def parameters(self, segments: Sequence[str]) -> dict[str, str] | None:
-        """Returns what the names of a path stand for that has the shape of this row's; None where one is unfit."""
+        """Returns the values of the path's named segments; None where one of them is invalid."""
         parameters: dict[str, str] = {}
         for at, name in self._names:
             takes_rest = self.row.rest and at == len(self.segments) - 1
@@ -91,7 +91,7 @@ def rest_parameter(segments: Sequence[str]) -> str | None:
 
 
 def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> str | None:
-    """Decodes it once, after the split, so that an encoded slash can never make a path."""
+    """Decodes a segment once, after the split, so that an encoded slash can never make a path."""
     try:
         value = unquote_to_bytes(segment).decode() if "%" in segment else segment
     except UnicodeDecodeError:
@@ -101,7 +101,7 @@ def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> s
 
 
 class Branch:
-    """A node in the tree of routes: how a path may go on after a slash, and what is there if it ends here."""
+    """A branch is a node in the tree of routes: it knows what may follow after a slash, and the rows that end here."""
 
     __slots__ = ("any_segment", "by_method", "by_segment", "rest_by_method")
 
@@ -119,7 +119,10 @@ class Branch:
         return self.any_segment
 
     def find(self, segments: Sequence[str], at: int = 0) -> dict[str, CompiledRoute] | None:
-        """Returns the rows of the path, by method: a literal segment goes before a name, and a name before the rest."""
+        """Returns the path's rows by method.
+
+        A literal segment takes precedence over a name, and a name over the rest.
+        """
         branch = self
         while at < len(segments):
             literal = branch.by_segment.get(segments[at])

@@ -1,4 +1,4 @@
-"""The route table's words: what a row holds, what a handler is given, what it may answer."""
+"""Defines what a row of the route table holds, what a handler is given, and what it may answer."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ EARLIEST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Access(StrEnum):
-    """Who may call a route, where a permission of an API token does not decide that."""
+    """Says who may call a route, where a permission of an API token does not decide that."""
 
     PUBLIC = "public"
     WORKER = "worker"
@@ -36,7 +36,7 @@ PUBLIC, WORKER, UPLOAD, ANY_USER = Access.PUBLIC, Access.WORKER, Access.UPLOAD, 
 
 
 class Call(Generic[Body]):
-    """One request, checked and decoded."""
+    """Holds one request, checked and decoded."""
 
     __slots__ = (
         "app",
@@ -89,13 +89,13 @@ class Call(Generic[Body]):
         return Actor(self.principal.id, self.principal.name, self.ip)
 
     def require(self, permission: str) -> None:
-        """Refuses a caller without this permission, where it depends on the thing and not on the route alone."""
+        """Raises Forbidden for a caller without this permission, where it depends on more than the route."""
         if not self.principal.can(permission):
             raise Forbidden(permission)
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """An answer with a status, headers or cookies beside its body.
+    """Answers with a status, headers or cookies beside its body.
 
     A body of bytes goes out as it is, all else as JSON.
     """
@@ -150,7 +150,10 @@ class Route(Struct, frozen=True):
 
 
 def rfc3339(at: float | None) -> str | None:
-    """A time that no calendar has, as a broken clock or a hostile worker says one, becomes the nearest that it has."""
+    """Returns the time as RFC 3339.
+
+    A time outside the calendar, from a broken clock or a hostile worker, becomes the nearest one inside it.
+    """
     if at is None or at != at:
         return None
     moment = datetime.fromtimestamp(min(max(at, EARLIEST), LATEST_AT), UTC)

@@ -1,4 +1,4 @@
-"""Problems in SCIM's own form (RFC 7644, 3.12), for whoever speaks SCIM."""
+"""Converts problems to SCIM's own form (RFC 7644, 3.12), for SCIM clients."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ class _Problem(msgspec.Struct):
 
 
 def in_scims_words(problem: ProblemAnswer) -> ProblemAnswer:
-    """Our 422 is SCIM's 400."""
+    """Returns the problem in SCIM's form. Our 422 is SCIM's 400."""
     read = msgspec.json.decode(problem.body, type=_Problem)
     status = 400 if problem.status == 422 else problem.status
     kind = read.scim_type or SCIM_TYPES.get(read.code, "")

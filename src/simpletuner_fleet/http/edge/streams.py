@@ -1,4 +1,4 @@
-"""Event streams: bounded, quick to notice a reader that is gone or does not read, and easy to end."""
+"""Streams events: within bounds, quick to notice a reader that is gone or does not read, and easy to end."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -20,10 +20,13 @@ EVENT_HEADERS: RawHeaders = [
 
 
 class StreamLine(Protocol):
-    """The connection beneath a stream of events."""
+    """A stream line is the connection beneath a stream of events."""
 
     def send(self, chunk: bytes) -> bool:
-        """Returns False if the reader has fallen behind: the next chunk waits until `EventStream.resume`."""
+        """Sends a chunk.
+
+        Returns False if the reader has fallen behind: the next one waits until `EventStream.resume`.
+        """
 
     def end_stream(self) -> None:
         """Ends the answer and the connection cleanly."""
@@ -33,9 +36,9 @@ class StreamLine(Protocol):
 
 
 class EventStream:
-    """A stream of events to one reader, with neither task nor frame to serve it.
+    """Streams events to one reader, with neither task nor frame to serve it.
 
-    `push` never waits; a reader that lets the buffer fill or a write stand still is dropped.
+    `push` never waits; a reader that lets the buffer fill or a write stall is dropped.
 
     `on_close(why)` is called once: `gone` (the reader left), `slow`, or what was given to `end`.
     """
@@ -83,7 +86,7 @@ class EventStream:
         self._stalled = False
 
     def push(self, chunk: bytes) -> bool:
-        """Returns False if the stream has ended, by this push too."""
+        """Queues a chunk; returns False if the stream has ended, also if this push ended it."""
         if self.why is not None:
             return False
         if self._buffered + len(chunk) > self._max:
@@ -98,14 +101,14 @@ class EventStream:
         return True
 
     def end(self, why: str = "ended", last: bytes = b"") -> None:
-        """What was pushed before is still sent, then `last`, then a clean end."""
+        """Ends the stream cleanly, after sending what was pushed before and then `last`."""
         if last:
             self.push(last)
         self._close(why)
         self._plan_flush()
 
     def attach(self, line: StreamLine) -> None:
-        """The answer has begun on this line."""
+        """Starts sending on this line, where the answer has begun."""
         self._line = line
         if self.why in ("slow", "gone"):
             self._drop_slow_reader()
@@ -114,7 +117,7 @@ class EventStream:
         self._flush()
 
     def resume(self) -> None:
-        """The reader has caught up."""
+        """Goes on sending, since the reader has caught up."""
         if self._stalled:
             self._stalled = False
             self._stop_timer()
@@ -122,12 +125,12 @@ class EventStream:
             self._flush()
 
     def lost(self) -> None:
-        """The reader has left."""
+        """Ends the stream, since the reader has left."""
         self._close("gone")
         self._detach()
 
     def _plan_flush(self) -> None:
-        """What is pushed in one breath goes out as one piece."""
+        """Plans to send all that is pushed in one turn of the event loop as one piece."""
         if self._line and not self._flush_planned and not self._stalled:
             self._flush_planned = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -191,7 +194,7 @@ class EventStream:
 
 
 class Chunks:
-    """A long answer read from a generator at the reader's pace; the generator is closed when the reader leaves.
+    """Sends a long answer from a generator at the reader's pace; the generator is closed when the reader leaves.
 
     One that is told to end early ends cleanly, unless it has promised its length: then the connection is dropped.
     `on_close` is called once, however it ended.

@@ -1,1 +1,1 @@
-"""The other orchestrators of the fleet: who leads answers, the others pass requests on to it."""
+"""Connects the orchestrators of a fleet: the leader answers, the others forward requests to it."""

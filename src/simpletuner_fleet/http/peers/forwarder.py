@@ -1,4 +1,4 @@
-"""Passes requests on to the orchestrator that leads, and its answers back, as they come."""
+"""Forwards requests to the orchestrator that leads, and its answers back, as they come."""
 
 import asyncio
 import logging
@@ -42,20 +42,20 @@ class Forwarder:
         self._is_over = False
 
     def leader_changed(self) -> None:
-        """Whoever waits for the answer of a leader that is none any more is answered now, and asks again."""
+        """Ends requests to a former leader: their callers are answered now, and ask again."""
         lease = self._leader()
         if self._connections and (lease is None or lease.term != self._term):
             self._connections.close()
             self._connections = None
 
     def stop(self) -> None:
-        """Ends what is being passed on, streams too: whoever called comes again, and finds another server."""
+        """Ends what is being forwarded, streams too: callers come again, and find another server."""
         self._is_over = True
         if self._connections:
             self._connections.close()
 
     async def __call__(self, exchange: Exchange) -> None:
-        """Raises NotLeader, while nothing was answered yet."""
+        """Forwards the request. Raises NotLeader as long as nothing was answered yet."""
         lease = None if self._is_over else self._leader()
         if lease is None or lease.holder == self._own_holder:
             raise NotLeader("No orchestrator is leading right now; nothing was changed.")
@@ -152,7 +152,7 @@ async def _send(upstream: Upstream, exchange: Exchange, head: bytes) -> None:
 
 
 async def _pass_back(upstream: Upstream, exchange: Exchange) -> bool:
-    """Returns whether the answer's head says that no body follows."""
+    """Sends the answer back; returns whether its head says that no body follows."""
     status = upstream.status
     headers = [(name, value) for name, value in upstream.headers if name not in NOT_PASSED_BACK]
     if (b"connection", b"close") in upstream.headers:

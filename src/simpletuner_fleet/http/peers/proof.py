@@ -1,4 +1,4 @@
-"""How an orchestrator that passes a request on says for whom, so that only another one of the fleet can say so."""
+"""Proves for whom an orchestrator forwards a request, so that only another one of the fleet can say so."""
 
 import hashlib
 import hmac
@@ -17,10 +17,9 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 class PeerProof:
-    """Proves for whom a request is passed on between orchestrators of one fleet.
+    """Proves for whom a request is forwarded between orchestrators of one fleet.
 
-    A proof is made and checked with a key that every orchestrator of the fleet derives from the one it was
-    given.
+    A proof is made and checked with a key that every orchestrator of the fleet derives from the one it was given.
     """
 
     def __init__(self, fleet_secret: bytes) -> None:
@@ -31,7 +30,7 @@ class PeerProof:
         return f"{fields} {self._proof(fields, exchange)}"
 
     def caller(self, exchange: Exchange, term: int) -> Caller | None:
-        """Returns for whom it was passed on; None where no other orchestrator of this fleet has said so in this term."""
+        """Returns the original caller; None where no other orchestrator of this fleet has named one in this term."""
         fields, _, proof = exchange.headers.get(PASSED_ON, "").rpartition(" ")
         if not hmac.compare_digest(proof.encode(), self._proof(fields, exchange).encode()):
             return None

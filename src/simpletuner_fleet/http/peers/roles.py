@@ -1,4 +1,4 @@
-"""The application of one server of several: it answers while it leads, and passes requests on while it does not."""
+"""Runs the application on one of several servers: it answers while it leads, and else forwards requests."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -23,7 +23,7 @@ JSON = "application/json"
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """Answers who leads, and whether this server does, from what the keeper of the lease knows."""
+    """Tells who leads, and whether this server does, from what the keeper of the lease knows."""
 
     may_promise: Callable[[int], bool]
     """Whether it leads for sure in this term."""
@@ -60,7 +60,7 @@ class Roles:
         self._edge = None
 
     def stop(self) -> None:
-        """The server is about to stop: nothing that another one answers holds it up."""
+        """Stops forwarding, since the server is about to stop: nothing that another one answers delays it."""
         self._forwarder.stop()
 
     def leader_changed(self) -> None:
@@ -92,7 +92,7 @@ class Roles:
             await self._forwarder(exchange)
 
     def _know_caller(self, exchange: Exchange) -> None:
-        """What another orchestrator passed on is treated as if it had come here."""
+        """Treats a request that another orchestrator forwarded as if it had come here."""
         if PASSED_ON not in exchange.headers:
             return
         caller = self._proof.caller(exchange, self._term)

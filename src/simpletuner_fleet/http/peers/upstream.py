@@ -1,4 +1,4 @@
-"""Connections to the orchestrator that leads: one request at a time on each, kept for the next."""
+"""Keeps connections to the orchestrator that leads: one request at a time on each, reused for the next."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ BROKEN = (OSError, EOFError, TimeoutError, httptools.HttpParserError)
 
 
 class Upstream:
-    """One connection to the orchestrator that leads. It reads one answer at a time."""
+    """Holds one connection to the orchestrator that leads. It reads one answer at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -81,7 +81,10 @@ class Upstream:
         self._parser.feed_data(data)
 
     def may_be_kept(self, without_body: bool) -> bool:
-        """Tells so once the answer was read; `without_body` means that by its head none follows."""
+        """Tells, once the answer was read, whether to reuse the connection.
+
+        `without_body` means that by its head no body follows.
+        """
         over = self._whole or without_body
         if not over or not self._parser.should_keep_alive() or self._writer.is_closing():
             return False
@@ -101,7 +104,7 @@ class Upstream:
 
 
 class LeaderConnections:
-    """The connections to one leader. Its successor gets connections of its own, and these end."""
+    """Holds the connections to one leader. Its successor gets connections of its own, and these end."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         parts = urlsplit(url)
@@ -139,7 +142,7 @@ class LeaderConnections:
         upstream.abort()
 
     def close(self) -> None:
-        """Ends them all, also those whose caller still waits: who led does not lead any more."""
+        """Ends all connections, even those whose caller still waits: this leader does not lead any more."""
         self._closed = True
         for upstream in (*self._idle, *self._busy):
             upstream.abort()

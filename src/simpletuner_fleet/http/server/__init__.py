@@ -1,1 +1,1 @@
-"""Sockets, connections and TLS beneath the edge."""
+"""Manages sockets, connections and TLS beneath the edge."""

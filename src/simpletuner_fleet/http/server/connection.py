@@ -1,4 +1,4 @@
-"""One connection: bytes to exchanges and back, with a bound on every dimension a stranger could stretch."""
+"""Turns the bytes of one connection into exchanges and back, with a limit on everything a stranger could stretch."""
 
 import asyncio
 from collections import deque
@@ -24,7 +24,7 @@ NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM, CLOSING = range(7)
 
 
 class Owner(Protocol):
-    """The server that a connection belongs to: what all of its connections share."""
+    """An owner is the server that a connection belongs to: it provides what all of its connections share."""
 
     date_line: bytes
 
@@ -37,8 +37,8 @@ class Owner(Protocol):
 class HttpConnection(HeadReader, asyncio.Protocol):
     """Reads requests from one connection and runs them one after the other, however they are sent.
 
-    It keeps no timer of its own: `since` says when its present state began, and the server's sweep cuts off
-    whoever stays in it too long.
+    It keeps no timer of its own: `since` says when its present state began, and the server's sweep ends connections
+    that stay in one too long.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
@@ -133,12 +133,15 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         self._start_next()
 
     def _learn(self, data: bytes, exchange: HttpExchange) -> None:
-        """`data` is this one request: nothing came before it, and no other began after it."""
+        """Remembers the headers of this request.
+
+        `data` holds it alone: nothing came before it, and no other began after it.
+        """
         if exchange.whole and exchange.keep_alive and not self.in_head:
             self._repeated = RepeatedHead.of(data, exchange.headers)
 
     def _take_repeated(self, data: bytes) -> bool:
-        """Takes a request with the same headers as the last one past the parser."""
+        """Takes a request with the same headers as the last one without using the parser."""
         request = self._repeated.read(data) if self._repeated else None
         if request is None:
             return False
@@ -215,7 +218,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
     # What exchanges call
 
     def answered(self, exchange: HttpExchange) -> None:
-        """The answer of the current request is written; the next one may begin."""
+        """Starts the next request, since the answer of the current one is written."""
         self._current = None
         if self._transport is None:
             return
@@ -263,7 +266,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Sends what is buffered first."""
+        """Closes the connection after sending what is buffered."""
         self._closing = True
         if self.state != CLOSING:
             self.state, self.since = CLOSING, self._server.now()
@@ -290,7 +293,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
     # What the server calls
 
     def shut_down(self) -> None:
-        """Ends at once what waits for a request, and after its answer what has one."""
+        """Closes the connection at once if it waits for a request, or else after its answer."""
         if self._current is None and self._stream is None:
             self.close()
         elif self._current is not None:
@@ -317,14 +320,14 @@ class HttpConnection(HeadReader, asyncio.Protocol):
             self._say_refusal(self._refusal)
 
     def _take_as_last(self) -> None:
-        """Somebody wishes to speak another protocol, which nobody does here: this request is answered, and no other."""
+        """Makes this request the last one: it asks for another protocol, which is not supported here."""
         self._closing = True
         if self._waiting:
             self._waiting[-1].complete()
             self._waiting[-1].keep_alive = False
 
     def _refuse(self, answer: bytes) -> None:
-        """The requests before it are still answered."""
+        """Refuses what cannot be read; the requests before it are still answered."""
         self._closing = True
         self._refusal = answer
         if self._arriving:

@@ -1,4 +1,4 @@
-"""Python's collector of cycles, set so that a large fleet that connects at once is not kept waiting for it."""
+"""Tunes Python's cycle collector, so that a large fleet that connects at once does not wait for it."""
 
 import gc
 
@@ -9,7 +9,7 @@ ones. Full ones look at everything that lives: with the usual settings there wer
 
 
 def tune_garbage_collection() -> None:
-    """Sets aside all that lives now (modules, routes, templates), and looks at the rest less often."""
+    """Exempts all that lives now (modules, routes, templates) from collection, and checks the rest less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

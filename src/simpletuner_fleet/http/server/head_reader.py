@@ -1,4 +1,4 @@
-"""The head of a request, as the parser hands it over in pieces."""
+"""Gathers the head of a request, which the parser delivers in pieces."""
 
 import httptools
 
@@ -26,8 +26,8 @@ NAMES = {
 class HeadReader:
     """Gathers the heads of requests, one after another.
 
-    What comes after a head and looks like more of it, a trailer, is refused: it comes after every check was
-    made on the head, and a proxy in front may have let pass in it what it strips from heads.
+    A trailer, which comes after a head and looks like more of it, is refused: it comes after every check was made on
+    the head, and a proxy in front may have let pass in it what it strips from heads.
     """
 
     __slots__ = ("_field_bytes", "_headers", "_url")
@@ -48,7 +48,7 @@ class HeadReader:
         self._field_bytes = 0
 
     def take_head(self) -> tuple[str, bytes, dict[str, str]]:
-        """Returns the path, the query and the headers of a head that is whole."""
+        """Returns the path, the query and the headers of a complete head."""
         headers, self._headers = self._headers or {}, None
         path, query = split_url(self._url)
         return path, query, headers
@@ -68,7 +68,7 @@ class HeadReader:
 
 
 def split_url(url: bytes) -> tuple[str, bytes]:
-    """Returns the path and the query; a whole URL, as a proxy is sent one, is cut to them."""
+    """Returns the path and the query; a whole URL, as it is sent to a proxy, is cut to them."""
     if not url.startswith(b"/") or b"#" in url:
         parsed = httptools.parse_url(url)
         return (parsed.path or b"/").decode("ascii"), parsed.query or b""

@@ -1,4 +1,4 @@
-"""A request over HTTP/1.1 and its answer, on a connection that may carry others after it."""
+"""Implements an exchange over HTTP/1.1, on a connection that may carry others after it."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ NO_BODY = (b"204", b"304")
 
 
 class Carrier(Protocol):
-    """The connection that carries a request and its answer."""
+    """A carrier is the connection that carries a request and its answer."""
 
     writing_paused: bool
 
@@ -214,7 +214,7 @@ class HttpExchange(Exchange):
         self._wake_reader()
 
     def spoil(self) -> None:
-        """The rest of the body cannot be read."""
+        """Notes that the rest of the body cannot be read."""
         self._spoilt, self.keep_alive = True, False
         self._wake_reader()
 

@@ -1,6 +1,6 @@
-"""Answers to what never became a request: in the format of all other problems, written before anybody asks for them.
+"""Prepares answers to what never became a request, in the format of all other problems.
 
-Their codes are none that workers and commands obey: whatever mangled a request on its way says nothing about it.
+Their codes are none that workers and commands act on: whatever mangled a request on its way says nothing about it.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 def refusal(
     status: int, reason: str, code: str, *, title: str, detail: str, next: str, more: str = ""
 ) -> bytes:
-    """Returns the head without the line that tells the date, its end included, and the body.
+    """Returns a whole answer, head and body, except for the date line.
 
     `more` are whole lines of the head.
     """

@@ -1,4 +1,4 @@
-"""A caller that keeps its connection says the same headers with every request: they need not be parsed again."""
+"""Recognises headers that a caller repeats on the same connection, so that they need not be parsed again."""
 
 import re
 from typing import NamedTuple
@@ -24,10 +24,10 @@ class ReadRequest(NamedTuple):
 
 
 class RepeatedHead(NamedTuple):
-    """The headers of a request that the parser has read, kept for requests that repeat them.
+    """Keeps the headers of a request that the parser has read, for requests that repeat them.
 
-    `lines` holds all of them, byte for byte, up to the number that says how long the body is. Where the next
-    request has the very same bytes there, its headers mean the same.
+    `lines` holds all of them, byte for byte, up to the number that says how long the body is. Where the next request
+    has the very same bytes there, its headers mean the same.
     """
 
     lines: bytes
@@ -35,7 +35,7 @@ class RepeatedHead(NamedTuple):
 
     @classmethod
     def of(cls, request: bytes, headers: dict[str, str]) -> "RepeatedHead | None":
-        """Returns what may be repeated of a whole request whose headers the parser has read so."""
+        """Returns the repeatable headers of a whole request that the parser has read; None where it has none."""
         length = headers.get(LENGTH, "")
         begin, end = request.find(END_OF_LINE), request.find(END_OF_HEAD)
         lines = request[begin : end - len(length)]
@@ -48,7 +48,7 @@ class RepeatedHead(NamedTuple):
         return cls(lines, {name: value for name, value in headers.items() if name != LENGTH})
 
     def read(self, data: bytes) -> ReadRequest | None:
-        """Returns the request, if all of it is here, nothing else is, and its headers are the same."""
+        """Returns the request if it is complete, nothing follows it, and its headers are the same; otherwise None."""
         end_of_line = data.find(END_OF_LINE)
         if not data.startswith(self.lines, end_of_line):
             return None

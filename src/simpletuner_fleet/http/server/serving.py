@@ -1,4 +1,4 @@
-"""Runs an application on sockets of our own making, and stops it within a second, streams or not."""
+"""Runs an application on our own sockets, and stops it within a second, streams or not."""
 
 import asyncio
 import logging
@@ -60,7 +60,7 @@ async def serve(
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     plain_from: Callable[[str], bool] | None = None,
 ) -> None:
-    """Returns after SIGTERM, SIGINT or `stop`. `before_shutdown` ends the streams; `on_hangup` answers SIGHUP.
+    """Serves until SIGTERM, SIGINT or `stop`. `before_shutdown` ends the streams; `on_hangup` handles SIGHUP.
 
     The addresses of `plain_from` may speak plain HTTP on the same port; without it there is TLS only, or none at all.
     """
@@ -104,27 +104,29 @@ async def _acceptor(
 
 
 def idle_timeout_for(heartbeat_interval_s: float) -> float:
-    """A worker keeps its connection from one heartbeat to the next, even if one comes late: a new one under TLS costs
-    more than ten heartbeats."""
+    """Returns how long a connection may be idle: a worker keeps it between heartbeats, even if one comes late.
+
+    A new connection under TLS costs more than ten heartbeats.
+    """
     return max(IDLE_TIMEOUT_S, IDLE_INTERVALS * heartbeat_interval_s)
 
 
 class StopRequest:
-    """Whether the server was asked to stop, and whether it was asked again."""
+    """Records whether the server was asked to stop, and whether it was asked again."""
 
     def __init__(self, asked: asyncio.Event) -> None:
         self.asked = asked
         self.at_once = asyncio.Event()
 
     def ask(self) -> None:
-        """A second time means now."""
+        """Asks the server to stop; asked a second time, it stops at once."""
         if self.asked.is_set():
             self.at_once.set()
         self.asked.set()
 
 
 class HttpServer:
-    """The HTTP server that all connections share: it runs their requests and limits how many there are."""
+    """Runs the requests of all connections, and limits how many connections there are."""
 
     def __init__(self, app: Application, idle_timeout_s: float) -> None:
         self._app = app
@@ -162,7 +164,7 @@ class HttpServer:
             self._all_gone.set()
 
     def run(self, exchange: HttpExchange) -> None:
-        """Walks through a request at once, as far as it goes without waiting."""
+        """Runs a request at once, as far as it goes without waiting."""
         exchange.in_task = False
         walk = Walk(self, self._app(exchange), exchange)
         walk.context.run(walk.go_on)
@@ -189,7 +191,7 @@ class HttpServer:
                     await stop.wait()
 
     def sweep_once(self) -> None:
-        """Ends the connections that have taken too long over a head or stood idle for too long."""
+        """Ends connections that have taken too long over a head or were idle for too long."""
         self._tell_date()
         now = self.now()
         crowded = len(self._connections) > self._most * 3 // 4
@@ -205,7 +207,7 @@ class HttpServer:
                 connection.close() if state == IDLE else connection.abort()
 
     async def shut_down(self, stopping: StopRequest) -> None:
-        """Waits for the answers under way, but not for long."""
+        """Waits for the answers under way, up to a limit."""
         for connection in list(self._connections):
             connection.shut_down()
         self._all_gone.clear()
@@ -225,7 +227,7 @@ class HttpServer:
 
 
 class Walk:
-    """A request that is being answered without a task: a task costs more than the rest of a small answer.
+    """Answers a request without a task: a task costs more than the rest of a small answer.
 
     Whatever it waits for calls it back. Where it needs a task after all, it is given one and goes on there.
     """
@@ -255,7 +257,7 @@ class Walk:
             self._wait_for(awaited)
 
     def end(self) -> None:
-        """Breaks the request off where it waits."""
+        """Cancels the request where it waits."""
         with suppress(StopIteration, asyncio.CancelledError):
             self.coroutine.throw(asyncio.CancelledError("the server stops"))
         self._finish()
@@ -283,7 +285,7 @@ async def _rest_of(walk: Walk) -> None:
 
 @types.coroutine
 def _unfinished(coroutine: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
-    """Goes on, within a task, with a coroutine that was begun outside of any."""
+    """Continues, within a task, a coroutine that was begun outside of any."""
     awaited: Any = None
     wanted_a_task = True
     try:
@@ -300,7 +302,7 @@ def _unfinished(coroutine: Coroutine[Any, Any, None]) -> Generator[Any, Any, Non
 
 
 def finished(exchange: HttpExchange) -> None:
-    """Nobody will answer this request any more: a caller who still waits must not wait for ever."""
+    """Closes the connection of a request that nobody will answer any more: its caller must not wait for ever."""
     if not exchange.begun:
         exchange.cut(at_once=False)
 
@@ -313,14 +315,14 @@ async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 def most_connections() -> int:
-    """Some files are left for the store, the logs and the disk, however many strangers connect."""
+    """Returns how many connections are allowed, which leaves some files for the store, the logs and the disk."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(16, soft - FILES_FOR_OTHERS)
 
 
 @contextmanager
 def signals(stopping: StopRequest, on_hangup: Callable[[], None] | None) -> Iterator[None]:
-    """Does nothing outside the main thread, where signals cannot be had."""
+    """Handles signals. It does nothing outside the main thread, where that is not possible."""
     loop = asyncio.get_running_loop()
     handlers: dict[signal.Signals, Callable[[], None]] = {
         signal.SIGTERM: stopping.ask,

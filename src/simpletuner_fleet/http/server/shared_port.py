@@ -1,6 +1,6 @@
-"""One port for TLS and for plain HTTP: TLS for everybody, plain HTTP only for those it is safe with.
+"""Serves TLS and plain HTTP on one port: TLS for everybody, plain HTTP only for those it is safe with.
 
-A client says by its first byte which of the two it speaks. Nothing else of it is looked at before that is decided.
+A client's first byte says which of the two it speaks. Nothing else is read before that is decided.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class SharedPort:
         make_protocol: MakeProtocol,
         most_waiting: int,
     ) -> None:
-        """`most_waiting` may be connected without being let in yet: whoever waits longest makes room for the next."""
+        """Takes `most_waiting`, how many may be connected but not accepted yet; one of them is dropped to make room."""
         self._listener = listener
         self._context = context
         self._plain_from = plain_from
@@ -53,7 +53,7 @@ class SharedPort:
         self._open()
 
     def close(self) -> None:
-        """Lets nobody in any more; connections that were let in go on."""
+        """Accepts no further connections; those that were accepted go on."""
         self._closed = True
         self._loop.remove_reader(self._listener.fileno())
         for one in list(self._silent):
@@ -114,7 +114,10 @@ class SharedPort:
             connected.close()
 
     def _refuse(self, connected: socket.socket) -> None:
-        """What was sent is taken out of the kernel unread: with it there, closing would destroy the answer under way."""
+        """Refuses a plain connection.
+
+        What it sent is read first: unread, closing would destroy the answer under way.
+        """
         with suppress(OSError):
             connected.recv(65536)
             connected.send(PLAIN_REFUSED)
@@ -127,7 +130,7 @@ class SharedPort:
         connected.close()
 
     def _make_room(self) -> None:
-        """Strangers who say nothing, or never end their handshake, take no file from anybody else."""
+        """Drops a connection that sends nothing or never ends its handshake, so that it takes no file from others."""
         if len(self._silent) + len(self._handshakes) + len(self._refused) < self._most_waiting:
             return
         if self._refused:

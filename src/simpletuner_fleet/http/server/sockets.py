@@ -1,4 +1,4 @@
-"""The sockets a server listens on, and what is said when it cannot."""
+"""Opens the sockets a server listens on, and says why when it cannot."""
 
 import errno
 import resource
@@ -50,7 +50,7 @@ def resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[Any,
 
 
 def usable(family: socket.AddressFamily) -> bool:
-    """A host name may have an IPv6 address on a machine whose kernel has none."""
+    """Tells whether the kernel supports this family: a host name may have an IPv6 address where the kernel has none."""
     try:
         socket.socket(family, socket.SOCK_STREAM).close()
     except OSError:
@@ -79,7 +79,7 @@ def _bound(family: socket.AddressFamily, address: tuple[Any, ...], host: str) ->
 
 
 def notice_dead_peers(listener: socket.socket) -> None:
-    """A peer that vanished says nothing, and pings into the void raise no error for minutes: the kernel must ask."""
+    """Lets the kernel probe connections: a vanished peer sends nothing, and pings to it fail only after minutes."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)

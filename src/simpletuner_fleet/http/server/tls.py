@@ -1,4 +1,4 @@
-"""TLS: a private authority of our own in the data folder, or the certificate the operator brings."""
+"""Sets up TLS, with a private authority of our own in the data folder, or the certificate the operator brings."""
 
 import os
 import ssl
@@ -46,7 +46,7 @@ class TlsFiles(Struct, frozen=True, kw_only=True):
 def private_authority(
     data_dir: Path, extra_names: Sequence[str] = (), now: datetime | None = None
 ) -> TlsFiles:
-    """Makes what is missing in `<data dir>/tls`, renews the leaf when names changed or its end is near."""
+    """Makes what is missing in `<data dir>/tls`, and renews the leaf when names changed or it expires soon."""
     at = now or datetime.now(UTC)
     folder = data_dir / "tls"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """Loads them, and once more where they were renewed: new connections see it, open ones go on."""
+    """Loads the files. It is called again after a renewal: new connections see it, open ones go on."""
     try:
         context.load_cert_chain(files.certificate, files.key)
     except (ssl.SSLError, OSError) as error:
@@ -91,9 +91,9 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def authority_routes(files: TlsFiles | None, on_look: Callable[[str], None] = lambda ip: None) -> list[Route]:
-    """Returns `GET /ca.pem`, outside /api and public: the certificate is no secret; its fingerprint is compared.
+    """Returns the public route `GET /ca.pem`, outside /api: the certificate is no secret; its fingerprint is compared.
 
-    `on_look` is told the address of whoever looks at it.
+    `on_look` is called with the address of whoever asks for it.
     """
     if files is None or files.ca is None:
         return []
@@ -158,7 +158,7 @@ def _make_leaf(
 def _leaf_still_good(
     path: Path, key_path: Path, ca: x509.Certificate, names: Sequence[str], at: datetime
 ) -> bool:
-    """Returns False also when a crash left a key and a certificate that do not fit together."""
+    """Tells whether the leaf can be used, and not if a crash left a key and a certificate that do not fit together."""
     try:
         leaf, key = _read_certificate(path), _read_key(key_path)
         leaf.verify_directly_issued_by(ca)
@@ -241,7 +241,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Writes it whole or not at all, and never readable by others for a moment."""
+    """Writes the file whole or not at all, and never readable by others for a moment."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -1,1 +1,1 @@
-"""How things look on the wire."""
+"""Defines the JSON forms of everything that the API returns."""

@@ -1,4 +1,4 @@
-"""How a thing of the store becomes its form on the wire, without a line for every field."""
+"""Converts stored objects to their JSON form without a line for every field."""
 
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
@@ -15,9 +15,9 @@ View = TypeVar("View", bound=Struct)
 
 
 def view_of(view: type[View], thing: object, **own: Any) -> View:
-    """Makes a view of a thing: fields of the same name are taken over, and `own` gives those that are not.
+    """Makes a view of an object: fields of the same name are copied, and `own` gives the others.
 
-    Times are written out, and what the view calls a list becomes one.
+    Times are formatted, and a field that is a list in the view becomes one.
     """
     for name, convert in _plan(view):
         if name not in own and hasattr(thing, name):
@@ -28,7 +28,7 @@ def view_of(view: type[View], thing: object, **own: Any) -> View:
 
 @cache
 def _plan(view: type[Struct]) -> tuple[tuple[str, Any], ...]:
-    """Returns each field with what turns a value of the thing into the view's, if anything has to."""
+    """Returns each field with its converter, if it needs one."""
     hints = get_type_hints(view, include_extras=True)
     return tuple((name, _converter(hints[name])) for name in view.__struct_fields__)
 

@@ -1,4 +1,4 @@
-"""Jobs, their attempts, events and files as they look on the wire."""
+"""Defines the JSON form of jobs, their attempts, events and files."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from simpletuner_fleet.ports import JobNote, StoredManifest
 
 
 class WaitingReason(Struct, kw_only=True):
-    """Why a job waits, in short. `class` says what it takes: wait, change or admin."""
+    """Says briefly why a job waits. `class` says what it takes: wait, change or admin."""
 
     code: str
     kind: str = field(name="class")
@@ -63,7 +63,7 @@ class RequiresView(Struct, kw_only=True):
 
 
 class FailureView(Struct, kw_only=True):
-    """Why the newest try failed, the line that shows it, and what to do."""
+    """Says why the newest try failed, with the line that shows it and what to do."""
 
     kind: str = field(name="class")
     evidence: str
@@ -168,7 +168,7 @@ class CostView(Struct, kw_only=True):
 
 
 class WholeJobView(JobView, kw_only=True):
-    """One job, with what lists leave out."""
+    """Describes one job, with what lists leave out."""
 
     publication: PublicationView | None = None
     """What becomes of its model after its end; null where nothing is, or not yet, to be published."""
@@ -257,7 +257,7 @@ class JobEventsView(Struct):
 
 
 class ManifestView(Struct, kw_only=True):
-    """A checkpoint or an artifact: files that are stored whole."""
+    """Describes a checkpoint or an artifact, whose files are stored whole."""
 
     id: str
     kind: str

@@ -1,4 +1,4 @@
-"""Pools, machines and offers as the API shows them. Money is in millionths of the currency's unit."""
+"""Defines the JSON form of pools, machines and offers. Money is in millionths of the currency's unit."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""API tokens, configs and the audit log as they look on the wire."""
+"""Defines the JSON form of API tokens, configs and audit entries."""
 
 from typing import Any
 

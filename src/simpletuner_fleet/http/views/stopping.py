@@ -1,4 +1,4 @@
-"""How far a trainer is that was asked to stop, to save or to validate."""
+"""Shows how far a trainer is that was asked to stop, to save or to validate."""
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ class StoppingView(Struct, kw_only=True):
 
 
 def stopping_view(attempt: Attempt) -> StoppingView | None:
-    """It is None once the attempt has ended: then its outcome says it."""
+    """Returns how the stop goes on; None once the attempt has ended, since then its outcome says it."""
     stopping = attempt.stopping
     if stopping is None or not attempt.live:
         return None
@@ -38,12 +38,12 @@ def _doing_now(stopping: Stopping, stored: int | None) -> str:
 
 
 def checkpoint_requested_at(attempt: Attempt | None) -> str | None:
-    """It is None once a newer checkpoint is stored, and once the attempt has ended."""
+    """Returns when a checkpoint was asked for; None once a newer one is stored, and once the attempt has ended."""
     saving = attempt.saving if attempt and attempt.waits_for_checkpoint else None
     return rfc3339(saving.asked_at) if saving else None
 
 
 def validation_requested_at(attempt: Attempt | None) -> str | None:
-    """It is None once its trainer was told, and once the attempt has ended."""
+    """Returns when a validation was asked for; None once the trainer was told, and once the attempt has ended."""
     validating = attempt.validating if attempt and attempt.waits_for_validation else None
     return rfc3339(validating.asked_at) if validating else None

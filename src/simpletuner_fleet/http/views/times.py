@@ -1,4 +1,4 @@
-"""Times as callers write them."""
+"""Reads times as callers write them."""
 
 import math
 import re
@@ -14,13 +14,13 @@ UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def read_moment(text: str | None, path: str, now: float) -> float | None:
-    """Reads the same as `read_time`, or so long ago: 90s, 30m, 24h, 7d, 2w. Nothing is no time."""
+    """Reads the same as `read_time`, or a time ago: 90s, 30m, 24h, 7d, 2w. An empty text is no time."""
     ago = AGO.fullmatch(text.strip()) if text else None
     return now - int(ago[1]) * UNIT_S[ago[2]] if ago else read_time(text or None, path)
 
 
 def read_time(text: str | None, path: str) -> float | None:
-    """Reads RFC 3339, or seconds since 1970. A time without a zone is taken as UTC."""
+    """Reads RFC 3339, or seconds since 1970. A time without a zone counts as UTC."""
     if text is None:
         return None
     try:

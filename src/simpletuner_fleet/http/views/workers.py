@@ -1,4 +1,4 @@
-"""Workers and their GPUs as they look on the wire."""
+"""Defines the JSON form of workers and their GPUs."""
 
 from collections.abc import Mapping
 

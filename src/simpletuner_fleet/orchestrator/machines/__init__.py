@@ -1,1 +1,1 @@
-"""Pools and their machines: decided in one transaction, asked for and destroyed at their providers, joined by a token."""
+"""Manages pools and their machines: decides in one transaction, calls providers, and lets machines join by a token."""

@@ -1,7 +1,7 @@
-"""What a decision asks of a provider: to make a machine, and to end one.
+"""Carries out a decision at a provider: creates a machine, or destroys one.
 
-The decision is written before anything is asked for. What was asked for and not answered is never asked again: the next
-look shows whether it is there.
+The decision is written before anything is asked for. A request without an answer is never repeated: the next list of
+the provider shows whether the machine is there.
 """
 
 import logging
@@ -46,7 +46,7 @@ NEVER_JOINED = (Why.BOOT_DEADLINE, Why.LEFT)
 async def ask_once(
     fleet: Fleet, provider: MachineProvider, pool: MachinePool, machine_id: str, joining: dict[str, str]
 ) -> None:
-    """Writes that the provider is asked, asks it, and writes what it said. `joining` is how workers find us."""
+    """Writes that the provider is asked, asks it, and writes what it said. `joining` tells workers how to reach us."""
     token = fleet.ids.token(tokens.JOIN)
 
     def asked(transaction: Transaction) -> Machine | None:
@@ -131,7 +131,7 @@ async def _note(
     provider_id: str = "",
     hourly_micros: int | None = None,
 ) -> None:
-    """Writes what the provider said. Meanwhile the machine may have joined, or be on its way out."""
+    """Writes what the provider said. Meanwhile the machine may have joined, or may be ending."""
 
     def step(transaction: Transaction) -> None:
         machine = transaction.tx.machine(machine_id)
@@ -154,7 +154,7 @@ async def _note(
 
 
 async def destroy_once(fleet: Fleet, provider: MachineProvider, machine: Machine) -> None:
-    """Asks for its end in every round, until the list does not show it any more."""
+    """Asks the provider to destroy the machine; every round repeats it until the list does not show it any more."""
     if machine.why in NEVER_JOINED and machine.joined_at is None and not machine.boot_log:
         await _keep_boot_log(fleet, provider, machine)
     fleet.insist_on_leading()

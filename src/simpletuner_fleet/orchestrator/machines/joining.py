@@ -1,4 +1,4 @@
-"""A machine's worker comes with its one-time token and gets one of its own."""
+"""Lets a machine's worker join: it shows its one-time token and gets a token of its own."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +33,10 @@ class JoinedMachine(Struct, frozen=True, kw_only=True):
 
 
 async def join(fleet: Fleet, join_token: str, home: str) -> JoinedMachine:
-    """Asked again from the same folder, it answers the same until the worker has registered: an answer may be lost."""
+    """Returns the worker and its token.
+
+    A repeat from the same folder gets the same answer until the worker has registered: an answer may be lost.
+    """
     join_hash = tokens.hashed(join_token)
 
     def step(transaction: Transaction) -> JoinedMachine:

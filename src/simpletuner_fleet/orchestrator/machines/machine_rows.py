@@ -1,4 +1,4 @@
-"""Writing a machine with all that follows from it: the audit entry, its worker's drain, and its worker's end."""
+"""Writes a machine with all that follows from it: the audit entry, its worker's drain, and its worker's end."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def save_machine(
 
 
 def _end_worker(transaction: Transaction, machine: Machine) -> None:
-    """Nothing of it is left anywhere: what it ran is lost at once, and nobody waits for it to come back."""
+    """Deletes the worker of a machine that is gone: what it ran is lost at once, and nobody waits for it."""
     for attempt in transaction.live_attempts(machine.worker_id):
         give_up(transaction, attempt, "its machine is gone")
     worker = transaction.worker(machine.worker_id)

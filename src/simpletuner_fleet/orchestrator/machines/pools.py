@@ -1,4 +1,4 @@
-"""People make, change and delete pools, and end machines by hand."""
+"""Lets people make, change and delete pools, and end machines by hand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ async def save_pool(
     *,
     new: bool = False,
 ) -> MachinePool:
-    """Makes a pool, or changes it for the machines to come. Where it looks for them cannot change while it has some."""
+    """Makes a pool, or changes it for future machines. Where it gets them cannot change while it has some."""
     check_pool(name, request)
 
     def step(transaction: Transaction) -> MachinePool:
@@ -71,14 +71,14 @@ async def save_pool(
 
 
 def _with_ids(transaction: Transaction, request: PoolRequest) -> PoolRequest:
-    """Names are for people and change; raises Invalid where there is nobody, or no team, of one."""
+    """Replaces names, which may change, by ids; raises Invalid for an unknown person or team."""
     teams = [known_team(transaction, called, "$.teams") for called in request.teams]
     people = [known_person(transaction.tx, called, "$.people") for called in request.people]
     return replace(request, teams=tuple(dict.fromkeys(teams)), people=tuple(dict.fromkeys(people)))
 
 
 def _keep_machines_for(transaction: Transaction, pool: MachinePool) -> None:
-    """What runs there goes on, whoever it is of."""
+    """Gives the pool's audience to its workers. What runs there goes on, whoever it belongs to."""
     for machine in transaction.tx.machines_since(float("inf")):
         worker = transaction.tx.worker(machine.worker_id) if machine.worker_id else None
         if machine.pool == pool.name and worker is not None and worker.audience != pool.audience:
@@ -86,7 +86,7 @@ def _keep_machines_for(transaction: Transaction, pool: MachinePool) -> None:
 
 
 def _said(transaction: Transaction, pool: MachinePool) -> dict[str, Any]:
-    """Returns what the audit log keeps: who may use it, as they are called now."""
+    """Returns what the audit log keeps: who may use the pool, by their present names."""
     names = transaction.organisation.names
     said: dict[str, Any] = {"provider": pool.request.provider}
     for field in ("teams", "people"):
@@ -96,7 +96,7 @@ def _said(transaction: Transaction, pool: MachinePool) -> dict[str, Any]:
 
 
 async def delete_pool(fleet: Fleet, name: str, actor: Actor) -> MachinePool:
-    """Its machines finish what they run and are destroyed; the pool is gone with the last of them."""
+    """Deletes a pool. Its machines finish what they run and are destroyed; the pool goes with the last of them."""
 
     def step(transaction: Transaction) -> MachinePool:
         pool = existing_pool(transaction.tx, name)
@@ -130,7 +130,7 @@ async def take_in_hand(fleet: Fleet, actor: Actor) -> bool:
 
 
 async def end_machine(fleet: Fleet, machine_id: str, actor: Actor, *, now: bool) -> Machine:
-    """Lets it finish what it runs, or destroys it at once."""
+    """Ends a machine: it finishes what it runs, or is destroyed at once."""
 
     def step(transaction: Transaction) -> Machine:
         machine = existing_machine(transaction.tx, machine_id)

@@ -1,4 +1,4 @@
-"""The loop that looks after pools for as long as this orchestrator leads. Without pools it sleeps until there is one."""
+"""Runs the rounds over all pools while this orchestrator leads. Without pools it sleeps until there is one."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ class Provisioner:
         environment: dict[str, str],
         joining: dict[str, str],
     ) -> None:
-        """`joining` is how a worker on another machine finds this orchestrator."""
+        """Takes `joining`, which tells a worker on another machine how to reach this orchestrator."""
         self._fleet = fleet
         self._folder = folder
         self._environment = environment
@@ -58,11 +58,11 @@ class Provisioner:
             await self._open_http.aclose()
 
     def wake(self) -> None:
-        """A pool was made or changed."""
+        """Starts a round soon, since a pool was made or changed."""
         self._woken.set()
 
     async def settings_check(self) -> Callable[[MachinePool], None]:
-        """Returns what raises Invalid where a pool's provider would not take its settings."""
+        """Returns a check that raises Invalid where a pool's provider would not take its settings."""
         http = await self._client()
 
         def check(pool: MachinePool) -> None:
@@ -71,7 +71,7 @@ class Provisioner:
         return check
 
     async def offers(self, pool: MachinePool, *, saved: bool = True) -> list[MachineOffer]:
-        """Raises ProviderUnsure or ProviderRefused where they cannot be had."""
+        """Returns the offers for a pool. Raises ProviderUnsure or ProviderRefused where there are none to be had."""
         if saved:
             provider = await self._provider_of(pool)
         else:
@@ -80,7 +80,7 @@ class Provisioner:
             return await provider.offers()
 
     async def check(self, pool: MachinePool) -> tuple[list[ListedMachine], list[MachineOffer]]:
-        """Asks for all that can be asked without making anything; raises what it meets."""
+        """Asks the provider for all that can be asked without making anything; raises whatever goes wrong."""
         provider = await self._provider_of(pool)
         async with asyncio.timeout(HTTP_TIMEOUT_S):
             return await provider.machines(), await provider.offers()
@@ -103,7 +103,7 @@ class Provisioner:
                     await self._woken.wait()
 
     async def round_once(self, pools: list[MachinePool]) -> float:
-        """Returns how long to wait until the next."""
+        """Runs one round; returns how long to wait until the next."""
         fleet = self._fleet
         names = {pool.name for pool in pools}
         self._providers = {name: known for name, known in self._providers.items() if name in names}
@@ -174,7 +174,10 @@ class Provisioner:
         return self._fleet.organisation.prices.currency
 
     async def _client(self) -> httpx2.AsyncClient:
-        """Makes it when there is a pool, beside the loop: reading whom a machine trusts takes a tenth of a second."""
+        """Makes the HTTP client once there is a pool, in a thread.
+
+        Loading the trusted authorities takes a tenth of a second.
+        """
         async with self._making_http:
             if self._open_http is None:
                 self._open_http = await asyncio.to_thread(
@@ -196,7 +199,7 @@ class Provisioner:
 
 
 async def _some_at_once(calls: list[Coroutine[Any, Any, None]]) -> None:
-    """What goes wrong with one machine must not keep the others from being looked after."""
+    """Runs the calls, some at once. A failure with one machine does not affect the others."""
     free = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def one(call: Coroutine[Any, Any, None]) -> None:

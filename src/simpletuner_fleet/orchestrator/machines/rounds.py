@@ -1,4 +1,7 @@
-"""One round over all pools: look at the providers, then decide in one transaction. What follows from it is in `calls.py`."""
+"""Runs one round over all pools: asks the providers, then decides in one transaction.
+
+What follows from the decision is in `calls.py`.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -37,7 +40,7 @@ ROUNDS_MARGIN_S = 120.0
 
 
 class MachineCalls(Struct, frozen=True, kw_only=True):
-    """The calls to providers that follow from one decision."""
+    """Lists the calls to providers that follow from one decision."""
 
     ask: tuple[str, ...] = ()
     destroy: tuple[Machine, ...] = ()
@@ -50,7 +53,10 @@ class LooksOfRound(Struct, frozen=True, kw_only=True):
 
 
 async def look_at(provider: MachineProvider, now: float, *, with_offers: bool) -> ProviderLook:
-    """`now` is read before the provider is asked. Machines are looked after also where nothing is offered."""
+    """Asks a provider for its machines and offers. `now` is read before that.
+
+    Its machines are returned even where there are no offers.
+    """
     machines, trouble = await provider.machines(), ""
     offers: list[MachineOffer] = []
     try:
@@ -71,7 +77,7 @@ async def decide_once(fleet: Fleet, seen: LooksOfRound) -> MachineCalls:
 
 
 def since_when(now: float) -> float:
-    """Tells from when on machines that are gone still matter: this month's cost, and yesterday's failures."""
+    """Returns from when on machines that are gone still matter: for this month's cost, and for yesterday's failures."""
     return min(month_begins(now), day_begins(now) - 86_400.0)
 
 
@@ -113,7 +119,7 @@ def _decide(transaction: Transaction, seen: LooksOfRound, began_at: float) -> Ma
 
 
 def _tell_price(transaction: Transaction, machine: Machine) -> None:
-    """Jobs that come to a machine pay what its provider asks now, whatever it was to cost when its worker was started."""
+    """Updates the worker's price: jobs pay what the provider asks now, whatever it was when the worker started."""
     worker = transaction.tx.worker(machine.worker_id) if machine.state in IN_USE else None
     if worker is None or worker.registered_at is None:
         return
@@ -123,7 +129,7 @@ def _tell_price(transaction: Transaction, machine: Machine) -> None:
 
 
 def stop_lead_s(policy: Policy, looks: Mapping[str, ProviderLook]) -> float:
-    """Tells how long it takes from the decision to stop a machine to the certainty that it costs nothing any more."""
+    """Returns how long it takes from the decision to stop a machine until it surely costs nothing any more."""
     settle_s = max((look.settle_s for look in looks.values()), default=0.0)
     return policy.checkpoint_wait_s + policy.cancel_grace_s + 2 * settle_s + ROUNDS_MARGIN_S
 
@@ -153,7 +159,10 @@ def _save_wanted(transaction: Transaction, fleet_id: str, pool: MachinePool, wan
 
 
 def _save_stray(transaction: Transaction, stray: Stray) -> Machine:
-    """Nobody knows since when it costs, and for what: it counts from now on."""
+    """Adds a machine that is not in the database.
+
+    Nobody knows since when it costs, and for what: it counts from now on.
+    """
     now, price = transaction.now, stray.listed.hourly_micros or 0
     machine = Machine(
         id=transaction.ids.new("m"),

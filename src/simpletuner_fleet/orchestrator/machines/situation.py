@@ -1,4 +1,4 @@
-"""What a decision about machines has to know of the fleet, taken from the transaction that it is made in."""
+"""Gathers what a decision about machines has to know of the fleet, from the transaction in which it is made."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,1 +1,1 @@
-"""Being told: who set up what, and what is sent to them while this orchestrator leads."""
+"""Notifies people: keeps what they have set up, and sends it while this orchestrator leads."""

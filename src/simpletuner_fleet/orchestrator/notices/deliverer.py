@@ -1,7 +1,7 @@
-"""Tells what has happened, from the log, to every endpoint by itself, for as long as this orchestrator leads.
+"""Sends what has happened from the audit log to each endpoint independently, while this orchestrator leads.
 
-What is told comes from the log alone, and how far it was told is a row of the store: whoever leads next goes on there. A
-message that was sent and not noted is sent again, with the id that it had.
+What is sent comes from the log alone, and how far an endpoint was told is a row of the store: the next leader goes on
+there. A message that was sent and not noted is sent again, with the same id.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Deliverer:
         self.sender.close()
 
     async def changed(self, endpoint_id: str) -> None:
-        """A person has changed it, or taken it away: what was under way there ends."""
+        """Starts an endpoint anew after a person has changed or deleted it: what was under way there ends."""
         box = self._boxes.pop(endpoint_id, None)
         if box and box.task:
             box.task.cancel()
@@ -77,7 +77,7 @@ class Deliverer:
         self._woken.set()
 
     async def look_once(self) -> float:
-        """Reads on in the log and begins what is due; returns how long nothing is to be done if nothing happens."""
+        """Reads on in the log and begins what is due; returns how long to sleep if nothing happens meanwhile."""
         more = await self._read_on()
         now = self._fleet.clock.now()
         due = [now if more else now + LOOK_S]
@@ -116,7 +116,7 @@ class Deliverer:
             self._boxes[endpoint.id] = Mailbox(endpoint, self._fleet.clock.now())
 
     async def _read_on(self) -> bool:
-        """Reads the log once for all who stand at the same place, and tells whether there is more to read."""
+        """Reads the log once for all endpoints at the same position, and tells whether there is more to read."""
         head = self._fleet.audit_head.seq if self._fleet.audit_head else 0
         places: dict[int, list[Mailbox]] = defaultdict(list)
         for box in self._boxes.values():
@@ -147,7 +147,7 @@ class Deliverer:
             await asyncio.sleep(AFTER_TROUBLE_S)
 
     async def _send(self, box: Mailbox, parcel: Parcel) -> bool:
-        """Tells whether it arrived and that is noted."""
+        """Sends a message; tells whether it arrived and that was noted."""
         state = box.endpoint.state
         if parcel.upto not in (0, state.upto):
             begun = replace(box.endpoint, state=replace(state, upto=parcel.upto))
@@ -198,7 +198,7 @@ class Deliverer:
             return error.detail, error
 
     async def _note(self, box: Mailbox, after: Endpoint, delivery: DeliveryTry | None = None) -> bool:
-        """Writes how it stands now, unless a person has changed it meanwhile: then nothing of this counts."""
+        """Writes the endpoint's new state, unless a person has changed it meanwhile: then nothing of this counts."""
 
         def step(transaction: Transaction) -> bool:
             stored = transaction.tx.endpoint(after.id)

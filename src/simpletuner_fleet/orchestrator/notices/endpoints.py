@@ -1,4 +1,4 @@
-"""Places where people are told: set up, changed, paused, replayed and taken away, each with its audit entry."""
+"""Manages endpoints of notifications: adds, changes, pauses, replays and deletes them, each with its audit entry."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ Change = Callable[[Transaction, Endpoint], Endpoint]
 
 
 class Telling(Struct, frozen=True, kw_only=True):
-    """The caller who looks at or changes endpoints, and what they may do."""
+    """Describes the caller who looks at or changes endpoints, and what they may do."""
 
     writer: Writer
     may: Callable[[str], bool]
@@ -125,7 +125,7 @@ async def change(
     address: str | None = None,
     rules: NoticeRules | None = None,
 ) -> Endpoint:
-    """What was not yet told by the old rules is told by the new ones."""
+    """Changes an endpoint. What was not yet sent by the old rules is sent by the new ones."""
     if name is not None:
         check_name(name)
     known = await endpoint_of(fleet, endpoint_id, who)
@@ -157,7 +157,7 @@ async def change(
 
 
 async def rotate_key(fleet: Fleet, endpoint_id: str, who: Telling, overlap_s: float = OVERLAP_S) -> Made:
-    """The new secret signs from now on, and the one before it for a while as well."""
+    """Makes a new secret, which signs from now on; the one before it goes on signing for a while as well."""
     key, vault = new_key(), _vault(fleet)
 
     def rotated(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
@@ -188,7 +188,7 @@ async def pause(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
 
 
 async def resume(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
-    """It goes on where it stood: what happened meanwhile is told now."""
+    """Resumes an endpoint where it stopped: what happened meanwhile is sent now."""
 
     def resumed(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
         _check_may(endpoint.rules, who)
@@ -202,7 +202,7 @@ async def resume(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
 async def replay(
     fleet: Fleet, endpoint_id: str, who: Telling, *, seq: int | None = None, since: float | None = None
 ) -> Endpoint:
-    """Tells again what happened from this entry of the log on, or from this moment; each message has the id it had."""
+    """Sends again what happened from this entry of the log on, or from this moment; each message keeps its id."""
 
     def replayed(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
         start = _entry_at(transaction.tx, seq, since)
@@ -251,7 +251,7 @@ async def _change(fleet: Fleet, endpoint_id: str, who: Telling, change: Change) 
 
 
 def _seen(view: View, endpoint_id: str, who: Telling) -> Endpoint:
-    """Another's endpoint is as unknown as one that is not there."""
+    """Returns the endpoint. Another person's endpoint is reported as unknown, like one that does not exist."""
     endpoint = view.endpoint(endpoint_id)
     if endpoint is None or not (who.sees_all or endpoint.owner == who.writer.owns_as):
         raise NotFound(

@@ -1,4 +1,4 @@
-"""Many small notes of deliveries, written together: the store is asked a few times a second, whatever is sent."""
+"""Writes many small notes of deliveries together: the store is called a few times a second, however much is sent."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Ledger:
         self._writing: asyncio.Task[None] | None = None
 
     async def write(self, step: Step) -> Any:
-        """Returns what the step returns, once it is durable. Raises what the store raises."""
+        """Returns what the step returns, once that is durable. Raises what the store raises."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((step, done))
         if self._writing is None or self._writing.done():

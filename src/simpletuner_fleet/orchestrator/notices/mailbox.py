@@ -1,4 +1,4 @@
-"""One endpoint while this orchestrator leads: what waits to be told there, and the task that tells it."""
+"""Keeps one endpoint's state while this orchestrator leads: what is to be sent there, and the task that sends it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ ENTRIES_IN_ONE = 100
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
-    """The message that is sent to an endpoint next, and the entries of the audit log that it covers."""
+    """Holds the message that is sent to an endpoint next, and says which entries of the audit log it covers."""
 
     message: Message
     event: str
@@ -66,7 +66,10 @@ class Mailbox:
         self.scanned = max(self.scanned, chunk.last)
 
     def next(self, now: float) -> Parcel | Wait | None:
-        """Returns None where there is nothing to tell, or not all of what was begun has been read again."""
+        """Returns what to send next, or until when to wait.
+
+        Returns None where there is nothing to send, or where not all of a begun message has been read again.
+        """
         if self.is_empty:
             return None
         pause = may_try(self.endpoint.state, now)

@@ -1,4 +1,4 @@
-"""The log as it is told: entries that are worth it, with what people call the things they are about."""
+"""Turns entries of the audit log that people are notified of into notices, with the names of what they are about."""
 
 from collections.abc import Collection, Sequence
 
@@ -29,9 +29,10 @@ class NoticesRead(Struct, frozen=True, kw_only=True):
 
 
 def read_chunk(view: View, organisation: Organisation, after: int, owners: Collection[str]) -> NoticesRead:
-    """Reads on from an entry, some hundred at a time. A job that is gone is told of by its id, to nobody but all.
+    """Reads on from an entry, some hundred at a time.
 
-    `owners` are those who want to be told of approvals that wait for them.
+    A deleted job is named by its id, and only those who are notified of everybody's jobs are told of it. `owners` are
+    those who want to be told of approvals that wait for them.
     """
     entries = view.audit_range(after, AT_A_TIME)
     worth = [(entry, kind) for entry in entries if (kind := kind_of(entry))]
@@ -44,8 +45,10 @@ def read_chunk(view: View, organisation: Organisation, after: int, owners: Colle
 def _noticed(
     view: View, organisation: Organisation, owners: Collection[str], entry: AuditEntry, kind: str
 ) -> Notice | None:
-    """Returns None where it was submitted and needs nobody's approval, has it by now, or nobody who may give it wants
-    to be told."""
+    """Returns the notice of an entry.
+
+    Returns None for a submission that needs no approval, has it by now, or whose approvers do not want to be told.
+    """
     if entry.target_type == "job":
         job = view.job(entry.target_id)
         approvers: frozenset[str] = frozenset()
@@ -65,7 +68,7 @@ def _noticed(
 
 
 def deciding(view: View, organisation: Organisation, job_id: str, owners: Collection[str]) -> frozenset[str]:
-    """Returns those of them who may decide on the job at this moment."""
+    """Returns those of `owners` who may decide on the job at this moment."""
     waiting = waiting_approval(view, job_id)
     if waiting is None:
         return frozenset()
@@ -77,7 +80,7 @@ def deciding(view: View, organisation: Organisation, job_id: str, owners: Collec
 def approvals_kept(
     view: View, organisation: Organisation, endpoint: Endpoint, notices: Sequence[Notice]
 ) -> tuple[Notice, ...]:
-    """Leaves out approvals that nobody, or somebody else, has to give by now: hours may lie between reading and sending."""
+    """Leaves out approvals that this owner need not give any more: hours may pass between reading and sending."""
     whom = (endpoint.owner,)
     return tuple(
         one
@@ -89,7 +92,10 @@ def approvals_kept(
 def approval_paths(
     view: View, vault: Vault | None, endpoint: Endpoint, notices: Sequence[Notice], life_s: float, now: float
 ) -> dict[str, str]:
-    """Returns a link for each approval that is asked for, by job. Only a mailbox is one person's own."""
+    """Returns a link by job for each approval that is asked for.
+
+    Only mail has such links: only a mailbox belongs to one person.
+    """
     if vault is None or endpoint.channel is not Channel.EMAIL:
         return {}
     jobs = [one.target_id for one in notices if one.kind == "approval.needed"]
@@ -106,7 +112,7 @@ def _leads(view: View, team_id: str) -> tuple[str, ...]:
 
 
 def destination_of(view: View, vault: Vault | None, endpoint: Endpoint, now: float) -> Destination | str:
-    """Opens the endpoint for one message. A text says why nothing may be sent there any more."""
+    """Returns where a message goes, with secrets unsealed, or a text that says why nothing may be sent there."""
     permissions = needed_permissions(endpoint.rules.events, endpoint.rules.scope)
     if endpoint.owner != LOCAL and not all(holds_now(view, endpoint.owner, one) for one in permissions):
         return "its owner may not see this any more"

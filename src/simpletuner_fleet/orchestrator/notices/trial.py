@@ -1,4 +1,4 @@
-"""The test button: one message, sent while its owner waits, and noted like any other."""
+"""Sends a test message while its owner waits, and notes it like any other."""
 
 import time
 
@@ -15,7 +15,7 @@ from simpletuner_fleet.orchestrator.notices.reading import destination_of
 
 
 async def try_out(fleet: Fleet, sender: MessageSender, endpoint_id: str, who: Telling) -> DeliveryTry:
-    """It changes nothing else: neither how far the log was told there, nor whether it is paused."""
+    """Sends the test. It changes nothing else: neither how far the endpoint was told, nor whether it is paused."""
     endpoint = await endpoint_of(fleet, endpoint_id, who)
     now, vault = fleet.clock.now(), fleet.vault
     to = await fleet.read(lambda view: destination_of(view, vault, endpoint, now))

@@ -1,6 +1,6 @@
-"""Jobs that wait too long: found in the log, where each wait has begun, and noted there once.
+"""Finds jobs that wait too long, from the log entries that began their waits, and notes each once in the log.
 
-Nobody walks the queue for it: the log is read a second time, behind by as long as a job may wait.
+The queue is not scanned for this: the log is read a second time, behind by as long as a job may wait.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class WaitWatch:
             pass
 
     async def _read_on(self, before: float) -> bool:
-        """Returns whether more of the log is to be read at once."""
+        """Reads on in the log; returns whether more of it is to be read at once."""
         if self._cursor is None:
             self._cursor = self._stored = await self._fleet.read(lambda view: _start(view, before))
         after = self._cursor
@@ -57,7 +57,7 @@ class WaitWatch:
 
 
 def _begun(view: View, after: int, before: float) -> tuple[list[AuditEntry], list[AuditEntry]]:
-    """Returns what is old enough, and which of it began a wait that lasts."""
+    """Returns the entries that are old enough, and those of them that began a wait which still lasts."""
     old = list(takewhile(lambda entry: entry.at <= before, view.audit_range(after, AT_ONCE)))
     return old, [entry for entry in old if entry.event_type in BEGINS and _still_waits(view, entry)]
 
@@ -70,7 +70,10 @@ def _note(transaction: Transaction, waiting: Sequence[AuditEntry], last: int) ->
 
 
 def _start(view: View, before: float) -> int:
-    """Goes on where it was. Where nobody has wanted to know for long, only waits that become too long are told of."""
+    """Returns where to go on reading.
+
+    If nobody has asked for this for a long time, only waits that become too long from now on are reported.
+    """
     stored, head = view.setting(CURSOR), view.audit_head()
     if stored and head and head.seq - int(stored) < FAR_BEHIND:
         return int(stored)

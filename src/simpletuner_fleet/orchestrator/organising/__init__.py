@@ -1,1 +1,1 @@
-"""Teams, and what is allowed to whom: made, changed, and written down."""
+"""Manages teams, and what is allowed to whom, and records every change."""

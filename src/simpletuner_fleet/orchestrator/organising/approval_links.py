@@ -1,4 +1,4 @@
-"""Approval links: made when a mail is sent, looked at as often as one likes, used once."""
+"""Makes approval links when a mail is sent. They can be opened as often as one likes, and used once."""
 
 from enum import StrEnum
 
@@ -30,7 +30,7 @@ class ApprovalVerdict(StrEnum):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What an approval link is good for: the job, its approval, and who decides by the link."""
+    """Says what an approval link is for: the job, its approval, and who decides by the link."""
 
     link: ApprovalLink
     job: Job
@@ -40,7 +40,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 def waiting_approval(view: View, job_id: str) -> tuple[Job, Approval] | None:
-    """Returns the job and what it waits for; None where it waits for nobody's word."""
+    """Returns the job and the approval that it waits for; None where it waits for none."""
     job = view.job(job_id)
     if job is None or job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
         return None
@@ -48,7 +48,7 @@ def waiting_approval(view: View, job_id: str) -> tuple[Job, Approval] | None:
 
 
 def link_path(view: View, vault: Vault, user_id: str, job_id: str, life_s: float, now: float) -> str:
-    """Returns the path of a link for this approver; '' where there is none to give."""
+    """Returns the path of a link for this approver; '' where there is no link to give."""
     waiting = waiting_approval(view, job_id) if user_id.startswith(USER) else None
     link = link_for(user_id, waiting[1], life_s, now) if waiting else None
     if link is None:
@@ -61,13 +61,13 @@ TO_URL, FROM_URL = str.maketrans("+/", "-_"), str.maketrans("-_", "+/")
 
 
 async def look(fleet: Fleet, secret: str) -> Asked:
-    """Says what a link is good for. Looking changes nothing: those who scan mails for bad links look, too."""
+    """Says what a link is for. Looking changes nothing: programs that scan mails for bad links look, too."""
     link, organisation = _opened(fleet.vault, secret), fleet.organisation
     return await fleet.read(lambda view: _asked(view, organisation, link, fleet.clock.now()))
 
 
 async def decide(fleet: Fleet, secret: str, verdict: ApprovalVerdict, note: str, ip: str) -> Asked:
-    """Decides as whoever the link was made for, with what they may at this moment."""
+    """Decides as the person the link was made for, with the permissions they have at this moment."""
     link = _opened(fleet.vault, secret)
 
     def step(transaction: Transaction) -> Asked:

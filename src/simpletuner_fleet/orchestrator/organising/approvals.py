@@ -1,4 +1,4 @@
-"""Jobs that need somebody's word: asked for when they are submitted, given, refused, or too late."""
+"""Manages jobs that need an approval: asked for at the submission, then given, refused or expired."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,9 +49,9 @@ def with_approval(
     is_approver: bool,
     onlooker: Onlooker,
 ) -> tuple[Job, Approval | None]:
-    """Returns the job as it may go on, and the approval that it waits for, if it does.
+    """Returns the job as it may go on, and the approval that it waits for, if any.
 
-    `others` are what needs an approval beside the rules: the server's setting, a quota.
+    `others` are reasons for an approval beside the rules: the server's setting, a quota.
     """
     rules = [rule for rule in transaction.organisation.rules if not (is_approver and rule.exempts_approvers)]
     job, only_on = _kept_off(transaction, job, rules)
@@ -73,7 +73,7 @@ def with_approval(
 def _kept_off(
     transaction: Transaction, job: Job, rules: Sequence[ApprovalRule]
 ) -> tuple[Job, frozenset[str]]:
-    """Keeps the job off GPUs that need an approval, where it can run without; returns those where it cannot."""
+    """Keeps the job off GPUs that need an approval, where it can run without them; returns those where it cannot."""
     only_on: set[str] = set()
     for glob in {rule.gpu for rule in rules if rule.gpu and (not rule.team or rule.team == job.team)}:
         avoiding = replace(job.requires, avoids=tuple(sorted({*job.requires.avoids, glob})))
@@ -137,7 +137,7 @@ def reject_within(transaction: Transaction, job_id: str, voter: Voter, actor: Ac
 
 
 async def end_undecided(fleet: Fleet, due: Sequence[Approval]) -> None:
-    """Ends those of them that are undecided still: somebody may have decided since they were found."""
+    """Ends those approvals that are still undecided: somebody may have decided since they were found."""
 
     def step(transaction: Transaction) -> None:
         for job_id in [approval.job_id for approval in due]:
@@ -165,7 +165,7 @@ async def create_rule(fleet: Fleet, rule: ApprovalRule, actor: Actor) -> Approva
 
 
 async def change_rule(fleet: Fleet, rule: ApprovalRule, actor: Actor) -> ApprovalRule:
-    """Takes the place of the rule with its id. Jobs that wait by the old one go on waiting for whom it named."""
+    """Replaces the rule with this id. Jobs that wait by the old rule go on waiting for those whom it named."""
 
     def step(transaction: Transaction) -> ApprovalRule:
         _existing_rule(transaction, rule.id)
@@ -198,7 +198,7 @@ def _existing_rule(transaction: Transaction, rule_id: str) -> ApprovalRule:
 
 
 async def delete_rule(fleet: Fleet, rule_id: str, actor: Actor) -> None:
-    """Jobs that wait by it go on waiting: somebody still has to decide on them."""
+    """Deletes a rule. Jobs that wait by it go on waiting: somebody still has to decide on them."""
 
     def step(transaction: Transaction) -> None:
         known = _existing_rule(transaction, rule_id)
@@ -218,7 +218,7 @@ def _pending(transaction: Transaction, job_id: str) -> tuple[Job, Approval]:
 
 
 def _votes_as(voter: Voter, actor: Actor) -> str:
-    """A person's vote counts once, also where their token gives it."""
+    """Returns who votes: a person's vote counts once, also where their token gives it."""
     return next((one for one in sorted(voter.ids) if one.startswith("u_")), actor.id)
 
 

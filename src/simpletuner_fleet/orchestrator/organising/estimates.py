@@ -1,4 +1,4 @@
-"""What a job would cost, asked inside the transaction that would admit it."""
+"""Estimates what a job would cost, inside the transaction that would admit it."""
 
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.money.estimate import Estimate, PastRun, estimate, hourly_prices, past_run
@@ -11,9 +11,9 @@ RUNS_LOOKED_AT = 10
 
 
 def estimate_in(transaction: Transaction, job: Job, onlooker: Onlooker) -> Estimate | None:
-    """Returns None where the price of no worker that could take it is known.
+    """Returns the estimate; None where no price is known of any worker that could take the job.
 
-    Nothing is learnt from jobs that one may not see.
+    Only past jobs that the caller may see are used.
     """
     roster, prices = transaction.index.roster, transaction.organisation.prices
     pool = roster.pools.get(job.requires.team)

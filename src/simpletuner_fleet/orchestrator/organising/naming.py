@@ -1,4 +1,4 @@
-"""People and teams as administrators call them, by name or id."""
+"""Finds people and teams by the name or id that an administrator gives."""
 
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.engine.transaction import Transaction
@@ -6,7 +6,7 @@ from simpletuner_fleet.ports import View
 
 
 def known_person(view: View, called: str, path: str) -> str:
-    """Returns the id of a user, or of an API token. `path` is where the name stands."""
+    """Returns the id of a user, or of an API token. `path` is the field that holds the name."""
     user = view.user(called) or view.user_by_name(called)
     if user is None and view.api_token(called) is None:
         raise Invalid(f"There is no user '{called[:100]}'.", path=path)

@@ -1,4 +1,4 @@
-"""Prices as administrators set them. Each act is one transaction with its audit entry."""
+"""Lets administrators set prices. Each act is one transaction with its audit entry."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class NewPrice(Struct, frozen=True, kw_only=True):
 
 
 async def create_price(fleet: Fleet, asked: NewPrice, actor: Actor) -> PriceRule:
-    """What runs already keeps the price that it began with."""
+    """Adds a price rule. What runs already keeps the price that it began with."""
 
     def step(transaction: Transaction) -> PriceRule:
         if len(transaction.organisation.prices.rules) >= MAX_PRICE_RULES:
@@ -72,7 +72,7 @@ async def delete_price(fleet: Fleet, rule_id: str, actor: Actor) -> None:
 
 
 async def set_currency(fleet: Fleet, currency: str, actor: Actor) -> str:
-    """Amounts are kept without their currency, so it stays once something was counted in it."""
+    """Sets the currency. Amounts are kept without it, so it cannot change once something was counted in it."""
     checked_currency(currency)
 
     def step(transaction: Transaction) -> str:

@@ -1,4 +1,4 @@
-"""Looks at quotas of hours, money and storage now and then, and notes in the log which are nearly used or reached, once."""
+"""Checks quotas of hours, money and storage now and then, and logs once which are nearly used or reached."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ LOOK_S = 30.0
 
 
 async def watch_quotas(fleet: Fleet) -> None:
-    """Costs nothing where there is no such quota."""
+    """Checks the quotas when that is due. It costs nothing where there is no such quota."""
     now = fleet.clock.now()
     if abs(now - fleet.quotas_looked_at) < LOOK_S:
         return
@@ -39,7 +39,10 @@ async def watch_quotas(fleet: Fleet) -> None:
 
 
 def _look(transaction: Transaction, of_storage: list[QuotaStanding]) -> None:
-    """What is stored was counted before, beside the writer: it takes a walk through all of it."""
+    """Records which quotas are nearly used or reached.
+
+    What is stored was counted before, beside the writer, since that reads all of its rows.
+    """
     book = transaction.index.roster.book
     if book is None:
         return
@@ -74,7 +77,10 @@ def _event(book: QuotaBook, standing: QuotaStanding) -> Event:
 
 
 def _whose_account(account: str) -> dict[str, str]:
-    """Says who is told: the person, or the leads of the team; of all together, those who are told of everybody's."""
+    """Returns who is told: the person, or the team whose leads are told.
+
+    For all accounts together it is empty: then those are told who follow everybody's.
+    """
     for kind, prefix in (("owner", person("")), ("team", team(""))):
         if account.startswith(prefix):
             return {kind: account.removeprefix(prefix)}

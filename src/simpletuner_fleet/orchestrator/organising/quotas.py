@@ -1,4 +1,4 @@
-"""Quotas and shares as administrators set them. Each act is one transaction with its audit entry."""
+"""Lets administrators set quotas and shares. Each act is one transaction with its audit entry."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class NewQuota(Struct, frozen=True, kw_only=True):
 
 
 class QuotaChange(Struct, frozen=True, kw_only=True):
-    """A change of a quota. What is left out stays as it is."""
+    """Describes a change of a quota. What is left out stays as it is."""
 
     ceiling: Whole | Amount | UnsetType = UNSET
     action: QuotaAction | UnsetType = UNSET
@@ -61,7 +61,7 @@ async def create_quota(fleet: Fleet, asked: NewQuota, actor: Actor) -> Quota:
 
 
 async def change_quota(fleet: Fleet, quota_id: str, change: QuotaChange, actor: Actor) -> Quota:
-    """A lower ceiling stops nothing that runs; a higher one starts what waited for it."""
+    """Changes a quota. A lower ceiling stops nothing that runs; a higher one starts what waited for it."""
 
     def step(transaction: Transaction) -> Quota:
         before = _existing(transaction, quota_id)

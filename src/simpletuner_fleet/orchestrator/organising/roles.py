@@ -1,4 +1,4 @@
-"""Roles of one's own as administrators make, change and delete them. Each act is one transaction with its audit entry."""
+"""Lets administrators make, change and delete their own roles. Each act is one transaction with its audit entry."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ Check = Callable[[OwnRole], None]
 
 
 async def set_role(fleet: Fleet, requested: OwnRole, check: Check, actor: Actor) -> list[str]:
-    """Makes or changes a role; returns the hashes of the credentials of those who have it."""
+    """Makes or changes a role; returns the credential hashes of the users who have it."""
     role = checked_role(requested)
     check(role)
 
@@ -38,7 +38,10 @@ async def set_role(fleet: Fleet, requested: OwnRole, check: Check, actor: Actor)
 
 
 async def delete_role(fleet: Fleet, name: str, check: Check, actor: Actor) -> None:
-    """Deletes only a role that nobody has: else they would lose everything at once, and nobody would have said so."""
+    """Deletes a role that nobody has.
+
+    A role in use is not deleted: its users would lose all permissions at once, without anybody having said so.
+    """
 
     def step(transaction: Transaction) -> None:
         organisation = transaction.organisation

@@ -1,4 +1,4 @@
-"""Teams as leads and administrators change them. Each act is one transaction with its audit entry."""
+"""Lets leads and administrators change teams. Each act is one transaction with its audit entry."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ MAX_TEAMS = 1_000
 
 
 class TeamChange(Struct, frozen=True, kw_only=True):
-    """A change of a team. What is left out stays as it is."""
+    """Describes a change of a team. What is left out stays as it is."""
 
     name: str | UnsetType = UNSET
     weight: Amount | UnsetType = UNSET
@@ -67,7 +67,7 @@ async def change_team(fleet: Fleet, team_id: str, change: TeamChange, actor: Act
 
 
 async def delete_team(fleet: Fleet, team_id: str, actor: Actor) -> Team:
-    """What belonged to it stays with its owners, and nobody else sees it by way of the team."""
+    """Deletes a team. What belonged to it stays with its owners, and nobody else sees it through the team any more."""
 
     def step(transaction: Transaction) -> Team:
         team = existing_team(transaction, team_id)
@@ -99,7 +99,7 @@ def give_role(
 def give_roles(
     transaction: Transaction, team: Team, roles: Mapping[str, TeamRole | None], actor: Actor
 ) -> Team:
-    """The team is saved once, however many change their place in it."""
+    """Gives users roles in the team, which is saved once, however many of them change."""
     members, events = dict(team.members), []
     for user_id, role in roles.items():
         known = members.pop(user_id, None)

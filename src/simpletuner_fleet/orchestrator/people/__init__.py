@@ -1,1 +1,1 @@
-"""People and programs as callers: accounts, passwords, logins and API tokens."""
+"""Manages people and programs as callers: accounts, passwords, logins and API tokens."""

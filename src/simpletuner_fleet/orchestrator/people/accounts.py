@@ -1,4 +1,4 @@
-"""Users as administrators see them: made, changed, and invited by a link that works once."""
+"""Lets administrators make and change users, and invite them by a link that works once."""
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +34,7 @@ class Changed(Struct, frozen=True, kw_only=True):
 
 
 async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
-    """Makes the key for the first admin; a new one takes the place of the one before."""
+    """Makes the key for the first admin; a new key replaces the one before."""
     secret = fleet.ids.token(tokens.ONE_TIME)
 
     def step(transaction: Transaction) -> IssuedKey:
@@ -46,7 +46,10 @@ async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
 
 
 async def personal_key(fleet: Fleet, user_id: str, actor: Actor) -> IssuedKey:
-    """Makes a key for a first password, or for one that was forgotten. The old password goes on until the key is used."""
+    """Makes a key for a first password, or for one that was forgotten.
+
+    The old password stays valid until the key is used.
+    """
     secret = fleet.ids.token(tokens.ONE_TIME)
 
     def step(transaction: Transaction) -> IssuedKey:
@@ -71,7 +74,7 @@ def _issue(
 
 
 def drop_keys(transaction: Transaction, user_id: str | None) -> None:
-    """Drops the keys of this user, and whatever has expired."""
+    """Drops this user's keys, and all keys that have expired."""
     for setting, text in transaction.tx.settings_with_prefix(KEY_SETTING).items():
         key = msgspec.json.decode(text, type=OneTimeKey)
         if key.user_id == user_id or not key.good_at(transaction.now):
@@ -117,7 +120,7 @@ def add_user(
     issuer: str = "",
     subject: str = "",
 ) -> User:
-    """Adds a user; without an actor it is the user's own doing."""
+    """Adds a user; without an actor the user did it themselves."""
     user = User(
         id=transaction.ids.new("u"),
         name=name,

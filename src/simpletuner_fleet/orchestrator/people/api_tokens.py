@@ -1,4 +1,4 @@
-"""API tokens, and the first admin's."""
+"""Creates and revokes API tokens, and sets the first admin's token."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -49,7 +49,7 @@ async def set_admin_token(fleet: Fleet, token: str) -> None:
 async def create_token(
     fleet: Fleet, request: CreateToken, actor: Actor, owner: str = ""
 ) -> tuple[ApiToken, str]:
-    """`owner` is the user that it will act for."""
+    """Returns a new token and its secret. `owner` is the user that it will act for."""
     if not 1 <= len(request.name) <= 100 or not request.name.isprintable():
         raise Invalid("A token name must have 1 to 100 printable characters.", path="$.name")
     for permission in request.permissions:
@@ -80,7 +80,7 @@ async def create_token(
 
 
 async def revoke_token(fleet: Fleet, token_id: str, actor: Actor, *, why: str = "") -> ApiToken:
-    """`why` is told in the audit log, where there is more to tell than who did it."""
+    """Revokes a token. `why` is recorded in the audit log, where there is more to say than who did it."""
     if token_id == ADMIN_ID:
         raise Conflict(
             "The first admin's token cannot be revoked.",

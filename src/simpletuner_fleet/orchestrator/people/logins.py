@@ -1,4 +1,4 @@
-"""Logging in and out: by password, or by a link that works once."""
+"""Logs users in and out, by a password or by a link that works once."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ class LoggedIn(Struct, frozen=True, kw_only=True):
 
 
 class Vouched(Struct, frozen=True, kw_only=True):
-    """The provider through which somebody logged in, and what it calls the session."""
+    """Names the provider through which somebody logged in, and the provider's id of the session."""
 
     provider: str
     issuer: str
@@ -56,7 +56,10 @@ class StartKey(Struct, frozen=True, kw_only=True):
 async def log_in(
     fleet: Fleet, passwords: Passwords, name: str, password: str, ip: str, before: str | None = None
 ) -> LoggedIn:
-    """Ends the session that the same browser had `before`, whose ever it was: its cookie is gone after this."""
+    """Logs a user in by a password.
+
+    It ends the session that the same browser had `before`, whoever it belonged to: its cookie is gone after this.
+    """
     user = await fleet.read(lambda view: view.user_by_name(name))
     known = user.password_hash if user and user.can_log_in else ""
     if not await passwords.fits(password, known) or user is None:
@@ -76,7 +79,7 @@ async def log_in(
 
 
 async def note_failure(fleet: Fleet, name: str, ip: str) -> None:
-    """An unknown name is not written down: people type passwords into the wrong field."""
+    """Records a failed log-in, but not an unknown name: people type passwords into the wrong field."""
 
     def step(transaction: Transaction) -> None:
         user = transaction.tx.user_by_name(name)
@@ -90,7 +93,7 @@ async def note_failure(fleet: Fleet, name: str, ip: str) -> None:
 
 
 async def log_out(fleet: Fleet, user_id: str, token_hash: str, actor: Actor, everywhere: bool) -> list[str]:
-    """Returns the hashes of the sessions that ended."""
+    """Logs a user out; returns the hashes of the sessions that ended."""
 
     def step(transaction: Transaction) -> list[str]:
         ended = end_sessions(transaction, user_id) if everywhere else [token_hash]
@@ -102,12 +105,12 @@ async def log_out(fleet: Fleet, user_id: str, token_hash: str, actor: Actor, eve
 
 
 def session_id(session: Session) -> str:
-    """Names a session to its own user, without what would open it."""
+    """Returns an id by which a user names their own session, but which does not open it."""
     return session.token_hash[:SESSION_ID_CHARS]
 
 
 async def sessions_of(fleet: Fleet, user_id: str) -> list[Session]:
-    """Returns those that are still good, the last seen first."""
+    """Returns the user's valid sessions, the last seen first."""
     now = fleet.clock.now()
     sessions = await fleet.read(lambda view: view.sessions_of_user(user_id))
     return sorted((one for one in sessions if one.good_at(now)), key=lambda one: one.seen_at, reverse=True)
@@ -128,7 +131,7 @@ async def end_session(fleet: Fleet, user_id: str, wanted: str, actor: Actor) -> 
 
 
 async def start_key(fleet: Fleet, secret: str) -> StartKey:
-    """Says what a link is good for. Looking does not use it up: previews of links look too."""
+    """Says what a link is for. Looking does not use it up: previews of links look, too."""
 
     def look(view: View) -> StartKey:
         key = good_key(view, secret, fleet.clock.now())
@@ -151,7 +154,7 @@ async def start(
     ip: str,
     before: str | None = None,
 ) -> LoggedIn:
-    """Uses the link up: makes the first admin, or sets the password of whom it was made for.
+    """Uses the link up: makes the first admin, or sets the password of the user it was made for.
 
     It ends the session that the same browser had `before`.
     """
@@ -180,7 +183,7 @@ async def start(
 async def change_password(
     fleet: Fleet, passwords: Passwords, user_id: str, current: str, new_password: str, ip: str
 ) -> LoggedIn:
-    """Ends every session and begins a new one."""
+    """Changes the password, ends every session and begins a new one."""
     user = await fleet.read(lambda view: existing_user(view, user_id))
     accounts.checked_password(new_password, user.name)
     if not await passwords.fits(current, user.password_hash):

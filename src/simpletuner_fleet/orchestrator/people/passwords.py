@@ -1,4 +1,4 @@
-"""Argon2id off the event loop, a few at a time: logging in must not starve the fleet."""
+"""Hashes passwords with Argon2id off the event loop, a few at a time, so that log-ins do not slow down the fleet."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ TRY_AGAIN_S = 2.0
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """The cost of hashing one password with Argon2id.
+    """Sets the cost of hashing one password with Argon2id.
 
     Its defaults are the first of the settings that OWASP recommends: one pass over 46 MiB.
     """
@@ -43,14 +43,17 @@ class Passwords:
         return await self._in_turn(lambda: self._hash(plain))
 
     async def fits(self, password: str, known: str) -> bool:
-        """Takes as long where nobody is known, so that the time tells nothing."""
+        """Tells whether the password is right.
+
+        It takes as long for an unknown user, so that the time reveals nothing.
+        """
         decoy = self._decoy = self._decoy or await self.hashed(os.urandom(SALT_BYTES).hex())
         plain = plain_password(password)
         fits = await self._in_turn(lambda: _verified(plain.encode(), known or decoy))
         return fits and bool(known) and len(plain) <= MAX_PASSWORD_CHARS
 
     def outdated(self, known: str) -> bool:
-        """Tells whether it was made at another cost than new ones are."""
+        """Tells whether the hash was made at another cost than new ones are."""
         cost = self._cost
         return f"$m={cost.memory_kib},t={cost.iterations},p={cost.lanes}$" not in known
 

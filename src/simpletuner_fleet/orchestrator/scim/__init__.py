@@ -1,1 +1,1 @@
-"""What a provider tells of its users and groups by SCIM changes who may do what here, in the transaction that notes it."""
+"""Applies what a provider says by SCIM about users and groups, in the transaction that stores it."""

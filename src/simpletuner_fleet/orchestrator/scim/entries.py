@@ -1,4 +1,4 @@
-"""Users and groups by SCIM as the store keeps them, and what both of them do when they have changed."""
+"""Reads and writes SCIM users and groups in the store, and applies their changes to users here."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -66,7 +66,7 @@ def _put(transaction: Transaction, kind: ScimKind, name: str, resource: ScimReso
 
 
 def page_of(view: View, kind: ScimKind, terms: tuple[FilterTerm, ...], skip: int, limit: int) -> Page:
-    """Returns those that fit every term, by id."""
+    """Returns the entries that match every term, by id."""
     if not terms:
         return Page(view.scim_count(kind), view.scim_page(kind, skip, limit) if limit else [])
     fitting = [entry for entry in _candidates(view, kind, terms[0]) if _fits_all(view, entry, terms[1:])]
@@ -94,9 +94,9 @@ def _present(entries: Iterable[ScimEntry | None]) -> list[ScimEntry]:
 
 
 def follow(transaction: Transaction, door: Doorway, user_ids: Iterable[str], actor: Actor) -> list[str]:
-    """Makes these users what SCIM says of them now. Returns the hashes of credentials that feel it.
+    """Makes these users what SCIM says of them now. Returns the hashes of the credentials that this affects.
 
-    Where groups are known at a log-in alone, whoever is active stays as they are until their next one.
+    Where groups are known only at a log-in, an active user stays as they are until their next one.
     """
     users = [user for user in map(transaction.tx.user, user_ids) if user]
     known = [(user, groups_by(transaction.tx, user, door, NO_GROUPS)) for user in users]

@@ -1,4 +1,4 @@
-"""Groups that a provider makes, changes and takes away by SCIM: whoever is in them follows at once."""
+"""Creates, changes and deletes groups by SCIM; their members change at once."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -118,5 +118,5 @@ def _differs(group: ScimGroup, before: ScimGroup) -> bool:
 def _follow(
     transaction: Transaction, door: Doorway, names: set[str], user_ids: Iterable[str], actor: Actor
 ) -> list[str]:
-    """A group on which nothing depends changes nobody."""
+    """Updates the users. A group on which nothing depends changes nobody."""
     return [] if door.group_names.isdisjoint(names) else follow(transaction, door, user_ids, actor)

@@ -1,4 +1,4 @@
-"""Users whom a provider makes, changes and takes away by SCIM."""
+"""Creates, changes and deletes users by SCIM."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +35,10 @@ MAX_USERS = 100_000
 
 
 async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> Saved:
-    """Somebody who has logged in before is the same user; one whom the provider had deleted comes back."""
+    """Creates a user.
+
+    One who has logged in before stays the same user; one whom the provider had deleted comes back.
+    """
 
     def step(transaction: Transaction) -> Saved:
         tx = transaction.tx
@@ -78,7 +81,10 @@ async def patched(
 
 
 async def deleted(fleet: Fleet, door: Doorway, user_id: str, actor: Actor) -> list[str]:
-    """The user stays, for what they have done stays; they are let in by nobody until they are made again."""
+    """Deletes the provider's entry.
+
+    The user stays, since what they have done stays, but cannot log in until created again.
+    """
 
     def step(transaction: Transaction) -> list[str]:
         tx = transaction.tx

@@ -1,1 +1,1 @@
-"""Signing in with providers of identity: what is asked of them over the network, and what their answers change here."""
+"""Signs people in with identity providers: asks them over the network, and applies their answers here."""

@@ -1,4 +1,4 @@
-"""The providers that administrators have added, as they were last committed: nobody has to be told of a change."""
+"""Holds the providers that administrators have added, as last committed, so that no change has to be announced."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ class AddedProviders:
         return next((one for one in self._committed() if one.provider.id == provider_id), None)
 
     def current(self, deadline_s: float) -> "dict[str, OpenIdProvider]":
-        """Returns those that are switched on. One that was changed is another one, which remembers nothing."""
+        """Returns the enabled providers. One that was changed is made anew, without what it had cached."""
         made = {}
         for row in self._committed():
             known = self._made.get(row.provider.id)
@@ -46,7 +46,7 @@ class AddedProviders:
         return {name: provider for name, (_, provider) in made.items() if provider is not None}
 
     def made_for(self, row: StoredProvider, deadline_s: float) -> "OpenIdProvider | None":
-        """Returns None where its secret cannot be opened."""
+        """Returns the provider of a row; None where its secret cannot be unsealed."""
         settings = self.opened(row)
         if settings is None or self._reach is None:
             return None
@@ -56,7 +56,7 @@ class AddedProviders:
         return OpenIdProvider(settings, deadline_s, self._reach, row)
 
     def opened(self, row: StoredProvider) -> Provider | None:
-        """Returns it with its secret; None where the server's key for secrets is another one."""
+        """Returns the provider with its secret; None where the secret was sealed with another key than the server's."""
         if not row.sealed_secret:
             return row.provider
         try:
@@ -67,5 +67,5 @@ class AddedProviders:
 
 
 def seal_of(provider: Provider) -> str:
-    """Binds a secret to the one that it is shown to."""
+    """Returns the name under which a provider's secret is sealed, which binds it to that provider and its issuer."""
     return f"sign-in provider {provider.id} at {provider.issuer}"

@@ -1,4 +1,4 @@
-"""Providers added, changed, switched on and off, and taken away by administrators, each act with its audit entry."""
+"""Lets administrators add, change, switch and delete providers, each act with its audit entry."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ BY_FILE = "It is changed in the file of --sign-in-file."
 
 
 class ProviderChange(Struct, frozen=True, kw_only=True):
-    """A change of a provider that people log in with. What is left out stays as it is."""
+    """Describes a change of a provider that people log in with. What is left out stays as it is."""
 
     title: str | UnsetType = UNSET
     issuer: str | UnsetType = UNSET
@@ -85,7 +85,10 @@ async def change_provider(
     secret: str | UnsetType = UNSET,
     enabled: bool | UnsetType = UNSET,
 ) -> ProviderSaved:
-    """Switched off, or with another issuer, its sessions end; other changes are felt at the next log-in."""
+    """Changes a provider. If it is switched off or gets another issuer, its sessions end.
+
+    Other changes take effect at the next log-in.
+    """
     _refuse_filed(sign_in, provider_id)
     before = existing_provider(fleet, provider_id)
     wanted = checked_provider(replace(before.provider, **change.given()))
@@ -121,7 +124,10 @@ async def change_provider(
 
 
 async def delete_provider(fleet: Fleet, sign_in: SignIn, provider_id: str, actor: Actor) -> list[str]:
-    """Its users stay, and are the same again with a provider of the same issuer. Returns the hashes of what ended."""
+    """Deletes a provider, and returns the hashes of the sessions that ended.
+
+    Its users stay, and are the same again with a provider of the same issuer.
+    """
     _refuse_filed(sign_in, provider_id)
 
     def step(transaction: Transaction) -> list[str]:
@@ -177,7 +183,7 @@ def _refuse_twin_in_file(sign_in: SignIn, provider: Provider) -> None:
 
 
 def _refuse_twin(transaction: Transaction, wanted: Provider) -> None:
-    """Two of one issuer would be one to their users, with two sets of rules."""
+    """Refuses a second provider of one issuer: to users it would be the same one, with two sets of rules."""
     for other in transaction.organisation.providers:
         if other.provider.issuer == wanted.issuer and other.provider.id != wanted.id:
             raise Conflict(

@@ -1,4 +1,4 @@
-"""Somebody whom a provider vouches for becomes a user with a session, in one transaction; and leaves again at its word."""
+"""Logs in a person whom a provider vouches for, in one transaction, and logs them out when it says so."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,9 +17,9 @@ from simpletuner_fleet.orchestrator.sign_in.following import Doorway, follow_gro
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
-    """The outcome of a log-in through a provider.
+    """Describes the outcome of a log-in through a provider.
 
-    What was refused has changed something, too, so it is no exception before the commit.
+    A refusal may have changed something, too, so it is not raised as an exception before the commit.
     """
 
     login: LoggedIn | None = None
@@ -29,7 +29,7 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
 
 async def arrive(fleet: Fleet, door: Doorway, person: Person, ip: str, before: str | None = None) -> Arrival:
-    """Ends the session that the same browser had `before`."""
+    """Logs a person in, and ends the session that the same browser had `before`."""
     secret = fleet.ids.token(tokens.SESSION)
 
     def step(transaction: Transaction) -> Arrival:
@@ -58,7 +58,10 @@ async def arrive(fleet: Fleet, door: Doorway, person: Person, ip: str, before: s
 async def end_at_the_providers_word(
     fleet: Fleet, provider_id: str, issuer: str, order: LogoutOrder, ip: str
 ) -> list[str]:
-    """Ends the session of this name, or all that the person has from there. Returns the hashes of what ended."""
+    """Ends the session that the provider names, or all of the person's sessions from there.
+
+    Returns the hashes of the sessions that ended.
+    """
 
     def step(transaction: Transaction) -> list[str]:
         tx = transaction.tx

@@ -1,4 +1,4 @@
-"""Questions to a provider: short, bounded, and never led elsewhere by its answer."""
+"""Sends requests to a provider: short, bounded, and never redirected."""
 
 import asyncio
 import ssl
@@ -23,7 +23,10 @@ class Asker:
     def __init__(
         self, ca_file: str = "", deadline_s: float = DEADLINE_S, reach: OutwardReach | None = None
     ) -> None:
-        """`reach` says which machines may be asked; without it all may, for the server's owner named the provider."""
+        """Takes `reach`, which says which machines may be asked.
+
+        Without it all may be: then the server's owner named the provider.
+        """
         self._ca_file = ca_file
         self._deadline_s = deadline_s
         self._reach = reach
@@ -38,13 +41,13 @@ class Asker:
         credentials: tuple[str, str] | None = None,
         bearer: str = "",
     ) -> tuple[int, bytes]:
-        """Returns the status and the whole answer. A redirect is an answer like others, and no good one."""
+        """Returns the status and the whole answer. A redirect is not followed, and is not a good answer."""
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         async with self._answered(url, headers, form, credentials) as answer:
             return answer.status_code, await _whole(answer)
 
     async def led_to(self, url: str) -> tuple[int, str]:
-        """Returns the status, and where the answer would lead."""
+        """Returns the status, and where the answer would redirect to."""
         async with self._answered(url, {}, None, None) as answer:
             return answer.status_code, answer.headers.get("location", "")
 
@@ -81,7 +84,7 @@ class Asker:
             raise ProviderUnusable(f"The provider cannot be reached: {type(error).__name__}.") from error
 
     async def _looked_at(self, url: str) -> tuple[httpx2.URL, dict[str, str], dict[str, Any]]:
-        """Returns the address that was looked at in place of the name: a moment later that may mean another machine."""
+        """Returns the URL with the checked address in place of the name, which may resolve differently later."""
         named = httpx2.URL(url)
         if self._reach is None:
             return named, {}, {}

@@ -1,4 +1,4 @@
-"""Asks a directory who somebody is, by the name and the password that they typed: looks them up, then binds as them."""
+"""Asks an LDAP directory who somebody is: looks up the name they typed, then binds as them with the password."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ class AskedDirectory:
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def person(self, name: str, password: str) -> Person:
-        """Raises WrongPassword, also where nobody or more than one has the name."""
+        """Returns the person. Raises WrongPassword, also where nobody or more than one has the name."""
         if not name or not password or "\0" in name or "\0" in password:
             raise WrongPassword
         async with self._at_once:
@@ -105,7 +105,7 @@ class AskedDirectory:
 
 
 def _subject(attribute: str, entry: DirectoryEntry) -> str:
-    """Active Directory's objectGUID is no text: it becomes its hexadecimal digits."""
+    """Returns the person's id. Active Directory's objectGUID is not text: it becomes its hexadecimal digits."""
     value = entry.first(attribute)
     text = value.hex() if attribute.lower() == OBJECT_GUID else value.decode("utf-8", "replace")
     if not 1 <= len(text) <= MAX_SUBJECT_CHARS or not text.isprintable():

@@ -1,4 +1,4 @@
-"""A token of a continuous integration's own issuer becomes a short-lived token of ours."""
+"""Exchanges a token from a continuous integration's own issuer for a short-lived token of ours."""
 
 from msgspec.structs import replace
 
@@ -13,7 +13,10 @@ from simpletuner_fleet.ports import ApiToken
 
 
 async def exchange(fleet: Fleet, ci: CiIssuer, admission: CiAdmission, ip: str) -> tuple[ApiToken, str]:
-    """Takes over the row of one that has expired, so that their number is that of those in use at a time."""
+    """Returns a new token and its secret.
+
+    It reuses the row of an expired token, so that there are only as many rows as tokens in use at a time.
+    """
     secret = fleet.ids.token(tokens.API)
 
     def step(transaction: Transaction) -> ApiToken:

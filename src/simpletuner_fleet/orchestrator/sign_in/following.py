@@ -1,4 +1,4 @@
-"""Users follow what their provider says of them: role, places in teams, and whether they come in at all."""
+"""Updates users to what their provider says of them: role, places in teams, and whether they may log in at all."""
 
 from collections.abc import Collection, Sequence
 
@@ -21,7 +21,7 @@ Groups = frozenset[str] | None
 
 
 class Doorway(Struct, frozen=True, kw_only=True):
-    """One way by which people come in, and the roles and teams that they get by it."""
+    """Describes one way in which people log in, and the roles and teams that it gives them."""
 
     id: str
     issuer: str
@@ -36,14 +36,14 @@ class Doorway(Struct, frozen=True, kw_only=True):
 
     @property
     def group_names(self) -> frozenset[str]:
-        """Returns the groups on which something depends."""
+        """Returns the groups that a role or a place in a team depends on."""
         roles, teams = self.roles, self.teams.values()
         of_roles = (roles.admin, roles.member, roles.viewer, *roles.own.values())
         return frozenset().union(*of_roles, *((*one.lead, *one.member, *one.viewer) for one in teams))
 
 
 def groups_by(view: View, user: User | None, door: Doorway, at_login: frozenset[str]) -> Groups:
-    """Returns the groups that count for whoever comes: those of SCIM for whom it tells of, else those of the log-in."""
+    """Returns the groups that count: from SCIM for a user whom it provisions, else from the log-in."""
     if user is None or door.scim is None:
         return at_login
     entry = view.scim_entry(ScimKind.USER, user.id)
@@ -55,7 +55,7 @@ def groups_by(view: View, user: User | None, door: Doorway, at_login: frozenset[
 
 
 def scim_groups(view: View, user_id: str) -> frozenset[str]:
-    """Returns the names of the groups that SCIM says somebody is in."""
+    """Returns the names of the groups that a user is in by SCIM."""
     entries = (view.scim_entry(ScimKind.GROUP, one) for one in view.scim_groups_of(user_id))
     return frozenset(entry.name for entry in entries if entry)
 
@@ -69,7 +69,10 @@ def role_by(transaction: Transaction, door: Doorway, groups: Groups) -> str | No
 def follow_groups(
     transaction: Transaction, door: Doorway, people: Sequence[tuple[User, Groups]], actor: Actor
 ) -> list[tuple[User, list[str]]]:
-    """Makes these users what their groups say. Returns each as they are now, with the hashes of credentials that feel it."""
+    """Makes these users what their groups say.
+
+    Returns each user as they are now, with the hashes of the credentials that this affects.
+    """
     afters = [
         after_sign_in(user, role_by(transaction, door, groups), transaction.now) for user, groups in people
     ]
@@ -101,7 +104,7 @@ def _save(transaction: Transaction, door: Doorway, user: User, after: User, acto
 def _into_teams(
     transaction: Transaction, door: Doorway, people: Sequence[tuple[User, Groups]], actor: Actor
 ) -> frozenset[str]:
-    """Gives them the roles that their groups say in the teams that the settings name. Returns for whom one changed."""
+    """Gives users the roles that their groups say in the teams of the settings; returns whose role changed."""
     changed: set[str] = set()
     for name, rules in door.teams.items():
         known = (team for team in transaction.organisation.teams.values() if team.name == name)

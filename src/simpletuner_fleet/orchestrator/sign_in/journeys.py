@@ -1,8 +1,8 @@
-"""A log-in on its way through the provider: begun in one browser, ended in the same one, once.
+"""Follows a log-in through the provider: begun in one browser, ended in the same one, once.
 
-The server keeps nothing of one that has not come back: what it must know again travels in the browser's cookie under our
-seal, and what must stay secret is derived from the state with a key that never leaves this process. Whoever begins a
-million log-ins fills nothing up.
+The server stores nothing of one that has not come back: what it must know again is sealed in the browser's cookie, and
+what must stay secret is derived from the state with a key that never leaves this process. So a million log-ins that
+are begun use no memory.
 """
 
 import base64
@@ -64,7 +64,7 @@ class Journeys:
         )
 
     def finish(self, provider_id: str, state: str, cookie: str) -> Returned:
-        """Uses the log-in up, however it ends."""
+        """Checks that the log-in began in this browser, and marks it as used, whatever comes of it."""
         body, _, seal = cookie.partition(".")
         if not hmac.compare_digest(seal.encode(), self._derived("cookie", body).encode()):
             raise SignInLost

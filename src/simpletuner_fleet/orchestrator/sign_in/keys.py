@@ -1,4 +1,4 @@
-"""The keys a provider signs with, and whether a token was signed with one of them."""
+"""Keeps the keys a provider signs with, and checks whether a token was signed with one of them."""
 
 import asyncio
 import base64
@@ -53,7 +53,7 @@ class KeyRing:
         self._fetching = asyncio.Lock()
 
     async def read(self, token: str, signatures: Collection[str]) -> SignedClaims:
-        """Returns what the token says if one of the provider's keys signed it, in one of these ways."""
+        """Returns the token's claims if one of the provider's keys signed it with one of these algorithms."""
         header = _header_of(token)
         if header.alg not in signatures or header.crit is not None or not header.b64:
             raise NotVouchedFor("The token is signed in a way that is not accepted.")
@@ -88,7 +88,7 @@ class KeyRing:
         return self._asked_at is not None and self._monotonic() < self._asked_at + REFETCH_AFTER_S
 
     async def _fetch_again(self, known: float | None) -> None:
-        """Fetches once for all who wait; `known` is the one whose keys were not enough."""
+        """Fetches the keys once for all who wait. `known` is when those were fetched that did not suffice."""
         async with self._fetching:
             if self._fetched_at != known:
                 return
@@ -98,7 +98,10 @@ class KeyRing:
 
 
 def public_keys(document: bytes) -> list[tuple[str | None, PublicKey]]:
-    """Keys of other kinds, for other uses or too short are left out: a shared secret among them would be a trap."""
+    """Returns the usable keys.
+
+    Others (of other kinds or uses, or too short) are left out: a shared secret would be a risk.
+    """
     try:
         listed = msgspec.json.decode(document, type=_KeyDocument).keys[:MAX_KEYS]
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""One OpenID provider: what it says of itself, its keys, and what it tells us of somebody who has logged in there."""
+"""Talks to one OpenID provider: reads its discovery document and keys, and who has logged in there."""
 
 import time
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 
 class Issuer:
-    """An issuer of signed tokens: it describes itself at a well-known place, and has keys."""
+    """Verifies tokens of one issuer, which describes itself at a well-known address and has keys."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Issuer:
         return fresh
 
     async def read(self, token: str) -> tuple[dict[str, Any], str]:
-        """Returns the claims of a token of this issuer, and the type its header names."""
+        """Returns the claims of a token of this issuer, and the type that its header names."""
         signed = await self._keys.read(token, (await self.describe()).signatures)
         return signed.claims, signed.type
 
@@ -81,7 +81,7 @@ class Issuer:
         return described(await self.document(), self._issuer, self._hosts, for_people=self._for_people)
 
     async def document(self) -> ProviderDocument:
-        """Asks the provider to describe itself, now; nothing of it was checked."""
+        """Asks the provider to describe itself, now; nothing in the document has been checked."""
         status, body = await self.asker.ask(self._issuer.rstrip("/") + DISCOVERY)
         if status != OK:
             raise ProviderUnusable(f"The provider answers {status} when asked to describe itself.")
@@ -106,7 +106,7 @@ class OpenIdProvider(Issuer):
         reach: OutwardReach | None = None,
         stored: StoredProvider | None = None,
     ) -> None:
-        """`stored` is what it was made of; it is None for one of the server's own file."""
+        """Takes `stored`, the row that the provider was made from; it is None for one of the server's own file."""
         super().__init__(
             provider.issuer, provider.hosts, provider.ca_file, deadline_s=deadline_s, reach=reach
         )
@@ -115,7 +115,10 @@ class OpenIdProvider(Issuer):
 
     @property
     def journey(self) -> str:
-        """Returns what seals a log-in that began here: one of this name that has changed since is another provider."""
+        """Returns what binds a log-in to this provider.
+
+        If its client id or issuer has changed since, the log-in does not fit.
+        """
         return f"{self.settings.id} {self.settings.client_id} {self.settings.issuer}"
 
     async def login_address(self, begun: Begun, redirect_uri: str) -> str:
@@ -136,7 +139,7 @@ class OpenIdProvider(Issuer):
         return f"{authorize}?{urlencode(asked)}"
 
     async def logout_address(self, id_token: str, redirect_uri: str) -> str:
-        """Returns where a browser logs out of the provider, too; '' where that is not offered or cannot be asked."""
+        """Returns where a browser logs out of the provider, too; '' where that is not offered or not known."""
         try:
             at = (await self.describe()).end_session
         except ProviderUnusable:
@@ -146,7 +149,10 @@ class OpenIdProvider(Issuer):
         return f"{at}?{urlencode(asked)}" if at and is_safe(at) else ""
 
     async def _knows(self, id_token: str) -> bool:
-        """Of a token whose key is gone by now the provider would make an error page, and the person stay logged in there."""
+        """Tells whether the token's key is still known.
+
+        With an outdated token the provider would show an error page, and the person would stay logged in there.
+        """
         try:
             await self.read(id_token)
         except (NotVouchedFor, ProviderUnusable):
@@ -154,7 +160,10 @@ class OpenIdProvider(Issuer):
         return True
 
     async def check_sender(self, issuer: str | None) -> None:
-        """Whoever answers by the browser must be this provider, where it names itself: two must not be mixed up."""
+        """Raises NotVouchedFor if the answer comes from another provider, where providers name themselves.
+
+        Two providers must not be mixed up.
+        """
         if issuer is None and not (await self.describe()).names_itself:
             return
         if issuer != self.settings.issuer:
@@ -204,7 +213,10 @@ class OpenIdProvider(Issuer):
         return await self.asker.ask(about.token, form=form, credentials=credentials)
 
     async def _userinfo(self, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
-        """Some providers tell of groups only here. What it says must be about the same person."""
+        """Returns what the userinfo endpoint says: some providers name groups only there.
+
+        It must be about the same person.
+        """
         at = (await self.describe()).userinfo
         if not at or not access_token:
             return {}

@@ -1,9 +1,10 @@
-"""Terminals that wait for a person to let them in.
+"""Keeps terminals that wait for a person to let them in.
 
-One without a browser shows a short code, which the person compares in a browser anywhere, and asks for its answer. One
-with a browser beside it is told by way of that browser, with a code that works once and for this terminal alone.
+A terminal without a browser shows a short code, which the person compares in a browser anywhere, and asks for its
+answer. One with a browser beside it is told through that browser, with a code that works once and for this terminal
+alone.
 
-Only memory knows of them. After a restart, or with another leader, a terminal asks again.
+They are kept only in memory. After a restart, or with another leader, a terminal asks again.
 """
 
 import asyncio
@@ -64,7 +65,7 @@ class Terminals:
     def ask(
         self, name: str, ip: str, address: str, loopback: Loopback | None = None
     ) -> tuple[WaitingTerminal, str]:
-        """Returns what waits now, and the secret with which the terminal asks for its answer: '' with a `loopback`."""
+        """Returns the waiting terminal, and the secret with which it asks for its answer ('' with a `loopback`)."""
         self._forget_old()
         mine = [one for one in self._waiting.values() if one.address == address]
         if len(mine) >= MOST_PER_ADDRESS or len(self._waiting) >= MOST_WAITING:
@@ -85,7 +86,7 @@ class Terminals:
         return terminal, secret
 
     def look(self, code: str) -> WaitingTerminal:
-        """Returns the terminal that shows this code, or whose browser brought it, and that was not answered yet."""
+        """Returns the terminal that shows this code, or whose browser brought it, and that has no answer yet."""
         self._forget_old()
         letters = "".join(char for char in code.upper() if char.isalnum())
         terminal = self._waiting.get(code) or self._waiting.get(f"{letters[:4]}-{letters[4:]}")
@@ -97,7 +98,7 @@ class Terminals:
         return terminal
 
     def answer(self, code: str, user_id: str, *, allow: bool) -> str:
-        """Returns where the browser goes on: to a page of ours, or back to the terminal on its own machine."""
+        """Notes the answer, and returns where the browser goes: to our page, or back to the terminal on its machine."""
         terminal = self.look(code)
         terminal.granted_to, terminal.is_refused = (user_id, False) if allow else ("", True)
         if terminal.loopback is None:
@@ -108,7 +109,7 @@ class Terminals:
         return loopbacks.led_back(terminal.loopback, one_time)
 
     def exchanged(self, one_time: str, verifier: str) -> WaitingTerminal:
-        """Returns the terminal that this code was made for, and uses the code up, also where the verifier is wrong."""
+        """Returns the terminal that this code was made for, and uses the code up, even where the verifier is wrong."""
         self._forget_old()
         hashed = tokens.hashed(one_time)
         terminal = next(
@@ -123,7 +124,7 @@ class Terminals:
         return terminal
 
     def replayed(self, one_time: str) -> WaitingTerminal | None:
-        """Returns the terminal whose code this is, where it was used before: two have it, and one of them stole it."""
+        """Returns the terminal whose code this is, if it was used before: two have it, and one of them stole it."""
         self._forget_old()
         hashed = tokens.hashed(one_time)
         used = (one for one in self._exchanged.values() if hmac.compare_digest(one.one_time_hash, hashed))

@@ -1,4 +1,4 @@
-"""The test button: asks a provider all that a log-in would ask it, up to the person. Nothing remembered is believed."""
+"""Tests a provider: asks all that a log-in would ask it, up to the person, and trusts nothing cached."""
 
 from msgspec import Struct
 
@@ -36,7 +36,7 @@ class _Refusal(Struct, frozen=True):
 
 
 async def try_provider(provider: OpenIdProvider, begun: Begun, redirect_uri: str, now: float) -> Trial:
-    """`provider` is made for this alone; `begun` is a log-in that nobody will finish."""
+    """Runs the test. `provider` is made for this alone; `begun` is a log-in that nobody will finish."""
     try:
         document = await provider.document()
     except ProviderUnusable as error:

@@ -1,4 +1,4 @@
-"""All ways in beside the password, as the settings name them. Without any it holds nothing and asks nobody."""
+"""Holds all ways to log in beside the password, as the settings name them. Without any it asks nobody."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ class SignInSettings(Struct, frozen=True, kw_only=True):
 
 
 class Way(Struct, frozen=True, kw_only=True):
-    """A way to log in beside the password: a button on the log-in page."""
+    """Describes a way to log in beside the password, which is a button on the log-in page."""
 
     id: str
     title: str
@@ -74,7 +74,7 @@ class SignIn:
         return [one.settings for one in self._filed.values()]
 
     def is_in_file(self, provider: Provider) -> bool:
-        """Tells whether the file has one of this name or issuer, beside which no other is used."""
+        """Tells whether the file has a provider of this name or issuer, which takes precedence over an added one."""
         return any(provider.id == one.id or provider.issuer == one.issuer for one in self.filed)
 
     @property
@@ -85,7 +85,7 @@ class SignIn:
         return self._filed | {name: one for name, one in added.items() if not self.is_in_file(one.settings)}
 
     def made_for_test(self, filed: Provider | None, row: StoredProvider | None) -> "OpenIdProvider | None":
-        """Returns one that remembers nothing; None where the secret of an added one cannot be opened."""
+        """Returns a provider without cached state; None where the secret of an added one cannot be unsealed."""
         if filed is not None:
             return _made((filed,), self._deadline_s)[filed.id]
         return self.added.made_for(row, self._deadline_s) if row else None
@@ -100,19 +100,19 @@ class SignIn:
         return trial
 
     def trial_of(self, provider: Provider, row: StoredProvider | None) -> Trial | None:
-        """Returns what came of its last test; None where it was never tested as it is now."""
+        """Returns the result of the provider's last test; None where it was never tested with its present settings."""
         of, trial = self._trials.get(provider.id, (None, None))
         return trial if of == (row or provider) else None
 
     def ways(self, headers: Mapping[str, str]) -> list[Way]:
-        """Returns the ways in that whoever sent these headers has, beside the password."""
+        """Returns the ways to log in, beside the password, for a caller who sent these headers."""
         offered = [Way(id=one.settings.id, title=one.settings.title) for one in self._providers.values()]
         if self.proxy and headers.get(self.proxy.user_header):
             offered.insert(0, Way(id=PROXY, title=self.proxy.title))
         return offered
 
     def title_of(self, issuer: str) -> str:
-        """Returns what the log-in page calls whoever vouches for a user."""
+        """Returns the log-in page's name for the issuer that vouches for a user."""
         if issuer == PROXY and self.proxy:
             return self.proxy.title
         known = self.provider_of(issuer) or self._directory_of(issuer)
@@ -131,7 +131,7 @@ class SignIn:
         return next((one for one in self.directories if one.settings.issuer == issuer), None)
 
     def doorway(self, provider: Provider | Directory, stored: StoredProvider | None = None) -> Doorway:
-        """`stored` is the row that the provider was made of, if it is one of those that were added."""
+        """Returns the way in through a provider. `stored` is its row, if it is one that was added."""
         return Doorway(
             id=provider.id,
             issuer=provider.issuer,
@@ -153,7 +153,7 @@ class SignIn:
         )
 
     def scim_doorway(self) -> Doorway:
-        """Returns the doorway whose users and groups SCIM tells of. Raises NotFound where nothing says so."""
+        """Returns the way in whose users and groups come by SCIM. Raises NotFound where the settings name none."""
         named = self._scim.provider if self._scim else ""
         if named == PROXY and self.proxy:
             return self.proxy_doorway(self.proxy)
@@ -186,7 +186,7 @@ class SignIn:
         return claims
 
     def obey_once(self, provider_id: str, order: LogoutOrder) -> None:
-        """A logout token is good for one log-out."""
+        """Raises NotVouchedFor for a logout token that was used before: each is valid for one log-out."""
         now = self._now()
         while self._obeyed and (len(self._obeyed) >= MOST_ORDERS or next(iter(self._obeyed.values())) <= now):
             del self._obeyed[next(iter(self._obeyed))]

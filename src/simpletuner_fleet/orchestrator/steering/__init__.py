@@ -1,1 +1,1 @@
-"""People write on jobs, change them while they wait, and act on many at once."""
+"""Lets people annotate jobs, change them while they wait, and act on many at once."""

@@ -1,4 +1,4 @@
-"""Ended jobs are deleted: their record at once, their files with the sweep of the storage, what they have used never."""
+"""Deletes ended jobs: their record at once, their files with the sweep of the storage, what they have used never."""
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import Actor
@@ -9,7 +9,7 @@ from simpletuner_fleet.engine.transaction import Transaction
 
 
 async def delete(fleet: Fleet, job_id: str, actor: Actor) -> DeletedJob:
-    """Deletes one; asked again, it answers as it did before."""
+    """Deletes a job. A repeated call gets the same answer."""
     return await fleet.act(lambda transaction: delete_in(transaction, job_id, actor))
 
 

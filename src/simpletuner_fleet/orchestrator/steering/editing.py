@@ -1,4 +1,4 @@
-"""A job is edited while it waits."""
+"""Edits a job while it waits."""
 
 import msgspec
 
@@ -41,7 +41,7 @@ async def edit(fleet: Fleet, job_id: str, requested: JobEdit, by: Submitter, *, 
 
 
 def _check_admission(transaction: Transaction, before: Job, after: Job, by: Submitter) -> None:
-    """A small job that is let in must not become a large one that would not be."""
+    """Checks the edited job like a new one: a small admitted job must not become a large one that would be refused."""
     by_setting = transaction.policy.require_approval and not by.may_approve
     anew = msgspec.structs.replace(after, hold=Hold.APPROVAL if by_setting else Hold.NONE)
     if after.requires.gpus > before.requires.gpus:
@@ -53,7 +53,10 @@ def _check_admission(transaction: Transaction, before: Job, after: Job, by: Subm
 
 
 def _away_from_home(transaction: Transaction, job: Job, requested: JobEdit) -> JobEdit:
-    """As at a submission, `auto` leaves the orchestrator's machine out for what somebody wrote who may not use it."""
+    """Keeps the job off the orchestrator's machine where its target is `auto`, as at a submission.
+
+    That applies to a config whose author may not use that machine.
+    """
     if requested.target is not Target.AUTO or not job.config_version:
         return requested
     stored = transaction.tx.config(job.config_name, job.config_version)

@@ -1,4 +1,4 @@
-"""People write on jobs: tags and a note."""
+"""Lets people set tags and a note on jobs."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""One act on all jobs that a search finds: confirmed by their number, some at a time, each by the rules for one job."""
+"""Applies one act to all jobs that a search finds: confirmed by their number, some at a time, each by its rules."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -57,7 +57,7 @@ class ActedOn(Struct, frozen=True, kw_only=True):
 
 
 def narrowed(where: JobFilter, act: MassAct) -> JobFilter:
-    """Keeps the matching jobs that the act is for. One that was tried again already is not tried again once more."""
+    """Keeps the matching jobs that the act applies to. A job that was retried already is not retried once more."""
     allowed = STATES[act]
     states = tuple(state for state in where.states or allowed if state in allowed)
     if not states:  # a filter without states would take them all
@@ -80,7 +80,7 @@ async def act_on_all(
     expected: int,
     cursor: str | None,
 ) -> ActedOn:
-    """Acts on the next few hundred, the newest first: whatever the act itself brings forth is not among them."""
+    """Acts on the next few hundred jobs, newest first: jobs that the act itself creates are not among them."""
     place = read_place(cursor, NEWEST_FIRST) if cursor else None
     if place is None:
         matching_now = await count(fleet, filter_of, act)
@@ -128,7 +128,7 @@ def _batch(
 
 
 def _chosen(jobs: int, act: MassAct, search: JobSearch, actor: Actor) -> Event:
-    """Says by what they were chosen; what became of each says its own entry."""
+    """Returns the event that says how the jobs were chosen. What became of each is in its own entry."""
     asked = {name: value for name, value in msgspec.structs.asdict(search).items() if value}
     return Event(
         type=EventType.JOBS_CHOSEN,

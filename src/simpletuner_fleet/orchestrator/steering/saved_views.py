@@ -1,4 +1,4 @@
-"""Lists of jobs that somebody gave a name."""
+"""Keeps the lists of jobs that people have named."""
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.engine.fleet import Fleet

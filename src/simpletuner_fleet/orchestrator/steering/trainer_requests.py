@@ -1,4 +1,4 @@
-"""What a running training is asked for: a checkpoint now, or a validation."""
+"""Asks a running training for a checkpoint or a validation."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,1 +1,1 @@
-"""Workers: how they come, stay, report, are administered and go."""
+"""Manages workers: how they register, stay connected, report, are administered and leave."""

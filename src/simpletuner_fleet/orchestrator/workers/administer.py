@@ -1,4 +1,4 @@
-"""An administrator creates, drains, labels, rotates and deletes workers."""
+"""Lets an administrator create, drain, label and delete workers, and rotate their tokens."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -44,7 +44,7 @@ class CreateWorker(Struct, frozen=True, kw_only=True):
 async def create_worker(
     fleet: Fleet, request: CreateWorker, actor: Actor, *, local: bool = False
 ) -> tuple[Worker, str]:
-    """Returns the worker and its token, which is never told again."""
+    """Returns the worker and its token, which is not shown again."""
     check_name(request.name, "$.name", "worker's name")
     check_labels(request.labels, "$.labels")
     token = fleet.ids.token(tokens.WORKER)
@@ -80,7 +80,7 @@ async def create_worker(
 
 
 async def local_worker(fleet: Fleet, kept_token: str | None, actor: Actor) -> tuple[Worker, str]:
-    """Returns the worker beside the server and a token that it can use: the stored one if it is still good."""
+    """Returns the worker beside the server and a token for it: the stored one if it is still valid."""
     local = await fleet.read(lambda view: [worker for worker in view.workers() if worker.local])
     if not local:
         names = await fleet.read(lambda view: {worker.name.casefold() for worker in view.workers()})
@@ -107,9 +107,10 @@ async def drain(
     timeout_s: float | None = None,
     checkpoint_first: bool = True,
 ) -> Worker:
-    """No offer is made after this commits; an offer nobody accepted yet is taken back.
+    """Drains a worker: after this commits no offer is made, and an offer that nobody accepted yet is withdrawn.
 
-    Without a timeout what runs may take as long as it takes. The last request counts; repeated, it puts nothing off.
+    Without a timeout what runs may take as long as it takes. The last request counts; a repeated one does not move the
+    deadline.
     """
     if timeout_s is not None and not 0 <= timeout_s <= MAX_DRAIN_TIMEOUT_S:
         raise Invalid(f"timeout_s must be between 0 and {MAX_DRAIN_TIMEOUT_S:g}.", path="$.timeout_s")
@@ -152,7 +153,7 @@ def _plan(worker: Worker, timeout_s: float | None, checkpoint_first: bool, now: 
 
 
 def end_drain(transaction: Transaction, worker_id: str) -> None:
-    """Asks for everything that still runs on a worker to be given back, once its drain has reached its deadline."""
+    """Asks the worker to give back everything that still runs there, once its drain has reached its deadline."""
     worker = transaction.worker(worker_id)
     if worker.drain_plan is None or not worker.drain_is_due(transaction.now):
         return
@@ -170,7 +171,7 @@ def end_drain(transaction: Transaction, worker_id: str) -> None:
 
 
 def take_offers_back(transaction: Transaction, worker: Worker, why: str) -> None:
-    """An agent that accepts nothing explicitly may have begun already: its offers stay."""
+    """Withdraws offers, but not from an agent that does not accept explicitly: it may have begun already."""
     if worker.legacy:
         return
     for attempt in transaction.live_attempts(worker.id):
@@ -210,7 +211,10 @@ async def set_labels(fleet: Fleet, worker_id: str, labels: dict[str, str], actor
 
 
 async def set_price(fleet: Fleet, worker_id: str, price_micros: int | None, actor: Actor) -> Worker:
-    """With None, what it says itself counts again, or a rule. What runs already keeps the price that it began with."""
+    """Sets a worker's price. With None, the price that it reports counts again, or a rule.
+
+    What runs already keeps the price that it began with.
+    """
     if price_micros is not None:
         checked_price(price_micros)
 
@@ -234,9 +238,9 @@ async def set_price(fleet: Fleet, worker_id: str, price_micros: int | None, acto
 
 
 async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Worker, str]:
-    """The old token is refused from this commit on, and the stream it opened is cut; the trainer runs on.
+    """Makes a new token. From this commit on the old one is refused and its stream is cut; the trainer runs on.
 
-    Nobody is there with the new token yet, so the worker is reconnecting from this commit on, too.
+    Nobody is connected with the new token yet, so the worker is reconnecting from this commit on, too.
     """
     token = fleet.ids.token(tokens.WORKER)
 
@@ -261,7 +265,7 @@ async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Work
 
 
 async def delete_worker(fleet: Fleet, worker_id: str, actor: Actor) -> None:
-    """Whatever was still expected from it is given up: results that it has not brought are missing."""
+    """Deletes a worker. Its attempts are given up: results that it has not sent are missing."""
 
     def step(transaction: Transaction) -> None:
         worker = transaction.worker(worker_id)
@@ -283,7 +287,7 @@ async def delete_worker(fleet: Fleet, worker_id: str, actor: Actor) -> None:
 
 
 def _publish(transaction: Transaction, worker: Worker) -> None:
-    """Watchers hear of every change of status anyway, and of what changed otherwise from here."""
+    """Tells watchers about a change. They are told of every change of status anyway, and of other changes from here."""
     transaction.publish(
         "worker", id=worker.id, status=worker.status(bool(transaction.live_attempts(worker.id)))
     )

@@ -1,4 +1,4 @@
-"""Workers stay and go: streams, heartbeats, goodbyes."""
+"""Tracks which workers are there: streams, heartbeats, goodbyes."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -59,7 +59,10 @@ async def stream_opened(
 
 
 async def stream_closed(fleet: Fleet, worker_id: str, streaming: Callable[[str], bool]) -> bool:
-    """Returns False if the worker has opened another stream meanwhile: then it is that one's to say what holds."""
+    """Notes that a worker's stream has closed.
+
+    Returns False if it has opened another one meanwhile, which counts instead.
+    """
 
     def step(transaction: Transaction) -> bool:
         if streaming(worker_id):
@@ -71,7 +74,7 @@ async def stream_closed(fleet: Fleet, worker_id: str, streaming: Callable[[str],
 
 
 async def stream_still_gone(fleet: Fleet, worker_ids: Collection[str], since: float) -> None:
-    """Notes after the grace that who has neither opened a stream nor sent a heartbeat since is reconnecting."""
+    """Notes, after the grace period, that workers without a new stream or heartbeat are reconnecting."""
 
     def step(transaction: Transaction) -> None:
         for worker_id in worker_ids:
@@ -86,14 +89,14 @@ async def stream_still_gone(fleet: Fleet, worker_ids: Collection[str], since: fl
 
 
 async def streams_still_missing(fleet: Fleet, since: float) -> None:
-    """Notes, after a start, whoever was connected before and has not come back yet."""
+    """Notes, after a start, which workers were connected before and have not come back yet."""
     workers = await fleet.read(lambda view: view.workers())
     connected = [worker.id for worker in workers if worker.connection is Connection.CONNECTED]
     await stream_still_gone(fleet, connected, since)
 
 
 async def stream_alive(fleet: Fleet, worker_id: str) -> None:
-    """Older agents are silent while their trainer is: their open stream is their sign of life."""
+    """Counts the open stream of an older agent as its heartbeat: it sends nothing while its trainer is silent."""
 
     def step(transaction: Transaction) -> list[Attempt] | None:
         if not transaction.worker(worker_id).legacy:
@@ -265,7 +268,10 @@ def _present(transaction: Transaction, worker_id: str, base_url: str) -> tuple[W
 
 
 def holder_of_token(transaction: Transaction, worker_id: str, token_hash: str) -> Worker:
-    """Returns the worker that a message is from. Its token was good a moment ago, and may be deleted or rotated by now."""
+    """Returns the worker that a message is from.
+
+    Its token was valid a moment ago, and may have been deleted or rotated since.
+    """
     worker = transaction.tx.worker(worker_id)
     if worker is None or worker.token_hash != token_hash:
         raise InvalidToken
@@ -278,7 +284,7 @@ def must_be_newest(worker: Worker, incarnation: str) -> None:
 
 
 def must_be_here(worker: Worker, incarnation: str) -> None:
-    """What was sent before its goodbye, and is read after it, does not bring it back."""
+    """Raises Superseded for a message that was sent before the worker's goodbye and is read after it."""
     must_be_newest(worker, incarnation)
     if incarnation in worker.retired:
         raise Superseded
@@ -290,9 +296,9 @@ def audit_head_for_workers(fleet: Fleet) -> AuditHead | None:
 
 
 def witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
-    """Remembers the first head that a worker brings, and the newest: what comes later cannot make the first forgotten.
+    """Remembers the first head that a worker brings, and the newest: a later one cannot replace the first.
 
-    A signed one counts only if the signature is ours. Older agents bring heads without one.
+    A signed head counts only if the signature is ours. Older agents bring heads without one.
     """
     if head is None:
         return
@@ -308,7 +314,7 @@ def witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
 
 
 class Visit(Struct):
-    """The attempts that a worker keeps or stops, gathered for the answer to its registration or heartbeat."""
+    """Gathers the attempts that a worker keeps or stops, for the answer to its registration or heartbeat."""
 
     keep: list[Attempt] = []
     stop: list[StopAttempt] = []
@@ -317,7 +323,10 @@ class Visit(Struct):
 def take_back(
     transaction: Transaction, worker_id: str, incarnation: str, strays: Sequence[Held], visit: Visit
 ) -> None:
-    """Lets attempts the worker holds that we gave up go on if nobody else was asked; else they are stopped."""
+    """Lets attempts that were given up, but that the worker still holds, go on if no other worker was asked.
+
+    Otherwise they are stopped.
+    """
     for held in strays:
         attempt = transaction.attempt_by_epoch(held.job_id, held.epoch)
         if attempt is None or attempt.worker_id != worker_id:

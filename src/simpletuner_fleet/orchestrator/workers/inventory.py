@@ -1,4 +1,4 @@
-"""What a worker says of itself, made safe and put apart from what the administrator says of it."""
+"""Checks what a worker reports of itself, and keeps it apart from what the administrator says of it."""
 
 from typing import Any
 
@@ -21,7 +21,10 @@ MOST_BYTES = 2**60
 
 
 def with_facts(worker: Worker, message: Register) -> Worker:
-    """The admin's labels and choices stay; reported ones fill only what the admin left out."""
+    """Returns the worker with what it reports.
+
+    The admin's labels and choices stay; reported ones fill only the gaps.
+    """
     trainers = tuple(dict.fromkeys(message.trainers)) if message.trainers is not None else LEGACY_TRAINERS
     if len(trainers) > MAX_TRAINERS:
         raise Invalid(f"A worker names at most {MAX_TRAINERS} trainers.", path="$.trainers")
@@ -46,7 +49,7 @@ def with_facts(worker: Worker, message: Register) -> Worker:
 
 
 def _of_its_own(names: list[str] | None, trainers: tuple[str, ...]) -> tuple[str, ...] | None:
-    """What it has not got cannot be asked."""
+    """Leaves out trainers that the worker does not have: they cannot be asked."""
     if names is None:
         return None
     named = set(names)
@@ -54,13 +57,13 @@ def _of_its_own(names: list[str] | None, trainers: tuple[str, ...]) -> tuple[str
 
 
 def _reported_price(message: Register) -> int | None:
-    """An absurd one is as good as none: it must not keep a worker from its work."""
+    """Returns the price. An absurd one counts as none: it must not keep a worker from its work."""
     price = message.price_micros
     return price if price is not None and price <= MAX_MICROS else None
 
 
 def held_data(held: DataHeld | None) -> dict[str, Any]:
-    """Returns what an agent says of its cache; one that says nothing has none."""
+    """Returns what an agent reports of its cache. One that reports nothing has none."""
     if held is None:
         return {"datasets": (), "data_bytes": 0, "data_limit_bytes": 0}
     ids = (dataset_id for dataset_id in held.datasets if SHA256.fullmatch(dataset_id))
@@ -72,7 +75,10 @@ def held_data(held: DataHeld | None) -> dict[str, Any]:
 
 
 def _as_last_seen(worker: Worker, message: Register, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """A process looks at its GPUs' health once before it registers; its heartbeats since then know better."""
+    """Keeps the known health of GPUs for the same process.
+
+    It checks them only once before it registers; its later heartbeats are more recent.
+    """
     if message.incarnation != worker.incarnation or not message.incarnation:
         return gpus
     known = {gpu.uuid: gpu.unusable for gpu in worker.gpus}
@@ -107,7 +113,10 @@ def reported_gpus(worker_id: str, message: Register) -> tuple[Gpu, ...]:
 
 
 def _by_node(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Nodes are counted from 0, and each has a GPU: placement counts on both."""
+    """Returns the GPUs by node.
+
+    Raises Invalid unless nodes are counted from 0 and each has a GPU: placement relies on it.
+    """
     ordered = tuple(sorted(gpus, key=lambda gpu: gpu.node))
     nodes = sorted({gpu.node for gpu in ordered})
     if nodes != list(range(len(nodes))):
@@ -116,7 +125,7 @@ def _by_node(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 
 def _made_up_uuid(worker_id: str, index: int) -> str:
-    """Returns the identity of a GPU whose agent names none: no other worker's GPU has the same."""
+    """Returns an identity for a GPU whose agent reports none; no other worker's GPU has the same."""
     return f"GPU-{worker_id}-{index}"
 
 
@@ -138,7 +147,7 @@ def _check_count(count: int) -> None:
 
 
 def _vram(reported: float | None) -> float:
-    """What is not finite, or is negative, is as good as unknown."""
+    """Returns the memory. A value that is negative, not finite or absurdly large counts as unknown."""
     if reported is None or not 0 <= reported < 1e6:
         return 0.0
     return float(reported)

@@ -1,4 +1,4 @@
-"""An attempt is given up: its worker is gone, or has it no more."""
+"""Gives up an attempt whose worker is gone, or does not have it any more."""
 
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import Attempt
@@ -10,7 +10,7 @@ from simpletuner_fleet.orchestrator.publishing import open_with_end
 
 
 def give_up(transaction: Transaction, attempt: Attempt, why: str) -> None:
-    """Its job is tried again or fails; one that had trained is complete, with whatever follows from that."""
+    """Gives the attempt up. Its job is tried again or fails; a job that had trained is complete."""
     job, worker = transaction.job(attempt.job_id), transaction.tx.worker(attempt.worker_id)
     transaction.apply(
         lifecycle.lost(
@@ -27,7 +27,7 @@ def give_up(transaction: Transaction, attempt: Attempt, why: str) -> None:
 
 
 def _has_vanished(transaction: Transaction, worker: Worker) -> bool:
-    """Tells whether its provider does not show its machine any more: then no job has ended it."""
+    """Tells whether the provider no longer lists the worker's machine: then no job has ended it."""
     if POOL_LABEL not in worker.labels:
         return False
     rows = transaction.tx.machines_since(transaction.now - 1.0)

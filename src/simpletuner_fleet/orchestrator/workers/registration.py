@@ -1,4 +1,4 @@
-"""Workers come: what they say of themselves is taken, and what they hold is compared with what they should."""
+"""Registers workers: takes what they report of themselves, and compares the attempts they hold with those expected."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -67,7 +67,7 @@ async def register(
 
 
 class FailedRegistration(Struct, frozen=True, kw_only=True):
-    """A failed registration of somebody who wanted to join as a worker.
+    """Describes a failed registration of somebody who wanted to join as a worker.
 
     `code` names the sentence that people are told.
     """
@@ -82,7 +82,7 @@ class FailedRegistration(Struct, frozen=True, kw_only=True):
 
 
 async def registration_failed(fleet: Fleet, refusal: FailedRegistration) -> None:
-    """A refused attempt leaves its trace, too; one with a token that was rotated is laid at its worker's door."""
+    """Records a refused registration; one with a rotated token is recorded for the worker that had the token."""
     await fleet.act(lambda transaction: _record_refusal(transaction, refusal))
 
 
@@ -115,7 +115,7 @@ def _register(
     contested: bool,
     token_hash: str,
 ) -> tuple[Registered, list[Attempt], bool]:
-    """Returns also whether it was taken from an agent on another machine that is still there."""
+    """Returns also whether the registration was taken over from an agent on another machine that is still connected."""
     worker = holder_of_token(transaction, worker_id, token_hash)
     _refuse_old_news(worker, message)
     taken_over = (

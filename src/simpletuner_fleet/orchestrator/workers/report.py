@@ -1,4 +1,4 @@
-"""Workers report on attempts: accepted, running, ended."""
+"""Takes the workers' reports on attempts: accepted, running, ended."""
 
 from msgspec.structs import replace
 
@@ -62,7 +62,7 @@ async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusRepor
 async def report_of_attempt(
     fleet: Fleet, attempt_id: str, job_id: str, message: StatusReport
 ) -> ReportAnswer:
-    """Takes a report from whoever holds this one attempt's token: the shim, when its agent is gone."""
+    """Takes a report from the holder of this one attempt's token: the shim, when its agent is gone."""
     answer, _ = await fleet.act(
         lambda transaction: _report_of_attempt(transaction, attempt_id, job_id, message)
     )
@@ -123,7 +123,7 @@ def _report_of_attempt(
 
 
 def _attempt_without_epoch(transaction: Transaction, worker_id: str, job_id: str) -> Attempt:
-    """An older agent means the attempt it has, or the last one it had."""
+    """Returns the attempt that an older agent means: the one it has, or the last one it had."""
     own = [attempt for attempt in transaction.tx.attempts_of_job(job_id) if attempt.worker_id == worker_id]
     if not own:
         raise NotFound(f"This worker has no attempt at job {job_id}.")
@@ -179,7 +179,7 @@ def _note_validation(transaction: Transaction, job: Job, attempt_id: str, asked_
 
 
 def _judge_worker(transaction: Transaction, attempt: Attempt, message: StatusReport) -> None:
-    """A worker that cannot start what it is given is closed for a while; one that does is well."""
+    """Closes a worker for a while that cannot start what it is given, and opens one that can."""
     worker = transaction.tx.worker(attempt.worker_id)
     if worker is None:
         return
@@ -205,14 +205,14 @@ def _worker_event(type_: EventType, worker: Worker, **details: str) -> Event:
 
 
 def _blame(message: StatusReport) -> Blame | None:
-    """Returns None where something ran, or where it is the job's own fault."""
+    """Returns who is to blame for a failed start; None where something ran, or where the job itself is at fault."""
     if message.status is not ReportStatus.FAILED or message.reason != EndReason.START_FAILED:
         return None
     return {blame.value: blame for blame in (Blame.ELSEWHERE, Blame.WORKER, Blame.UNCLEAR)}.get(message.blame)
 
 
 def _nothing_left(transaction: Transaction, job: Job, attempt: Attempt) -> bool:
-    """Tells whether what this attempt could not fetch was the last that its job was to go on from."""
+    """Tells whether the checkpoint that this attempt could not fetch was the last that its job could resume from."""
     tries = [one for one in transaction.tx.attempts_of_job(job.id) if one.reason == EndReason.RESUME_FAILED]
     return going_on.is_out_of_reach(
         job, [*tries, attempt], transaction.tx.manifests_of_job(job.id), transaction.policy

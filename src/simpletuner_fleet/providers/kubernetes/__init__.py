@@ -1,1 +1,1 @@
-"""Machines that are pods of a Kubernetes cluster: each is one `batch/v1` Job whose container is the worker."""
+"""Provides machines that are pods of a Kubernetes cluster: each is a `batch/v1` Job whose container is the worker."""

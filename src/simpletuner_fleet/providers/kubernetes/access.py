@@ -1,4 +1,7 @@
-"""How a cluster is reached and who asks: the pod's own service account, a kubeconfig, or an address and a token."""
+"""Finds out how to reach a cluster and with which credentials.
+
+It uses the pod's own service account, a kubeconfig, or an address and a token.
+"""
 
 import base64
 import binascii
@@ -81,7 +84,10 @@ def access_of(
     environ: Mapping[str, str] = os.environ,
     account: Path = ACCOUNT_FOLDER,
 ) -> ClusterAccess:
-    """`key` is the pool's secret, if it has one; `url` and `authorities` stand in its settings."""
+    """Returns how to reach the cluster.
+
+    `key` is the pool's secret, if it has one; `url` and `authorities` come from the pool's settings.
+    """
     if key is None:
         return _own_account(url, authorities, environ, account)
     if url:
@@ -164,7 +170,7 @@ def _decoded(data: str) -> str:
 
 
 def _trusting(authorities: str) -> ssl.SSLContext:
-    """Trusts only these, where some are given; else whom this machine trusts."""
+    """Returns a TLS context that trusts only these authorities or, without any, those this machine trusts."""
     try:
         return ssl.create_default_context(cadata=authorities or None)
     except (ssl.SSLError, ValueError):
@@ -174,7 +180,10 @@ def _trusting(authorities: str) -> ssl.SSLContext:
 
 
 def _present(tls: ssl.SSLContext, certificate: str, key: str) -> None:
-    """TLS takes them from files alone: this one has no name, and is gone when it is closed."""
+    """Loads the client certificate and its key into the TLS context.
+
+    TLS reads them only from files, so they are written to one without a name, which is gone when it is closed.
+    """
     with os.fdopen(os.memfd_create("client"), "w+", encoding="ascii") as file:
         file.write(f"{certificate}\n{key}\n")
         file.flush()

@@ -1,4 +1,7 @@
-"""Calls of the Kubernetes API. What is no answer of its own form says nothing of what was done."""
+"""Calls the Kubernetes API.
+
+An answer that is not in the API's own form says nothing about what was done.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +27,7 @@ WHAT_NEXT = {
 
 
 class _Status(Struct, frozen=True):
-    """The document with which Kubernetes says no."""
+    """Describes why Kubernetes refused a call."""
 
     kind: str
     message: str = ""
@@ -52,7 +55,10 @@ class KubernetesApi:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """Returns what a yes holds. Raises KubernetesRefused for a no of its own, ProviderUnsure for all else."""
+        """Returns the body of a successful answer.
+
+        Raises KubernetesRefused where Kubernetes itself refuses, and ProviderUnsure for everything else.
+        """
         status, pause_s, answer = await self._once(method, path, query, body)
         for _ in range(TRIES - 1):
             if status == TOO_MANY:
@@ -73,7 +79,7 @@ class KubernetesApi:
     async def _once(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Mapping[str, Any] | None
     ) -> tuple[int, float, bytes]:
-        """Returns the status, how long one is asked to wait, and the body."""
+        """Sends one request; returns the status, how long Kubernetes asks to wait, and the body."""
         name = self._access.server_name
         request = self._http.build_request(
             method,
@@ -97,7 +103,7 @@ class KubernetesApi:
 
 @asynccontextmanager
 async def connected(access: ClusterAccess) -> AsyncIterator[KubernetesApi]:
-    """Whatever is asked within it ends in `TOGETHER_S`."""
+    """Opens a connection to the cluster. All calls within the context together end after `TOGETHER_S`."""
     http = httpx2.AsyncClient(verify=access.tls, timeout=TOGETHER_S, follow_redirects=False)
     try:
         async with asyncio.timeout(TOGETHER_S), http:

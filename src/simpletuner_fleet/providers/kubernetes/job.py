@@ -1,4 +1,7 @@
-"""What Kubernetes is asked to make: the Job of one machine, and the Secret with its one-time token. Pure."""
+"""Builds what Kubernetes is asked to create: the Job of one machine, and the Secret with its one-time token.
+
+This module is pure: it does no I/O.
+"""
 
 import re
 from collections.abc import Mapping
@@ -37,7 +40,7 @@ _PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
 
 
 class PodSettings(Struct, frozen=True, kw_only=True):
-    """The settings of a pool for its pods."""
+    """Holds the settings of a pool for its pods."""
 
     image: str
     command: str
@@ -159,7 +162,10 @@ def secret_of(name: str, values: Mapping[str, str], job_uid: str) -> dict[str, A
 
 
 def service_of(name: str, job_uid: str) -> dict[str, Any]:
-    """Returns what gives the pods of a machine names by which they find each other; it goes with its Job, too."""
+    """Returns the Service that gives a machine's pods names by which they find each other.
+
+    Kubernetes deletes it with its Job, too.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -179,7 +185,7 @@ def _owned(name: str, job_uid: str) -> dict[str, Any]:
 
 
 def labels_of(name: str) -> dict[str, str]:
-    """The fleet's id is the second part of each of our names."""
+    """Returns the labels of a machine's objects. The fleet's id is the second part of each of our names."""
     return {MANAGED_BY: OURS, ORCHESTRATOR: name.split("-")[1], MACHINE: name}
 
 
@@ -241,7 +247,10 @@ def _container(name: str, pod: PodSettings, environment: Mapping[str, str]) -> d
 
 
 def _of_nodes(name: str, nodes: int) -> list[dict[str, Any]]:
-    """All pods are told the same; their index alone says which of them is the first."""
+    """Returns the variables for a machine of several nodes.
+
+    All its pods get the same; only their index says which of them is the first.
+    """
     return [
         {"name": "SIMPLETUNER_WORKER_NODES", "value": str(nodes)},
         {"name": "SIMPLETUNER_NODE_OF", "value": f"{name}-0.{name}:{NODE_PORT}"},

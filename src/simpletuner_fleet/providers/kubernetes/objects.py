@@ -1,4 +1,7 @@
-"""What Kubernetes shows of Jobs and pods, as far as it is asked, and what that means to people. Pure."""
+"""Reads Jobs, pods and events as far as they are needed, and explains their state to people.
+
+This module is pure: it does no I/O.
+"""
 
 from typing import Generic, TypeVar
 
@@ -109,7 +112,7 @@ class _ListMetadata(Struct, frozen=True, rename={"next": "continue"}):
 
 
 class Listing(Struct, Generic[Item], frozen=True):
-    """One page of a list of Kubernetes objects."""
+    """Holds one page of a list of Kubernetes objects."""
 
     items: list[Item]
     metadata: _ListMetadata = _ListMetadata()
@@ -122,7 +125,7 @@ EVENTS = msgspec.json.Decoder(Listing[KubernetesEvent])
 
 
 def note_of_pod(pod: KubernetesPod) -> str:
-    """Returns what keeps a pod from running, or how it ended; nothing where all is as usual."""
+    """Returns what keeps a pod from running, or how it ended; an empty text where all is as usual."""
     status = pod.status
     reasons = [(status.reason, status.message)] if status.reason else []
     for container in status.container_statuses:

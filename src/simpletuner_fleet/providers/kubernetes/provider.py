@@ -1,4 +1,4 @@
-"""Machines of a Kubernetes cluster, asked for, listed and deleted by its own API.
+"""Creates, lists and deletes machines in a Kubernetes cluster through the cluster's own API.
 
 A Job has the machine's name, which is never used twice: a call that is made again meets what it made. It is deleted in
 the foreground, so that it is listed until its pods are gone. Its Secret, which holds the one-time token, is made after it
@@ -89,7 +89,10 @@ class KubernetesProvider:
         self._tried_until = 0.0
 
     async def offers(self) -> list[MachineOffer]:
-        """Offers one kind, as the pool describes it. The cluster is asked whether it would take such a job at all."""
+        """Returns the one kind of machine that the pool describes.
+
+        The cluster is asked whether it would accept such a Job at all.
+        """
         now = asyncio.get_running_loop().time()
         if now >= self._tried_until:
             name, dry = f"{NAME_BEGINS}-dry-run", {"dryRun": "All", **STRICTLY}
@@ -117,7 +120,10 @@ class KubernetesProvider:
         return CreatedMachine(provider_id=order.name, hourly_micros=self._offer.hourly_micros)
 
     async def _give_token(self, api: KubernetesApi, order: MachineOrder, job: KubernetesJob) -> None:
-        """From here on the Job is there: no refusal may say that nothing was made."""
+        """Creates the Secret with the token, and the Service.
+
+        The Job exists by now, so no refusal from here on may say that nothing was made.
+        """
         token = order.environment[TOKEN_VARIABLE]
         for kind, thing in self._belongings(order.name, token, job.metadata.uid):
             try:
@@ -128,7 +134,10 @@ class KubernetesProvider:
                 raise ProviderUnsure(f"its {thing['kind']} could not be made: {error}") from error
 
     def _belongings(self, name: str, token: str, job_uid: str) -> list[tuple[str, dict[str, Any]]]:
-        """Returns what is made after the Job, belongs to it and goes with it. Made again, the first ones stay."""
+        """Returns the objects that are created after the Job, belong to it and are deleted with it.
+
+        If they are created again, the first ones stay.
+        """
         if self._pod.nodes == 1:
             return [("secrets", secret_of(name, {TOKEN_KEY: token}, job_uid))]
         values = {TOKEN_KEY: token, NODES_KEY: new_node_secret()}
@@ -155,7 +164,7 @@ class KubernetesProvider:
         ]
 
     async def _notes(self, api: KubernetesApi, jobs: list[KubernetesJob]) -> dict[str, str]:
-        """Tells, by machine, why its pod does not run, or why it has none."""
+        """Returns, by machine, why its pod does not run or why it has none."""
         query = {**OUR_LABEL, "fieldSelector": "status.phase=Pending"}
         known = {job.metadata.name for job in jobs}
         pending = await self._listed(api, self._core("pods"), PODS, query)
@@ -167,7 +176,7 @@ class KubernetesProvider:
         return notes
 
     async def _events(self, api: KubernetesApi, chosen: str) -> dict[str, str]:
-        """Returns them by object; none where the role does not allow to read them: they are for people alone."""
+        """Returns events by object, or none where the role does not allow reading them: they only inform people."""
         try:
             events = await self._listed(api, self._core("events"), EVENTS, {"fieldSelector": chosen})
         except KubernetesRefused:
@@ -181,7 +190,10 @@ class KubernetesProvider:
         decoder: msgspec.json.Decoder[Listing[Item]],
         query: dict[str, str],
     ) -> list[Item]:
-        """Lists all as they were at one moment: a list that grew too old between two of its pages is begun again."""
+        """Lists all objects as they were at one moment.
+
+        A list that expires between two of its pages is begun again.
+        """
         for _ in range(LISTS_BEGUN):
             items: list[Item] = []
             following = ""
@@ -210,7 +222,7 @@ class KubernetesProvider:
                     raise
 
     async def boot_log(self, provider_id: str) -> str:
-        """Returns what Kubernetes says of it, then the end of what its worker printed."""
+        """Returns what Kubernetes says about the machine's pods, then the end of what its worker printed."""
         if not _is_ours(provider_id):
             return ""
         async with connected(await self._reached()) as api:
@@ -236,7 +248,7 @@ class KubernetesProvider:
         return answer.decode(errors="replace")
 
     async def _reached(self) -> ClusterAccess:
-        """Finds the access when it is needed: a pool's settings are looked at before its secret is known."""
+        """Finds the access when it is first needed: a pool's settings are checked before its secret is known."""
         if self._access is None:
             self._access = await asyncio.to_thread(access_of, self._key, *self._given)
         return self._access

@@ -1,1 +1,1 @@
-"""Machines that are there already: hosts on which a worker is started and ended over ssh."""
+"""Provides machines that exist already: hosts on which a worker is started and ended over ssh."""

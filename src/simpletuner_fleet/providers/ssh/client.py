@@ -1,4 +1,4 @@
-"""The system's own ssh: what it may do, whom it believes, and what its end means."""
+"""Runs scripts on hosts with the system's ssh: sets its options and host keys, and interprets its exit status."""
 
 import os
 import re
@@ -58,7 +58,7 @@ class SshHost(Struct, frozen=True, kw_only=True):
 
 
 def read_host(address: str) -> SshHost | None:
-    """Returns None for what is no address: it would stand among the words of a command."""
+    """Returns None for what is not an address: it becomes an argument of a command."""
     parts = _HOST.fullmatch(address)
     if parts is None or not 0 < int(parts["port"] or 22) < 65_536:
         return None
@@ -74,7 +74,7 @@ class SshClient:
         self._environment = {**environment, **({"SSH_AUTH_SOCK": agent} if agent and not key else {})}
 
     async def say(self, host: SshHost, script: str) -> str:
-        """Returns what the script printed. Raises ProviderRefused if it was surely not run."""
+        """Runs the script on the host and returns what it printed. Raises ProviderRefused if it surely was not run."""
         with _shown(self._key) as identity:
             words = [*self._options, *identity]
             for option in OPTIONS:
@@ -90,7 +90,10 @@ class SshClient:
 
 @contextmanager
 def _shown(key: str | None) -> Iterator[list[str]]:
-    """The key is in a file without a name, for as long as ssh needs it: it is on no disk, and gone with this process."""
+    """Yields the options that give the key to ssh.
+
+    The key is in a file without a name, only while ssh needs it: it is on no disk, and is gone when this process ends.
+    """
     if key is None:
         yield []
         return

@@ -1,7 +1,7 @@
-"""A list of hosts: each is one machine to be had, and never holds two.
+"""Provides the hosts of a list as machines: each host is one machine, and never holds two.
 
-A host that cannot be reached is not empty. What was begun there is noted in a file before it is begun, and is listed until
-the host itself says that it is gone.
+A host that cannot be reached does not count as empty. A machine is noted in a file before it is started on its host,
+and is listed until the host itself says that it is gone.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _PROGRAM = _SAFE | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_./+")
 
 
 class _HostLook(Struct, frozen=True, kw_only=True):
-    """The state of a host as it reported it, or why it did not."""
+    """Holds the state of a host as the host reported it, or why it did not."""
 
     host: SshHost
     machine: str = ""
@@ -73,7 +73,7 @@ class SshProvider:
         self._free: tuple[float, list[_HostLook]] = (0.0, [])
 
     async def offers(self) -> list[MachineOffer]:
-        """Offers every host that answers, has nothing of ours, and can run a worker."""
+        """Returns an offer for every host that answers, runs nothing of ours, and can run a worker."""
         looked_at, free = self._free
         if asyncio.get_running_loop().time() - looked_at > FRESH_S or not looked_at:
             await self.machines()
@@ -166,7 +166,7 @@ class SshProvider:
         return await self._say(host, log_script(name)) if host is not None and _is_ours(name) else ""
 
     def _host(self, address: str) -> SshHost | None:
-        """Finds also one that has left the list: what is there has to be ended."""
+        """Returns the host of an address, even one that is no longer in the list: its machine has to be ended."""
         return next((host for host in self._hosts if host.address == address), None) or read_host(address)
 
     async def _say(self, host: SshHost, script: str) -> str:

@@ -1,7 +1,9 @@
-"""What is run on a host, by its `sh`, which reads it from its standard input: no list of processes shows the token. Pure.
+"""Builds the scripts that run on a host. This module is pure: it does no I/O.
 
-A host holds one machine: a link `machine`, made in one step or not at all, names it. All that belongs to the machine is in
-the folder of that name beside it, and the link goes after the folder.
+The host's `sh` reads a script from standard input, so no list of processes shows the token.
+
+A host holds one machine: a link `machine`, which is made in one step or not at all, names it. All that belongs to the
+machine is in the folder of that name beside the link, and the link is removed after the folder.
 """
 
 import shlex

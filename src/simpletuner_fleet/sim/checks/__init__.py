@@ -1,1 +1,1 @@
-"""What must hold while the fleet runs and when it is over, and what was seen of it."""
+"""Checks what must hold while the fleet runs and when it is over, and counts what was seen."""

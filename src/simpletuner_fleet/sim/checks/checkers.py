@@ -1,4 +1,4 @@
-"""The promises, as functions over what is stored and what really ran.
+"""Checks the invariants, as functions over what is stored and what really ran.
 
 Each takes rows, a view or the ground truth and returns the problems it finds, so that a test with real processes can
 ask the same questions. `commit_watch` asks them after every commit of the simulator, of the rows that changed.
@@ -129,7 +129,7 @@ def worker_problems(worker: Worker, live: list[Attempt], training: list[Attempt]
 
 
 def gpu_problems(live: Iterable[Attempt]) -> list[Problem]:
-    """One GPU is one GPU: no two live attempts hold the same, on whichever workers they are."""
+    """Checks that no two live attempts hold the same GPU, on whichever workers they are."""
     holders: dict[str, str] = {}
     for attempt in live:
         for uuid in attempt.gpus:
@@ -140,7 +140,7 @@ def gpu_problems(live: Iterable[Attempt]) -> list[Problem]:
 
 
 def offer_problems(attempt: Attempt, job: Job, worker: Worker | None, live: list[Attempt]) -> list[Problem]:
-    """Checks a fresh offer: the worker must be there, willing, fitting and free."""
+    """Checks a fresh offer: the worker must be connected, active, fitting and free."""
     if worker is None:
         return [("S10", f"{attempt.id} was offered to {attempt.worker_id}, which does not exist")]
     problems: list[Problem] = []
@@ -186,7 +186,7 @@ def audit_problems(entries: Iterable[AuditEntry], witnesses: Iterable[Witness] =
 
 
 def index_problems(index: FleetIndex, view: View) -> list[Problem]:
-    """The index beside the store must be what a fresh look at the store would make of it."""
+    """Checks that the index beside the store is what a rebuild from the store would make of it."""
     if index.unplaced:
         return []
     index_roster, true_roster = index.roster, _roster_of_rows(view, index.reachable)
@@ -258,7 +258,7 @@ def _roster_of_rows(view: View, reachable: Container[str]) -> Roster:
 
 
 def follow_everything(index: FleetIndex, view: View) -> None:
-    """Tells an index of every live row, as a store does after a start."""
+    """Feeds every live row to an index, as a store does after a start."""
     for worker in view.workers():
         index.worker_changed(None, worker)
     for job in view.queue_page(None, EVERY_JOB):
@@ -270,7 +270,10 @@ def follow_everything(index: FleetIndex, view: View) -> None:
 
 
 def that_train(view: View, live: Iterable[Attempt]) -> list[Attempt]:
-    """Returns those that take a place and GPUs: whoever has trained and stays takes none, whatever its results wait for."""
+    """Returns the attempts that occupy a slot and GPUs, whatever their results wait for.
+
+    One whose trainer has ended occupies none, unless its worker leaves after its job.
+    """
     training = []
     for attempt in live:
         job, worker = view.job(attempt.job_id), view.worker(attempt.worker_id)
@@ -281,7 +284,7 @@ def that_train(view: View, live: Iterable[Attempt]) -> list[Attempt]:
 
 
 def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
-    """Nothing that could be placed waits: every cause is followed in the transaction that made it."""
+    """Checks that no job waits that could be placed: every cause is followed in its own transaction."""
     problems: list[Problem] = []
     if index.unplaced:
         return problems
@@ -298,7 +301,7 @@ def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
 
 
 def unrest(view: View, job_ids: Iterable[str]) -> str | None:
-    """Says why the fleet is not at rest: a job that holds an attempt, or that waits though it could be placed."""
+    """Returns why the fleet is not at rest: a job holds an attempt, or waits though it could be placed."""
     counts = view.job_counts()
     for state in AT_WORK:
         if counts.get(state):
@@ -325,7 +328,7 @@ def _ended(view: View, job_id: str) -> bool:
 
 
 def outcome_problems(view: View, job_ids: Iterable[str], truth: Truth, unfenced: set[str]) -> list[Problem]:
-    """Checks that what is recorded as done was really done, once. Workers in `unfenced` are taken at their word."""
+    """Checks that what is recorded as done was really done, once; workers in `unfenced` are trusted."""
     problems: list[Problem] = []
     for job_id in job_ids:
         job = view.job(job_id)
@@ -346,7 +349,7 @@ def outcome_problems(view: View, job_ids: Iterable[str], truth: Truth, unfenced:
 
 
 def result_problems(view: View, job_ids: Iterable[str], truth: Truth) -> list[Problem]:
-    """Checks that whatever is said to be stored is; of workers that are taken at their word nothing is asked."""
+    """Checks that whatever is recorded as stored is stored; workers that are trusted are not checked."""
     stored = [job for id in job_ids if (job := view.job(id)) and job.results is Results.STORED]
     return [
         ("S2", f"{job.id} has results that nobody has stored")

@@ -1,4 +1,4 @@
-"""The watch over a simulated store: after every commit it checks the rows that changed, and their audit entries."""
+"""Watches a simulated store: after every commit it checks the rows that changed, and their audit entries."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ EVENTS_OF_EDGE: dict[tuple[JobState, JobState], frozenset[EventType]] = {
 
 
 class CommitWatch:
-    """Sees each commit of the simulator and raises at the first broken promise."""
+    """Checks each commit of the simulator and raises at the first broken invariant."""
 
     def __init__(self, view: View, policy: Policy) -> None:
         self.view = view
@@ -112,7 +112,7 @@ class CommitWatch:
             self._status[entry.target_id] = WorkerStatus(entry.details["to"])
 
     def restored(self, entries: Sequence[AuditEntry], highest_epoch: int) -> None:
-        """The database is an older one again: what is checked from one commit to the next begins there."""
+        """Restarts the checks between commits from the older database that was restored."""
         last = entries[-1] if entries else None
         self._head_seq, self._head_hash = (last.seq, last.hash) if last else (0, "0" * 64)
         self.submitted = [one.target_id for one in entries if one.event_type == EventType.JOB_SUBMITTED]
@@ -123,7 +123,7 @@ class CommitWatch:
         self.highest_epoch = highest_epoch
 
     def log_problems(self, entries: Sequence[AuditEntry], witnesses: Iterable[Witness]) -> list[Problem]:
-        """Each entry was checked when it was written: the log must be as long as then, and end as it did."""
+        """Checks that the log is as long and ends as when it was written; each entry was checked then."""
         last = entries[-1] if entries else None
         if len(entries) != self._head_seq or (last is not None and last.hash != self._head_hash):
             return [("A2", f"the log has {len(entries)} entries, {self._head_seq} were written")]
@@ -233,7 +233,7 @@ class CommitWatch:
             raise Violation("A1", f"{worker_id} is {status}; the log says {self._status[worker_id]}")
 
     def _only_its_own(self, changes: Changes, sender: str) -> None:
-        """One worker's message changes nothing that is another's; what it frees may be offered to anybody."""
+        """Checks that one worker's message changes nothing of another's; what it frees may be offered to anybody."""
         for worker_id in changes.workers:
             if worker_id != sender:
                 raise Violation("S16", f"a message of {sender} changed {worker_id}")
@@ -255,7 +255,7 @@ class CommitWatch:
 
 
 def _only_survival_noted(jobs: list[Job | None]) -> bool:
-    """A worker thought dead is alive: that alone may be noted on a job that is another's by now."""
+    """Tells whether only the survival of a worker thought dead was noted on a job that is another's by now."""
     first, last = jobs[0], jobs[-1]
     if first is None or last is None:
         return False
@@ -270,7 +270,7 @@ def early_losses(
     started_at: float,
     policy: Policy,
 ) -> list[Problem]:
-    """Nobody is given up before a whole timeout of silence, less the two rounds by which the clock is coarse."""
+    """Checks that nobody is given up before a whole timeout of silence, less two rounds of the coarse clock."""
     lost = [entry for entry in entries if entry.event_type == EventType.JOB_LOST]
     if not lost:
         return []
@@ -293,7 +293,7 @@ def early_losses(
 
 
 def _results_arrived(before: Job, after: Job) -> bool:
-    """Tells whether what was missing is stored after all: nothing else may still happen to a job that has ended."""
+    """Tells whether missing results were stored after all: nothing else may still happen to an ended job."""
     if before.results is not Results.MISSING or after.results is not Results.STORED:
         return False
     same = replace(after, results=before.results, error=before.error, reason=before.reason)

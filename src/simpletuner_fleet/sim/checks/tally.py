@@ -1,4 +1,4 @@
-"""The tally of many seeds: faults by kind, edges taken, jobs by outcome."""
+"""Adds up many seeds: faults by kind, state transitions taken, jobs by outcome."""
 
 from collections import Counter
 
@@ -121,7 +121,7 @@ class Tally:
         return sum(self.counts[f"fault:{kind}"] for kind in FAULTS)
 
     def never_happened(self) -> list[str]:
-        """Lists whatever the run was to show and did not; an empty list is what makes the rest worth something."""
+        """Lists whatever the run was to show and did not; only if the list is empty is the rest meaningful."""
         expected = [(f"fault: {kind}", self.counts[f"fault:{kind}"]) for kind in FAULTS]
         expected += [(name, self.counts[name]) for name in MUST_HAPPEN]
         expected += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES)]

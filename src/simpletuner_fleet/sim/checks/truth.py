@@ -1,4 +1,4 @@
-"""Ground truth: which trainers really run, and how they ended, noted where the product cannot see it."""
+"""Records the ground truth where the product cannot see it: which trainers really run, and how they ended."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from simpletuner_fleet.sim.world import Violation
 
 
 class Run(Struct):
-    """One trainer process tree."""
+    """Represents one trainer process tree."""
 
     job_id: str
     epoch: int
@@ -80,7 +80,10 @@ class Truth:
             self._by_gpu[uuid] = run
 
     def is_restored(self, accepted: Iterable[Turn]) -> None:
-        """Who was told that it was accepted may begin after the restore, too, as long as its lease lasts."""
+        """Notes runs and accepted attempts that the restored database has forgotten.
+
+        Whoever was told of its acceptance may begin after the restore, too, as long as its lease lasts.
+        """
         self.forgotten.update(self.runs, accepted)
 
     def asked_to_validate(self, incarnation: str, turn: Turn, asked_at: float) -> None:

@@ -1,1 +1,1 @@
-"""Machines from a provider that refuses, forgets to answer, lists late and loses them: simulated for days on end."""
+"""Simulates, for days on end, a provider of machines that refuses, answers nothing, lists late and loses them."""

@@ -1,4 +1,4 @@
-"""`python -m simpletuner_fleet.sim.provisioning`: many days of machines, or one seed told from beginning to end."""
+"""Simulates many days of machines, or shows one seed in full (`python -m simpletuner_fleet.sim.provisioning`)."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""What the provider's machines do once they have booted: they join with their token, and the simulated agent works there."""
+"""Simulates the provider's machines after they have booted: they join by their token, and an agent runs there."""
 
 from random import Random
 from typing import Any

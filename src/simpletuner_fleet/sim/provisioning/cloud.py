@@ -1,4 +1,4 @@
-"""A provider with every quirk that real ones have, and the truth of what exists and costs there."""
+"""Simulates a provider with every quirk of real ones, and knows the truth of what exists and costs there."""
 
 from collections.abc import Callable, Generator
 from random import Random
@@ -22,7 +22,7 @@ DEAREST_SHARE = 1.6
 
 
 class CallPause(Struct, frozen=True):
-    """A pause in a call to the provider: it waits for so much virtual time."""
+    """Pauses a call to the provider for so much virtual time."""
 
     seconds: float
 
@@ -31,7 +31,7 @@ class CallPause(Struct, frozen=True):
 
 
 class CloudMachine(Struct):
-    """A machine at the provider as it really is, whatever the provider's list says."""
+    """Describes a machine at the provider as it really is, whatever the provider's list says."""
 
     id: str
     name: str
@@ -54,7 +54,7 @@ class CloudMachine(Struct):
 
 
 class QuirkyCloud:
-    """A provider that keeps the promise of providers.MachineProvider as badly as it may."""
+    """Implements providers.MachineProvider as badly as its contract allows."""
 
     settle_s = LONGEST_LAG_S + 2 * LONGEST_CALL_S
     sweep_s = 60.0

@@ -1,4 +1,4 @@
-"""One seed: days of jobs that come and go, a provider that behaves badly, an orchestrator that dies at any step."""
+"""Runs one seed: days of jobs, a provider that behaves badly, an orchestrator that dies at any step."""
 
 from collections import Counter, defaultdict
 from collections.abc import Coroutine
@@ -212,7 +212,7 @@ class MachineDays:
             self.world.after(self.chance.uniform(0.0, LONGEST_CALL_S), self.orchestrator.crash)
 
     def _rest(self) -> None:
-        """All jobs complete, and then nothing of ours is left at the provider."""
+        """Waits until all jobs are complete and nothing of ours is left at the provider, or raises Violation."""
         bound = self.world.now + (4 if self.request.max_daily_micros else 2) * DAY_S
         while why := self._unrest():
             if self.world.now > bound:
@@ -237,7 +237,7 @@ class MachineDays:
         return f"{rows[0].id} is {rows[0].state}" if rows else None
 
     def _has_nothing_left(self, job: Job) -> bool:
-        """Tells whether it waits, and what is left of its ceiling does not pay for every machine that it could get."""
+        """Tells whether the job waits, and its ceiling no longer pays for every machine that it could get."""
         dearest = round(DEAREST_SHARE * self.cloud.base_price) * job.requires.gpus
         room = job.requires.room_micros
         return job.state is JobState.QUEUED and room is not None and not pays_for(room, dearest)
@@ -274,7 +274,7 @@ class MachineDays:
         return LooksOfRound(looks={pool.name: look}, troubles={})
 
     def _go_on(self, life: int, round_: Coroutine[CallPause, None, None]) -> None:
-        """Lets the round run to its next call; with the orchestrator's process it is gone."""
+        """Runs the round to its next call; it ends with the orchestrator's process."""
         if self.orchestrator.fleet is None or self.orchestrator.life != life:
             self.world.counts["killed within a round"] += 1
             round_.close()
@@ -315,9 +315,10 @@ class MachineDays:
             self.world.counts["a stranger waited"] += 1
 
     def _check_capped(self) -> None:
-        """No job costs more than it may, but for the time that ending it takes; faults put that off by their time.
+        """Checks that no job costs more than it may, but for the time that ending it takes.
 
-        A worker that is silent cannot be told to stop, and what it does counts until it is given up.
+        Faults extend that by their own time. A worker that is silent cannot be told to stop, and what it does counts
+        until it is given up.
         """
         view, now = self.orchestrator.store.view, self.orchestrator.wall_now()
         beyond_s = POLICY.cancel_grace_s + 2 * POLICY.sweep_interval_s + LOOKED_AT_EVERY_S
@@ -363,7 +364,10 @@ class MachineDays:
         self.world.after(LOOKED_AT_EVERY_S, self._look)
 
     def _check_bill(self, machine_id: str) -> None:
-        """No machine costs for longer than it may be idle, or boot, and one round more; faults put it off by their time."""
+        """Checks that no machine costs for longer than it may be idle, or boot, and one round more.
+
+        Faults extend that by their own time.
+        """
         machine = self.cloud.there[machine_id]
         useless_s = self.world.now - machine.useful_at
         may_s = max(self.request.idle_s, 60.0) if machine.joined else self.request.boot_s

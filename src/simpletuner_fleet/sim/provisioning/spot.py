@@ -1,4 +1,4 @@
-"""Spot machines: taken away at any time, some with a notice, and the agent on them that hears of it."""
+"""Simulates spot machines that are taken away at any time, some with a notice, and the agent that gets it."""
 
 from random import Random
 
@@ -18,7 +18,7 @@ class SpotAgent(SimulatedAgent):
     ends_at: float | None = None
 
     def boot(self) -> None:
-        """The next one waits whether the machine is taken away, and takes no job meanwhile."""
+        """Starts the next agent only once it is clear whether the machine is taken away: it takes no job before."""
         end = self.machine.told_end
         if end is None or self.world.now >= end + OVERDUE_S:
             super().boot()

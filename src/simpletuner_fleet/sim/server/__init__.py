@@ -1,1 +1,1 @@
-"""The simulated orchestrator: its processes, its database, its streams, and how one of several leads."""
+"""Simulates the orchestrator: its processes, its database, its streams, and how one of several leads."""

@@ -1,4 +1,4 @@
-"""The orchestrator as its workers and people meet it: one process, or several of which one leads."""
+"""Simulates the orchestrator towards workers and people: one process, or several of which one leads."""
 
 import hashlib
 from collections.abc import Callable, Coroutine
@@ -57,7 +57,7 @@ class SeededIds:
 
 class Orchestrator:
     def __init__(self, world: World, policy: Policy, clock_rates: tuple[float, ...] = ()) -> None:
-        """With clock rates there are as many processes, which share a database."""
+        """Creates one process, or as many as there are clock rates, which share a database."""
         self.world = world
         self.policy = policy
         self.store = SimStore()
@@ -90,7 +90,7 @@ class Orchestrator:
         """Whoever leads, or was the last to; whose code runs."""
 
     def _calls_before_a_break(self) -> int | None:
-        """Has chance of its own: how often steps are run again changes nothing else."""
+        """Draws from a source of its own, so that steps that are run again change nothing else."""
         return self._breaks.randrange(12) if self._breaks.random() < 0.1 else None
 
     def wall_now(self) -> float:
@@ -101,7 +101,7 @@ class Orchestrator:
         return self._lives
 
     def revoked(self, revocations: list[Revocation]) -> None:
-        """Notes them after the commit and before the answer."""
+        """Notes the revocations after the commit and before the answer."""
         self.revocations += revocations
         self.on_revoked()
 
@@ -139,7 +139,7 @@ class Orchestrator:
     # Requests
 
     def receive(self, work: Work, answered: Answered, link: Link | None = None) -> None:
-        """Takes a request of somebody who knows all their addresses and tries them in turn."""
+        """Takes a request of somebody who knows all addresses of the orchestrator and tries them in turn."""
         processes = self.processes
         if len(processes) == 1 or link is None:
             self.lead.receive(work, answered)
@@ -147,7 +147,7 @@ class Orchestrator:
             self.receive_at(processes[link.entry % len(processes)], work, answered)
 
     def receive_at(self, process: Process, work: Work, answered: Answered) -> None:
-        """Whoever does not lead passes it on."""
+        """Takes a request at one process, which passes it on if it does not lead."""
         if process.standing is None or not process.up or process.stalled or process.standing.leads:
             process.receive(work, answered)
             return
@@ -179,15 +179,15 @@ class Orchestrator:
         self.world.after(chance.uniform(0.001, 0.05), arrives)
 
     def act(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]]) -> Work:
-        """Makes a request of a user or an administrator."""
+        """Returns a request of a user or an administrator."""
         return lambda: drive(step(self.working.alive()))
 
     def work(self, work: Work) -> Any:
-        """Does what the leading process does by itself."""
+        """Runs what the leading process does by itself."""
         return self.lead.do(work)
 
     def peer_closed(self, stream: Stream) -> None:
-        """The kernel tells that the agent's end is gone."""
+        """Reports, as the kernel does, that the agent's end of the stream is gone."""
         for process in self.processes:
             if stream.served in process.serving.streams and process.fleet is not None:
                 process.receive(partial(process.serving.close, stream), lambda _: None)

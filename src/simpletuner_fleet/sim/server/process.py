@@ -1,4 +1,4 @@
-"""One process of the orchestrator: the real functions over the store, with crashes, stalls and streams."""
+"""Simulates one process of the orchestrator: the real functions over the store, with crashes and stalls."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -45,7 +45,10 @@ FAILURES = _Failures()
 
 @contextmanager
 def sweep_heard() -> Iterator[None]:
-    """The health check logs what goes wrong with one worker and goes on; here it is heard instead of printed."""
+    """Captures what the health check logs instead of printing it.
+
+    The check logs what goes wrong with one worker and continues.
+    """
     SWEEP_LOG.addHandler(FAILURES)
     SWEEP_LOG.propagate = False
     for one in TALKATIVE:
@@ -139,7 +142,7 @@ class Process:
         return self.standing is None or self.standing.leads
 
     def end(self) -> None:
-        """Leads no more, and goes on as one that follows."""
+        """Stops leading, and continues as a follower."""
         self.fleet = None
         self.serving.end()
         unsent, self._unsent = self._unsent, []
@@ -207,7 +210,7 @@ class Process:
     # Requests
 
     def receive(self, work: Work, answered: Answered) -> None:
-        """Takes a request that it answers itself."""
+        """Takes a request that this process answers itself."""
         if not self.up:
             answered(NOBODY_LISTENS)
         elif self.stalled:
@@ -232,7 +235,7 @@ class Process:
         return self.standing is None or self.standing.may_promise()
 
     def _answer(self, outcome: Any, answered: Answered) -> None:
-        """Asks again before the answer leaves: work takes time, and the lease may have ended meanwhile."""
+        """Sends the answer if the lease still allows it: work takes time, and it may have ended meanwhile."""
         if self.standing is None or isinstance(outcome, (LinkDown, StoreUnavailable)):
             answered(outcome)
         elif not self.standing.may_promise():
@@ -245,7 +248,7 @@ class Process:
         self.freezes_for_s, self._commits_before = for_s, self.store.commits
 
     def do(self, work: Work) -> Any:
-        """Does all its work, because of a request or by itself."""
+        """Does a piece of work, whether for a request or by itself."""
         orchestrator = self.orchestrator
         orchestrator.working = self
         outcome: Any

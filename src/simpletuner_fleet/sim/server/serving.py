@@ -1,4 +1,4 @@
-"""The streams that one process of the orchestrator serves: what is sent on them, and when they are given up."""
+"""Serves the streams of one orchestrator process: it decides what is sent on them, and when they are closed."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -70,7 +70,7 @@ class Serving:
         return stream
 
     def of_workers(self, worker_ids: set[str]) -> list[Stream]:
-        """Returns the streams of these workers, and those that were opened since this was asked last."""
+        """Returns the streams of these workers, and those that were opened since the last call."""
         opened, self.opened = self.opened, []
         touched = [stream for stream in self.streams.values() if stream.worker_id in worker_ids]
         return touched + [stream for stream in opened if stream.served in self.streams]

@@ -1,4 +1,4 @@
-"""One of several orchestrators: the real rules of the lease, on clocks that do not run equally fast.
+"""Simulates one of several orchestrators by the real rules of the lease, on clocks that run at unequal speed.
 
 Lease turns happen several times a second for as long as anything is wrong. While all is well they would only repeat
 themselves, so they are left out then, and the leader's renewal is made up for when somebody asks.
@@ -23,7 +23,7 @@ WATCHED_FOR_S = 5.0
 
 
 class SimLeaseBook:
-    """The stored lease, as one process of the orchestrator reaches it."""
+    """Gives one process of the orchestrator access to the stored lease."""
 
     def __init__(self, process: "Process") -> None:
         self._process = process
@@ -55,20 +55,20 @@ class SimLeaseBook:
         return True
 
     def release(self, term: int) -> None:
-        """Nobody stops in good order here: whoever ends is killed."""
+        """Does nothing: no process stops in good order here, since whoever ends is killed."""
 
     def close(self) -> None: ...
 
 
 class Reached(Struct, frozen=True):
-    """The leader that a follower passes requests on to, and its term."""
+    """Names the leader that a follower passes requests on to, and its term."""
 
     process: "Process"
     term: int
 
 
 def make_up_for_all(processes: Iterable["Process"]) -> None:
-    """Begins with whoever leads: the others look whether it has renewed."""
+    """Makes up for skipped turns, the leader's first: the others check whether it has renewed."""
     standings = [process.standing for process in processes if process.standing is not None]
     for standing in sorted(standings, key=lambda one: not one.leads):
         standing.make_up()
@@ -97,12 +97,12 @@ class SimulatedStanding:
         return self._leadership.term or 0
 
     def begin(self) -> None:
-        """A new process knows nothing of what an earlier one was promised."""
+        """Begins with fresh state: a new process knows nothing of what an earlier one was promised."""
         self._leadership = self._fresh()
         self.stir()
 
     def stir(self) -> None:
-        """Something is about to happen: everybody looks closely for a while."""
+        """Makes every process watch the lease closely for a while, since something is about to happen."""
         make_up_for_all(self._process.orchestrator.processes)
         for process in self._process.orchestrator.processes:
             if process.standing is not None and process.up:
@@ -140,7 +140,7 @@ class SimulatedStanding:
         return pause_s
 
     def make_up(self) -> None:
-        """Makes the turn that was left out while all was well."""
+        """Makes up for the turn that was skipped while all was well."""
         process, now = self._process, self._world.now
         left_out = now > self._watched_until and now - self._renewed_at >= RENEW_EVERY_S
         if left_out and process.up and not process.stalled:
@@ -152,7 +152,7 @@ class SimulatedStanding:
         return term is not None and self._leadership.may_promise(term)
 
     def promise(self, outcome: Any) -> Said:
-        """Checks by ground truth that at the moment a promise leaves, nobody else has begun to lead."""
+        """Checks by ground truth that nobody else has begun to lead at the moment a promise is sent."""
         lease = self._process.orchestrator.store.lease
         if lease is None or lease.term != self.term:
             raise Violation(
@@ -161,7 +161,7 @@ class SimulatedStanding:
         return Said(self.term, outcome)
 
     def whom_to_ask(self) -> "Reached | None":
-        """Returns the leader as far as this one knows."""
+        """Returns the leader as far as this process knows."""
         make_up_for_all(self._process.orchestrator.processes)
         lease = self._leadership.leader
         if lease is None:

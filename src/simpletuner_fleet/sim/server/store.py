@@ -1,4 +1,4 @@
-"""The memory store with a crash switch and a witness of every commit."""
+"""Extends the memory store with a crash switch and a hook for every commit."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class SimCrash(BaseException):
 
 
 class Changes(Struct):
-    """The changes of one transaction: each row's chain of values, the old one first, the final one last."""
+    """Holds the changes of one transaction: each row's chain of values, the old one first, the final one last."""
 
     jobs: dict[str, list[Job | None]] = field(default_factory=dict)
     attempts: dict[str, list[Attempt | None]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class StepBrokenOff(BaseException):
 
 
 class InterruptingTx:
-    """A transaction that breaks a step off at one of its calls, as a store does that needs its connection for it."""
+    """Breaks a step off at one of its calls, as a store does that needs its connection for that call."""
 
     def __init__(self, tx: Tx, calls_left: int) -> None:
         self._tx = tx
@@ -125,7 +125,7 @@ class SimStore(MemoryStore):
         return step(tx)
 
     def _gathered(self) -> Changes | None:
-        """Returns None where nothing was written that anybody checks: heartbeats, settings, counters."""
+        """Returns the changes; None where nothing was written that is checked: heartbeats, settings, counters."""
         tables, changes = self._tables, Changes()
         watched: list[tuple[dict[str, Any], str, list[Any]]] = []
         journal: Any = tables.journal
@@ -155,7 +155,7 @@ class SimStore(MemoryStore):
         } | {"lease": self.lease}
 
     def restore(self, backup: Backup, amend: Callable[[Tx], None]) -> None:
-        """Puts the rows back as they were, amended before anybody uses them."""
+        """Restores the rows as they were, amended before anybody uses them."""
         for name, rows in backup.items():
             if name != "lease":
                 setattr(self._tables, name, _copied(rows))
@@ -168,7 +168,7 @@ class SimStore(MemoryStore):
 
 
 def _copied(rows: Any) -> Any:
-    """Rows are never changed, only replaced: what holds them is copied, they are not."""
+    """Returns a copy of the containers alone: rows are never changed, only replaced."""
     if isinstance(rows, defaultdict):
         return defaultdict(rows.default_factory, {key: _copied(held) for key, held in rows.items()})
     if isinstance(rows, dict):
@@ -177,7 +177,7 @@ def _copied(rows: Any) -> Any:
 
 
 class ProcessStore:
-    """The database as one process of the orchestrator reaches it, with the fence of its term in every write."""
+    """Gives one process access to the database, with the fence of its term in every write."""
 
     def __init__(self, shared: SimStore) -> None:
         self.shared = shared
@@ -210,4 +210,4 @@ class ProcessStore:
         return look(self.view)
 
     async def close(self) -> None:
-        """Has nothing to let go of."""
+        """Does nothing: there is nothing to release."""

@@ -1,4 +1,4 @@
-"""The stream of one worker as a TCP connection on virtual time."""
+"""Simulates the stream of one worker as a TCP connection on virtual time."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from simpletuner_fleet.sim.network import Link
 
 
 class Listener(Protocol):
-    """The agent's end of a stream."""
+    """Represents the agent's end of a stream."""
 
     alive: bool
 
@@ -18,7 +18,7 @@ class Listener(Protocol):
 
 
 class Stream:
-    """One TCP connection that carries one worker's stream. What cannot be delivered now waits, as TCP has it."""
+    """Represents the TCP connection of one worker's stream; what cannot be delivered now waits, as in TCP."""
 
     def __init__(self, link: Link, listener: Listener, worker_id: str, token_hash: str) -> None:
         self.link = link
@@ -63,20 +63,20 @@ class Stream:
         self.listener.stream_said(self, message)
 
     def thaw(self) -> None:
-        """The network is back: what was held back arrives after all."""
+        """Delivers what was held back, now that the network is back."""
         held, self._held_back = self._held_back, []
         for message in held:
             self.push(message)
 
     def ping(self) -> None:
-        """A process that died while its request was on its way acknowledges nothing."""
+        """Pings the agent; a process that died while its request was on its way acknowledges nothing."""
         if self.flows and self.listener is not None and self.listener.alive:
             self.heard_at = self.link.world.now
             if self.link.up:
                 self.acked_at = self.link.world.now
 
     def reset_agent_end(self) -> None:
-        """The agent sees the connection end, unless the network keeps that from it."""
+        """Ends the connection for the agent, unless the network keeps that from it."""
         listener, world = self.listener, self.link.world
         if listener is not None and self.flows:
             world.after(self.link.delay_s(), self._tell_drop)

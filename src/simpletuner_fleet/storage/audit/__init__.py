@@ -1,1 +1,1 @@
-"""Proofs about the audit log: its Merkle tree, and signed heads outside the database."""
+"""Proves that the audit log is unchanged: by its Merkle tree, and by signed heads outside the database."""

@@ -1,4 +1,4 @@
-"""The audit log is cut: entries that were kept long enough lose all but their hash, up to a head that was signed then."""
+"""Cuts the audit log: entries kept long enough lose all but their hash, up to a head that was signed back then."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ AT_A_TIME = 500
 class AuditCutter:
     """Cuts the audit log: empties the entries that were kept long enough.
 
-    It says in the log that it is cut, and where; then it empties some hundred entries at a time, and goes on
-    after a crash.
+    It records in the log that it is cut, and where; then it empties some hundred entries at a time, and resumes after
+    a crash.
     """
 
     def __init__(
         self, fleet: Fleet, heads: Callable[[], Iterable[LogCut]], is_ours: Callable[[LogCut], bool]
     ) -> None:
-        """`heads` are all that were written down, and `is_ours` tells which of them this server has signed."""
+        """Takes all heads that were written down, and `is_ours`, which tells which of them this server signed."""
         self._fleet = fleet
         self._heads = heads
         self._is_ours = is_ours
@@ -64,7 +64,7 @@ def last_cut(view: View) -> LogCut | None:
 
 
 def _delivered_upto(view: View) -> int:
-    """Whoever is still to be told of an entry is told before it goes; a paused endpoint is not waited for."""
+    """Returns the last entry that every endpoint was told of, except for paused ones, which are not waited for."""
     head = view.audit_head()
     cursors = (one.state.cursor for one in view.endpoints() if one.paused is None)
     return min((head.seq - 1 if head else 0), *cursors, head.seq if head else 0)

@@ -1,4 +1,4 @@
-"""Heads of the audit log, signed and written down outside the database, so that who changes the database is found."""
+"""Signs heads of the audit log and writes them down outside the database, so that a change to the database shows."""
 
 import asyncio
 import logging
@@ -41,8 +41,8 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 class AuditHeads:
     """Signs the heads of the audit log.
 
-    It signs the newest head every few seconds, if there is a new one, and appends it to a file that may be
-    shipped.
+    It signs the newest head every few seconds, if there is a new one, and appends it to a file that may be copied
+    elsewhere.
     """
 
     def __init__(self, fleet: Fleet, key: Ed25519PrivateKey, file: Path) -> None:
@@ -72,7 +72,10 @@ class AuditHeads:
         await self.sign_once()
 
     async def check_last(self) -> bool:
-        """Tells whether the log still holds the newest entry that the file knows. If not, that is told and noted."""
+        """Tells whether the log still holds the newest entry that the file knows.
+
+        If not, that is logged and recorded.
+        """
         ours = [head for head in await asyncio.to_thread(lambda: list(self._read())) if self.is_ours(head)]
         if not ours:
             return True
@@ -96,7 +99,7 @@ class AuditHeads:
         return False
 
     async def sign_once(self) -> None:
-        """Signs the head as the running program knows it, never as the database says: if they differ, that is told."""
+        """Signs the head as the running program knows it, never as the database says; a difference is logged."""
         async with self._signing:
             head = self._fleet.audit_head
             if head is None or (self.newest and head.seq <= self.newest.seq):
@@ -116,7 +119,7 @@ class AuditHeads:
             self.newest = signed
 
     def is_ours(self, head: AuditHead) -> bool:
-        """Tells whether this very orchestrator signed it: nobody else can be taken for a witness of what it wrote."""
+        """Tells whether this orchestrator signed the head: no other signature proves what this one wrote."""
         try:
             signature = bytes.fromhex(head.signature)
             self._key.public_key().verify(signature, head_text(head.seq, head.hash, head.root, head.at))
@@ -125,7 +128,7 @@ class AuditHeads:
         return True
 
     async def proofs(self, heads: Sequence[AuditHead], newest: AuditHead) -> list[list[str] | None]:
-        """Returns for each head the proof that its log is part of the newest one's; None where there cannot be one."""
+        """Returns for each head the proof that its log is part of the newest head's; None where there cannot be one."""
         return [await self._proof(head, newest) for head in heads]
 
     async def _proof(self, head: AuditHead, newest: AuditHead) -> list[str] | None:
@@ -138,7 +141,7 @@ class AuditHeads:
             return None
 
     def written(self) -> tuple[list[Witness], list[Problem]]:
-        """Returns what the file remembers, and what in it nobody of ours has signed."""
+        """Returns the heads in the file as witnesses, and a problem for each that this server has not signed."""
         witnesses, problems = [], []
         for head in self._read():
             if self.is_ours(head):

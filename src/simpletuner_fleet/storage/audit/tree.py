@@ -1,4 +1,4 @@
-"""The Merkle tree over the audit log, from its rows: whole blocks are remembered, the rest is read when it is asked for."""
+"""Builds the Merkle tree over the audit log from its rows: whole blocks are cached, the rest is read when needed."""
 
 from simpletuner_fleet.core import merkle
 from simpletuner_fleet.engine.fleet import Fleet
@@ -11,9 +11,9 @@ class LogIncomplete(Exception):
 
 
 class AuditTree:
-    """The Merkle tree over the audit log. Leaf 0 is entry 1.
+    """Computes roots and proofs of the Merkle tree over the audit log. Leaf 0 is entry 1.
 
-    A block that was remembered stays as it was, whatever becomes of its rows.
+    A block that was cached stays as it was, whatever becomes of its rows.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -31,7 +31,7 @@ class AuditTree:
         return merkle.consistency_proof(earlier, later, lambda start, end: self._subtree(start, end, leaves))
 
     async def _leaves(self, size: int) -> dict[int, list[bytes]]:
-        """Remembers all whole blocks, and returns the leaves of the one in which the log of this size ends."""
+        """Caches all whole blocks, and returns the leaves of the block in which a log of this size ends."""
         while len(self._blocks) < size // BLOCK:
             self._blocks.append(merkle.root_of(await self._read(len(self._blocks), BLOCK)))
         last = size // BLOCK

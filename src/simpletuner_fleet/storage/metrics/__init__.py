@@ -1,1 +1,1 @@
-"""The numbers of trainings: taken as they come, packed outside the database, read as curves."""
+"""Stores the metrics of trainings in packed form outside the database, and reads them as curves."""

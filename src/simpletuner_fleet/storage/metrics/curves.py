@@ -1,4 +1,4 @@
-"""A job's numbers as curves: all of it at the first look, and only what has changed at the next."""
+"""Returns a job's metrics as curves: all of a curve at the first call, and only what has changed at the next."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -16,14 +16,14 @@ from simpletuner_fleet.storage.storage import Storage
 
 
 class SeenCurves(NamedTuple):
-    """The state of a job's curves that a reader has: which reading of them, and how far it was."""
+    """Names the state of a job's curves that a reader has: which reading it comes from, and how far that was."""
 
     reading: int
     edition: int
 
 
 class Curves(Struct, kw_only=True):
-    """Curves of a job by key, and how many steps they were made of."""
+    """Holds curves of a job by key, and how many steps they were made of."""
 
     keys: list[str]
     series: dict[str, list[Bucket]]
@@ -42,9 +42,10 @@ async def curves(
     span: StepSpan = EVERYTHING,
     seen: SeenCurves | None = None,
 ) -> Curves:
-    """Returns the curves of one attempt, or of all as one: where a later one went on, earlier ones' steps do not count.
+    """Returns the curves of one attempt, or of all attempts as one.
 
-    GPUs are shown over time, all that was.
+    Where a later attempt went on, earlier attempts' steps do not count. Metrics of GPUs are shown over time, and all
+    of them count.
     """
     attempts = await storage.fleet.read_now(lambda view: _attempts_of(view, job_id))
     if attempt is not None:
@@ -75,7 +76,7 @@ async def _kept(
     keys: Collection[str],
     span: StepSpan,
 ) -> KeptJob:
-    """A part of the steps is read for whoever asks for it, and not kept."""
+    """Returns the curves read so far. A range of steps is read for this caller only, and is not cached."""
     parts = await _parts(storage.blobs, attempts)
     made_of = [(one.id, one.outcome) for one in attempts], [part.end_step for part in parts]
     job = storage.curve_cache.get(place, made_of) if span is EVERYTHING else None

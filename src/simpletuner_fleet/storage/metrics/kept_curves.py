@@ -1,7 +1,7 @@
-"""Curves in memory: each blob is read once, and from then on only what was added to it.
+"""Keeps curves in memory: each blob is read once, and from then on only what was added to it.
 
-Where records do not stand in order, as after a crash that left some there twice, a curve is read anew whenever it grows:
-then each step counts once, the last of its kind.
+Where records are not in order, as after a crash that left some there twice, a curve is read anew whenever it grows:
+then each step counts once, and its last record wins.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ RUNS_KEPT = 400_000
 
 
 class StepSpan(NamedTuple):
-    """The range of steps that is asked for; both ends count."""
+    """Describes the range of steps that is asked for; both ends are included."""
 
     first: int = 0
     last: float = math.inf
@@ -46,7 +46,7 @@ EVERYTHING = StepSpan()
 
 
 class CurvePart(NamedTuple):
-    """The part of a job's curve that one attempt gives."""
+    """Describes the part of a job's curve that comes from one attempt."""
 
     attempt: Attempt
     end_step: float = math.inf
@@ -54,7 +54,7 @@ class CurvePart(NamedTuple):
 
 
 class KeptCurve:
-    """The curve of one key in memory: its band, and how far its blobs have been read."""
+    """Keeps the curve of one key in memory: its band, and how far its blobs have been read."""
 
     def __init__(
         self, blob_keys: Sequence[str], ends: Sequence[float], by_time: bool, span: StepSpan
@@ -67,7 +67,7 @@ class KeptCurve:
         self._in_order = True
 
     async def follow(self, blobs: Blobs) -> bool:
-        """Reads what was added; returns whether all of it had to be read anew."""
+        """Reads what was added; returns whether the whole curve had to be read anew."""
         while chunk := await self._next(blobs):
             if self._in_order:
                 large = len(chunk) > AT_ONCE_BYTES
@@ -78,7 +78,7 @@ class KeptCurve:
         return False
 
     async def _next(self, blobs: Blobs) -> bytes:
-        """Only the newest attempt's blob grows: the others are left behind once they are read."""
+        """Returns the next records. Only the newest attempt's blob grows: the others are not read again."""
         while True:
             chunk = whole_records(await blobs.read(self._blob_keys[self._at], self._offset, READ_BYTES))
             self._offset += len(chunk)
@@ -128,7 +128,7 @@ def _within(samples: Samples, span: StepSpan, end: float) -> Samples:
 
 
 class KeptJob:
-    """The curves of one job, or of one of its attempts, as far as they have been read."""
+    """Keeps the curves of one job, or of one of its attempts, as far as they have been read."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class KeptJob:
     async def _find_keys(
         self, blobs: Blobs, parts: Sequence[CurvePart], folder_of: Callable[[str], str], by_time: bool
     ) -> None:
-        """Only the newest attempt can tell new keys: the others are asked once."""
+        """Finds the keys. Only the newest attempt can have new ones: the others are asked once."""
         for part in parts:
             folder = folder_of(part.attempt.id)
             if folder in self._asked_once and part is not parts[-1]:
@@ -187,19 +187,19 @@ class KeptJob:
 
 
 class CurveCache:
-    """A cache of the curves that were looked at last, within a bound on their memory."""
+    """Caches the curves that were read last, within a bound on their memory."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int | None], tuple[object, KeptJob]] = {}
         self._readings = secrets.randbelow(2**48)
 
     def next_reading(self) -> int:
-        """Begins anywhere: what was told before a restart must not fit what is told after it."""
+        """Returns the next number. The first is random: no number from before a restart may match one from after it."""
         self._readings += 1
         return self._readings
 
     def get(self, place: tuple[str, int | None], made_of: object) -> KeptJob | None:
-        """Returns what is kept, if it was made of the same attempts."""
+        """Returns the cached curves, if they were made of the same attempts."""
         kept = self._kept.pop(place, None)
         if kept is None or kept[0] != made_of:
             return None

@@ -1,10 +1,10 @@
-"""Where the numbers of trainings lie: packed records outside the database, one blob for each key of an attempt.
+"""Defines where metrics are stored: packed records outside the database, one blob for each key of an attempt.
 
 `step` holds a record for every point and is written last: its length says how many points there are. What a crash left
-half-written in the others is sent again and stands there twice; reading takes each step once, the last of its kind.
+half-written in the others is sent again and is there twice; reading takes each step once, and its last record wins.
 
-The worker's own points of the attempt's GPUs lie apart, counted by themselves: they are no steps, take no trainer's key, and
-are read by their time.
+The worker's own points of the attempt's GPUs are stored apart and counted by themselves: they are not steps, use none
+of the trainer's keys, and are read by their time.
 """
 
 import struct
@@ -30,7 +30,7 @@ def gpu_folder(attempt_id: str) -> str:
 
 
 def columns(records: bytes) -> Samples:
-    """Reads records without making an object of each: there may be millions."""
+    """Unpacks records into columns without making an object of each: there may be millions."""
     steps, numbers = array("Q"), array("d")
     steps.frombytes(records)
     numbers.frombytes(records)

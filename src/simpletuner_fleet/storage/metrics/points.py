@@ -1,4 +1,4 @@
-"""The numbers of trainings as they come: each point is stored once, and only from whoever holds the job."""
+"""Stores metrics as they come: each point once, and only from the attempt that holds the job."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,13 +16,13 @@ MAX_POINTS = 5_000_000
 
 
 async def store_points(storage: Storage, claim: Claim, first: int, points: Sequence[MetricPoint]) -> int:
-    """Returns how many points of the attempt are stored then. Beyond a gap nothing is."""
+    """Stores points, and returns how many points of the attempt are stored then. After a gap none is stored."""
     _check(points, _is_key, "A key is up to 64 letters, digits, '.', '_' and '-', and is not 'step'.")
     return await _store_fenced(storage, claim, metrics_folder, first, points, MAX_KEYS)
 
 
 async def store_gpu_points(storage: Storage, claim: Claim, first: int, points: Sequence[MetricPoint]) -> int:
-    """Does the same for what the worker tells of the attempt's GPUs."""
+    """Does the same for the worker's points of the attempt's GPUs."""
     _check(points, lambda key: GPU_KEY.fullmatch(key) is not None, "A key is like 'gpu.0.utilization'.")
     return await _store_fenced(storage, claim, gpu_folder, first, points, MAX_GPU_KEYS)
 

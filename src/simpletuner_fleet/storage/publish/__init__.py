@@ -1,1 +1,1 @@
-"""Brings what a job has made to where its owner wants it."""
+"""Publishes what a job has made to where its owner wants it."""

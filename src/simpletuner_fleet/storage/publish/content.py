@@ -1,4 +1,4 @@
-"""Files of a job as they are read from the storage, and how a try to publish them ends badly."""
+"""Reads a job's files from the storage to publish them, and defines how publishing fails."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -29,7 +29,7 @@ class PublishFailed(FleetError):
 
 
 def always_leads() -> None:
-    """Whoever is alone leads."""
+    """Does nothing: an orchestrator that is the only one always leads."""
 
 
 class PublishedContent(Struct, frozen=True):
@@ -39,7 +39,7 @@ class PublishedContent(Struct, frozen=True):
     """Called immediately before anything is changed where it is published to. Raises NotLeader."""
 
     async def read(self, file: FileEntry, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Reads it in pieces: a model may be larger than the memory."""
+        """Reads the file in pieces: a model may be larger than the memory."""
         end = file.size if length is None else min(file.size, start + length)
         while start < end:
             piece = await self.blobs.read_object(file.sha256, start, min(CHUNK_BYTES, end - start))

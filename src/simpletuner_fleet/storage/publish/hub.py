@@ -1,6 +1,6 @@
-"""The Hugging Face Hub: a repository is made, large files go to its LFS storage, one commit names them all.
+"""Publishes to the Hugging Face Hub: makes a repository, sends large files to its LFS storage, commits them all.
 
-Every step may be repeated: a repository that is there is taken, content that is there is not sent again.
+Every step may be repeated: an existing repository is used, and content that is there is not sent again.
 """
 
 import base64
@@ -36,7 +36,7 @@ class Hub:
         url: str = HUB_URL,
         insist_on_leading: Callable[[], None] = always_leads,
     ) -> None:
-        """`insist_on_leading` is called before every call."""
+        """Takes `insist_on_leading`, which is called before every request."""
         self._http = http
         self._token = token
         self._insist_on_leading = insist_on_leading
@@ -45,7 +45,7 @@ class Hub:
     async def publish(
         self, publish: Publish, owner: str, name: str, content: PublishedContent, summary: str
     ) -> str:
-        """Returns the address of the repository as of this commit."""
+        """Publishes the files; returns the address of the repository as of this commit."""
         repo = f"{owner}/{name}"
         await self._make_repository(owner, name, private=publish.private)
         if publish.branch != MAIN:
@@ -56,7 +56,7 @@ class Hub:
         return await self._commit(repo, publish.branch, content, {file.path for file in large}, summary)
 
     async def _make_repository(self, owner: str, name: str, *, private: bool) -> None:
-        """One that is there is taken, also where the token may not make any."""
+        """Makes the repository. An existing one is used, even where the token may not make any."""
         body = {"name": name, "organization": owner, "type": "model", "private": private}
         try:
             answer = await self._call("POST", "/api/repos/create", body, fine=(409,))
@@ -75,7 +75,7 @@ class Hub:
         return True
 
     async def _large(self, repo: str, branch: str, content: PublishedContent) -> list[FileEntry]:
-        """Asks the Hub which files are to go to the LFS storage: it decides by size and ending. Empty ones never do."""
+        """Asks the Hub which files go to its LFS storage: it decides by size and ending. Empty files never do."""
         modes: dict[str, str] = {}
         for at in range(0, len(content.files), ASKED_AT_ONCE):
             asked = []
@@ -115,7 +115,7 @@ class Hub:
     async def _send_parts(
         self, complete_url: str, headers: dict[str, str], file: FileEntry, content: PublishedContent
     ) -> None:
-        """The header of a large upload holds the size of a part, and one address for each."""
+        """Sends a large file in parts: the headers give the size of a part, and one address for each."""
         size = int(headers["chunk_size"])
         addresses = [
             url for _number, url in sorted((int(key), url) for key, url in headers.items() if key.isdecimal())
@@ -142,7 +142,7 @@ class Hub:
         start: int,
         length: int,
     ) -> str:
-        """The storage behind the Hub has addresses that are signed: our token is none of its business."""
+        """Sends one part. The addresses of the storage behind the Hub are signed, so our token is not sent there."""
 
         async def pieces() -> AsyncIterator[bytes]:
             async for piece in content.read(file, start, length):

@@ -1,4 +1,4 @@
-"""Folders and buckets: what the server's --publish-url names, and beneath it one folder for each name."""
+"""Publishes to folders and buckets: to the server's --publish-url, with one folder beneath it for each name."""
 
 import os
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from simpletuner_fleet.storage.publish.content import PublishedContent, PublishF
 
 
 async def publish_to_place(root_url: str | None, name: str, content: PublishedContent) -> str:
-    """Copies every file there; the same again is the same. Returns where it is."""
+    """Copies every file, and returns where they are. Copying the same files again changes nothing."""
     if not root_url:
         raise PublishFailed(
             "This server cannot publish to folders: it was started without --publish-url.", hopeless=True
@@ -22,7 +22,7 @@ async def publish_to_place(root_url: str | None, name: str, content: PublishedCo
 
 
 async def _to_folder(folder: Path, content: PublishedContent) -> str:
-    """Each file is whole under its name or not there: somebody may be looking."""
+    """Writes each file so that it is whole under its name or not there: somebody may be reading the folder."""
     try:
         for file in content.files:
             target = folder / file.path

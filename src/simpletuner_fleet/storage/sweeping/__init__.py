@@ -1,1 +1,1 @@
-"""What is let go: by age, and because nothing names it any more."""
+"""Deletes what is too old, and what nothing names any more."""

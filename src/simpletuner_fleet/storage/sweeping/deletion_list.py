@@ -1,7 +1,7 @@
-"""What the sweep is about to delete: a list in the storage itself, on which a file stands for a while before it goes.
+"""Lists, in the storage itself, the files that the sweep is about to delete: each stays on the list for a while.
 
-So a mistake, a wrong database or a restored one, has a day in which it can be seen and stopped, and what is known again
-meanwhile leaves the list. A list that is lost costs time and no file.
+So a mistake, such as a wrong or a restored database, can be noticed and stopped for a day, and a file that is known
+again meanwhile leaves the list. A lost list costs time, but no file.
 """
 
 import msgspec
@@ -35,7 +35,7 @@ class DeletionList:
         return len(self._after.keys() - self._before.keys())
 
     def is_due(self, name: str, now: float, delay_s: float) -> bool:
-        """Returns whether it has stood on the list long enough. It does from now on, if not yet."""
+        """Returns whether the file has been on the list long enough. One that is not on the list yet is added."""
         since = min(self._before.get(name, now), now)
         if name in self._before and now - since >= delay_s:
             return True

@@ -1,7 +1,7 @@
-"""Jobs that ended long ago lose what is large about them. What they were, how they ended and their audit entries stay.
+"""Deletes the large files of jobs that ended long ago. What the jobs were, how they ended and their audit entries stay.
 
-How far this has come is one place in the order of endings, kept in the store: an orchestrator that was stopped half-way goes
-on from there, and a job that was emptied is not looked at again.
+Progress is one place in the order in which jobs ended, kept in the store: an orchestrator that was stopped half-way
+goes on from there, and a job that was emptied is not looked at again.
 """
 
 import logging
@@ -27,7 +27,10 @@ DAY_S = 86_400.0
 
 
 async def empty_old_jobs_once(storage: Storage) -> int:
-    """Empties all that are old enough and returns how many. Their objects go with the sweep, once their grace is over."""
+    """Empties all jobs that are old enough, and returns how many.
+
+    The sweep deletes their objects after the grace period.
+    """
     days = storage.fleet.policy.jobs_keep_days
     if days is None:
         return 0
@@ -49,7 +52,7 @@ def _next_endings(view: View, before: float) -> list[Ending]:
 
 
 async def _empty(storage: Storage, ending: Ending) -> None:
-    """Deletes the bytes first: if this ends half-way, it is done again."""
+    """Empties one job. It deletes the bytes first: if this is interrupted, it is done again."""
     await storage.fleet.announce(DELETING, f"files of {ending.job_id}")
     attempts = await storage.fleet.read(lambda view: view.attempts_of_job(ending.job_id))
     files = [AttemptFiles(one.id, max(1, len(one.gpus))) for one in attempts]
@@ -58,9 +61,9 @@ async def _empty(storage: Storage, ending: Ending) -> None:
 
 
 async def remove_files_of_deleted_jobs(storage: Storage) -> int:
-    """Removes logs and numbers of jobs whose record is gone, and returns of how many.
+    """Removes logs and metrics of jobs whose record was deleted, and returns how many jobs there were.
 
-    A round that ends half-way is done again: what stands on the list goes, until it is crossed off.
+    A round that is interrupted is done again: a job's files are deleted until the job is taken off the list.
     """
     removed = 0
     while gone := await storage.fleet.read(lambda view: view.deleted_jobs_with_files(JOBS_PER_ROUND)):

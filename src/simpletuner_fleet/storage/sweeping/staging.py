@@ -1,4 +1,7 @@
-"""What was on its way straight to the bucket and will never arrive: found by its key there, whoever led when it began."""
+"""Drops uploads straight to the bucket that will never be finished.
+
+They are found by their keys in the bucket, whichever orchestrator led when they began.
+"""
 
 import logging
 
@@ -13,7 +16,10 @@ log = logging.getLogger(__name__)
 
 
 async def drop_abandoned_staging(storage: Storage, bucket: DirectStorage, before: float) -> int:
-    """Tries anew a bucket that did not do; then ends uploads that nobody will go on with, and returns how many."""
+    """Drops uploads that nobody will continue, and returns how many.
+
+    A bucket that failed before is tried again first.
+    """
     if bucket.trouble:
         await bucket.prove()
     if bucket.trouble:

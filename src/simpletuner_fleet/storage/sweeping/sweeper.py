@@ -1,4 +1,4 @@
-"""Goes round the storage from time to time and takes what no job and no dataset has any more."""
+"""Goes through the storage from time to time, and deletes what no job and no dataset has any more."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ LONGEST_PAUSE_S = 3600.0
 
 
 async def sweep_storage_once(storage: Storage) -> int:
-    """Lets go of all that is old enough and unused, and returns how many objects went."""
+    """Deletes all that is old enough and unused, and returns how many objects were deleted."""
     if not await is_still_ours(storage):
         log.error("nothing is swept: the storage carries another fleet's id than the database does")
         return 0
@@ -73,7 +73,7 @@ async def _disown_unused(fleet: Fleet, before: float) -> None:
 
 
 async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
-    """Drops only those of jobs that have ended: a job that may still run may still go on sending."""
+    """Drops unfinished parts, but only of jobs that have ended: a job that may still run may still go on sending."""
     for job_id in await storage.blobs.names(JOB_PARTS):
         job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
         if job is None or (job.terminal and (job.finished_at or 0.0) < before):
@@ -82,7 +82,7 @@ async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
 
 
 async def _delete_unowned_objects(storage: Storage) -> int:
-    """Takes two steps: what nobody has is put on a list, and goes in a later round, after a while on it."""
+    """Deletes objects without an owner, in two steps: they are listed first, and deleted in a later round."""
     now, delay_s = storage.fleet.clock.now(), storage.fleet.policy.object_delete_delay_s
     to_go = await DeletionList.load(storage.blobs)
     deleted = 0

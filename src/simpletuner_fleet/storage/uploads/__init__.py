@@ -1,1 +1,1 @@
-"""Uploads: one protocol for all content, and what jobs and people may send by it."""
+"""Receives uploads: one protocol for all content, and rules for what jobs and people may send."""

@@ -1,10 +1,11 @@
-"""How content arrives, whoever it is for: asked after, sent in parts from any byte, verified whole, then owned.
+"""Receives content for any owner: says what is missing, takes parts from any byte, verifies the whole, then owns it.
 
-A job uploads checkpoints and artifacts, a person uploads datasets. They differ in where their unfinished parts lie, who may
-go on, how much room there is, and which row makes the content theirs: that is an `UploadOwner`. All else is here, once.
+A job uploads checkpoints and artifacts, a person uploads datasets. They differ in where their unfinished parts are,
+who may go on, how much space there is, and which row makes the content theirs: that is an `UploadOwner`. All else is
+here, once.
 
-Content is proven by uploading it: knowing a SHA-256 gives nobody the bytes and makes nobody their owner. Bytes are shared
-below, in the blobs.
+Content is proven by uploading it: knowing a SHA-256 gives nobody the bytes and makes nobody their owner. The blobs
+share equal bytes underneath.
 """
 
 import asyncio
@@ -23,42 +24,42 @@ MISSING_TOLD = 1000
 
 
 class UploadOwner(Protocol):
-    """The job or person that content is uploaded for.
+    """An upload owner is the job or person that content is uploaded for.
 
     Every method raises where this owner may not upload any more.
     """
 
     @property
     def folder(self) -> str:
-        """Returns where its unfinished parts lie, apart from everybody else's: nobody can spoil another's upload."""
+        """Returns the folder of its unfinished parts, apart from all others: nobody can spoil another's upload."""
         ...
 
     @property
     def direct_job(self) -> str | None:
-        """Returns the job whose files may go straight to the storage, too; None where there is none."""
+        """Returns the job whose files may also go straight to the storage; None where there is none."""
         ...
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
-        """Returns size by SHA-256 of what it has whole, these among them."""
+        """Returns size by SHA-256 of whole content that the owner has, including those of `shas` that it has."""
         ...
 
     async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
-        """Raises QuotaExceeded where so much more does not fit beside what is stored."""
+        """Raises QuotaExceeded where so many more bytes do not fit beside what is stored."""
         ...
 
     async def check_turn(self) -> None:
-        """Raises where its turn is over; asked before each part but the first."""
+        """Raises where the owner's turn is over; called before each part but the first."""
         ...
 
     async def own(self, sha256: str, size: int) -> None:
-        """Makes the content, which is whole and verified, its own. Asks again whether it may."""
+        """Makes the whole and verified content its own. It checks again whether the owner may do so."""
         ...
 
 
 async def missing(
     storage: Storage, owner: UploadOwner, objects: Sequence[ObjectAsked]
 ) -> list[ObjectMissing]:
-    """Returns what is not stored yet, and from which byte on each upload goes on."""
+    """Returns what is not stored yet, and from which byte on each upload continues."""
     for at, one in enumerate(objects):
         checkpoint.check_object(one.sha256, one.size, storage.fleet.policy, f"$.objects[{at}]")
     sizes = {one.sha256: one.size for one in objects}
@@ -80,7 +81,10 @@ async def missing(
 async def put_part(
     storage: Storage, owner: UploadOwner, sha256: str, size: int, offset: int, pieces: AsyncIterator[bytes]
 ) -> PartAnswer:
-    """Takes the bytes from `offset` on; the part that makes the content whole is answered once it is verified and owned."""
+    """Takes the bytes from `offset` on.
+
+    The part that makes the content whole is answered once the content is verified and owned.
+    """
     checkpoint.check_object(sha256, size, storage.fleet.policy)
     if offset > size:
         raise Invalid("offset is past the end.", path="$.offset")
@@ -102,7 +106,7 @@ def part_key(owner: UploadOwner, sha256: str) -> str:
 
 
 def check_all_stored(stored: Mapping[str, int], contents: Iterable[tuple[str, int]]) -> None:
-    """Raises ObjectsMissing, naming what of these contents (SHA-256 and size) is not stored just so."""
+    """Raises ObjectsMissing, naming those contents (SHA-256 and size) that are not stored with that size."""
     absent = sorted({sha256 for sha256, size in contents if stored.get(sha256) != size})
     if absent:
         raise ObjectsMissing(
@@ -113,7 +117,7 @@ def check_all_stored(stored: Mapping[str, int], contents: Iterable[tuple[str, in
 
 
 async def _begin_or_go_on(storage: Storage, owner: UploadOwner, sha256: str, size: int, offset: int) -> bool:
-    """Returns whether nothing need be sent, since the content is stored already."""
+    """Returns whether nothing has to be sent, since the content is stored already."""
     if offset:
         await owner.check_turn()
         return False
@@ -125,7 +129,7 @@ async def _begin_or_go_on(storage: Storage, owner: UploadOwner, sha256: str, siz
 
 
 async def other_parts_bytes(storage: Storage, owner: UploadOwner, sha256: str) -> int:
-    """Counts what else of its is under way, here and straight to the storage."""
+    """Returns how many bytes of the owner's other files are under way, here and straight to the storage."""
     blobs = storage.blobs
     others = [name for name in await blobs.names(owner.folder) if name != sha256]
     here = sum([await blobs.part_size(part_key(owner, name)) for name in others])
@@ -158,13 +162,19 @@ async def _write_pieces(
 
 
 async def _was_finished(storage: Storage, owner: UploadOwner, sha256: str) -> bool:
-    """Another request may have carried the same part: if it is finishing it right now, its end is waited for."""
+    """Returns whether the content is stored by now.
+
+    Another request may have carried the same part: if that one is just finishing, this waits for its end.
+    """
     async with storage.locks.holding(sha256):
         return sha256 in await owner.stored([sha256])
 
 
 async def _seal(storage: Storage, owner: UploadOwner, sha256: str, size: int) -> None:
-    """The lock spans the sealing and the row: in between, the sweep would take the object for nobody's."""
+    """Seals the content and makes it the owner's.
+
+    The lock spans both steps: in between, the sweep would find an object without an owner.
+    """
     key = part_key(owner, sha256)
     async with storage.locks.holding(sha256):
         if sha256 in await owner.stored([sha256]):
@@ -178,6 +188,6 @@ async def _seal(storage: Storage, owner: UploadOwner, sha256: str, size: int) ->
 
 
 async def _let_go_of_staged(direct: DirectStorage, job_id: str, sha256: str) -> None:
-    """What came here had perhaps begun to go straight to the storage. If that does not answer, the sweep has it later."""
+    """Drops what may have been sent straight to the storage before. If that is away, the sweep drops it later."""
     with suppress(StoreUnavailable):
         await direct.forget(job_id, sha256)

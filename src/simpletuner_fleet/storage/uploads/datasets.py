@@ -1,4 +1,4 @@
-"""What people upload for datasets: anybody who may, within the quota that all datasets share."""
+"""Receives what people upload for datasets, within the quota that all datasets share."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,9 +10,9 @@ COUNTED_FOR_S = 60.0
 
 
 class DatasetUploads:
-    """The UploadOwner for one caller who uploads datasets.
+    """Implements UploadOwner for one caller who uploads datasets.
 
-    What it uploads is everybody's, once a dataset that all may see names it.
+    What it uploads belongs to everybody, once a dataset that all may see names it.
     """
 
     def __init__(self, storage: Storage, caller_id: str) -> None:
@@ -29,7 +29,7 @@ class DatasetUploads:
         return None
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
-        """What others have sent and no dataset that all may see names is not told: a digest proves nothing."""
+        """Leaves out what others have sent, unless a dataset that all may see names it: a digest proves nothing."""
         look = self._fleet.read_now if len(shas) == 1 else self._fleet.read
         return await look(lambda view: view.dataset_objects(shas, self._caller_id))
 
@@ -43,7 +43,7 @@ class DatasetUploads:
             )
 
     async def check_turn(self) -> None:
-        """A person has no turn: who may begin may go on."""
+        """Does nothing: a person has no turn, so who may begin may go on."""
 
     async def own(self, sha256: str, size: int) -> None:
         await self._fleet.act(

@@ -1,8 +1,8 @@
-"""Content that a job's worker sends straight to the bucket, by links for one part each.
+"""Lets a job's worker send content straight to the bucket, by links for one part each.
 
-The orchestrator begins the upload, signs the links behind the same fence and quota as for parts that come through it, and
-has the storage itself digest what arrived before the content counts. What is under way is known by the keys in the bucket,
-so that a restart or another leader goes on with it; memory only spares asking.
+The orchestrator begins the upload, signs the links behind the same fence and quota as for parts that come through it,
+and has the storage itself digest what arrived before the content counts. Uploads under way are found by their keys in
+the bucket, so that a restart or another leader continues them; memory only saves requests.
 """
 
 import logging
@@ -24,7 +24,7 @@ class UnderWay(Struct, frozen=True, kw_only=True):
 
 
 class DirectStorage(Struct, kw_only=True):
-    """The bucket as workers reach it directly, and the uploads that are under way there."""
+    """Describes the bucket that workers reach directly, and the uploads that are under way there."""
 
     blobs: DirectBlobs
     for_browsers: bool = False
@@ -38,7 +38,7 @@ class DirectStorage(Struct, kw_only=True):
     links: int = 0
 
     async def prove(self) -> None:
-        """Tries all that it takes, and tells the log where that changes what is done."""
+        """Tests everything that direct uploads need, and logs where the result changes what is done."""
         try:
             await self.blobs.prove()
         except StoreUnavailable as error:
@@ -67,12 +67,15 @@ class DirectStorage(Struct, kw_only=True):
         return known
 
     async def bytes_under_way(self, job_id: str, except_sha256: str) -> int:
-        """Counts files in full from their first link on: whoever has links may use them."""
+        """Returns how many bytes are under way.
+
+        A file counts in full from its first link on, since links may be used.
+        """
         files = await self.of_job(job_id)
         return sum(one.staging.size for sha256, one in files.items() if sha256 != except_sha256)
 
     async def forget(self, job_id: str, sha256: str) -> None:
-        """Takes back what is staged of it."""
+        """Drops what is staged of the file."""
         one = (await self.of_job(job_id)).pop(sha256, None)
         if one:
             await self.blobs.drop(one.file)
@@ -106,7 +109,7 @@ class DirectStorage(Struct, kw_only=True):
         ]
 
     async def put_together(self, one: UnderWay) -> UnderWay | None:
-        """Returns None while parts are missing."""
+        """Joins the parts of a file; returns None while some are missing."""
         if not one.file.upload_id:
             return one
         parts = await self._good_parts(one)
@@ -117,7 +120,7 @@ class DirectStorage(Struct, kw_only=True):
         return whole
 
     async def store(self, one: UnderWay) -> None:
-        """Raises DigestMismatch, with what was staged taken back."""
+        """Stores the file. Raises DigestMismatch, and drops what was staged, where the bytes are not the right ones."""
         staging = one.staging
         if not await self.blobs.store(one.file, staging.sha256, staging.size):
             await self.forget(staging.job_id, staging.sha256)
@@ -125,7 +128,7 @@ class DirectStorage(Struct, kw_only=True):
 
 
 def insist_on(storage_direct: DirectStorage | None) -> DirectStorage:
-    """Raises DirectUnavailable where files go through the orchestrator."""
+    """Returns the bucket. Raises DirectUnavailable where files go through the orchestrator."""
     if storage_direct is None:
         raise DirectUnavailable("Files go through the orchestrator here.")
     if storage_direct.trouble:

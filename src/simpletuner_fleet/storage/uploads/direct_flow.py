@@ -1,4 +1,4 @@
-"""How a file goes straight to the bucket: begun or gone on with, its links signed, its end verified and owned."""
+"""Sends a file straight to the bucket: begins or continues it, signs its links, verifies its end and owns it."""
 
 from simpletuner_fleet.core.training import checkpoint, direct
 from simpletuner_fleet.core.training.direct import Staging
@@ -10,7 +10,10 @@ from simpletuner_fleet.storage.uploads.jobs import JobUploads
 
 
 async def ask(storage: Storage, owner: JobUploads, sha256: str, asked: DirectAsked) -> DirectAnswer:
-    """Gives links, fenced and within the quota from the first on. Raises DirectUnavailable, and what parts raise."""
+    """Returns links, fenced and within the quota from the first one on.
+
+    Raises DirectUnavailable, and whatever uploading a part raises.
+    """
     checkpoint.check_object(sha256, asked.size, storage.fleet.policy)
     if sha256 in await owner.stored([sha256]):
         return DirectAnswer(complete=True)
@@ -29,7 +32,7 @@ async def ask(storage: Storage, owner: JobUploads, sha256: str, asked: DirectAsk
 
 
 async def finish(storage: Storage, owner: JobUploads, sha256: str, size: int) -> DirectAnswer:
-    """Answers `complete` once the storage itself has found the right bytes, and they are the job's."""
+    """Answers `complete` once the storage itself has verified the bytes and the job owns them."""
     checkpoint.check_object(sha256, size, storage.fleet.policy)
     async with storage.locks.holding(sha256):
         if sha256 in await owner.stored([sha256]):
@@ -54,7 +57,7 @@ async def finish(storage: Storage, owner: JobUploads, sha256: str, size: int) ->
 async def _begin(
     storage: Storage, bucket: DirectStorage, owner: JobUploads, sha256: str, asked: DirectAsked
 ) -> UnderWay:
-    """Begins one file of a job at a time: several that each fit would not fit together."""
+    """Begins a file, one of a job at a time: several files that each fit might not fit together."""
     async with storage.locks.holding(f"staging of {owner.turn.job_id}"):
         elsewhere = await other_parts_bytes(storage, owner, sha256)
         await owner.check_room(await owner.stored([sha256]), asked.size + elsewhere)
@@ -70,7 +73,7 @@ async def _begin(
 
 
 async def _begun(bucket: DirectStorage, owner: JobUploads, sha256: str, size: int) -> UnderWay | None:
-    """Returns what this very attempt has begun. What another one has left is nobody's to go on with, and goes."""
+    """Returns the upload that this very attempt has begun. One that another attempt has left is dropped."""
     one = (await bucket.of_job(owner.turn.job_id)).get(sha256)
     if one is None or (one.staging.epoch == owner.turn.epoch and one.staging.size == size):
         return one

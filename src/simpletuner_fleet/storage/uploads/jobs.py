@@ -1,4 +1,4 @@
-"""What a job's attempt uploads: checkpoints and artifacts, as long as its turn lasts and within the job's quota."""
+"""Receives what a job's attempt uploads: checkpoints and artifacts, while its turn lasts and within the job's quota."""
 
 from collections.abc import Collection, Mapping
 
@@ -18,7 +18,10 @@ def job_parts_folder(job_id: str) -> str:
 
 
 class JobUploads:
-    """The UploadOwner for one attempt. What it uploads is the whole job's, and is there for the next attempt."""
+    """Implements UploadOwner for one attempt.
+
+    What it uploads belongs to the whole job, so the next attempt has it, too.
+    """
 
     def __init__(self, fleet: Fleet, claim: Claim) -> None:
         self._fleet = fleet
@@ -37,7 +40,7 @@ class JobUploads:
         return self._claim.turn
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
-        """Returns all that the job has, since the quota counts it all."""
+        """Returns all content that the job has, since the quota counts all of it."""
         return await self._fleet.read(self._stored)
 
     async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
@@ -63,7 +66,7 @@ class JobUploads:
 
     @property
     def _is_counted(self) -> bool:
-        """Tells whether what others have stored counts, which takes a walk through it."""
+        """Tells whether the other jobs' stored bytes count, too, which have to be summed up from their rows."""
         book = self._fleet.book
         return self._fleet.policy.user_storage_bytes is not None or (book is not None and book.counts_storage)
 

@@ -1,4 +1,4 @@
-"""How quotas of stored bytes stand: counted in the rows of what is stored, and only where there is such a quota."""
+"""Computes the standing of quotas on stored bytes from the rows of what is stored, only where there are such quotas."""
 
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -21,12 +21,15 @@ Count = Callable[[str], int]
 
 
 def stored_standings(view: View, counted: Iterable[tuple[Quota, str]]) -> list[QuotaStanding]:
-    """Returns how those of stored bytes stand; each quota comes with its account. Walks the rows once an account."""
+    """Returns the standing of each quota on stored bytes; a quota comes with its account.
+
+    It goes through the rows once per account.
+    """
     return _standings(counted, cache(lambda account: stored_bytes(view, account)))
 
 
 def stored_by_owner(view: View, book: QuotaBook) -> list[QuotaStanding]:
-    """Returns how every quota of stored bytes stands for everybody who has stored something."""
+    """Returns the standing of every quota on stored bytes, for everybody who has stored something."""
     owners = view.stored_bytes_by_owner()
     standings = []
     for quota in book.quotas:
@@ -41,7 +44,7 @@ def stored_by_owner(view: View, book: QuotaBook) -> list[QuotaStanding]:
 
 
 def approvals_for_storage(count: Count, book: QuotaBook, job: Job) -> list[QuotaStanding]:
-    """Returns the quotas of stored bytes that are used up and let a further job in only with an approval."""
+    """Returns the quotas on stored bytes that are used up and admit a further job only with an approval."""
     asking = [one for one in _concerning(book, job) if one[0].action is QuotaAction.APPROVE]
     return [one for one in _standings(asking, count) if one.used >= one.quota.ceiling]
 
@@ -51,7 +54,10 @@ def storage_nearly_used(count: Count, book: QuotaBook, job: Job) -> list[QuotaSt
 
 
 def storage_refused(view: View, book: QuotaBook, job: Job, more_bytes: int) -> QuotaStanding | None:
-    """Returns the quota into which so much more does not fit. One that only warns, or asks before, stops no upload."""
+    """Returns the quota into which so many more bytes do not fit.
+
+    One that only warns or needs approval stops no upload.
+    """
     refusing = [one for one in _concerning(book, job) if one[0].action is QuotaAction.REFUSE]
     for one in stored_standings(view, refusing):
         if one.used + more_bytes > one.quota.ceiling:

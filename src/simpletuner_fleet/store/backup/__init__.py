@@ -1,1 +1,1 @@
-"""Copies of a database while it is used, and the way back from one that gives nobody back what was taken from them."""
+"""Copies a database while it is in use, and restores a copy without giving back anything that was revoked since."""

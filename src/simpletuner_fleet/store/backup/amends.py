@@ -1,4 +1,4 @@
-"""What is changed in a restored database before anybody uses it, so that the past does not come back to life."""
+"""Changes a restored database before anybody uses it, so that nothing outdated becomes valid again."""
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ Run = Callable[[str, Mapping[str, Any]], Iterable[tuple[Any, ...]]]
 
 
 def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: str) -> None:
-    """Runs statements that both databases understand, in the transaction of whoever calls it."""
+    """Runs statements that both databases understand, in the caller's transaction."""
     run(
         "UPDATE counters SET epoch = CASE WHEN epoch + :leap > :least THEN epoch + :leap ELSE :least END",
         {"least": least_epoch(now), "leap": LEAP},
@@ -71,7 +71,10 @@ def _amend_people(run: Run, withdrawn: Withdrawn, now: float) -> None:
 
 
 def _amend_providers(run: Run, withdrawn: Withdrawn) -> None:
-    """What was changed since may be what kept somebody out: until somebody has looked, nobody logs in with it."""
+    """Switches off providers that were changed since the backup, until somebody has checked them.
+
+    The change may have been what kept somebody out, so nobody logs in with them before that.
+    """
     rows = run(
         "SELECT key, value FROM settings WHERE substr(key, 1, :chars) = :prefix",
         {"chars": len(PROVIDER_PREFIX), "prefix": PROVIDER_PREFIX},
@@ -92,7 +95,10 @@ def _amend_setting(run: Run, key: str, document: str) -> None:
 
 
 def _amend_team(run: Run, key: str, since: Mapping[str, str]) -> None:
-    """Who joined after the backup is not in it; who has left, or has another role by now, stays as they are now."""
+    """Brings the members of a team up to date as far as the backup has them.
+
+    Who joined after the backup is not in it; who has left, or has another role by now, stays as they are now.
+    """
     for (document,) in list(run("SELECT value FROM settings WHERE key = :key", {"key": key})):
         team = msgspec.json.decode(document, type=Team)
         members = {

@@ -1,4 +1,7 @@
-"""One backup is one file: a tar with a copy of the database and a manifest that says what it is and how it must read."""
+"""Writes and reads backups: one file each, a tar with a copy of the database and a manifest.
+
+The manifest says what the copy is, and what it must hold.
+"""
 
 import hashlib
 import os
@@ -58,7 +61,10 @@ def member_of(file: Path, *, rows: int | None = None, columns: tuple[str, ...] =
 
 
 def write_archive(target: Path, folder: Path, manifest: BackupManifest) -> None:
-    """Writes it whole under its name or not at all, and for its owner alone: it holds what people train on."""
+    """Writes the archive whole under its name or not at all.
+
+    Only its owner can read it: it holds what people train on.
+    """
     draft = target.with_name(target.name + ".part")
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
@@ -76,7 +82,7 @@ def write_archive(target: Path, folder: Path, manifest: BackupManifest) -> None:
 
 
 def unpack_archive(source: Path, folder: Path) -> BackupManifest:
-    """Writes what the manifest names, and nothing else, into the folder; every byte of it was compared with its hash."""
+    """Writes what the manifest names, and nothing else, into the folder, after comparing every byte with its hash."""
     _insist_on_file(source)
     try:
         with tarfile.open(source, mode="r:gz") as archive:

@@ -1,4 +1,4 @@
-"""The journal of what was taken away, beside the database and not in it: an older database knows less than it."""
+"""Keeps the journal of revocations beside the database and not in it: a restored database knows less than it."""
 
 import os
 from collections.abc import Iterable
@@ -11,19 +11,19 @@ PRIVATE = 0o600
 
 
 class RevocationJournal:
-    """The file beside the database that lists what was revoked.
+    """Keeps the file beside the database that lists what was revoked.
 
     It holds ids and times, no secrets and no hashes of any.
     """
 
     def __init__(self, path: Path, now: float, seq: int) -> None:
-        """Where there is none, it begins now, with the audit log at `seq`."""
+        """Opens the journal. A new one begins now, with the audit log at `seq`."""
         self._path = path
         if not path.exists():
             self.note([Revocation(at=now, seq=seq)])
 
     def note(self, taken: Iterable[Revocation]) -> None:
-        """Writes it to the disk before it returns: whoever is told that a token is revoked may rely on it."""
+        """Writes revocations to the disk before it returns: whoever is told that a token is revoked may rely on it."""
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             os.write(descriptor, journal_lines(taken))

@@ -1,4 +1,4 @@
-"""The keys, apart from the backup: whoever finds one of the two files can read no secret."""
+"""Keeps the keys apart from the backup, so that nobody can read a secret with only one of the two files."""
 
 import os
 import tarfile
@@ -29,7 +29,7 @@ def write_keys(target: Path, data_dir: Path) -> None:
 
 
 def read_keys(source: Path, data_dir: Path) -> None:
-    """Puts back what is missing and what differs; it takes only names that a server uses."""
+    """Puts the keys of the file into the data folder; raises for a name that no server uses."""
     known = {*KEYS, *(f"tls/{one}" for one in TLS)}
     with tarfile.open(source, mode="r:") as archive:
         for name in archive.getnames():

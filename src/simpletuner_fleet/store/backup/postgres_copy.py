@@ -1,4 +1,4 @@
-"""Backup and restore of a PostgreSQL database: its tables as one transaction sees them, without a tool beside it."""
+"""Backs up and restores a PostgreSQL database: its tables as one transaction sees them, with no other tool needed."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def copy_out(url: str, folder: Path, version: str, now: float) -> BackupManifest
 
 
 def verify(folder: Path, manifest: BackupManifest) -> None:
-    """The bytes were compared already; here the rows are counted."""
+    """Counts the rows; the bytes were compared before."""
     for member in manifest.members:
         with (folder / member.name).open("rb") as file:
             rows = sum(1 for _ in file)
@@ -86,7 +86,10 @@ def put_back(
     *,
     replace: bool,
 ) -> str | None:
-    """Returns the schema to which what was there before has been renamed. One transaction does all of it or nothing."""
+    """Restores the database in one transaction, which does all of it or nothing.
+
+    Returns the schema to which what was there before has been renamed.
+    """
     with psycopg.connect(url) as connection:
         if not _row(connection, f"SELECT pg_try_advisory_lock({LOCK_SPACE}, hashtext(current_schema()))")[0]:
             raise StoreBusy
@@ -122,7 +125,7 @@ def _make_room(connection: Connection, now: float, *, replace: bool) -> str | No
 
 
 def _make_tables(connection: Connection, schema: int) -> None:
-    """Makes them as they were when the backup was made; the next start of the server brings them up to date."""
+    """Makes the tables as they were when the backup was made; the next start of the server migrates them."""
     migrations = migrations_for("postgresql")
     if schema > migrations[-1].number:
         raise BackupUnusable(
@@ -136,7 +139,7 @@ def _make_tables(connection: Connection, schema: int) -> None:
 
 
 def _tables_in_order(connection: Connection) -> list[str]:
-    """What other rows belong to comes first."""
+    """Returns the tables so that those which other rows refer to come first."""
     left = {name for (name,) in connection.execute(TABLES).fetchall()}
     needs = [pair for pair in connection.execute(NEEDS).fetchall() if pair[0] != pair[1]]
     ordered: list[str] = []

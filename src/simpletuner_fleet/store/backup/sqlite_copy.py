@@ -1,4 +1,4 @@
-"""Backup and restore of a SQLite database. The copy is made by SQLite itself, while the server goes on writing."""
+"""Backs up and restores a SQLite database. SQLite itself makes the copy, while the server goes on writing."""
 
 import os
 import sqlite3
@@ -22,7 +22,7 @@ class DatabaseFacts(NamedTuple):
 
 
 def copy_out(database: Path, folder: Path, version: str, now: float) -> BackupManifest:
-    """Holds a read transaction of the database for as long as it copies: nobody waits for it."""
+    """Copies the database within one read transaction of it, which nobody has to wait for."""
     if not database.is_file():
         raise BackupUnusable(
             f"There is no database {database}.", next_step="Name it with --data-dir or --database-url."
@@ -48,7 +48,7 @@ def copy_out(database: Path, folder: Path, version: str, now: float) -> BackupMa
 
 
 def check(connection: sqlite3.Connection) -> DatabaseFacts:
-    """Returns what the manifest says of a database; raises where it is damaged or contradicts itself."""
+    """Returns what a manifest says of a database; raises where the database is damaged or contradicts itself."""
     try:
         complaints = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
         if complaints != ["ok"]:
@@ -86,7 +86,10 @@ def put_back(
     *,
     replace: bool,
 ) -> Path | None:
-    """Returns where the database lies that was there before. Everything is done to the copy; then it takes its place."""
+    """Restores the database: everything is done to the copy, which then takes its place.
+
+    Returns where the database is that was there before.
+    """
     database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = claimed(database)
     try:
@@ -119,7 +122,7 @@ def put_back(
 
 
 def _put_aside(database: Path, now: float) -> Path:
-    """What is in the write-ahead log belongs to the old database: it is written into it first."""
+    """Moves the old database aside, after writing its write-ahead log into it, which belongs to it."""
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()

@@ -1,4 +1,4 @@
-"""Datasets in the memory store."""
+"""Keeps datasets in the memory store."""
 
 from collections.abc import Collection, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Jobs whose record was deleted, in the memory store."""
+"""Keeps jobs whose record was deleted in the memory store."""
 
 from msgspec.structs import replace
 

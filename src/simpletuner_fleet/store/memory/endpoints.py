@@ -1,4 +1,4 @@
-"""Endpoints of notifications in the memory store."""
+"""Keeps endpoints of notifications in the memory store."""
 
 from msgspec.structs import replace
 

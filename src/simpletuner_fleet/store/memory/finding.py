@@ -1,4 +1,4 @@
-"""Jobs that fit a filter, in the memory store."""
+"""Finds jobs that match a filter in the memory store."""
 
 from collections import Counter
 

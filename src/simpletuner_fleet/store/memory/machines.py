@@ -1,4 +1,4 @@
-"""Pools and machines in memory."""
+"""Keeps pools and machines in the memory store."""
 
 from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.pool import MachinePool

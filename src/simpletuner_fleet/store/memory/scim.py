@@ -1,4 +1,4 @@
-"""Users and groups that a provider tells of by SCIM, in the memory store."""
+"""Keeps the users and groups that a provider provisions by SCIM in the memory store."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""The store that lives in memory: for tests and the simulator. Deterministic, and it never suspends."""
+"""Implements the store in memory, for tests and the simulator. It is deterministic, and never suspends."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
@@ -48,7 +48,7 @@ class MemoryTx(
     MemoryMachinesTx,
     MemoryScimTx,
 ):
-    """Implements ports.Tx in memory. Changes are made in place; the journal of the tables takes them back."""
+    """Implements ports.Tx in memory. Changes are made in place; the journal of the tables undoes them."""
 
     def next_seq(self) -> int:
         return self._count("seq")
@@ -328,4 +328,4 @@ class MemoryStore:
         return look(self._view)
 
     async def close(self) -> None:
-        """Has nothing to let go of; what was stored stays readable."""
+        """Does nothing: there is nothing to release, and what was stored stays readable."""

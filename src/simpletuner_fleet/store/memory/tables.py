@@ -1,4 +1,4 @@
-"""The rows of the memory store, the indexes over them, and the journal that takes a failed step back."""
+"""Holds the rows of the memory store, the indexes over them, and the journal that undoes a failed step."""
 
 from bisect import bisect_left, insort
 from collections import defaultdict
@@ -32,9 +32,9 @@ Place = tuple[float, int, str]
 
 
 class Tables(LiveRows):
-    """All rows of the memory store, live or over.
+    """Holds all rows of the memory store, live or ended.
 
-    Each is set through a `set_…` method, which keeps the indexes true and writes the journal.
+    Each is set through a `set_…` method, which keeps the indexes up to date and writes the journal.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Tables(LiveRows):
         self.journal.clear()
 
     def tell_everything(self) -> None:
-        """Tells the observer of every live row, as after a start."""
+        """Tells the observer about every live row, as after a start."""
         self.observer.rows_reset()
         for worker in self.workers.values():
             self.observer.worker_changed(None, worker)
@@ -264,7 +264,7 @@ class Tables(LiveRows):
         _put(self.spent, attempt_id, used)
 
     def set_ended_job(self, job_id: str, job: Job | None) -> None:
-        """Takes a job away that is over, or puts it back; the observer, who counts what was used, is not told."""
+        """Removes an ended job, or puts it back. The observer, which counts what was used, is not told."""
         old = self.jobs.pop(job_id, None)
         self.journal.append((self.set_ended_job, job_id, old))
         if old is not None:
@@ -291,7 +291,7 @@ class Tables(LiveRows):
         self.counters[name] = value
 
     def set_audit_entry(self, _: None, entry: AuditEntry | None) -> None:
-        """Appends the entry; with None, takes the newest one back."""
+        """Appends the entry; with None, removes the newest one."""
         self.journal.append((self.set_audit_entry, None, None))
         if entry is None:
             entry = self.audit.pop()
@@ -305,7 +305,7 @@ class Tables(LiveRows):
                 self.audit_by_job[entry.target_id].append(entry)
 
     def set_audit_row(self, index: int, entry: AuditEntry) -> None:
-        """Puts it in place of the one that is there."""
+        """Replaces the entry at this index."""
         was = self.audit[index]
         self.journal.append((self.set_audit_row, index, was))
         self.audit[index] = entry

@@ -1,4 +1,4 @@
-"""Reading the memory store."""
+"""Reads the memory store."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -304,7 +304,7 @@ class MemoryView(
         return self._tables.audit[-1] if self._tables.audit else None
 
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
-        """Returns the newest `limit` of them, oldest first."""
+        """Returns the newest `limit` events of the job, oldest first."""
         return self._tables.audit_by_job.get(job_id, [])[-limit:] if limit else []
 
     def manifest(self, manifest_id: str) -> StoredManifest | None:

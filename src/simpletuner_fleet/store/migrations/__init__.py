@@ -1,1 +1,4 @@
-"""Numbered SQL files, one per database: `NNNN_what.sqlite.sql` and `NNNN_what.postgresql.sql`. Forward only."""
+"""Holds the migrations: numbered SQL files, one per database, that only go forward.
+
+They are named `NNNN_what.sqlite.sql` and `NNNN_what.postgresql.sql`.
+"""

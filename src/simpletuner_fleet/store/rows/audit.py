@@ -1,4 +1,4 @@
-"""Audit entries as rows. Reading must never stumble over a row that somebody has tampered with."""
+"""Converts audit entries to rows and back. Reading never fails on a row that somebody has tampered with."""
 
 import json
 from typing import Any
@@ -41,7 +41,7 @@ def entry_of(row: Row) -> AuditEntry:
 
 
 def _details(text: Any) -> dict[str, Any]:
-    """Returns what was written; anything we would not have written so is handed on as it is, to fail its hash."""
+    """Returns the details. A text that our encoder would not have written is returned so that it fails its hash."""
     try:
         details = json.loads(text)
         if isinstance(details, dict) and canonical(details) == text:

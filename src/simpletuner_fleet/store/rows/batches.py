@@ -1,4 +1,4 @@
-"""Many rows of one table in few statements: the database works through them without coming back in between."""
+"""Writes many rows of one table in few statements, which the database runs without a round trip for each row."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -29,7 +29,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
     @property
     def update_columns(self) -> tuple[str, ...]:
-        """Returns names for the values of an update."""
+        """Returns the names of the values of an update."""
         changing = tuple(name for name in self.columns if name not in self.fixed)
         return (*changing, EXPECTED) if self.guard else changing
 
@@ -43,7 +43,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 class RowWrite(NamedTuple):
-    """Rows of one table to insert or to update; all of them must be touched, unless a conflict is foreseen."""
+    """Holds rows of one table to insert or to update. All must be touched, unless a conflict is expected."""
 
     table: Table
     rows: Sequence[Values]
@@ -71,7 +71,7 @@ def chunks(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
 
 
 def write_in_chunks(write: RowWrite, execute: Callable[[str, list[Any]], int]) -> int:
-    """Returns how many rows were touched."""
+    """Writes the rows, and returns how many were touched."""
     return sum(
         execute(many_rows(write.table, write.update, write.on_conflict, len(some)), _flat(some))
         for some in chunks(write.rows)
@@ -84,7 +84,7 @@ def _flat(rows: Sequence[Values]) -> list[Any]:
 
 @lru_cache(maxsize=512)
 def many_rows(table: Table, update: bool, on_conflict: str, rows: int) -> str:
-    """Returns one statement for so many rows, with `?` for each value."""
+    """Returns one statement for this many rows, with `?` for each value."""
     columns = table.update_columns if update else table.columns
     values = ", ".join([f"({', '.join('?' * len(columns))})"] * rows)
     if not update:
@@ -101,6 +101,6 @@ def _new(table: Table, name: str) -> str:
 
 @lru_cache(maxsize=512)
 def one_new_row(table: Table, on_conflict: str) -> str:
-    """Returns what inserts one row, with `%(name)s` for each value, as PostgreSQL's driver wants it."""
+    """Returns the statement that inserts one row, with `%(name)s` for each value, as PostgreSQL's driver wants it."""
     values = ", ".join(f"%({name})s" for name in table.columns)
     return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"

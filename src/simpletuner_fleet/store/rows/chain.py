@@ -1,4 +1,4 @@
-"""Events become audit entries, each hashed over the one before."""
+"""Turns events into audit entries, each hashed together with the hash of the one before."""
 
 from collections.abc import Iterable
 from itertools import repeat

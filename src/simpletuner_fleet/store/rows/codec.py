@@ -1,4 +1,4 @@
-"""How the fields of a struct become the columns of a row and come back."""
+"""Converts the fields of a struct to the columns of a row and back."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Codec(NamedTuple):
 
 
 def optional(codec: Codec) -> Codec:
-    """None is stored as NULL."""
+    """Returns a codec that stores None as NULL."""
     return Codec(
         lambda value: None if value is None else codec.to_column(value),
         lambda value: None if value is None else codec.to_field(value),
@@ -37,7 +37,7 @@ def optional(codec: Codec) -> Codec:
 
 
 def enum_codec(kind: type[StrEnum]) -> Codec:
-    """Converts by look-up, which costs less than asking a member for its value."""
+    """Returns a codec that converts by look-up, which costs less than asking a member for its value."""
     members = {member.value: member for member in kind}
     values = {member: member.value for member in kind}
     return Codec(values.__getitem__, members.__getitem__)
@@ -71,8 +71,8 @@ class RowCodec(Generic[S]):
 
     Every field of the struct is the column of its name; those without a codec are stored as they are.
 
-    `fixed` are the columns that never change once a row is there, `often` those that most changes are about:
-    an update that leaves the others alone also leaves alone the indexes over them.
+    `fixed` are the columns that never change once a row is there, `often` those that most changes are about: an update
+    that leaves the others alone also leaves alone the indexes over them.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class RowCodec(Generic[S]):
         return self._often.values(row)
 
     def changed_as_often(self, stored: S, row: S) -> bool:
-        """Tells whether nothing has changed but what changes often."""
+        """Tells whether only columns that change often have changed."""
         return bool(self._seldom(stored) == self._seldom(row))
 
     def row(self, values: tuple[Any, ...]) -> S:
@@ -120,7 +120,7 @@ class RowCodec(Generic[S]):
             raise self._set_aside(values, error) from error
 
     def rows(self, all_values: Iterable[tuple[Any, ...]]) -> list[S]:
-        """Returns those that can be read: one that cannot must not hide the others."""
+        """Returns the rows that can be read: one that cannot must not hide the others."""
         readable = []
         for values in all_values:
             try:
@@ -130,7 +130,7 @@ class RowCodec(Generic[S]):
         return readable
 
     def checked_rows(self, all_values: Iterable[tuple[Any, ...]]) -> list[S]:
-        """Returns the same with every field looked at: for what is kept in memory and decided on."""
+        """Returns the same with every field checked, for rows that are kept in memory and decided on."""
         readable = []
         for values in all_values:
             try:

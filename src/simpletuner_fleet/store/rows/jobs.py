@@ -1,4 +1,4 @@
-"""Jobs and attempts as rows: the columns are the fields, and a codec says how a value is stored.
+"""Converts jobs and attempts to rows: the columns are the fields, and a codec says how a value is stored.
 
 Their texts were made storable when the rows were set, so that memory holds what will be read back.
 """
@@ -58,7 +58,7 @@ def progress_text(progress: Progress) -> str:
 
 
 def progress_of(text: str) -> Progress:
-    """Reads it as a worker's: rows may be older than the rules about progress."""
+    """Reads progress as a worker reports it: rows may be older than the rules about progress."""
     return read_progress(_object(text))
 
 

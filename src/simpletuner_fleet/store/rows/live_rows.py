@@ -1,8 +1,8 @@
-"""The rows that are not over, in memory beside the writer: waiting and running jobs, live attempts, every worker.
+"""Keeps the live rows in memory beside the writer: waiting and running jobs, live attempts, every worker.
 
 They mirror the database, which stays the truth. Steps read and change them here; a commit writes what changed. Every
-change goes through a `set_…` method, which keeps the indexes true, tells the observer, and writes the journal that
-takes a failed step back. Rows that are over stay until the commit that stores them, then they are evicted.
+change goes through a `set_…` method, which keeps the indexes up to date, tells the observer, and writes the journal
+that undoes a failed step. Rows that have ended stay until the commit that stores them, then they are evicted.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ Marks = tuple[int, float | None]
 
 
 class NobodyWatches:
-    """An observer that does nothing, for a store that no index follows."""
+    """Observes nothing, for a store that no index follows."""
 
     def rows_reset(self) -> None: ...
     def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...
@@ -63,7 +63,7 @@ class LiveRows:
         self.worker_ids_by_name: dict[str, str] = {}
 
     def clear(self) -> None:
-        """Forgets every row, and says so to the observer."""
+        """Forgets every row, and tells the observer so."""
         self.journal.clear()
         for rows in (
             *(self.jobs, self.job_ids_by_seq, self.dependents, self.attempts, self.attempt_ids),
@@ -74,7 +74,7 @@ class LiveRows:
         self.observer.rows_reset()
 
     def load(self, workers: Iterable[Worker], jobs: Iterable[Job], attempts: Iterable[Attempt]) -> None:
-        """Takes the rows as the database has them, in place of whatever was here."""
+        """Replaces all rows by those of the database."""
         self.clear()
         for worker in workers:
             self.set_worker(worker.id, worker)
@@ -168,7 +168,7 @@ class LiveRows:
         self.observer.worker_changed(old, worker)
 
     def set_marks(self, worker_id: str, marks: Marks) -> None:
-        """Sets what changes with many messages; no rule of placement looks at it, so the observer is not told."""
+        """Sets what changes with many messages. No placement rule depends on it, so the observer is not told."""
         worker = self.workers[worker_id]
         self.journal.append((self.set_marks, worker_id, (worker.message_seq, worker.last_heartbeat)))
         self.workers[worker_id] = replace(worker, message_seq=marks[0], last_heartbeat=marks[1])
@@ -180,18 +180,18 @@ class LiveRows:
         return sorted(held.values(), key=by_epoch) if len(held) > 1 else list(held.values())
 
     def evict_job(self, job_id: str) -> None:
-        """Lets a job go that is over and stored; nobody is told, since nothing has changed."""
+        """Evicts a job that has ended and is stored; nobody is told, since nothing has changed."""
         job = self.jobs.get(job_id)
         if job is not None and job.terminal:
             del self.jobs[job_id], self.job_ids_by_seq[job.seq]
 
     def visit_job(self, job: Job) -> None:
-        """Takes in a job that is over, for one step."""
+        """Adds an ended job for one step."""
         self.jobs[job.id] = job
         self.job_ids_by_seq[job.seq] = job.id
 
     def visit_attempt(self, attempt: Attempt) -> None:
-        """Takes in an attempt that is over, for one step."""
+        """Adds an ended attempt for one step."""
         self.attempts[attempt.id] = attempt
         self.attempt_ids[Turn(attempt.job_id, attempt.epoch)] = attempt.id
 
@@ -211,7 +211,10 @@ def _forget(jobs: dict[str, dict[str, None]], key: str, job_id: str) -> None:
 
 
 def _unreadable_attempt(job: Job) -> Attempt:
-    """Stands for one whose row cannot be read: nobody knows whether its trainer runs, so its GPUs are not free."""
+    """Returns a stand-in for an attempt whose row cannot be read.
+
+    Nobody knows whether its trainer runs, so its GPUs are not free.
+    """
     return Attempt(
         id=str(job.attempt_id),
         job_id=job.id,

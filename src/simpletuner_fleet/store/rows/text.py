@@ -1,4 +1,4 @@
-"""What text every database can hold: PostgreSQL refuses NUL, UTF-8 refuses lone surrogates."""
+"""Makes text that every database can hold: PostgreSQL refuses NUL, UTF-8 refuses lone surrogates."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ _UNSTORABLE = dict.fromkeys((0, *range(55296, 57344)), REPLACEMENT)
 
 
 def is_plain(text: str) -> bool:
-    """Tells whether every database holds it for sure, as it does nearly all texts."""
+    """Tells whether every database surely holds the text, as is true of nearly all texts."""
     return text.isascii() and "\0" not in text
 
 
 def storable(text: str) -> str:
-    """Returns the same text, with what no database would hold replaced by U+FFFD."""
+    """Returns the same text, with U+FFFD for what no database would hold."""
     if text.isascii() and "\0" not in text:  # as `is_plain` says, without the call
         return text
     return text.translate(_UNSTORABLE)
@@ -44,5 +44,5 @@ def storable_progress(progress: Progress) -> Progress:
 
 
 def name_key(name: str) -> str:
-    """Returns what makes two names the same name."""
+    """Returns the key by which names compare: two names with the same key are the same name."""
     return storable(name).casefold()

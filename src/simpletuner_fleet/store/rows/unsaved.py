@@ -1,4 +1,4 @@
-"""What steps have changed and no commit has stored yet, and how it is written down."""
+"""Gathers what steps have changed and no commit has stored yet, and turns it into writes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ Changed = dict[str, S]
 
 
 class Unsaved:
-    """What steps have changed and no commit has stored yet.
+    """Gathers what steps have changed and no commit has stored yet.
 
     It holds the ids of changed rows, each once however often it changed, and rows that are only ever added.
     """
@@ -99,14 +99,16 @@ class Unsaved:
 
     @staticmethod
     def change(changed: Changed[S], new: dict[str, None], row_id: str, stored: S) -> None:
-        """A row that is not stored yet is stored as it is in the end. The others keep the order of their last changes:
-        who took another's name is written after the one who gave it up.
+        """Notes that a row has changed. A row that is not stored yet is inserted in its last state.
+
+        The others keep the order of their last changes: a row that took another's name is written after the one that
+        gave it up.
         """
         if row_id not in new:
             changed[row_id] = changed.pop(row_id, stored)
 
     def absorb(self, later: "Unsaved") -> None:
-        """Takes over what a later step has changed; a worker that it deleted it may have added again since."""
+        """Takes over what a later step has changed. That step may have deleted a worker and added it again."""
         self._absorb_workers(later)
         if later.new_jobs:
             self.new_jobs |= later.new_jobs
@@ -147,7 +149,7 @@ class Unsaved:
             self.deleted_workers[worker_id] = None
 
     def writes(self, rows: LiveRows) -> list[RowWrite]:
-        """Returns what to write, in an order that no constraint minds: an attempt ends before the next one begins."""
+        """Returns the writes in an order that violates no constraint: an attempt ends before the next one begins."""
         return [write for write in self._writes(rows) if write.rows]
 
     def _writes(self, rows: LiveRows) -> Iterator[RowWrite]:
@@ -197,7 +199,7 @@ class Unsaved:
 
 
 def _job_updates(changes: Iterable[tuple[Job, Job]]) -> Iterator[RowWrite]:
-    """Each change is the row as it is stored and the row to store."""
+    """Yields the updates of jobs. Each change is the row as it is stored, and the row to store."""
     often: list[Values] = []
     seldom: list[Values] = []
     edited: list[Values] = []

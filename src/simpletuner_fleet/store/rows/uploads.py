@@ -1,4 +1,4 @@
-"""Manifests and notes as rows: columns, parameters, and back."""
+"""Converts manifests and notes to parameters of a row, and reads them back."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def manifest_params(manifest: StoredManifest) -> dict[str, Any]:
 
 
 def manifest_of(row: Row) -> StoredManifest:
-    """Reads one from a row of MANIFEST_COLUMNS."""
+    """Returns the manifest of a row of MANIFEST_COLUMNS."""
     return StoredManifest(
         id=row[0],
         job_id=row[1],
@@ -70,7 +70,7 @@ def note_params(note: JobNote) -> dict[str, Any]:
 
 
 def note_of(row: Row) -> JobNote:
-    """Reads one from a row of NOTE_COLUMNS."""
+    """Returns the note of a row of NOTE_COLUMNS."""
     return JobNote(
         id=row[0],
         job_id=row[1],

@@ -1,4 +1,4 @@
-"""Workers as rows; beside their fields there is the key by which names compare."""
+"""Converts workers to rows. Beside their fields, a row has the key by which names compare."""
 
 from typing import Any
 

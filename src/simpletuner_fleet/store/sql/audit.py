@@ -1,4 +1,4 @@
-"""The audit log, over any SQL database."""
+"""Reads and empties the audit log in any SQL database."""
 
 from collections import Counter
 from typing import Any
@@ -53,7 +53,7 @@ class AuditView(TallyView):
         return None if row is None else entry_of(row)
 
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
-        """Returns the newest `limit` of them, oldest first."""
+        """Returns the newest `limit` events of the job, oldest first."""
         return self._entries(sql.JOB_EVENTS, {"job_id": job_id, "limit": limit})[::-1]
 
 
@@ -71,7 +71,7 @@ class AuditTx:
 
 
 def _conditions(where: AuditFilter) -> tuple[str, dict[str, Any]]:
-    """Returns those of a filter: from `since` on, and before `until`."""
+    """Returns the conditions of a filter: from `since` on, and before `until`."""
     given = {
         name: value for name, value in asdict(where).items() if value is not None and name != "event_types"
     }

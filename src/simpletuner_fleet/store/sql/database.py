@@ -1,4 +1,4 @@
-"""What the operations need of a database: four ways to run one named statement."""
+"""Defines what the operations need of a database: ways to run one named statement."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ class Database(Protocol):
     def rows(self, sql: str, params: Params) -> list[Row]: ...
     def row(self, sql: str, params: Params) -> Row | None: ...
     def run(self, sql: str, params: Params) -> int:
-        """Returns how many rows it changed."""
+        """Runs a statement, and returns how many rows it changed."""
         ...
 
     def many(self, sql: str, params: Sequence[Params]) -> None: ...
@@ -28,11 +28,11 @@ class Database(Protocol):
 
 
 class SqlSession(Database, Protocol):
-    """A database with transactions. Every method raises BatchLost when the transaction is gone."""
+    """Runs SQL in transactions. Every method raises BatchLost when the transaction is gone."""
 
     def begin(self) -> None: ...
     def write_rows(self, writes: Sequence[RowWrite]) -> None:
-        """Raises BatchLost where a row that must be there is not, or is newer than the one to write."""
+        """Writes rows. Raises BatchLost where a row is missing, or is newer than the one to write."""
         ...
 
     def commit(self) -> None: ...
@@ -41,7 +41,7 @@ class SqlSession(Database, Protocol):
         ...
 
     def tidy(self) -> None:
-        """Does the upkeep between batches, when everybody has had an answer."""
+        """Does the upkeep between batches, when every caller has an answer."""
         ...
 
     def close(self) -> None: ...

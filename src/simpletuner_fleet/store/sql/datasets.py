@@ -1,4 +1,4 @@
-"""Datasets, what people have uploaded for them, and which jobs name them, over any SQL database."""
+"""Stores datasets, what people have uploaded for them, and which jobs name them, in any SQL database."""
 
 from collections.abc import Collection, Mapping, Sequence
 

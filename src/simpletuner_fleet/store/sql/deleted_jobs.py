@@ -1,4 +1,4 @@
-"""Jobs whose record was deleted, and what their attempts have used, over any SQL database."""
+"""Stores jobs whose record was deleted, and what their attempts have used, in any SQL database."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Jobs that fit a filter, in any order, and how many there are, over any SQL database.
+"""Finds and counts jobs that match a filter, in any order, in any SQL database.
 
-What a job asks of its worker stands once with its class, as one text of JSON that our own encoder wrote: a part of that
-text is found exactly, with no function that only one of the databases has.
+What a job asks of its worker is stored once with its class, as one JSON text that our own encoder wrote: a part of
+that text is found exactly, with no function that only one of the databases has.
 """
 
 from itertools import chain
@@ -64,7 +64,7 @@ class FindingView(TallyView):
         return JOB_ROWS.rows(self._db.rows(statement, {**params, "limit": limit}))
 
     def _ended_page(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
-        """Reads jobs that have ended in the order of the index of their ends, and no further than the page goes."""
+        """Reads ended jobs in the order of the index of their ends, and no further than the page goes."""
         conditions, params = job_conditions(where, None)
         conditions += ["finished_at IS NOT NULL", _in_states(where, params)]
         beyond, down = ("<", "DESC") if order.descending else (">", "ASC")
@@ -100,7 +100,7 @@ class FindingView(TallyView):
 
 
 def job_conditions(where: JobFilter, state: str | None) -> Conditions:
-    """Returns all that a filter says, but for its states: `state` is the one that is looked at, if only one is."""
+    """Returns all conditions of a filter except its states: `state` is the one that is read, if it is only one."""
     conditions = ["1 = 1"]
     params: dict[str, Any] = {}
     if state is not None:
@@ -130,7 +130,7 @@ def job_conditions(where: JobFilter, state: str | None) -> Conditions:
 
 
 def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
-    """Returns what `core.people.visibility.may_see` says, for rows; empty where everything may be seen."""
+    """Returns `core.people.visibility.may_see` as a condition on rows; empty where everything may be seen."""
     if onlooker is None or onlooker.above:
         return "", {}
     params: dict[str, Any] = {}
@@ -147,12 +147,15 @@ def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
 
 
 def _column(where: JobFilter, name: str) -> str:
-    """The few jobs without results have an index of their own: SQLite would walk through all of an owner instead."""
+    """Returns the column to compare, so that SQLite uses the index of the few jobs without results.
+
+    It would otherwise go through all jobs of an owner.
+    """
     return "(owner || '')" if name == "owner" and where.results == (Results.MISSING,) else name
 
 
 def _in_states(where: JobFilter, params: dict[str, Any]) -> str:
-    """Adds the names of the states to the parameters."""
+    """Returns the condition on the states, and adds their names to the parameters."""
     names = {f"state_{at}": str(state) for at, state in enumerate(where.states)}
     params |= names
     return f"state IN ({', '.join(f':{name}' for name in names)})"
@@ -167,8 +170,10 @@ def _texts(where: JobFilter) -> Conditions:
 
 
 def _asked(where: JobFilter) -> Conditions:
-    """Looks for what it asks of its worker, as `requirements_text` writes it. Nothing else in that text looks like it:
-    within a string a quote is escaped, and no other list has pairs of strings.
+    """Finds what a job asks of its worker in the text that `requirements_text` writes.
+
+    Nothing else in that text looks like it: within a string a quote is escaped, and no other list has pairs of
+    strings.
     """
     conditions, params = [], {}
     if where.trainer is not None:
@@ -223,5 +228,5 @@ def _json(value: Any) -> str:
 
 
 def _literally(text: str) -> str:
-    """Escapes a text for LIKE with '!' as its escape."""
+    """Escapes a text for LIKE, with '!' as the escape character."""
     return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

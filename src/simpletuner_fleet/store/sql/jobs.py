@@ -1,4 +1,4 @@
-"""Jobs, their queue and their attempts, over any SQL database."""
+"""Reads jobs, their queue and their attempts from any SQL database."""
 
 from collections.abc import Collection
 from itertools import chain
@@ -96,7 +96,7 @@ class JobsView(FindingView):
         return titles
 
     def live_jobs(self) -> list[Job]:
-        """Returns every job that is not over: for the start only."""
+        """Returns every job that has not ended; it is for the start only."""
         return JOB_ROWS.checked_rows(self._db.rows(sql.LIVE_JOBS, NOTHING))
 
     def due_backoffs(self, now: float, limit: int) -> list[Job]:
@@ -196,11 +196,11 @@ class JobsView(FindingView):
         return self._attempts(sql.LIVE_ATTEMPTS, NOTHING)
 
     def live_attempts_checked(self) -> list[Attempt]:
-        """Returns them with every field looked at: for the start only."""
+        """Returns the live attempts with every field checked; it is for the start only."""
         return ATTEMPT_ROWS.checked_rows(self._db.rows(sql.LIVE_ATTEMPTS, NOTHING))
 
     def rows_set_aside(self) -> list[SetAsideRow]:
-        """Returns them as this process has met them: nobody looks through all rows."""
+        """Returns the unreadable rows that this process has met so far: nobody searches all rows for them."""
         return [
             SetAsideRow(table=table, id=row_id, why=why)
             for table, codec in (("workers", WORKERS), ("jobs", JOB_ROWS), ("attempts", ATTEMPT_ROWS))

@@ -25,7 +25,7 @@ class Migration(Struct, frozen=True):
 
 
 def migrations_for(dialect: str) -> list[Migration]:
-    """Returns them in order; `dialect` is `sqlite` or `postgresql`."""
+    """Returns the migrations in order; `dialect` is `sqlite` or `postgresql`."""
     numbered = []
     for file in files("simpletuner_fleet.store.migrations").iterdir():
         stem, dot, kind = file.name.partition(".")
@@ -36,7 +36,7 @@ def migrations_for(dialect: str) -> list[Migration]:
 
 
 def migrate(session: SqlSession, migrations: Sequence[Migration]) -> None:
-    """Each migration is one transaction: it is there wholly or not at all."""
+    """Applies the migrations that are missing. Each is one transaction: it is applied wholly or not at all."""
     reached = _reached(session)
     newest = migrations[-1].number
     if reached > newest:
@@ -53,7 +53,7 @@ def migrate(session: SqlSession, migrations: Sequence[Migration]) -> None:
 
 
 def _release_of(session: SqlSession) -> str:
-    """Tells which release brought the database to its schema, as that release noted it."""
+    """Returns the release that brought the database to its schema, as that release noted it."""
     session.begin()
     try:
         row = session.row("SELECT value FROM settings WHERE key = :key", {"key": SCHEMA_RELEASE})
@@ -112,7 +112,7 @@ def _bring_up_to_date(session: SqlSession) -> None:
 
 
 def reachable_pairs() -> set[tuple[JobState, JobState]]:
-    """Returns every pair of states such that a job in the first can come to the second."""
+    """Returns every pair of states such that a job in the first can reach the second."""
     pairs = {(state, after) for (state, _), after in JOB_TRANSITIONS.items()}
     while more := {(a, d) for a, b in pairs for c, d in pairs if b is c} - pairs:
         pairs |= more
@@ -120,7 +120,10 @@ def reachable_pairs() -> set[tuple[JobState, JobState]]:
 
 
 def _teach_edges(session: SqlSession) -> None:
-    """The database refuses what no walk along the edges of the machine leads to: a commit may hold several steps."""
+    """Tells the database which changes of state to accept: all that one or more transitions lead to.
+
+    A commit may hold several steps.
+    """
     edges = {(state.value, after.value) for state, after in reachable_pairs()}
     if edges == set(session.rows("SELECT from_state, to_state FROM job_edges", {})):
         return

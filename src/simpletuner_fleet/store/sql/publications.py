@@ -1,4 +1,4 @@
-"""Publications, over any SQL database."""
+"""Stores publications in any SQL database."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Rows for PostgreSQL, all of a table in one statement with one parameter.
+"""Writes rows to PostgreSQL, all of a table in one statement with one parameter.
 
 The driver spends more time on sending a row's values one by one than the database on storing them. So they go as one
 JSON text, which PostgreSQL turns into rows by the types of the table's own columns.
@@ -28,7 +28,7 @@ def fits(table: Table, types: Types) -> bool:
 
 
 def statement(write: RowWrite, types: Types) -> str:
-    """Inserts or updates all rows that its one parameter lists."""
+    """Returns the statement that inserts or updates all rows which its one parameter lists."""
     table = write.table
     new = f"json_to_recordset(%s::json) AS new({', '.join(_typed(write, types))})"
     if not write.update:

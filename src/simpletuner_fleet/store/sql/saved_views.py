@@ -1,4 +1,4 @@
-"""Lists of jobs that somebody named, over any SQL database."""
+"""Stores the lists of jobs that people have named, in any SQL database."""
 
 from simpletuner_fleet.ports import SavedView
 from simpletuner_fleet.store.rows.text import storable

@@ -1,4 +1,4 @@
-"""Every statement by name, with `:name` parameters. Both databases run the same text."""
+"""Defines every statement by name, with `:name` parameters. Both databases run the same text."""
 
 from simpletuner_fleet.core.jobs.states import LIVE, WAITING, JobState
 from simpletuner_fleet.store.rows.audit import AUDIT_COLUMNS

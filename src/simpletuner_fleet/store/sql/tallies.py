@@ -1,4 +1,4 @@
-"""Counts kept beside the rows, so that nobody has to walk a table to know how many there are."""
+"""Keeps counts beside the rows, so that no table has to be scanned to know how many rows there are."""
 
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Database
@@ -17,7 +17,7 @@ class TallyView:
 
 
 def recount_jobs(db: Database) -> None:
-    """Counts them at the start, in case somebody has edited jobs by hand. Writes only what is wrong."""
+    """Counts jobs at the start, in case somebody has edited them by hand. It writes only if a count is wrong."""
     counted: dict[str, int] = dict(db.rows(sql.RECOUNT_JOBS, {}))
     if counted != dict(db.rows(sql.TALLIES, {"kind": JOBS})):
         db.run(sql.FORGET_TALLY, {"kind": JOBS})

@@ -1,4 +1,4 @@
-"""Manifests, who has uploaded what, and notes, over any SQL database."""
+"""Stores manifests, who has uploaded what, and notes, in any SQL database."""
 
 from collections.abc import Collection, Sequence
 

@@ -1,4 +1,4 @@
-"""Reading any SQL database: the promise of ports.View."""
+"""Reads any SQL database, as ports.View promises."""
 
 from simpletuner_fleet.store.sql.audit import AuditView
 from simpletuner_fleet.store.sql.database import Database
@@ -33,7 +33,7 @@ class SqlView(
     ApprovalsView,
     ScimRows,
 ):
-    """Implements ports.View: it reads through whatever transaction the database is in."""
+    """Implements ports.View. It reads in whatever transaction the database is in."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

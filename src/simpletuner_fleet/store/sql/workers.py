@@ -1,4 +1,4 @@
-"""Workers, over any SQL database."""
+"""Reads workers from any SQL database."""
 
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.store.rows.text import name_key
@@ -28,7 +28,7 @@ class WorkersView:
         return WORKERS.rows(self._db.rows(sql.WORKERS, NOTHING))
 
     def workers_checked(self) -> list[Worker]:
-        """Returns them with every field looked at: for the start only."""
+        """Returns the workers with every field checked; it is for the start only."""
         return WORKERS.checked_rows(self._db.rows(sql.WORKERS, NOTHING))
 
     def offline_workers_before(self, at: float) -> list[Worker]:

@@ -1,4 +1,4 @@
-"""One thread that runs what the event loop hands it, strictly one after another, and answers in batches."""
+"""Runs what the event loop hands over in one thread, strictly in order, and answers in batches."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
 
 class Lane:
-    """A thread that runs tasks strictly one after another, and answers them in batches.
+    """Runs tasks in a thread, strictly one after another, and answers them in batches.
 
     `run_batch` answers every task of the batch; `between` runs when they have their answers.
     """
@@ -56,7 +56,7 @@ class Lane:
         return await future
 
     async def close(self) -> None:
-        """What was handed in before is still done."""
+        """Closes the lane after finishing what was submitted before."""
         if not self._closed:
             self._closed = True
             self._waiting.put(None)
@@ -72,7 +72,10 @@ class Lane:
         self._at_end()
 
     def _take(self) -> tuple[list[Task], bool]:
-        """Waits for the first task, then takes all that are there. Returns False, too, when it was asked to close."""
+        """Waits for the first task, then takes all that are waiting.
+
+        The second value is False when it was asked to close.
+        """
         batch: list[Task] = []
         task = self._waiting.get()
         while task is not None:
@@ -104,7 +107,7 @@ def unavailable(task: Task | Answer, detail: str) -> Answer:
 
 
 def deliver(answers: list[Answer]) -> None:
-    """Makes one call into each event loop for the whole batch."""
+    """Delivers the answers of a batch with one call into each event loop."""
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[Answer]] = defaultdict(list)
     for answer in answers:
         by_loop[answer.future.get_loop()].append(answer)

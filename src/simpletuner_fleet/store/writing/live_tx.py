@@ -1,4 +1,4 @@
-"""Jobs, attempts and workers in a transaction: read and changed in memory, asked of the database only when over."""
+"""Reads and changes jobs, attempts and workers of a transaction in memory; only ended ones come from the database."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -31,9 +31,9 @@ attempt_texts = attrgetter(*ATTEMPT_TEXTS)
 
 
 class LiveTx(SqlView):
-    """A transaction's jobs, attempts and workers, read and changed in memory.
+    """Reads and changes a transaction's jobs, attempts and workers in memory.
 
-    What is not in memory is over, or is no such row at all, and is looked up in the database.
+    What is not in memory has ended, or does not exist, and is looked up in the database.
     """
 
     _rows: LiveRows
@@ -56,7 +56,7 @@ class LiveTx(SqlView):
     @property
     @abstractmethod
     def _layers(self) -> tuple[Unsaved, ...]:
-        """Returns what is not stored yet, the newest first."""
+        """Returns what is not stored yet, newest first."""
 
     # Jobs
 
@@ -89,7 +89,7 @@ class LiveTx(SqlView):
         self._rows.set_job(job.id, job)
 
     def _job_exists(self, job: Job) -> bool:
-        """A number higher than every one before is new; only others are looked up."""
+        """Tells whether there is such a job. A sequence number above all others is new; only others are looked up."""
         if job.id in self._rows.jobs or job.seq in self._rows.job_ids_by_seq:
             return True
         if job.seq > self._top_seq:
@@ -261,7 +261,7 @@ class LiveTx(SqlView):
 
 
 def _same_texts(job: Job, stored: Job) -> bool:
-    """Tells whether every text of the job is that of the row as it is stored."""
+    """Tells whether every text of the job is the same as in the stored row."""
     return (
         job.error is stored.error
         and job.reason is stored.reason
@@ -273,7 +273,7 @@ def _same_texts(job: Job, stored: Job) -> bool:
 
 
 def _storable_job(job: Job) -> Job:
-    """Returns it as it will be read back: texts that a database cannot hold are mended on the way in."""
+    """Returns the job as it will be read back: characters that a database cannot hold are replaced before storing."""
     name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
     config_name, note = storable(job.config_name), storable(job.note)
     texts = (job.name, job.error, job.reason, job.config_name, job.note)

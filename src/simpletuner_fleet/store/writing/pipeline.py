@@ -1,11 +1,11 @@
-"""Steps run in memory, in the event loop, while the batch before them is on its way to the disk.
+"""Runs steps in memory, in the event loop, while the batch before them is being written to the disk.
 
 Whatever has been kept when a commit ends goes into the next one, so batches grow with the load. Nobody is answered
-before the commit that holds his step and all that his step has seen; if one fails, memory is forgotten and loaded
-again, and everybody whose step stood on it is told that nothing was changed.
+before the commit that holds their step and all that their step has seen; if one fails, memory is forgotten and loaded
+again, and everybody whose step depended on it is told that nothing was changed.
 
-A step that asks for what memory does not hold is undone and run again with the connection to itself, once no commit
-is under way. So a step may run twice: it must have no effect but through its transaction.
+A step that asks for what memory does not hold is undone and run again with the connection to itself, once no commit is
+under way. So a step may run twice: it must have no effect but through its transaction.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ MAX_UNCOMMITTED = 4096
 
 class WritingSession(SqlSession, Protocol):
     def begin_patiently(self) -> None:
-        """Begins a transaction, waiting for another program's lock as long as is bearable."""
+        """Begins a transaction, waiting for another program's lock up to a limit."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class WritingSession(SqlSession, Protocol):
 
 
 class ThreadWork(NamedTuple):
-    """The work that the store's thread does now, and what follows in the event loop."""
+    """Describes the work that the store's thread does now, and what follows in the event loop."""
 
     done: "Future[None]"
     then: Callable[[Trouble], None]
@@ -55,7 +55,7 @@ class CommitPipeline:
     """Runs steps in memory and commits what they changed in batches. It is for one event loop at a time."""
 
     def __init__(self, session: WritingSession, tx: SqlTx, *, statements_in_loop: bool) -> None:
-        """`statements_in_loop` is for a database whose statements are quick: only its commits are left to a thread."""
+        """Takes `statements_in_loop` for a database whose statements are quick: only its commits run in a thread."""
         self._session = session
         self._tx = tx
         self._statements_in_loop = statements_in_loop
@@ -74,7 +74,10 @@ class CommitPipeline:
         self._thread = ThreadPoolExecutor(1, "store-writer")
 
     def observe(self, observer: RowObserver) -> None:
-        """Memory is loaded anew for it, which would lose what is under way: then it comes in when that is stored."""
+        """Adds an observer, for which memory is loaded anew.
+
+        That would lose what is under way, so in that case the observer is added once everything is stored.
+        """
         if self._work or self._ahead:
             self._newcomer = observer
         else:
@@ -94,7 +97,7 @@ class CommitPipeline:
         return await future
 
     async def finish(self) -> None:
-        """Takes no further step; what was handed in before is still done."""
+        """Accepts no further step; those submitted before are still run."""
         self._closed = True
         loop = asyncio.get_running_loop()
         self._turn_soon(loop)
@@ -156,7 +159,7 @@ class CommitPipeline:
             self._newcomer = None
 
     def _run_in_memory(self) -> bool:
-        """Runs what can be run now; returns True if the first that waits needs the connection."""
+        """Runs what can be run now; returns True if the first waiting step needs the connection."""
         for _ in range(MAX_STEPS_PER_TURN):
             if not self._waiting or len(self._ahead) >= MAX_UNCOMMITTED:
                 return False
@@ -184,7 +187,7 @@ class CommitPipeline:
     # Commits
 
     def _start_commit(self) -> None:
-        """Puts what was kept into a batch; where nothing was changed, everybody is answered at once."""
+        """Puts what was kept into a batch. Where nothing was changed, everybody is answered at once."""
         answers, self._ahead = self._ahead, []
         if not self._tx.changed:
             self._answer(answers)
@@ -206,7 +209,7 @@ class CommitPipeline:
         self._in_thread(commit, lambda trouble: self._committed([batch], answers, trouble))
 
     def _committed(self, batches: list[Batch], answers: list[Answer], trouble: Trouble) -> None:
-        """The next commit begins before anybody is answered, so that the disk has work while answers are written."""
+        """Begins the next commit before anybody is answered, so that the disk has work while answers are written."""
         if trouble is not None:
             self._lose(answers, trouble)
             answers = []
@@ -220,7 +223,10 @@ class CommitPipeline:
         self._go_on()
 
     def _lose(self, answers: list[Answer], trouble: BaseException) -> None:
-        """Nothing of the batch was kept, nor anything that has run since: all of it stood on the batch."""
+        """Tells everybody whose step was in the batch, or has run since, that nothing was kept.
+
+        Whatever has run since depended on the batch.
+        """
         lost = [*answers, *self._ahead]
         self._ahead = []
         self._tx.forget()
@@ -296,7 +302,7 @@ class CommitPipeline:
             self._session.commit()
 
     def _run_directly(self, task: Task) -> tuple[Answer, Batch | None]:
-        """Returns the answer and what is left to commit; no batch where the step has failed."""
+        """Returns the answer and what is left to commit; there is no batch where the step has failed."""
         tx = self._tx
         tx.directly = True
         try:
@@ -360,7 +366,7 @@ class CommitPipeline:
     def _in_thread(
         self, work: Callable[[], None], then: Callable[[Trouble], None], *, exclusive: bool = False
     ) -> None:
-        """`then` runs in the loop again."""
+        """Runs the work in the thread; `then` runs in the event loop again."""
         done = self._thread.submit(work)
         self._work = ThreadWork(done, then, exclusive)
         loop = self._loop

@@ -1,4 +1,4 @@
-"""Reading in a thread of its own: each look in a snapshot begun after it was asked for."""
+"""Reads in a thread of its own: each read uses a snapshot that began after it was asked for."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,10 @@ class Reader:
         return Lane(name, self.run_batch, self._session.tidy, self._session.close, MAX_READS_PER_TURN)
 
     def run_batch(self, batch: list[Task]) -> list[Answer]:
-        """Returns the last answers; earlier ones are handed out on the way, so that nobody waits for others' long looks."""
+        """Returns the last answers.
+
+        Earlier ones are delivered on the way, so that nobody waits for others' long reads.
+        """
         ready: list[Answer] = []
         since = time.monotonic()
         for task in batch:
@@ -44,7 +47,10 @@ class Reader:
             return Answer(task.future, error=error)
 
     def _looked(self, task: Task) -> Any:
-        """A look changes nothing: where the connection had ended since the last one, it is had over a new one."""
+        """Runs a read.
+
+        It changes nothing, so it is repeated on a new connection if the old one was lost since the last read.
+        """
         try:
             return self.look(task.step)
         except BatchLost:

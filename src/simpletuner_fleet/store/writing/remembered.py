@@ -1,10 +1,10 @@
-"""A memory of bounded size for things that never change once they are stored."""
+"""Caches, in bounded size, what never changes once it is stored."""
 
 from collections import OrderedDict
 
 
 class RememberedBytes:
-    """A cache of bytes by key. It forgets what was used longest ago when it holds too much."""
+    """Caches bytes by key. When it holds too much, it drops what was used longest ago."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

@@ -1,4 +1,4 @@
-"""A transaction over any SQL database: live rows in memory, the rest on the connection when it is to be had."""
+"""Implements a transaction over any SQL database: live rows in memory, the rest on the connection when it is free."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -41,7 +41,7 @@ class NeedsConnection(BaseException):
 
 
 class GatedDatabase:
-    """Implements Database on whatever connection is to be had when it is asked."""
+    """Implements Database on whichever connection is available when it is called."""
 
     def __init__(self, connection: Callable[[], Database]) -> None:
         self._connection = connection
@@ -63,7 +63,7 @@ class GatedDatabase:
 
 
 class Batch:
-    """What one commit stores: the rows as they were when it was put together."""
+    """Holds what one commit stores: the rows as they were when the batch was put together."""
 
     def __init__(self, unsaved: Unsaved, writes: list[RowWrite], counters: tuple[int, int] | None) -> None:
         self.unsaved = unsaved
@@ -102,7 +102,7 @@ class SqlTx(
     """
 
     def __init__(self, session: SqlSession, peek: Database | None) -> None:
-        """`peek` answers small questions about what is committed without waiting, where the database can do that."""
+        """Takes `peek`, which reads a few committed rows without waiting, where the database can do that."""
         self._session = session
         self._peek = peek
         self._rows = LiveRows()
@@ -185,7 +185,7 @@ class SqlTx(
     # Batches
 
     def take_batch(self) -> Batch:
-        """Hands over what was kept since the last batch; it stays visible as being in flight."""
+        """Returns what was kept since the last batch; it stays visible as being in flight."""
         unsaved, self._kept = self._kept, Unsaved()
         self._in_flight = unsaved
         self._direct_batch_in_flight = self.directly
@@ -195,7 +195,7 @@ class SqlTx(
         return Batch(unsaved, unsaved.writes(self._rows), counters if changed else None)
 
     def stored(self, batches: Sequence[Batch]) -> None:
-        """Tells that a commit has stored these, and whatever a step wrote itself."""
+        """Notes that a commit has stored these batches, and whatever a step wrote itself."""
         self._in_flight = Unsaved()
         self._direct_batch_in_flight = False
         for stored in (*(batch.unsaved for batch in batches), self._written):
@@ -210,7 +210,7 @@ class SqlTx(
     def _let_go(
         self, jobs: Iterable[str], more_jobs: Iterable[str], attempts: Iterable[str], more: Iterable[str]
     ) -> None:
-        """Evicts those that are over, unless a change of them still waits to be stored."""
+        """Evicts rows that have ended, unless a change to them is still to be stored."""
         for job_id in chain(jobs, more_jobs):
             job = self._rows.jobs.get(job_id)
             if job is not None and job.terminal and not self._waits_to_be_stored("jobs", "new_jobs", job_id):
@@ -233,14 +233,14 @@ class SqlTx(
     # The connection
 
     def _with_everything_written(self) -> Database:
-        """Serves whatever is not kept in memory: it must see, and stand among, all that was changed before it."""
+        """Returns the connection for what is not kept in memory, after writing all earlier changes to it."""
         if not self.directly:
             raise NeedsConnection
         self._write_step_down()
         return self._session
 
     def _write_step_down(self) -> None:
-        """Puts the running step's own changes on the connection, so that the rest of it can be kept in order."""
+        """Writes the running step's own changes to the connection, so that they precede the rest of the step."""
         if self._step:
             written, self._step = self._step, Unsaved()
             Batch(written, written.writes(self._rows), None).write_down(self._session)
@@ -263,7 +263,7 @@ class SqlTx(
         return self._step, self._kept, self._in_flight
 
     def job_bundle(self, job_id: str) -> bytes | None:
-        """A job's bundle never changes: the newest are remembered for when the job is offered."""
+        """Returns the bundle of a job, which never changes: the newest are cached for when the job is offered."""
         bundle = self._bundles.get(job_id)
         if bundle is None:
             bundle = super().job_bundle(job_id)
@@ -284,7 +284,7 @@ class SqlTx(
         self._bundles.drop(deleted.id)
 
     def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
-        """Remembers the newest of each name, since jobs are submitted by it."""
+        """Returns a config; the newest version of each name is cached, since jobs are submitted by it."""
         if version is not None:
             return self._stored.config(name, version)
         known = self._configs.get(name)

@@ -1,1 +1,1 @@
-"""A small diffusion model that trains anywhere in a minute, under the same contract as the real trainer."""
+"""Trains a small diffusion model anywhere in a minute, under the same contract as the real trainer."""

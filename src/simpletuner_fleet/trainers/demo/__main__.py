@@ -1,4 +1,4 @@
-"""`python -m simpletuner_fleet.trainers.demo --config config.json`, or `… judge DIR`."""
+"""Trains by `python -m simpletuner_fleet.trainers.demo --config config.json`, or judges a model by `… judge DIR`."""
 
 import argparse
 import dataclasses
@@ -26,8 +26,11 @@ def main(arguments: list[str]) -> int:
 
 
 def compute_on_one_thread() -> None:
-    """Must come before NumPy is imported. For matrices this small more threads are slower where others
-    compute too, and one gives the same bits on any number of cores."""
+    """Limits NumPy to one thread; it must be called before NumPy is imported.
+
+    For matrices this small more threads are slower where others compute too, and one gives the same bits on any
+    number of cores.
+    """
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
 

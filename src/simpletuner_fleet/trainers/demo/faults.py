@@ -1,4 +1,4 @@
-"""Failures that a config can ask for, so that a worker's answer to each can be tested with a real process."""
+"""Causes the failures that a config asks for, so that a worker's answer to each can be tested with a real process."""
 
 import dataclasses
 import os

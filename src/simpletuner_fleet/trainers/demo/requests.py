@@ -1,4 +1,4 @@
-"""What others ask of a running training: to stop, by a signal; to save or validate now, by a file."""
+"""Receives requests to a running training: to stop, by a signal; to save or validate now, by a file."""
 
 import json
 import os
@@ -33,7 +33,7 @@ class StopSignal:
 
 
 class Requests:
-    """The requests under one key of the signal file, such as to save a checkpoint now."""
+    """Reads the requests under one key of the signal file, such as to save a checkpoint now."""
 
     def __init__(self, path: str | None, key: str) -> None:
         self._path = Path(path) if path else None

@@ -1,4 +1,4 @@
-"""One training from its config to its model, or to the checkpoint it was stopped at."""
+"""Runs one training from its config to its model, or to the checkpoint it was stopped at."""
 
 import math
 import os
@@ -163,7 +163,7 @@ def make_backend(device: str, architecture: Architecture, state: dict[str, Float
 
 
 def learning_rate(settings: Settings, step: int) -> float:
-    """Rises for the first steps, then falls along half a cosine to nothing."""
+    """Returns the learning rate, which rises for the first steps, then falls along half a cosine to nothing."""
     rise = min(1.0, step / max(1, settings.lr_warmup_steps))
     return (
         settings.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * (step - 1) / settings.max_train_steps))

@@ -1,6 +1,6 @@
-"""The part of a SimpleTuner-like config.json that this trainer understands; other keys are named and ignored.
+"""Reads the part of a SimpleTuner-like config.json that this trainer understands; other keys are named and ignored.
 
-Needs only the standard library: the worker reads it to check a config, without NumPy.
+It needs only the standard library: the worker reads it to check a config, without NumPy.
 """
 
 import dataclasses
@@ -93,7 +93,7 @@ def _check_values(settings: Settings) -> None:
 
 
 def _number(key: str, value: Any) -> float:
-    """Configs hold numbers as numbers or as text."""
+    """Reads a number; configs hold numbers as numbers or as text."""
     try:
         number = (
             float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None

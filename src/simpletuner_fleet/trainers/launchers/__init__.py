@@ -1,1 +1,1 @@
-"""Scripts and modules that a launcher runs in several processes."""
+"""Runs scripts and modules in several processes by a launcher."""

@@ -1,4 +1,7 @@
-"""`accelerate launch` with all of it said: a config of the worker's user would choose other GPUs, so none is looked at."""
+"""Makes the command line of `accelerate launch`, with everything stated.
+
+A config of the worker's user would choose other GPUs, so none is read.
+"""
 
 import json
 from collections.abc import Collection
@@ -24,7 +27,7 @@ def launch_flags(
     dynamo_backend: str = "no",
     chosen: Collection[str] = (),
 ) -> list[str]:
-    """`chosen` are words of the config that come after these, and win."""
+    """Returns the flags. `chosen` are words of the config that come after these, and win."""
     names = {word.partition("=")[0].replace("-", "_").replace("__", "--", 1) for word in chosen}
     devices = [] if names & CHOOSES_DEVICES else _devices(order, processes)
     return [
@@ -47,7 +50,7 @@ def _devices(order: JobSubmit, processes: int) -> list[str]:
 
 
 def config_flag(order: JobSubmit, paths: Paths, *, mixed_precision: str) -> str:
-    """Names a config of the attempt's own: without one accelerate reads its user's, and fills in what was not said."""
+    """Names a config of the attempt's own: without one accelerate takes from its user's what was not stated."""
     nothing_special = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "NO",

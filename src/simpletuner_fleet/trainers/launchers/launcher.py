@@ -1,4 +1,4 @@
-"""A script or module run in several processes by a launcher of the trainer's Python."""
+"""Runs a script or module in several processes by a launcher of the trainer's Python."""
 
 import functools
 import os
@@ -19,7 +19,7 @@ from simpletuner_fleet.trainers.packages import has_packages
 
 
 class LauncherTrainer(CheckpointHabits, ABC):
-    """The base of the accelerate and torchrun trainers; each adds its module and its flags."""
+    """Implements what the accelerate and torchrun trainers share; each adds its module and its flags."""
 
     spans_nodes = True
     name: str
@@ -68,7 +68,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
 
 
 def rank_log_flags(words: list[str], paths: Paths) -> list[str]:
-    """Who asks a launcher to write each rank's output to files gets them where the worker looks for them."""
+    """Returns the flags that put each rank's output where the worker looks for it, if files were asked for."""
     names = {word.partition("=")[0].replace("-", "_") for word in words}
     requested_flags = names & {"__tee", "__redirects", "_t", "_r"}
     return [f"--log_dir={paths.rank_log_dir}"] if requested_flags and "__log_dir" not in names else []
@@ -83,7 +83,7 @@ def free_port() -> int:
 
 
 def _program(order: JobSubmit, fill: Callable[[str], str], paths: Paths, cwd: str) -> list[str]:
-    """A script is one of the bundle's own files, or a file of the worker as seen from the working folder."""
+    """Returns the program: one of the bundle's own files, or a file of the worker as seen from the working folder."""
     settings: dict[str, Any] = order.config
     if settings.get("module"):
         return ["-m", str(settings["module"])]

@@ -1,1 +1,1 @@
-"""The SimpleTuner trainer: its settings, options, pictures and checkpoints."""
+"""Implements the SimpleTuner trainer: its settings, options, pictures and checkpoints."""

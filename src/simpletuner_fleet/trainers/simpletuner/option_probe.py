@@ -1,4 +1,4 @@
-"""Run by the trainer's own Python: prints the options that its parser knows, as JSON after a mark.
+"""Prints, in the trainer's own Python, the options that its parser knows, as JSON after a mark.
 
 It imports nothing of ours and nothing that is not in the standard library, but for the trainer itself.
 """
@@ -100,7 +100,7 @@ def also_read() -> list[str]:
 
 
 def end_with_the_worker(pid: int) -> None:
-    """Loading takes a minute, and nobody waits for the answer to a worker that was killed."""
+    """Ends this process when the worker is killed: loading takes a minute, and nobody would wait for the answer."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != pid:  # it died before it was watched

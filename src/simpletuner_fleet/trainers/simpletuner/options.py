@@ -1,4 +1,7 @@
-"""Asks a SimpleTuner that is installed for some Python which options it has. It loads all of it: this takes a while."""
+"""Asks a SimpleTuner that is installed for some Python which options it has.
+
+That loads all of SimpleTuner, which takes a while.
+"""
 
 import logging
 import os
@@ -47,7 +50,7 @@ def ask_options(python: str, environment: Mapping[str, str]) -> Options | None:
 
 
 def _last_words(answer: subprocess.CompletedProcess[bytes]) -> str:
-    """Returns what it printed last, where people read first.
+    """Returns the lines that it printed last, which people read first.
 
     A trainer says there which package it lacks, and still ends with 1.
     """

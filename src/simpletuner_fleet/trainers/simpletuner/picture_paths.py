@@ -1,7 +1,7 @@
-"""SimpleTuner's checkpoints name every picture by its whole path, and another worker has the pictures elsewhere.
+"""Changes the paths of pictures in a SimpleTuner checkpoint to where the pictures lie on this worker.
 
-4.10.1 ends at the first step where it meets a path that it does not know. So the paths in a checkpoint that is put in place
-are changed to where the pictures lie now.
+A checkpoint names every picture by its whole path, and another worker has the pictures elsewhere. SimpleTuner 4.10.1
+ends at the first step where it meets a path that it does not know.
 """
 
 import os

@@ -1,7 +1,8 @@
-"""Folders of pictures that SimpleTuner may read and not write, shown where it may.
+"""Shows folders of pictures that SimpleTuner may only read in a place where it may write.
 
-It keeps its index of each folder of pictures within that folder, and ends where it cannot. So it gets a folder of its own
-with a link to every picture, in what is kept for the next attempt of the same config: the index is found again there.
+It keeps its index of each folder of pictures within that folder, and ends where it cannot. So it gets a folder of its
+own with a link to every picture, in what is kept for the next attempt of the same config: the index is found again
+there.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ VIEWS = "pictures"
 
 
 def show_pictures(paths: Paths, may_write: Callable[[str], bool]) -> None:
-    """Changes the dataloader as it was written."""
+    """Points the dataloader, as it was written, to such folders."""
     if paths.cache_dir is None:
         return
     try:
@@ -58,7 +59,7 @@ def _name(folder: str) -> str:
 
 
 def _lay_out(folder: Path, view: Path) -> None:
-    """Makes real folders, because a search follows no links to some; links that earlier attempts saw are laid anew."""
+    """Makes real folders, because a search follows no links to some; links of earlier attempts are made anew."""
     _take_links_out(view)
     for parent, folders, names in os.walk(folder):
         target = view / Path(parent).relative_to(folder)

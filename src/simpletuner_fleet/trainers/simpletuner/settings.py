@@ -1,7 +1,7 @@
-"""The config.json and the dataloader that one attempt of SimpleTuner gets.
+"""Makes the config.json and the dataloader for one attempt of SimpleTuner.
 
-They are the user's own, with every place made whole: its files are in the attempt's config folder, its output is the
-attempt's alone, and its caches are kept for the next attempt of the same config and data.
+They are the user's own, with every path made absolute: its files are in the attempt's config folder, its output is
+the attempt's alone, and its caches are kept for the next attempt of the same config and data.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def output_for(chosen: Any, order: JobSubmit, paths: Paths) -> Path:
 
 
 def link_caches(output: Path, paths: Paths) -> None:
-    """Caches that nobody gave a place are kept as well, and are no result of the job."""
+    """Links caches without a place of their own to where they are kept, so that they are no result of the job."""
     if paths.cache_dir is None:
         return
     for link, kept in ((paths.attempt_dir / CACHE, CACHE), (output / CACHE, "output-cache")):
@@ -123,5 +123,5 @@ def _is_relative_cache(key: Any, value: Any) -> bool:
 
 
 def _set(settings: dict[str, Any], name: str, value: str) -> None:
-    """Keys are written with or without dashes; a second spelling beside the first would be ambiguous."""
+    """Sets a key, whether written with or without dashes: a second spelling beside the first would be ambiguous."""
     settings[name if name in settings else f"--{name}"] = value

@@ -97,7 +97,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         return _count(read_setting(paths, limit))
 
     def bars_tell(self, paths: Paths) -> bool:
-        """Its trackers on this disk tell more than its bars, and TensorBoard's file appears minutes later."""
+        """Returns False where trackers on this disk tell more than bars: TensorBoard's file appears minutes later."""
         trackers = read_setting(paths, "report_to")
         return not (isinstance(trackers, str) and set(re.split(r"[,\s]+", trackers)) & LOCAL_TRACKERS)
 
@@ -122,7 +122,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         return self.release().signal_file
 
     def request_checkpoint(self, paths: Paths) -> bool:
-        """An older release would never answer: nobody is to wait for it."""
+        """Asks for a checkpoint, except of an older release, which would never answer: nobody is to wait for it."""
         return self.release().signal_file and ask_by_signal_file(signal_file(paths))
 
     def validates_on_request(self) -> bool:
@@ -135,7 +135,10 @@ class SimpleTunerTrainer(CheckpointHabits):
         return False
 
     def shortfall(self, order: JobSubmit, ended: CleanExit) -> str | None:
-        """It has as many steps as it says, and one at least; older releases end with exit code 0 whatever happened."""
+        """Tells why it is not complete: it has as many steps as it says, and at least one.
+
+        Older releases end with exit code 0 whatever happened.
+        """
         total = ended.total or _count(setting(order.config, "max_train_steps"))
         lines_after = 0 if self.release().exit_codes else LINES_AFTER_ERROR
         shortage = shortfall(replace(ended, total=total), lines_after_error=lines_after)
@@ -144,7 +147,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         return shortage
 
     def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
-        """Newer releases look for their mark, and the checkpoint may have been made by an older one."""
+        """Makes the trainer go on from it, and marks it as newer releases expect: an older one may have made it."""
         change_setting(paths, "resume_from_checkpoint", "latest")
         if self.release().guard and not (checkpoint / GUARD).exists():
             (checkpoint / GUARD).write_text("complete\n", encoding="ascii")
@@ -173,7 +176,7 @@ class SimpleTunerTrainer(CheckpointHabits):
 
 
 def _count(value: Any) -> int | None:
-    """0 stands for no number at all: epochs are counted instead of steps, and every checkpoint is kept.
+    """Reads a count. 0 stands for none: epochs are counted instead of steps, and every checkpoint is kept.
 
     Numbers may be written as text, as command lines do.
     """

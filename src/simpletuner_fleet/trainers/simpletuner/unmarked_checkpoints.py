@@ -1,4 +1,4 @@
-"""Checkpoints of trainers that do not say when one is finished: they are whole when nothing is written to them any more."""
+"""Finds checkpoints of trainers that do not mark a finished one: it is whole once nothing is written to it any more."""
 
 import time
 from collections.abc import Callable
@@ -41,7 +41,10 @@ def _has_state(path: Path) -> bool:
 
 
 def _is_still(path: Path, now: float) -> bool:
-    """A file of the future, as another machine's clock may write it, is as still as one of the past."""
+    """Returns whether nothing changed lately.
+
+    A time in the future, as another machine's clock may write it, counts like one in the past.
+    """
     try:
         changes = [file.stat().st_mtime for file in files_beneath(path, path)]
     except OSError:

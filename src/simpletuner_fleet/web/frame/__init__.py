@@ -1,1 +1,1 @@
-"""What every page is made of: the shell, its parts of text, headers and assets."""
+"""Holds what every page is made of: the layout, formatting, headers and static files."""

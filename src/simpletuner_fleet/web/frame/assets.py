@@ -1,4 +1,4 @@
-"""Styles, scripts and pictures, all of our own origin. One name for the whole tree changes when any file does."""
+"""Serves styles, scripts and images from our own origin. One name for the whole tree changes when any file does."""
 
 import mimetypes
 from hashlib import sha256
@@ -30,7 +30,7 @@ class Asset(Struct, frozen=True):
 
 
 class Assets:
-    """The tree of static files, read once as a whole: it is small, and a request then touches no disk."""
+    """Holds the tree of static files, read once as a whole: it is small, and requests then need no disk access."""
 
     def __init__(self, root: Traversable) -> None:
         self._files = {path: Asset(body, content_type(path)) for path, body in _walk(root, "")}
@@ -41,7 +41,7 @@ class Assets:
         self.tree = digest.hexdigest()[:12]
 
     def url(self, path: str) -> str:
-        """Scripts import one another by relative paths, so that all of a page comes from one tree."""
+        """Returns a URL within the tree: scripts import one another by relative paths, so a page uses one tree."""
         self.get(path)
         return f"{PREFIX}/{self.tree}/{path}"
 
@@ -75,7 +75,7 @@ ASSETS = Assets(files("simpletuner_fleet.web") / "static")
 
 
 async def asset(call: Call[None]) -> Reply:
-    """A tab left open over an update still gets its files, only not for ever."""
+    """Serves a file. A tab left open over an update gets the present one, which it must not cache for good."""
     file = ASSETS.get(call.path["path"])
     cache_control = FOR_EVER if call.path["tree"] == ASSETS.tree else ASK_AGAIN
     return Reply(body=file.body, content_type=file.content_type, headers=_headers(cache_control))
@@ -87,7 +87,7 @@ async def favicon(call: Call[None]) -> Reply:
 
 
 def _headers(cache_control: str) -> dict[str, str]:
-    """A worker script is held to the policy it came with, not to its page's."""
+    """Returns the headers, with a policy: a web worker's script obeys the one it came with, not its page's."""
     return {"cache-control": cache_control, "content-security-policy": POLICY}
 
 

@@ -1,4 +1,4 @@
-"""What the browser sent back of the little we let it keep."""
+"""Reads the cookies that the browser sent."""
 
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie

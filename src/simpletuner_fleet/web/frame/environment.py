@@ -1,4 +1,4 @@
-"""Templates and what stands in them. Everything is escaped; an unknown name is a fault, not a blank."""
+"""Sets up the templates. Everything is escaped, and an unknown name is an error, not an empty string."""
 
 from functools import cache
 from typing import Any
@@ -34,5 +34,5 @@ def script_words(language: str) -> Markup:
 
 
 def data_block(value: Any) -> Markup:
-    """Returns JSON for a script element of no executable kind; it cannot end the element it stands in."""
+    """Returns JSON for a script element that is not executed; the JSON cannot end that element."""
     return Markup(msgspec.json.encode(value).decode().replace("<", "\\u003c"))

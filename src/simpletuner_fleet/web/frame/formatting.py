@@ -1,6 +1,6 @@
-"""How values look: plain text on the server, made local by the browser, which knows the reader's customs.
+"""Formats values as plain text on the server; the browser, which knows the reader's locale, makes them local.
 
-A page has hundreds of these. What is put into a tag is escaped here by hand, since `Markup.format` takes five times as long.
+A page has hundreds of these. What is put into a tag is escaped by hand, since `Markup.format` takes five times as long.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,10 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
 def time_tag(at: float | str | None, style: str = "relative", missing: str = MISSING) -> Markup:
-    """`style` is relative, clock (time of day), date (day and time), moment (with seconds) or elapsed (counting up)."""
+    """Formats a time for the browser to make local.
+
+    `style` is relative, clock (time of day), date (day and time), moment (with seconds) or elapsed (counting up).
+    """
     stamp = rfc3339(at) if isinstance(at, int | float) else at
     if not stamp:
         return _absent(missing)
@@ -32,7 +35,7 @@ def time_tag(at: float | str | None, style: str = "relative", missing: str = MIS
 
 
 def number_tag(value: float | None, digits: int | None = None, missing: str = MISSING) -> Markup:
-    """Shows a count or a figure; step numbers and ids are written as they are."""
+    """Formats a count or a figure; step numbers and ids are written as they are."""
     if value is None:
         return _absent(missing)
     text = f"{value:.{digits}f}" if digits is not None else str(value)
@@ -81,7 +84,7 @@ def duration_text(seconds: float) -> str:
 
 @lru_cache(maxsize=256)
 def icon(name: str, label: str = "") -> Markup:
-    """Without a label it is ornament, and silent."""
+    """Returns an icon; without a label it is decoration, and hidden from screen readers."""
     heard = f'role="img" aria-label="{escape(label)}"' if label else 'aria-hidden="true"'
     drawing = escape(f"{ASSETS.url('vendor/icons.svg')}#{name}")
     return Markup(f'<svg class="icon" {heard} focusable="false"><use href="{drawing}"/></svg>')
@@ -124,7 +127,7 @@ GLOBALS: dict[str, Callable[..., Any]] = {"badge": badge, "icon": icon}
 
 
 def translated(english: str) -> str:
-    """Shows what the orchestrator or a worker wrote down, in the reader's language where it is one of our sentences."""
+    """Translates what the orchestrator or a worker wrote down, where it is one of our sentences."""
     return detail_text(current(), english)
 
 

@@ -1,4 +1,4 @@
-"""The rail: where one can go from every page, as far as one may."""
+"""Builds the sidebar: the pages that the user may open from every page."""
 
 from msgspec import Struct
 
@@ -47,7 +47,7 @@ class NavigationLink(Struct, frozen=True):
 
 
 def navigation(principal: Principal, path: str, *, in_teams: bool = False) -> list[NavigationLink]:
-    """`in_teams` says that the principal belongs to one. Who administers them finds the way to make the first."""
+    """Returns the links. `in_teams`: the principal is in a team; who administers teams needs the links before that."""
     organises = in_teams or principal.can("admin.teams")
     return [
         NavigationLink(place, current=_holds(place.path, path))

@@ -1,4 +1,4 @@
-"""One page: who looks, in which language and theme, and the headers that keep it to our own origin."""
+"""Renders a page for its user, language and theme, with the headers that keep it to our own origin."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -33,7 +33,7 @@ def language_of(call: Call[Any]) -> str:
 
 
 def spoken(call: Call[Any]) -> AbstractContextManager[Words]:
-    """Sentences made within it are in the reader's language, as the page around them will be."""
+    """Makes sentences within the block use the reader's language, as the page around them will."""
     return spoken_in(translator(language_of(call)))
 
 
@@ -43,7 +43,7 @@ def theme_of(call: Call[Any]) -> str:
 
 
 def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -> Reply:
-    """Renders a template with what every page knows. `title` and the rest come from the page itself."""
+    """Renders a template with what every page needs. `title` and the rest come from the page itself."""
     language, deps = language_of(call), deps_of(call)
     with spoken_in(translator(language)):
         text = (
@@ -73,7 +73,7 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
 
 
 def here(call: Call[Any]) -> str:
-    """Returns this page's address, to come back to after a log-in or a change of language."""
+    """Returns the path of this page, to return to after a log-in or a change of language."""
     path = call.route.path
     for name, value in call.path.items():
         path = path.replace(f"{{{name}}}", value)

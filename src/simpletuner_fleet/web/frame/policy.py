@@ -1,6 +1,6 @@
-"""What a page of ours may load and do: only what comes from here, and nothing written into the page itself.
+"""Defines what a page may load and do: only what comes from our own origin, and no inline scripts or styles.
 
-Scripts turn no text into markup that `trusted.js` has not looked at.
+Scripts turn no text into markup that `trusted.js` has not checked.
 """
 
 POLICY = "; ".join(

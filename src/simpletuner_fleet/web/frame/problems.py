@@ -1,4 +1,4 @@
-"""What is shown when a page cannot be: the log-in, or what is wrong and what to do."""
+"""Shows the log-in where a page cannot be shown, or what is wrong and what to do."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ SEE_OTHER = 303
 def problem_page(
     problem: ProblemAnswer, headers: Mapping[str, str], path: str, principal: Principal
 ) -> Reply:
-    """Shows the problem within the console to whoever is logged in, so that the way on is at hand; alone to all others."""
+    """Shows the problem; within the console, with its navigation, to whoever is logged in, and alone to others."""
     if problem.status == UNAUTHORIZED:
         return Reply(
             body=b"", status=SEE_OTHER, headers={**PAGE_HEADERS, "location": f"/login?next={quote(path)}"}

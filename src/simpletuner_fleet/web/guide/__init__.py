@@ -1,1 +1,1 @@
-"""The guide: finished pages in every language, which `./dev guide` builds from docs/guide."""
+"""Serves the guide: finished pages in every language, which `./dev guide` builds from docs/guide."""

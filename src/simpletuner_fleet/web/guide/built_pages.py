@@ -1,4 +1,4 @@
-"""The guide as it was built, one file for each language, read when somebody first asks for that language."""
+"""Reads the built guide, one file for each language, when somebody first asks for that language."""
 
 from functools import cache
 from importlib.resources import files
@@ -38,7 +38,7 @@ class Guide(Struct, frozen=True):
         raise NotFound("There is nothing at this path.")
 
     def neighbours(self, slug: str) -> tuple[GuidePage | None, GuidePage | None]:
-        """Returns the page before and the one after, in the order of the contents."""
+        """Returns the pages before and after this one, in the order of the contents."""
         slugs = [page.slug for page in self.pages]
         at = slugs.index(slug)
         return self.pages[at - 1] if at else None, self.pages[at + 1] if at + 1 < len(slugs) else None

@@ -1,4 +1,4 @@
-"""Which part of the guide helps with a page of the console."""
+"""Finds the part of the guide that helps with a page of the console."""
 
 HELP = {
     "/": "how-a-job-lives",
@@ -31,7 +31,7 @@ HELP = {
 
 
 def help_link(path: str) -> str:
-    """Returns where in the guide to look; what nothing is said about leads to the contents."""
+    """Returns where in the guide to look; a page that the guide does not cover leads to the contents."""
     while path and path not in HELP:
         path = path.rpartition("/")[0]
     return f"/guide/{HELP[path]}" if path else "/guide"

@@ -1,4 +1,4 @@
-"""The guide's pages in the console's looks: open to everybody, in the reader's language."""
+"""Serves the guide's pages in the console's style: open to everybody, in the reader's language."""
 
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Reply, Route
 from simpletuner_fleet.web.frame.page import language_of, page

@@ -1,1 +1,1 @@
-"""One file for each page, or for pages that belong together: their routes and what they show."""
+"""Implements the pages, one file for each or for several that belong together: routes and content."""

@@ -1,4 +1,7 @@
-"""Administration → Audit: who did what and when. Filters live in the address; the log can be verified and taken along."""
+"""Shows Administration → Audit: who did what and when.
+
+Filters are part of the address; the log can be verified and exported.
+"""
 
 from typing import Annotated
 
@@ -114,7 +117,7 @@ def _look(view: View, query: AuditPageQuery, since: float | None, until: float |
 
 
 def event_choices() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Returns every type of event with its name, by what it is about."""
+    """Returns every type of event with its name, grouped by what it is about."""
     words = current()
     return [
         (title, [(str(kind), event_name(words, kind)) for kind in EventType if kind.startswith(f"{about}.")])

@@ -1,4 +1,4 @@
-"""Up to eight runs side by side: their curves, in what their configs differ, and what they drew at the same steps."""
+"""Shows up to eight jobs side by side: curves, differences of their configs, and samples at the same steps."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ class ComparePageQuery(Struct, kw_only=True):
 
 
 class PromptRow(Struct, frozen=True, kw_only=True):
-    """One prompt's frames, with the name of the run that each is of."""
+    """Holds the samples for one prompt, with the name of the job that each frame is from."""
 
     title: str
     frames: list[tuple[str, GalleryFrame]]

@@ -1,4 +1,4 @@
-"""Saved configs: all of them, and one with its versions, what changed between them, and what ran with it."""
+"""Shows the saved configs, and each with its versions, the changes between them, and the jobs that ran with it."""
 
 from typing import Annotated
 
@@ -79,7 +79,7 @@ async def config(call: Call[None]) -> Reply:
 
 
 async def export(call: Call[None]) -> Reply:
-    """Returns one file that the import takes again, here and in the command line."""
+    """Returns one file that can be imported again, here and on the command line."""
     name = call.path["name"]
     saved_config = await saved.get_config(deps_of(call).fleet, name, call.query.version)
     text = json_text(msgspec.to_builtins(saved.bundle_of(saved_config))) + "\n"
@@ -107,7 +107,7 @@ def job_title(job: Job) -> str:
 
 
 def _summary(bundle: Bundle) -> str:
-    """Says what tells it from others."""
+    """Returns the settings that tell a config from others."""
     if bundle.trainer == "command":
         return " ".join(map(str, bundle.settings.get("command", ())))[:SUMMARY_CHARS]
     summary = [setting(bundle.settings, key) for key in SUMMARY_KEYS]
@@ -122,7 +122,7 @@ def _version(story: ConfigStory, name: str, version: int | None) -> SavedConfig:
 
 
 def _before(story: ConfigStory, name: str, selected: SavedConfig, version: int | None) -> SavedConfig | None:
-    """Returns what it is compared with: the version named, else the one before it, if there is one."""
+    """Returns the version to compare with: the one named, otherwise the one before this, if there is one."""
     if version is not None:
         return _version(story, name, version)
     older = [one for one in story.versions if one.config.version < selected.config.version]
@@ -130,7 +130,7 @@ def _before(story: ConfigStory, name: str, selected: SavedConfig, version: int |
 
 
 def _parts(bundle: Bundle) -> list[tuple[str, str]]:
-    """Returns the settings first, then the rest as far as there is any."""
+    """Returns the settings first, then those other parts of the bundle that are not empty."""
     plain = msgspec.to_builtins(bundle)
     parts = [("settings", plain.pop("settings"))]
     parts += [(name, value) for name, value in plain.items() if value and name != "trainer"]

@@ -1,4 +1,4 @@
-"""Create Worker: a name and choices, then the token once, then the box that shows the machine come in, or fail to."""
+"""Shows Create Worker: a name and options, then the token once, then whether the machine joins or why it fails."""
 
 from msgspec import Struct
 
@@ -155,7 +155,7 @@ def _turned_away(worker: Worker, deps: Deps) -> list[tuple[str, float]]:
 
 
 def demo_body(worker: Worker, status: str) -> str:
-    """A machine is named by the label it reports of itself."""
+    """Returns a demo job for this machine, which is chosen by the hostname label that it reports of itself."""
     host = worker.effective_labels.get("hostname", "")
     able = status in (WorkerStatus.IDLE, WorkerStatus.BUSY) and worker.connection is Connection.CONNECTED
     if not able or "demo" not in worker.trainers or not host or GLOB_CHARS & set(host):

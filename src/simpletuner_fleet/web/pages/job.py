@@ -1,4 +1,4 @@
-"""One job: what it does and how it goes, its curves, log, checkpoints, config and history."""
+"""Shows one job: what it does and how it goes, its curves, log, checkpoints, config and history."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -55,7 +55,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class JobEventRow(Struct, frozen=True, kw_only=True):
-    """A row in the history of a job: an event or a remark."""
+    """Describes a row in the history of a job: an event or a note."""
 
     at: float
     what: str
@@ -97,7 +97,7 @@ async def overview(call: Call[None]) -> Reply:
 
 
 def changes_of(way: OtherWay, requires: Requirements) -> str:
-    """Returns the edit with which a waiting job asks for this instead, as the API reads it."""
+    """Returns the edit by which a waiting job asks for this alternative, as the API reads it."""
     changes: dict[str, Any] = {name: value for name, value in asdict(way).items() if value is not None}
     left_out = changes.pop("without_label", None)
     if left_out is not None:
@@ -226,7 +226,7 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
 
 
 def _failure(attempts: list[Attempt]) -> Failure | None:
-    """Returns the failure of the newest try that failed, unless a later one went well."""
+    """Returns the failure of the attempt that ended last; None unless that one failed."""
     ended = [attempt for attempt in attempts if attempt.outcome is not None]
     last = ended[-1] if ended else None
     if last is None or last.failure_class is None:
@@ -240,7 +240,7 @@ def _failure(attempts: list[Attempt]) -> Failure | None:
 
 
 def _saved_by(view: View, job: Job) -> str:
-    """Returns who saved the version of the config that the job runs; empty where it came with the request."""
+    """Returns who saved the config version that the job runs; empty where the config came with the request."""
     saved = view.config(job.config_name, job.config_version) if job.config_version else None
     return name_of(view, saved.created_by) if saved else ""
 
@@ -250,12 +250,12 @@ def _worker(view: View, info: SeenJob) -> Worker | None:
 
 
 def _can_save(info: SeenJob, worker: Worker | None) -> bool:
-    """Tells whether its trainer can be asked for a checkpoint."""
+    """Tells whether the job's trainer can be asked for a checkpoint."""
     return info.attempt is not None and worker is not None and not refusal_of(info.job, info.attempt, worker)
 
 
 def _no_validation(info: SeenJob, worker: Worker | None) -> str | None:
-    """Says why a trainer that runs cannot be asked to validate; empty where it can, None where no trainer runs."""
+    """Says why a running trainer cannot be asked to validate; empty where it can, None where none runs."""
     if info.attempt is None or worker is None:
         return None
     refusal = validating.refusal_of(info.job, info.attempt, worker)
@@ -273,7 +273,7 @@ def _prompts(view: View, job_id: str) -> dict[str, str]:
 
 
 def _earlier_run(view: View, info: SeenJob) -> tuple[Bundle | None, int | None]:
-    """Returns the version of the config before the one this job was submitted with."""
+    """Returns the config version before the one this job was submitted with, and its number."""
     job = info.job
     former = view.config(job.config_name, job.config_version - 1) if job.config_version > 1 else None
     return (read_bundle(msgspec.json.decode(former.bundle)), former.version) if former else (None, None)

@@ -1,4 +1,7 @@
-"""All jobs: what runs, who is next in line and why, and what has ended. What is looked for lives in the address."""
+"""Shows all jobs: what runs, what is next in the queue and why it waits, and what has ended.
+
+The search is part of the address.
+"""
 
 from functools import partial
 from typing import Any
@@ -123,7 +126,7 @@ async def jobs(call: Call[None]) -> Reply:
 
 
 def asked_for(query: JobsPageQuery, caller: str) -> JobSearch:
-    """Says the same in the words of the API."""
+    """Returns the page's query as a search of the API."""
     fields = {name: getattr(query, name) for name in JobSearch.__struct_fields__}
     if query.show:
         fields["status"] = GROUPS[query.show][1]
@@ -137,7 +140,7 @@ def is_narrowed(query: JobsPageQuery) -> bool:
 
 
 def address(query: JobsPageQuery, **changes: Any) -> str:
-    """Returns the address of the same list with these changes, from its beginning unless they say otherwise."""
+    """Returns the address of the same list with these changes, from its first page unless they say otherwise."""
     values = {**asdict(query), "cursor": None, **changes}
     values["mine"] = "true" if values["mine"] else None
     return with_query("/jobs", **{name: value for name, value in values.items() if value is not False})
@@ -150,7 +153,7 @@ def _order(query: JobsPageQuery) -> JobOrder:
 
 
 async def _all(call: Call[None], query: JobsPageQuery) -> tuple[FoundJobs, list[JobSection]]:
-    """Returns what is at work first, then the line in its order, then the newest that ended."""
+    """Returns the running jobs first, then the queue in its order, then those that ended last."""
     working = await _found(call, JobSearch(status=list(AT_WORK)), NEWEST_FIRST, None, SECTION_SIZE)
     waiting = await _found(call, JobSearch(status=list(WAITING)), IN_START_ORDER, None, SECTION_SIZE)
     ended = await _found(call, JobSearch(status=list(ENDED)), NEWEST_FIRST, None, SECTION_SIZE)

@@ -1,4 +1,4 @@
-"""The first page: what needs somebody, what is free, my jobs, the last day, the line."""
+"""Shows the first page: what needs attention, what is free, one's own jobs, the last day and the queue."""
 
 from functools import partial
 from typing import Annotated, Literal
@@ -133,7 +133,7 @@ def _runs_here(deps: Deps) -> bool:
 
 
 async def fleet_page(call: Call[None]) -> Reply:
-    """Shows what there is and what is free, to everybody who may see jobs."""
+    """Shows which GPUs there are and which are free, to everybody who may see jobs."""
     fleet = deps_of(call).fleet
     query = call.query
     free, eyes = await free_now.look(fleet), onlooker_of(call)
@@ -175,7 +175,7 @@ def total_of(kind: GpuKind) -> int:
 
 
 async def _running(deps: Deps, row: JobRow) -> RunningJobCard:
-    """A curve is read whole, however long the training: not again for every look at a page that looks each second."""
+    """Returns a job's card. Its curve is cached, since it is read as a whole, and the page refreshes every second."""
 
     async def make_path() -> str:
         curve_set = await curves.curves(deps.storage, row.id, ["loss"], SPARK_POINTS)
@@ -206,7 +206,7 @@ def _reasons(line: QueueSummary) -> list[tuple[str, int]]:
 
 
 def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
-    """Where much happened comes first when there is no room for all; otherwise they stay in their order."""
+    """Returns the workers with the most attempts first where not all fit; otherwise all in their order."""
     if len(lanes) <= LANES_SHOWN:
         return lanes
     return sorted(lanes, key=lambda lane: (-len(lane.bars), lane.name))[:LANES_SHOWN]
@@ -223,7 +223,7 @@ _days_kept: TimedCache[KeptDay] = TimedCache(LANES_KEPT_S)
 
 
 def _steps(window: TimeWindow, *, all_lanes: bool) -> list[tuple[str, str, str, str | None]]:
-    """Returns each with its name, sign, title and address; without one where it leads no further."""
+    """Returns each step of the timeline as name, icon, title and address, which is None at the end of the range."""
     more = "&all=true" if all_lanes else ""
 
     def address(to: TimeWindow | None) -> str | None:

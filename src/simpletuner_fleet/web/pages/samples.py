@@ -1,4 +1,4 @@
-"""A picture that a training made, shown only if it is what it claims to be."""
+"""Serves an image that a training made, only if its bytes are those of an image."""
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.training.samples import HEAD_BYTES, MAX_BYTES, picture_type

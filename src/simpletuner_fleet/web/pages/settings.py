@@ -1,4 +1,4 @@
-"""Administration → Settings: limits, the names of secrets, and what the server was started with."""
+"""Shows Administration → Settings: limits, the names of secrets, and what the server was started with."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
@@ -25,7 +25,7 @@ Look = Literal["text", "duration", "size", "number", "code"]
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One thing that the page says of the server, and the setting that changes it where there is one."""
+    """Describes one thing that the page says of the server, and the setting that changes it if there is one."""
 
     title: str
     value: Callable[[Deps, Call[Any]], Any]
@@ -35,7 +35,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class ShownFact(Struct, frozen=True, kw_only=True):
-    """A fact as the template shows it."""
+    """Holds a fact as the template shows it."""
 
     title: str
     value: Any

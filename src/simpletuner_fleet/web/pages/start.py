@@ -1,4 +1,4 @@
-"""The first minute: the one-time link, the log-in, one's own account, help."""
+"""Shows the one-time link for the first log-in, the log-in, the user's own account, and help."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -32,7 +32,7 @@ class TerminalQuery(Struct, kw_only=True):
 
 
 class ReturnQuery(Struct, kw_only=True):
-    """The query with which a sign-in provider sends the browser back; whatever else it holds is ignored."""
+    """Holds the query with which a sign-in provider sends the browser back; other parameters are ignored."""
 
     code: Annotated[str, Meta(max_length=4096)] = ""
     state: Annotated[str, Meta(max_length=256)] = ""
@@ -41,7 +41,7 @@ class ReturnQuery(Struct, kw_only=True):
 
 
 async def start(call: Call[None]) -> Reply:
-    """Looking does not use the link up; choosing a name and password does."""
+    """Shows the one-time link's page. Only choosing a name and password uses the link up."""
     link = await _good_for(call) if call.query.k else None
     return page(
         call,
@@ -83,7 +83,7 @@ async def me(call: Call[None]) -> Reply:
 
 
 async def _provider(call: Call[None]) -> str:
-    """Returns the name of whoever vouches for the user; '' for one with a password of ours."""
+    """Returns the name of the user's sign-in provider; '' for a user with a password of ours."""
     deps = deps_of(call)
     user = await deps.fleet.read_now(lambda view: view.user(call.principal.id))
     return deps.sign_in.title_of(user.issuer) if user and user.issuer else ""
@@ -105,7 +105,7 @@ async def help_page(call: Call[None]) -> Reply:
 
 
 async def terminal(call: Call[None]) -> Reply:
-    """Shows where a person lets a terminal in. Looking answers nothing."""
+    """Shows the page on which a person lets a terminal in. Opening it decides nothing."""
     query, waiting = call.query, None
     if query.code:
         deps_of(call).sign_in_rate.spend(call.principal.id)
@@ -115,7 +115,7 @@ async def terminal(call: Call[None]) -> Reply:
 
 
 def own_path(path: str) -> str:
-    """Returns a place of this console: a link from elsewhere must not lead on to elsewhere."""
+    """Returns the path if it is one of this console; a link must not redirect to another site."""
     unfit = not path.startswith("/") or path.startswith("//") or "\\" in path or not path.isprintable()
     return "/" if unfit else path
 

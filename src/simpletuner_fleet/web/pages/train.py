@@ -1,4 +1,4 @@
-"""Configure a training and send it off: one page, and the look ahead that follows every key pressed."""
+"""Shows the page that configures and submits a job, and forecasts its start with every change."""
 
 from collections.abc import Collection
 from typing import Annotated, Any
@@ -57,7 +57,7 @@ class TrainQuery(Struct, kw_only=True):
 
 
 class JobForm(Struct, frozen=True, kw_only=True):
-    """The values that the job panel of the page begins with."""
+    """Holds the values that the job panel of the page begins with."""
 
     target: str = Target.WORKER
     gpus: int | None = None
@@ -80,7 +80,7 @@ class FieldProblem(Struct, frozen=True, kw_only=True):
 
 
 class SettingsFinding(Struct, frozen=True, kw_only=True):
-    """An error or a warning that the trainer itself would have for a setting."""
+    """Describes an error or a warning that the trainer itself would report for a setting."""
 
     is_error: bool
     setting: str
@@ -95,7 +95,7 @@ class WrongField(Struct, frozen=True):
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """What would become of the job if it were sent off now."""
+    """Describes what would happen to the job if it were submitted now."""
 
     look: str
     headline: str
@@ -110,7 +110,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """The answer to a check of the form. `outlook` and `changes` are pieces of the page."""
+    """Holds the answer to a check of the form. `outlook` and `changes` are HTML fragments of the page."""
 
     ok: bool
     """The job could be sent off."""
@@ -163,7 +163,7 @@ async def train(call: Call[None]) -> Reply:
 
 
 async def check(call: Call[SubmitBody]) -> Reply:
-    """Stores nothing: the same rules hold as at the submission, and are told in the reader's language."""
+    """Checks the form by the rules of a submission and stores nothing; answers in the reader's language."""
     deps, request = deps_of(call), call.body
     name = request.config_name or ""
     former, saved = await drafts.before(deps.fleet, name) if name else (None, None)
@@ -202,7 +202,7 @@ def priorities_for(call: Call[Any]) -> dict[str, str]:
 
 
 def form_of(job: Job | None, priorities: Collection[str]) -> JobForm:
-    """Returns what a job had, so that it can be sent off again; a priority one may not set is normal."""
+    """Returns the values of a job, to submit it again; a priority that the user may not set becomes normal."""
     if job is None:
         return JobForm()
     names = {PRIORITY_NAMES[name]: name for name in priorities}
@@ -227,7 +227,7 @@ def _known_keys() -> dict[str, list[str]]:
 
 
 def _options(schema: Options | None) -> list[Option]:
-    """Returns what of them can be set, in the order of their names."""
+    """Returns the options that can be set, in the order of their names."""
     return sorted(schema.options, key=lambda option: option.names[:1]) if schema else []
 
 
@@ -275,7 +275,7 @@ def _checked(
 
 
 def _sound(request: SubmitBody) -> Bundle | None:
-    """A config may be worth keeping though nobody could run it now."""
+    """Returns the config if it is valid: it may be worth saving even if no worker can run it now."""
     try:
         return read_bundle(request.config)
     except Invalid:
@@ -293,13 +293,13 @@ def problem_of(error: FleetError) -> FieldProblem:
 
 
 def _field_path(path: str) -> str:
-    """Returns it as the form has it: without the root, and without dashes before a setting's name."""
+    """Returns the path as the form has it: without the root, and without dashes before a setting's name."""
     part, dot, name = path.removeprefix("$").removeprefix(".").partition(".")
     return part + dot + (name.lstrip("-") if part == "settings" else name)
 
 
 def findings_of(options: CheckedOptions) -> list[SettingsFinding]:
-    """Returns them in the reader's language, what is wrong before what is only odd."""
+    """Returns the findings in the reader's language, errors before warnings."""
     words = current()
     findings = [
         SettingsFinding(

@@ -1,4 +1,4 @@
-"""One worker: its GPUs over time, what it runs and ran, what happened to it, and what can be done with it."""
+"""Shows one worker: its GPUs over time, what it runs and ran, what happened to it, and what can be done with it."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -124,7 +124,7 @@ def state_sentence(info: WorkerDetails) -> str:
 
 
 def kept_because(worker: Worker, status: str) -> str:
-    """Says why it cannot be deleted now; nothing when it can."""
+    """Says why the worker cannot be deleted now; empty where it can."""
     if worker.local:
         return _("This worker belongs to the server itself.")
     if worker.connection is Connection.CONNECTING and worker.registered_at is None:

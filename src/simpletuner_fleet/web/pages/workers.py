@@ -1,4 +1,4 @@
-"""Administration → Workers: every machine, what it runs, how full it is and when it was last heard."""
+"""Shows Administration → Workers: every worker, what it runs, how full it is, and when it last reported."""
 
 from typing import Annotated, Literal
 
@@ -30,7 +30,7 @@ async def workers(call: Call[None]) -> Reply:
         return query.status in ("", status) and (not typed or typed in searched_text(worker))
 
     def folds(worker: Worker, status: str) -> bool:
-        """An ephemeral worker that has gone is as it should be."""
+        """Tells whether to fold the worker away: one that is ephemeral is expected to leave."""
         has_left = worker.connection is Connection.OFFLINE and worker.worker_type is WorkerType.EPHEMERAL
         return has_left and not query.status and not typed
 

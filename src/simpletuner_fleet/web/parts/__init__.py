@@ -1,1 +1,1 @@
-"""Rows, texts and pictures that several pages show."""
+"""Builds the rows, texts and images that several pages show."""

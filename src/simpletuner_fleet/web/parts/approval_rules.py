@@ -1,4 +1,4 @@
-"""Rules about approvals in words: which jobs one is about, who must approve them, and until when."""
+"""Describes approval rules in words: which jobs a rule is about, who must approve them, and by when."""
 
 from collections.abc import Iterator, Mapping
 
@@ -37,7 +37,7 @@ class RuleRow(Struct, frozen=True, kw_only=True):
 
 
 def rule_row(rule: ApprovalRule, names: Mapping[str, str], currency: str) -> RuleRow:
-    """`names` are those of people and teams, by id; whoever is gone is shown by id."""
+    """Returns the row of a rule. `names` has people and teams by id; those who are gone are shown by id."""
     named = ", ".join(names.get(one, one) for one in rule.people)
     return RuleRow(
         id=rule.id,
@@ -51,7 +51,7 @@ def rule_row(rule: ApprovalRule, names: Mapping[str, str], currency: str) -> Rul
 
 
 class RuleDraft(ApprovalRule, frozen=True, kw_only=True):
-    """A rule as its form shows it."""
+    """Holds a rule as its form shows it."""
 
     cost: str
     team_name: str

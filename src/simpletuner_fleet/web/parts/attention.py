@@ -1,4 +1,4 @@
-"""What needs somebody, in a sentence with its links."""
+"""Says what needs attention, in a sentence with links."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ class Attention(Struct, frozen=True, kw_only=True):
 
 
 def attention(need: Need, owner: str | None) -> Attention:
-    """`owner` is whose jobs it is about, None for everybody's."""
+    """Returns the sentence; `owner` is the one whose jobs it is about, None for everybody's."""
     known = {"endpoints_failing": _untold, MACHINES_USELESS: _useless, POOLS_UNSEEN: _unseen}
     about = known.get(need.kind, _of_the_fleet)(need)
     text = _("%(sentence)s (at least)", sentence=about.text) if need.at_least else about.text

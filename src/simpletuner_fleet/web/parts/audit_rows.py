@@ -1,4 +1,4 @@
-"""Entries of the audit log as people read them: names instead of codes, and a way to what each is about."""
+"""Shows entries of the audit log to people: with names instead of codes, and a link to what each is about."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -137,7 +137,7 @@ class AuditRow(Struct, frozen=True, kw_only=True):
 
 
 class RefusedGroup(Struct, frozen=True, kw_only=True):
-    """Registrations from one address that failed in the same way, however often."""
+    """Groups registrations from one address that failed in the same way, however often."""
 
     text: str
     worker: str

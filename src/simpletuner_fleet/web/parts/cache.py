@@ -1,4 +1,4 @@
-"""Keeps for a while what is costly to make and may be a little old, once for all who look."""
+"""Keeps for a while what is costly to compute and may be a little old."""
 
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
@@ -11,7 +11,7 @@ MOST_ENTRIES = 500
 
 
 class TimedCache(Generic[T]):
-    """A cache that keeps values for a while, by the fleet's clock; each fleet has its own values."""
+    """Keeps values by key for a while, by the fleet's clock; each fleet has its own values."""
 
     def __init__(self, for_s: float) -> None:
         self._for_s = for_s

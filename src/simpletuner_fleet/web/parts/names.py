@@ -1,10 +1,10 @@
-"""Names of whoever acts or is acted on, by the ids that records keep."""
+"""Finds the names of people, tokens and workers by the ids that records keep."""
 
 from simpletuner_fleet.ports import View
 
 
 def people_names(view: View) -> dict[str, str]:
-    """Names users before tokens: of two with one name, a person is meant."""
+    """Returns names by id, users before tokens: where two have the same name, the user is meant."""
     names = {user.id: user.name for user in view.users()}
     return names | {token.id: token.name for token in view.api_tokens()}
 
@@ -14,6 +14,6 @@ def all_names(view: View) -> dict[str, str]:
 
 
 def id_of(text: str, names: dict[str, str]) -> str | None:
-    """People type names; records know ids. What is no name is taken as an id; nothing stays nothing."""
+    """Returns the id for a name, since records keep ids. Other text is taken as an id, and empty text gives None."""
     typed = text.strip()
     return next((one for one, name in names.items() if name.casefold() == typed.casefold()), typed) or None

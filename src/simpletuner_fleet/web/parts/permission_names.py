@@ -1,4 +1,4 @@
-"""Permissions as people understand them, in the groups in which they are given."""
+"""Describes the permissions for people, in the groups in which they are given."""
 
 from simpletuner_fleet.core.people.permissions import EVERYTHING
 from simpletuner_fleet.languages import N_

@@ -1,4 +1,4 @@
-"""Why a machine that wanted to join was turned away, as people read it."""
+"""Says to people why a machine that tried to join was refused."""
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.languages import N_, _

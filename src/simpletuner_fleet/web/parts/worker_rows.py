@@ -1,4 +1,4 @@
-"""A worker in one line: its GPUs and how full they are, what it runs, and how well it is known."""
+"""Describes a worker in one row: its GPUs and how full they are, what it runs, and how its connection is secured."""
 
 from collections.abc import Mapping
 
@@ -121,7 +121,7 @@ def _memory_text(gpu: Gpu, used: float | None) -> str:
 
 
 def idle_text(worker: Worker, idle: int) -> str:
-    """Says how many GPUs no job gets, since the worker takes no more jobs at a time; nothing where all are in use."""
+    """Says how many GPUs stay unused, since the worker takes no more jobs at a time; empty where all are in use."""
     if not idle:
         return ""
     unused = ngettext("%(n)s GPU unused", "%(n)s GPUs unused", idle)
@@ -136,7 +136,7 @@ def status_names() -> dict[str, str]:
 
 
 def tls_text(worker: Worker) -> str:
-    """Returns nothing where the worker does not say: an older agent, or one that never came."""
+    """Says how the connection is secured; empty where the worker does not report it, as older agents."""
     match worker.tls:
         case "pinned":
             return _("TLS, pinned")
@@ -151,7 +151,7 @@ def tls_text(worker: Worker) -> str:
 
 
 def isolation_text(worker: Worker) -> str:
-    """Returns nothing where the worker does not say. Its own report counts, whatever label an admin set."""
+    """Says how jobs are isolated, by the worker's own report, whatever label an admin set; empty if it reports none."""
     match worker.reported_labels.get("isolation"):
         case "user":
             return _("Separate user for each job")
@@ -166,7 +166,7 @@ def isolation_text(worker: Worker) -> str:
 
 
 def job_groups_text(worker: Worker) -> str:
-    """Returns nothing where the worker does not say. Its own report counts, whatever label an admin set."""
+    """Says what control groups do for jobs, by the worker's own report; empty if it reports none."""
     return groups_text(current(), worker.reported_labels)
 
 
@@ -175,5 +175,5 @@ def is_not_isolated(worker: Worker) -> bool:
 
 
 def tls_is_weak(worker: Worker) -> bool:
-    """Tells whether somebody in between could read its token; on the machine itself nobody is."""
+    """Tells whether somebody in between could read the token, which is impossible on the server's own machine."""
     return worker.tls in ("unverified", "none") and not is_loopback(worker.address)

@@ -1,1 +1,1 @@
-"""A trainer's output: kept on the worker, folded, and sent on."""
+"""Keeps a trainer's output on the worker, folds its progress lines, and sends it on."""

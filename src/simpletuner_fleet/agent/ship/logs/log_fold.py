@@ -1,9 +1,9 @@
-"""Which bytes of a trainer's output are sent: all, but of a progress line that is written anew and anew only some.
+"""Chooses which bytes of a trainer's output are sent: all, except most updates of a progress line.
 
-Text up to and with the first carriage return of a line goes as it comes. What follows in the same line are updates, each
-ended by carriage returns: one in a second is kept, and always the one that a newline ends. What is held back because
-its end has not come is let go after a second of silence. The result depends on the bytes and on when each was seen, never
-on how they were cut into pieces.
+Text up to and including the first carriage return of a line is sent as it comes. What follows in the same line are
+updates, each ended by carriage returns: one per second is kept, and always the one that a newline ends. An update
+that is held back because its end has not come is released after a second of silence. The result depends on the bytes
+and on when each was seen, never on how they were cut into pieces.
 """
 
 import re
@@ -21,7 +21,7 @@ _TEXT = re.compile(rb"[^\r\n]*+")
 
 
 class ByteRange(NamedTuple):
-    """Bytes `start` to `end` of the output, seen at `at`; `folding`: what follows them is an update of the same line."""
+    """Names bytes `start` to `end` of the output, seen at `at`; `folding`: an update of the same line follows them."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class Fold:
         return self._taken()
 
     def finish(self) -> list[ByteRange]:
-        """Nothing more will come."""
+        """Returns what was held back, because nothing more will come."""
         while self._held:
             self._let_go()
         return self._taken()

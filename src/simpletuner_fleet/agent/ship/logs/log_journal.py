@@ -1,7 +1,7 @@
-"""What of a trainer's output is sent, where and when it was seen: a file of records that only grows.
+"""Records which bytes of a trainer's output are sent, and when they were seen, in a file that only grows.
 
-The output itself stays as it is; a record names bytes of it and their place in what is sent. So a later process goes on
-where one before it was killed, and memory does not grow with the output.
+The output itself stays as it is; a record names bytes of it and their place in what is sent. So a later process goes
+on where an earlier one was killed, and memory does not grow with the output.
 """
 
 import os
@@ -29,7 +29,7 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """The record of what of a trainer's output is sent.
+    """Records what of a trainer's output is sent.
 
     It has one writer, and is read by offsets of what is sent.
     """

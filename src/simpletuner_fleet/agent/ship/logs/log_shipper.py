@@ -1,6 +1,6 @@
-"""Sends what trainers print: read and timed as it comes, sent from wherever the orchestrator has it.
+"""Sends what trainers print: it is read and timed as it comes, and sent from wherever the orchestrator has it.
 
-Reading and sending are apart, so that times stay true while the orchestrator is away.
+Reading and sending are separate, so that times stay true while the orchestrator is away.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ RankLogs = Callable[[], Mapping[int, Sequence[Path]]]
 
 
 class LogSources(Struct, frozen=True, kw_only=True):
-    """Where an attempt's output is written, and the folder that records what of it is sent."""
+    """Names where an attempt's output is written, and the folder that records what of it is sent."""
 
     output_log: Path
     folder: Path
@@ -164,7 +164,7 @@ class LogShipper:
 
 
 class LogShippers:
-    """The shippers of all attempts on this machine."""
+    """Runs the shippers of all attempts on this machine."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class LogShippers:
     async def _ship_ranks(
         self, offer: JobSubmit, sources: LogSources, ended: asyncio.Event, tasks: asyncio.TaskGroup
     ) -> None:
-        """Files of single ranks appear when their processes have started, if at all."""
+        """Sends the files of single ranks, which appear when their processes have started, if at all."""
         known = {0}
         while True:
             last = ended.is_set()
@@ -287,7 +287,7 @@ class LogShippers:
 
 
 def ended_well(ending: object) -> bool:
-    """Returns whether it is one of a trainer that ended by itself, without an error."""
+    """Returns whether the trainer ended by itself, without an error."""
     return getattr(ending, "reason", None) is EndReason.EXITED and getattr(ending, "exit_code", None) == 0
 
 

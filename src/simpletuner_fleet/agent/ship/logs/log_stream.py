@@ -1,4 +1,4 @@
-"""One stream of output: the files it is written to, and what is sent of them, in chunks from any offset on."""
+"""Reads one stream of output from its files, and gives in chunks, from any offset on, what is to be sent."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,9 +45,9 @@ def left_out(gap: int, why: str = "") -> bytes:
 
 
 class LogStream:
-    """One stream of a trainer's output, which is sent in chunks.
+    """Reads one stream of a trainer's output, which is sent in chunks.
 
-    It knows nothing but its files and its journal: a process after this one can go on with it.
+    All of its state is in its files and its journal: a later process can go on with it.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class LogStream:
         return False
 
     def _pass_over(self, source: int, now: float) -> None:
-        """A flood is not read through where nobody will ever see it: it counts as printed, and only its end is looked at."""
+        """Skips a flood of output that nobody will ever see: it counts as printed, and only its end is looked at."""
         fold = self._folds[source]
         keep = max(self._limits.tail_bytes, READ_BYTES) * 4
         target = self._sources[source].stat().st_size - keep
@@ -179,7 +179,7 @@ class LogStream:
 class _Window:
     """Reads many small pieces that follow one another as one block.
 
-    For one chunk only: what is hidden in the block depends on what had been written when it was read.
+    It serves one chunk only: what is masked in the block depends on what had been written when it was read.
     """
 
     def __init__(self, file: BinaryIO, mask: Mask) -> None:

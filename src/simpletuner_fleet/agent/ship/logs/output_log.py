@@ -1,4 +1,4 @@
-"""Pieces of a trainer's output: a chunk to send on, and the last lines for an error message."""
+"""Takes pieces from a trainer's output: a chunk to send on, and the last lines for an error message."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a
 
 
 class Chunk(Struct, frozen=True):
-    """A piece of a trainer's output to be sent.
+    """Holds a piece of a trainer's output to be sent.
 
     `offset` counts what is sent, not what was printed; `gap` bytes were left out just before this chunk.
     """

@@ -1,4 +1,4 @@
-"""`simpletuner pools …` and `simpletuner machines …`"""
+"""Declares the `simpletuner pools` and `simpletuner machines` commands."""
 
 import argparse
 from typing import Any

@@ -1,1 +1,1 @@
-"""The rows of commands about people, what they may do, and how they are told."""
+"""Declares the commands about people, what they may do, and how they are notified."""

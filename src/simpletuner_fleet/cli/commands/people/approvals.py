@@ -1,4 +1,4 @@
-"""`simpletuner approvals …`"""
+"""Declares the `simpletuner approvals` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
 from simpletuner_fleet.settings import values

@@ -1,4 +1,4 @@
-"""`simpletuner usage` and `simpletuner prices …`"""
+"""Declares `simpletuner usage` and the `simpletuner prices` commands."""
 
 from simpletuner_fleet.cli.commands.rows import Command, Noun, Verb, argument, switch
 from simpletuner_fleet.settings import values

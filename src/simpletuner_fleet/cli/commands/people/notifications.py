@@ -1,4 +1,4 @@
-"""`simpletuner notifications …` and `simpletuner webhooks …`"""
+"""Declares the `simpletuner notifications` and `simpletuner webhooks` commands."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
 

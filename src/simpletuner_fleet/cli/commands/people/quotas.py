@@ -1,4 +1,4 @@
-"""`simpletuner quotas …` and `simpletuner limits …`"""
+"""Declares the `simpletuner quotas` and `simpletuner limits` commands."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated
 from simpletuner_fleet.settings import values

@@ -1,4 +1,4 @@
-"""`simpletuner secrets …`"""
+"""Declares the `simpletuner secrets` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument
 

@@ -1,4 +1,4 @@
-"""`simpletuner sign-in …`"""
+"""Declares the `simpletuner sign-in` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, OneOf, Verb, argument, repeated, switch
 from simpletuner_fleet.settings import values

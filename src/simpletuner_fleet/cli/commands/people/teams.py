@@ -1,4 +1,4 @@
-"""`simpletuner teams …`"""
+"""Declares the `simpletuner teams` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated
 from simpletuner_fleet.languages.names import TEAM_ROLES, VISIBILITIES

@@ -1,4 +1,4 @@
-"""`simpletuner tokens …`"""
+"""Declares the `simpletuner tokens` commands and their options."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated
 from simpletuner_fleet.settings import values

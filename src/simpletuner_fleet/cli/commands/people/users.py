@@ -1,4 +1,4 @@
-"""`simpletuner users …`"""
+"""Declares the `simpletuner users` and `simpletuner roles` commands."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
 

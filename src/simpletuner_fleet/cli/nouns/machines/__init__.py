@@ -1,1 +1,1 @@
-"""Pools of machines, and the machines."""
+"""Implements the commands about pools and the machines that they start."""

@@ -1,4 +1,4 @@
-"""`simpletuner pools …`, `simpletuner machines …` and `simpletuner offers`"""
+"""Runs the `simpletuner pools` and `simpletuner machines` commands, and `simpletuner offers`."""
 
 import argparse
 from collections.abc import Callable
@@ -37,13 +37,13 @@ def _machines_of(pool: Any) -> str:
 
 
 def _does_nothing(machine: Any) -> str | None:
-    """Returns None where it works."""
+    """Says why a machine is useless and since when; None where it is of use."""
     use = machine.get("useless")
     return f"{use}, {ago(machine.get('useless_since'))}" if use else None
 
 
 def _said(name: str) -> Callable[[dict[str, Any]], str | None]:
-    """Shows what a provider said: our own sentence in the reader's language, its words as they are."""
+    """Returns a column for what a provider said: our own sentences are translated, its words stay as they are."""
     return lambda item: detail_text(current(), item[name]) if item.get(name) else None
 
 
@@ -146,7 +146,7 @@ def get(args: argparse.Namespace) -> int:
 
 
 def set_(args: argparse.Namespace) -> int:
-    """The server takes the whole of a pool, so the present one is read first and changed here."""
+    """Changes a pool: the server takes it as a whole, so the present one is read first and changed here."""
     out = Output(args)
     if args.everybody and (args.team or args.person):
         raise usage(
@@ -175,7 +175,7 @@ def _known(api: Api, name: str) -> dict[str, Any] | None:
 
 
 def changed_request(request: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the pool with what the command names; a list that is named is named whole."""
+    """Returns the pool with the given changes; a list that is given replaces the whole list."""
     changed = dict(request)
     changed |= {name: value for name in GIVEN if (value := getattr(args, name)) is not None}
     changed |= {name: getattr(args, name) for name in LIMITS if hasattr(args, name)}
@@ -196,7 +196,7 @@ def changed_request(request: dict[str, Any], args: argparse.Namespace) -> dict[s
 
 
 def _settings(words: list[str]) -> dict[str, str]:
-    """A value may hold commas and equals signs: it is the provider's to read."""
+    """Reads KEY=VALUE; a value may contain commas and equals signs, which are left to the provider."""
     pairs = [word.partition("=") for word in words]
     for key, equals, _value in pairs:
         if not key or not equals:
@@ -242,7 +242,7 @@ def check(args: argparse.Namespace) -> int:
 
 
 def offers(args: argparse.Namespace) -> int:
-    """Lists those of one pool, or of all that there are, the cheapest first."""
+    """Lists the offers of one pool, or of all pools, the cheapest first."""
     out = Output(args)
     with connected(args) as api:
         chosen = args.pool or args.name
@@ -270,7 +270,7 @@ def list_machines(args: argparse.Namespace) -> int:
 
 
 def useless_sentence(rows: list[dict[str, Any]]) -> str:
-    """Says what machines cost that do nothing now; nothing where all work."""
+    """Says what the machines cost that do nothing now; empty where all are of use."""
     idlers = [row for row in rows if row.get("useless")]
     if not idlers:
         return ""

@@ -1,1 +1,1 @@
-"""Commands about people, what they may do, and how they are told."""
+"""Implements the commands about people, what they may do, and how they are notified."""

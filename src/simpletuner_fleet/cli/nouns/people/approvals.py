@@ -1,4 +1,4 @@
-"""`simpletuner approvals …`"""
+"""Runs the `simpletuner approvals` commands: decides on jobs that need approval, and changes the rules."""
 
 import argparse
 from typing import Any
@@ -87,7 +87,7 @@ def add_rule(args: argparse.Namespace) -> int:
 
 
 def change_rule(args: argparse.Namespace) -> int:
-    """What is not named stays as it is."""
+    """Changes a rule; whatever the command does not name stays as it is."""
     with connected(args) as api:
         known = next((one for one in api.items(RULES, "rules") if one["id"] == args.rule), None)
         if known is None:

@@ -1,4 +1,4 @@
-"""`simpletuner limits …`"""
+"""Runs the `simpletuner limits` commands: shows and sets how many jobs may run at a time."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,4 @@
-"""`login`, `logout`, `whoami`."""
+"""Runs `simpletuner login`, `logout` and `whoami`."""
 
 import argparse
 import getpass
@@ -22,7 +22,7 @@ WHO = (field("id"), field("name"), field("permissions"))
 
 
 def login(args: argparse.Namespace) -> int:
-    """The token is tried before it is kept."""
+    """Logs in: the token is tried before it is saved."""
     out = Output(args)
     if args.server:
         try:
@@ -79,7 +79,7 @@ def whoami(args: argparse.Namespace) -> int:
 
 
 def _token_and_person(args: argparse.Namespace, target: ConnectionSettings, out: Output) -> tuple[str, str]:
-    """The person is '' where a token was handed in: it says itself whose it is."""
+    """Returns the token and its owner's name, which is '' for a token that was handed in."""
     if sum((args.web, args.device, bool(args.token_file))) > 1:
         raise usage(
             _("there is one way to log in at a time"),

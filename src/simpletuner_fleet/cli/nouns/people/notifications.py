@@ -1,4 +1,4 @@
-"""`simpletuner notifications …` and `simpletuner webhooks …`"""
+"""Runs the `simpletuner notifications` and `simpletuner webhooks` commands."""
 
 import argparse
 import sys
@@ -211,7 +211,7 @@ def _act(args: argparse.Namespace, verb: str, body: dict[str, Any] | None) -> in
 
 
 def _path(api: Api, word: str) -> str:
-    """Takes an id, or a name that only one endpoint has."""
+    """Returns the path of an endpoint, given by its id or by a name that only one endpoint has."""
     if word.startswith("n_"):
         return f"{PATH}/{segment(word)}"
     named = [one["id"] for one in api.items(PATH, "endpoints") if one.get("name") == word]
@@ -238,7 +238,7 @@ def _rules(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _address(args: argparse.Namespace) -> str:
-    """A chat's URL is a secret: from standard input nobody else on the machine sees it."""
+    """Returns the address. A chat's URL is a secret, which nobody else on the machine sees on standard input."""
     address: str = args.address or ("" if sys.stdin.isatty() else sys.stdin.readline().strip())
     if not address:
         raise usage(_("there is no address"), _("a URL or an e-mail address is needed"), "--address URL")

@@ -1,4 +1,4 @@
-"""`simpletuner prices …`"""
+"""Runs the `simpletuner prices` commands: shows and sets what an hour of a GPU costs."""
 
 import argparse
 from typing import Any
@@ -108,7 +108,7 @@ def _idle(currency: str) -> tuple[Column, ...]:
 
 
 def _as_known(now: dict[str, Any], name: str, currency: str) -> str | None:
-    """What has no price is not free: without any price nothing is known, and with some it costs at least so much."""
+    """Formats a cost: None if no GPU has a price, "at least" if some have none; without a price is not free."""
     if now["gpus"] and now["unpriced_gpus"] >= now["gpus"]:
         return None
     return known_money(now[name], currency, at_least=bool(now["unpriced_gpus"]))

@@ -1,4 +1,4 @@
-"""`simpletuner quotas …`"""
+"""Runs the `simpletuner quotas` commands: shows and sets how much people may use."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,4 @@
-"""`simpletuner roles …`"""
+"""Runs the `simpletuner roles` commands: lists, sets and deletes roles."""
 
 import argparse
 

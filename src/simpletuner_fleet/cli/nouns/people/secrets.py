@@ -1,4 +1,4 @@
-"""`simpletuner secrets …`"""
+"""Runs the `simpletuner secrets` commands: lists, stores and deletes secrets."""
 
 import argparse
 import getpass
@@ -34,7 +34,7 @@ def list_(args: argparse.Namespace) -> int:
 
 
 def set_(args: argparse.Namespace) -> int:
-    """The value is never an argument: those are seen by everybody on the machine."""
+    """Stores a secret. Its value is never an argument, which everybody on the machine could see."""
     out = Output(args)
     value = typed_secret(
         args, _("Value of %(name)s: ", name=args.name), f"simpletuner secrets set {args.name}"
@@ -68,7 +68,7 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def typed_secret(args: argparse.Namespace, prompt: str, command: str) -> str:
-    """Returns it from a file or standard input, without the newline that editors and echo put at the end."""
+    """Returns the secret from a file or standard input, without the newline that editors and echo add."""
     if getattr(args, "curl", False):
         return "VALUE"  # what is printed may be kept by the terminal
     if args.from_file:

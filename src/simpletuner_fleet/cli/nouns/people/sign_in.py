@@ -1,4 +1,4 @@
-"""`simpletuner sign-in …`"""
+"""Runs the `simpletuner sign-in` commands: administers the OpenID providers that people log in with."""
 
 import argparse
 from typing import Any
@@ -118,7 +118,7 @@ def _switch(args: argparse.Namespace, *, enabled: bool) -> int:
 
 
 def test(args: argparse.Namespace) -> int:
-    """Fails where something is wrong, and not where a check could not be made: that is told."""
+    """Tries a provider. Fails if something is wrong; a check that could not be made is only reported."""
     with connected(args) as api:
         trial = _trial(api, args)
         out = Output(args)

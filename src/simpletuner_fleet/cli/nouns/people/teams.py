@@ -1,4 +1,4 @@
-"""`simpletuner teams …`"""
+"""Runs the `simpletuner teams` commands: administers teams, their members and their rules."""
 
 import argparse
 from typing import Any
@@ -86,7 +86,7 @@ def _member(args: argparse.Namespace) -> str:
 
 
 def _shape(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns what was asked for alone. Of rules, those that are named make up all of them."""
+    """Returns only what the user gave. If any rules are given, they replace all rules of the team."""
     shape: dict[str, Any] = {}
     if args.weight is not None:
         shape["weight"] = args.weight

@@ -1,4 +1,4 @@
-"""`simpletuner tokens …`"""
+"""Runs the `simpletuner tokens` commands: lists, creates and revokes API tokens."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`simpletuner usage`"""
+"""Runs `simpletuner usage`: shows who has used how much and at what cost."""
 
 import argparse
 import sys
@@ -44,7 +44,7 @@ def usage(args: argparse.Namespace) -> int:
 
 
 def cost(line: dict[str, Any], currency: str) -> str:
-    """What nobody knows is not 0."""
+    """Formats a cost; one that is not known is never shown as 0."""
     hours, unpriced = line["gpu_hours"], line["unpriced_gpu_hours"]
     if unpriced and unpriced >= hours:
         return _("cost not known")

@@ -1,4 +1,4 @@
-"""`simpletuner users …`"""
+"""Runs the `simpletuner users` commands: administers the people who log in."""
 
 import argparse
 from typing import Any

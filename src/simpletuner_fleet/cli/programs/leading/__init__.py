@@ -1,1 +1,1 @@
-"""What a server does while it leads, and how several of them take turns."""
+"""Runs what a server does while it leads, and decides which of several servers leads."""

@@ -1,4 +1,4 @@
-"""Who speaks for the server to mail servers, chats and webhooks, as its settings say."""
+"""Builds from the settings what sends the server's messages to mail servers, chats and webhooks."""
 
 import argparse
 import socket
@@ -19,7 +19,7 @@ PORTS = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
 
 
 def reach_of(args: argparse.Namespace) -> OutwardReach:
-    """Says whom the server calls of its own accord: those who are told, and providers that were added."""
+    """Returns where the server may connect of its own accord: to notify people, and to providers that were added."""
     try:
         return OutwardReach([ip_network(one) for one in args.notify_networks], args.notify_ca)
     except (OSError, ssl.SSLError):

@@ -1,4 +1,4 @@
-"""Everything a server runs while it leads: put together over an open store, begun, and ended to the last task."""
+"""Runs everything a server does while it leads: composes it over an open store, starts it, and ends every task."""
 
 import argparse
 import os
@@ -58,7 +58,7 @@ LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1/128")
 
 
 class ServerPlan(Struct, frozen=True, kw_only=True):
-    """The settings that a server was given, and what it found out at its start."""
+    """Holds the settings that a server was given, and what it found out when it started."""
 
     args: argparse.Namespace
     policy: Policy
@@ -75,7 +75,7 @@ class ServerPlan(Struct, frozen=True, kw_only=True):
 
 
 class Term(Struct, frozen=True, kw_only=True):
-    """The term in which an orchestrator leads, where it is not the only one."""
+    """Describes the term in which an orchestrator leads, where it is not the only one."""
 
     number: int
     may_promise: Callable[[], bool]
@@ -83,7 +83,7 @@ class Term(Struct, frozen=True, kw_only=True):
 
 class Reign:
     def __init__(self, plan: ServerPlan, store: Store, term: Term | None = None) -> None:
-        """`term` is None where the store lets no other orchestrator in."""
+        """Composes the server; `term` is None where the store admits no other orchestrator."""
         self._plan = plan
         self._args = plan.args
         self._term = term
@@ -96,7 +96,7 @@ class Reign:
         self._running = AsyncExitStack()
 
     async def begin(self) -> None:
-        """If it fails, whatever had begun has ended."""
+        """Starts everything. If that fails, whatever had started is ended again."""
         try:
             await self._begin()
         except BaseException:
@@ -155,7 +155,7 @@ class Reign:
         running.push_async_callback(deps.deliverer.stop)
 
     def start_local_worker(self, url: str, fingerprint: str | None) -> None:
-        """Starts it, and what else needs to know where this server is reached."""
+        """Starts the local worker and the provisioner, which need to know this server's address."""
         self._start_provisioner(url, fingerprint)
         if self._plan.local:
             self._local_worker = LocalWorker(self._plan.data_dir, self._local_arguments(url, fingerprint))
@@ -177,7 +177,7 @@ class Reign:
         self._running.push_async_callback(provisioner.stop)
 
     async def end_streams(self, *, keep_local_worker: bool = False) -> None:
-        """Stops the local worker first: it still has to give its job back."""
+        """Ends open streams; the local worker is stopped first, since it still has to return its job."""
         if self._local_worker and not keep_local_worker:
             await self._local_worker.stop()
             self._local_worker = None
@@ -263,7 +263,7 @@ class Reign:
         )
 
     def _worker_networks(self) -> list[str]:
-        """The worker beside the server comes from this machine, whatever networks the others come from."""
+        """Returns the allowed networks, with loopback for the local worker, which connects from this machine."""
         named: list[str] = self._args.worker_networks
         return [*named, *LOOPBACK_NETWORKS] if named and self._plan.local else named
 

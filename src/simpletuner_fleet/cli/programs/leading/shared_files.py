@@ -1,4 +1,4 @@
-"""The files that all orchestrators of a fleet must have alike: in the database, sealed with the key that each was given."""
+"""Shares the files that all orchestrators of a fleet need alike: in the database, sealed with the fleet's key."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class SharedBook(Protocol):
 
 
 class SharedItem(Struct, frozen=True, kw_only=True):
-    """Shared files that belong together: all of them are ours, or all are another orchestrator's."""
+    """Groups shared files that belong together: all of them are ours, or all are another orchestrator's."""
 
     name: str
     files: tuple[str, ...]
@@ -37,7 +37,10 @@ class SharedFiles:
         self._vault = SealedVault.at(key_file)
 
     def bring(self, items: Sequence[SharedItem]) -> None:
-        """Whoever comes first gives; all others take. Raises KeyUnusable where our key is not the fleet's."""
+        """Stores our files if none are stored yet or ours count, and otherwise takes the stored ones.
+
+        Raises KeyUnusable where our key is not the fleet's.
+        """
         try:
             for item in items:
                 self._bring(item)

@@ -1,4 +1,4 @@
-"""One server of several on a PostgreSQL: it leads for a term, then passes requests on, and stands again."""
+"""Runs one of several servers on a PostgreSQL: it leads for a term, then forwards requests until it leads again."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ class Succession:
         *,
         tls: bool,
     ) -> None:
-        """`make_store` and `make_reign` are called in every term anew: nothing of an old one is kept."""
+        """Calls `make_store` and `make_reign` anew in every term: nothing of an old one is kept."""
         self._make_store, self._make_reign = make_store, make_reign
         holder = secrets.token_hex(8)
         self._leadership = Leadership(book, holder)
@@ -57,9 +57,9 @@ class Succession:
         on_settled: Callable[[Reign | None], None],
         on_failure: Callable[[], None],
     ) -> None:
-        """`on_settled` is told once: with the reign, or with None where another orchestrator leads.
+        """Calls `on_settled` once: with the `Reign` if this orchestrator leads, or with None if another one does.
 
-        `on_failure` is told where this one cannot even begin for the first time; `stop` then raises why.
+        Calls `on_failure` if this one cannot even begin for the first time; `stop` then raises the reason.
         """
         self._settled = asyncio.get_running_loop().create_future()
         self._settled.add_done_callback(lambda done: None if done.cancelled() else on_settled(done.result()))
@@ -73,7 +73,7 @@ class Succession:
             await self._reign.end_streams()
 
     async def stop(self) -> None:
-        """Ends the reign, if there is one, and gives the lease back once nothing is written any more."""
+        """Stops leading, if it does, and returns the lease once nothing is written any more."""
         try:
             if self._reigning:
                 self._reigning.cancel()

@@ -1,1 +1,1 @@
-"""What people ask of a job once it is there: to stop, to save, to validate, to be marked, to be deleted."""
+"""Decides what people ask of an existing job: to stop, to save, to validate, to be marked, to be deleted."""

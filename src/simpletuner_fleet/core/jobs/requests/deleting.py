@@ -1,6 +1,6 @@
-"""An ended job's record is deleted: when it may be, and what is kept of it.
+"""Deletes the record of an ended job: it decides when that is allowed, and what is kept of it.
 
-Kept is what somebody counts or must still do: when it was submitted and first offered, for the quotas of the hour, and
+It keeps what somebody counts or must still do: when the job was submitted and first offered, for the hourly quotas, and
 which attempts have files. What its attempts have used is kept beside it, for reports, quotas and budgets.
 """
 
@@ -18,9 +18,9 @@ from simpletuner_fleet.core.training.checkpoint import StoredManifest
 
 
 class AttemptFiles(Struct, frozen=True):
-    """An attempt whose log and metrics are to be deleted.
+    """Identifies an attempt whose log and metrics are to be deleted.
 
-    Its id, and how many processes may have a log of their own.
+    It has the attempt's id, and how many processes may have a log of their own.
     """
 
     id: str
@@ -45,7 +45,7 @@ class DeletedJob(Struct, frozen=True, kw_only=True):
 
 
 class JobTies(Struct, frozen=True, kw_only=True):
-    """What may keep a job from being deleted: its stored files, its publication and other jobs."""
+    """Holds what may keep a job from being deleted: its stored files, its publication and other jobs."""
 
     manifests: Sequence[StoredManifest] = ()
     publication: Publication | None = None
@@ -107,7 +107,7 @@ def deleted(job: Job, attempts: Sequence[Attempt], now: float) -> DeletedJob:
 
 
 def deletion_event(job: Job, actor: Actor, *, attempts: int, freed_bytes: int) -> Event:
-    """The audit log goes on to say that there was such a job, whose it was and how it ended."""
+    """Returns the event by which the audit log still shows that the job existed, its owner and how it ended."""
     return job_event(
         EventType.JOB_DELETED,
         job,

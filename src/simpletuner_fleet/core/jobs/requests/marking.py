@@ -1,4 +1,4 @@
-"""What people write on a job, whatever its state: tags to find it by, and a note."""
+"""Changes the tags by which people find a job, and its note, whatever its state."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from simpletuner_fleet.core.jobs.job import Job
 
 
 def tagged(job: Job, add: Sequence[str], remove: Sequence[str], actor: Actor) -> Decision:
-    """Adds and removes tags; what is there already, or is not there, stays as it is."""
+    """Adds and removes tags; to add one that is there, or to remove one that is not, changes nothing."""
     added, removed = check_tags(add, "$.add"), check_tags(remove, "$.remove")
     if both := set(added) & set(removed):
         raise Invalid(f"The tag '{min(both)}' cannot be both added and removed.", path="$.remove")

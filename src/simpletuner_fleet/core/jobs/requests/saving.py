@@ -1,4 +1,4 @@
-"""A running training is asked for a checkpoint, and trains on."""
+"""Asks a running training for a checkpoint while it continues."""
 
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ def checkpoint_now(
 
 
 def refusal_of(job: Job, attempt: Attempt, worker: Worker) -> FleetError | None:
-    """Tells why it cannot be asked; None where it can."""
+    """Returns why the trainer cannot be asked for a checkpoint; None where it can."""
     if job.state is not JobState.RUNNING:
         return _not_running(job)
     waits = no_trainer_to_ask(job, attempt)
@@ -54,7 +54,7 @@ def refusal_of(job: Job, attempt: Attempt, worker: Worker) -> FleetError | None:
 
 
 def no_trainer_to_ask(job: Job, attempt: Attempt) -> FleetError | None:
-    """Tells of a running job why no trainer hears anything now; None where one does."""
+    """Returns why a running job has no trainer that could be asked now; None where it has one."""
     if attempt.started_at is None:
         return WrongJobState("The job's trainer has not started yet.", state=job.state)
     if is_finishing(job):

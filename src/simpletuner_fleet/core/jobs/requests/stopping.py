@@ -1,4 +1,4 @@
-"""An attempt ends because it is wanted: cancelled, drained long enough, given back, out of time, too dear to go on."""
+"""Ends attempts on purpose: when they are cancelled, drained, given back, out of time or too expensive."""
 
 from typing import Any
 
@@ -50,11 +50,12 @@ def released(
     reason: str = "",
     nothing_to_go_on_from: bool = False,
 ) -> Decision:
-    """The worker gives the job back on purpose: a shutdown, a machine taken away, a drain. It charges nothing.
+    """Ends an attempt that its worker gives back on purpose: a shutdown, a lost machine or a drain.
 
-    A time limit that was used up without a step forward is charged: a job that asks to go on would do so for ever. An
-    offer given back before it was accepted is withdrawn, whatever reason the worker names: nothing of it has run.
-    A job that was to go on from a checkpoint that nobody can fetch is given up: it does not begin at the start instead.
+    It charges nothing. A time limit that was used up without a newer checkpoint is charged: a job that asks to be
+    requeued would be so for ever. An offer given back before it was accepted is withdrawn, whatever reason the worker
+    names: nothing of it has run. A job that was to continue from a checkpoint that nobody can fetch is given up: it
+    does not begin at the start instead.
     """
     must_be_current(job, attempt)
     if attempt.state is AttemptState.OFFERED:
@@ -74,7 +75,10 @@ def released(
 
 
 def _asked_reason(attempt: Attempt, reported: str) -> str:
-    """A stop for the cost is passed on as a drain, which every agent knows: what the worker calls it says less than ours."""
+    """Returns why the attempt was stopped: for a stop because of the cost, our own reason.
+
+    Such a stop is passed on as a drain, which every agent knows, so the worker's reason says less than ours.
+    """
     asked = attempt.stopping.reason if attempt.stopping else ""
     return asked if is_stopped_for_cost(attempt) else reported or asked
 
@@ -114,7 +118,7 @@ def _out_of_time(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: f
 
 
 def stopped(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:
-    """The worker says the trainer was cancelled. If nobody asked for it, the trainer has failed.
+    """Ends an attempt whose worker reports a cancelled trainer; if nobody asked for it, the trainer has failed.
 
     Agents that know no drain with a deadline call that a cancellation, too.
     """
@@ -156,7 +160,7 @@ def cancel(
 
 
 def _hurry(attempt: Attempt | None, stop_request: Stopping | None, event: Event) -> Decision:
-    """Whoever cancels again without a word of a checkpoint does not want to wait for one."""
+    """Drops the wait for a checkpoint if somebody cancels again without asking for one."""
     known = attempt.stopping if attempt else None
     if attempt is None or known is None or not known.save_s or (stop_request and stop_request.save_s):
         return NOTHING
@@ -167,7 +171,7 @@ def _hurry(attempt: Attempt | None, stop_request: Stopping | None, event: Event)
 
 
 def drain_over(job: Job, attempt: Attempt, stop_request: Stopping) -> Decision:
-    """The worker's drain has waited long enough, or the job costs too much: this attempt is to be given back."""
+    """Asks for an attempt back when its worker's drain has waited long enough, or the job costs too much."""
     if not attempt.live or attempt.stopping is not None:
         return NOTHING
     event = job_event(
@@ -182,7 +186,7 @@ def drain_over(job: Job, attempt: Attempt, stop_request: Stopping) -> Decision:
 
 
 def ceiling_near(job: Job, attempt: Attempt, policy: Policy, now: float) -> Decision:
-    """Asks a training that would soon have cost more than its job may for a checkpoint, and then to end."""
+    """Asks a training for a checkpoint, and then to end, before its job costs more than it may."""
     if job.on_max_cost != "stop" or job.state is not JobState.RUNNING or is_finishing(job):
         return NOTHING
     reached = reached_at(job, attempt)

@@ -1,4 +1,4 @@
-"""A running training is asked to validate between its own intervals, and trains on."""
+"""Asks a running training to validate between its own intervals while it continues."""
 
 from msgspec.structs import replace
 
@@ -36,7 +36,10 @@ def validate_now(
 
 
 def trainer_was_asked(attempt: Attempt, asked_at: float, *, now: float) -> Decision:
-    """Its worker says so. A word about another request than the last one, or said again, changes nothing."""
+    """Notes that the worker has asked its trainer.
+
+    A report about another request than the last one, or a repeated one, changes nothing.
+    """
     validating = attempt.validating
     if validating is None or not attempt.waits_for_validation or validating.asked_at != asked_at:
         return NOTHING
@@ -44,12 +47,12 @@ def trainer_was_asked(attempt: Attempt, asked_at: float, *, now: float) -> Decis
 
 
 def can_be_asked(job: Job, worker: Worker) -> bool:
-    """An agent that does not know the request is never sent it, though it may have known before."""
+    """Tells whether the worker's agent knows the request now: it is never sent to one that does not."""
     return job.requires.trainer in (worker.validates_on_request or ())
 
 
 def refusal_of(job: Job, attempt: Attempt, worker: Worker) -> FleetError | None:
-    """Tells why it cannot be asked; None where it can."""
+    """Returns why the trainer cannot be asked to validate; None where it can."""
     if job.state is not JobState.RUNNING:
         return _not_running(job)
     waits = no_trainer_to_ask(job, attempt)

@@ -1,7 +1,8 @@
-"""A waiting job is asked for anew, in place: by the same rules as a submission, and it keeps its place in line.
+"""Edits a waiting job in place, by the same rules as a submission; it keeps its place in the queue.
 
-Its config stays the copy that it was submitted with: who wants other settings clones the job. Nothing is decided here
-that a placement could contradict: both are steps of one writer, and a job that was offered meanwhile is not edited.
+Its config stays the copy that it was submitted with: whoever wants other settings clones the job. Nothing is decided
+here that a placement could contradict: both are steps of one writer, and a job that was offered meanwhile is not
+edited.
 """
 
 from typing import Any
@@ -33,7 +34,7 @@ OF_THE_JOB = (
 
 
 class JobEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A change to a waiting job. What is left out stays as it is."""
+    """Describes a change to a waiting job; what is left out stays as it is."""
 
     name: FreeText | UnsetType | None = UNSET
     target: Target | UnsetType = UNSET
@@ -153,7 +154,7 @@ def _request(job: Job, edit: JobEdit, by: Submitter, *, local_enabled: bool, cei
 
 
 def check_approval(before: Job, after: Job, pending: Approval | None, needed: Approval | None) -> None:
-    """An approval is for the job as it was shown: what would need another one is submitted anew.
+    """Refuses an edit that would need another approval than the job was shown for: it must be submitted anew.
 
     `pending` is what the job waits for now, `needed` what it would wait for, submitted as it is after the edit.
     """
@@ -168,7 +169,7 @@ def check_approval(before: Job, after: Job, pending: Approval | None, needed: Ap
 
 
 def _differences(before: Job, after: Job) -> dict[str, Any]:
-    """Returns what was changed and to what, in the words of the request."""
+    """Returns what was changed and to what, in the terms of the request."""
     own = {name: getattr(after, name) for name in OF_THE_JOB}
     asked = {name: getattr(after.requires, name) for name in OF_THE_WORKER}
     changed = {name: value for name, value in own.items() if value != getattr(before, name)}

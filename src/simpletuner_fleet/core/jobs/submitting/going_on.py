@@ -1,6 +1,6 @@
-"""A new job that goes on from what another one has stored.
+"""Lets a new job continue from what another one has stored.
 
-The checkpoint becomes the new job's own when it is submitted: what the other job keeps, loses or forgets later does not
+The checkpoint becomes the new job's own when it is submitted: what the other job keeps or deletes later does not
 concern it any more.
 """
 
@@ -30,7 +30,7 @@ class ResumePlace(Struct, frozen=True):
 
 
 class ResumeSource(Struct, frozen=True):
-    """The job that a new job asks to go on from, and what is stored of it."""
+    """Holds the job that a new job asks to continue from, and what is stored of it."""
 
     job: Job | None
     manifests: Sequence[StoredManifest] = ()
@@ -50,7 +50,7 @@ def read_place(text: str) -> ResumePlace:
 def chosen_checkpoint(
     place: ResumePlace, source: ResumeSource, by: Submitter, trainer: str
 ) -> StoredManifest:
-    """Returns the checkpoint that is meant, or raises why it cannot be gone on from."""
+    """Returns the checkpoint that is meant, or raises why it cannot be continued from."""
     if not by.may_read_jobs:
         raise Forbidden(READ_JOBS)
     if source.job is None:
@@ -76,7 +76,7 @@ def chosen_checkpoint(
 
 
 def described(checkpoint: StoredManifest) -> str:
-    """Returns it as it is written down with the new job."""
+    """Returns the checkpoint as the new job records it."""
     return f"{checkpoint.job_id}:{checkpoint.step}"
 
 
@@ -96,7 +96,7 @@ def adopted(checkpoint: StoredManifest, manifest_id: str, job_id: str, now: floa
 def is_out_of_reach(
     job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[StoredManifest], policy: Policy
 ) -> bool:
-    """Tells whether a job that was to go on has nothing left to go on from.
+    """Tells whether a job that was to continue from a checkpoint has none left that it could.
 
     It must not begin at the start instead: nobody asked for that. `attempts` are those that could not fetch theirs.
     """

@@ -1,4 +1,4 @@
-"""A request and a config become a job, and an ended job becomes the one that tries it again."""
+"""Builds a job from a request and a config, and a new job from an ended one that is tried again."""
 
 from collections.abc import Mapping, Sequence
 
@@ -82,7 +82,7 @@ def requirements(
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """All that is stored about what a job names: secrets, datasets, other jobs, a checkpoint, a team."""
+    """Holds what is stored about everything a job names: secrets, datasets, other jobs, a checkpoint, a team."""
 
     secrets: frozenset[str] = frozenset()
     """The names, among those that the config asks for, of the secrets there are."""
@@ -150,7 +150,7 @@ def _check_publish_secret(name: str, facts: Facts) -> None:
 
 
 def check_secrets(bundle: Bundle, facts: Facts) -> None:
-    """Every secret that the config names must be stored, and be for this job's owner."""
+    """Refuses a secret that is not stored, or that is not for this job's owner."""
     if bundle.publish and bundle.publish.secret:
         _check_publish_secret(bundle.publish.secret, facts)
     for variable, name in bundle.secrets.items():
@@ -170,7 +170,7 @@ def check_secrets(bundle: Bundle, facts: Facts) -> None:
 
 
 def _dependencies(job_ids: Sequence[str], facts: Facts) -> list[Job]:
-    """Returns the jobs to wait for. To wait for one that has ended badly would be in vain."""
+    """Returns the jobs to wait for, and refuses one that has ended badly: to wait for it would be in vain."""
     for job_id in job_ids:
         job = facts.dependencies.get(job_id)
         if job is None:
@@ -206,7 +206,7 @@ def new_job(
     resume_from: str | None = None,
     team: Team | None = None,
 ) -> Job:
-    """Builds the job. `hold` says what it waits for before it may queue, if anything; `datasets` are ids and sizes."""
+    """Builds the job; `hold` says what it waits for before it may queue, and `datasets` are ids and sizes."""
     requires = requirements(request, bundle, owner, datasets, team.id if team else "")
     priority = read_priority(request.priority)
     retries = policy.max_retries if request.max_retries is None else request.max_retries

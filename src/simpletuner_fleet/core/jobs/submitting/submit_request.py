@@ -1,6 +1,6 @@
-"""The request that a person or program makes to submit a job, and what they may ask for in it.
+"""Defines the request to submit a job, and checks what the submitter may ask for in it.
 
-A job never gets by its submission what its owner could not get for it later: a raised priority, a place on the
+Nobody gets anything by submitting a job that they could not get for it later: a raised priority, or a place on the
 orchestrator's own machine.
 """
 
@@ -38,7 +38,7 @@ SET_PRIORITY = "queue.priority"
 
 
 class Submitter(Struct, frozen=True, kw_only=True):
-    """The person or program that submits a job or tries one again, and what their permissions allow."""
+    """Identifies who submits a job or tries one again, and what their permissions allow."""
 
     actor: Actor
     may_run_locally: bool = False
@@ -60,7 +60,7 @@ class Submitter(Struct, frozen=True, kw_only=True):
 
 
 class SubmitRequest(Struct, frozen=True, kw_only=True):
-    """The job that a person or program asks for."""
+    """Describes the job that a person or program asks for."""
 
     config_name: FreeText | None = None
     config: dict[str, Any] | None = None
@@ -108,7 +108,7 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
 
 
 class RetryRequest(Struct, frozen=True, kw_only=True):
-    """A request to try an ended job again: what is to differ this time."""
+    """Asks to try an ended job again, and says what is to differ this time."""
 
     resume_from: str | None = None
     """JOB or JOB:STEP: go on from what that job has stored; from the start where it is left out."""
@@ -117,7 +117,7 @@ class RetryRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> list[str | int | None]:
-        """Returns what two requests have in common that ask for the same."""
+        """Returns the values that are equal in two requests for the same thing."""
         ceiling = self.max_cost_micros
         return [self.resume_from] if ceiling is UNSET else [self.resume_from, ceiling]
 
@@ -150,7 +150,10 @@ def refuse_priority_beyond(ceiling: int, priority: int, *, may_raise: bool) -> N
 def permitted(
     request: SubmitRequest, by: Submitter, *, local_enabled: bool, priority_ceiling: int = 0
 ) -> SubmitRequest:
-    """Refuses what the submitter may not ask for; `auto` leaves the orchestrator's machine out where they may not use it."""
+    """Returns the request as permitted, or raises what the submitter may not ask for.
+
+    `auto` leaves the orchestrator's machine out where they may not use it.
+    """
     refuse_priority_beyond(priority_ceiling, read_priority(request.priority), may_raise=by.may_raise_priority)
     if request.any_gpu:
         request = replace(request, worker_labels={}, min_vram_gb=0.0, accelerator="")
@@ -178,7 +181,7 @@ def check_trainer(bundle: Bundle, by: Submitter) -> None:
 
 
 class ChosenConfig(Struct, frozen=True, kw_only=True):
-    """The config of one job: by what name and version it is known, and the job's own copy of it."""
+    """Holds the config of one job: its name and version, and the job's own copy of it."""
 
     name: str
     version: int
@@ -225,9 +228,10 @@ def stored_config(
 
 
 def away_from_home(target: Target, config: ChosenConfig) -> Target:
-    """`auto` leaves the orchestrator's machine out for what somebody wrote who may not use it, whoever submits it.
+    """Makes `auto` leave the orchestrator's machine out if the config's author may not use it.
 
-    Who names that machine chooses it for this very config, and is told whose it is.
+    It does not matter who submits the job. Who names that machine chooses it for this very config, and is told whose it
+    is.
     """
     return Target.WORKER if target is Target.AUTO and not config.author_may_run_locally else target
 
@@ -238,12 +242,15 @@ def _changes_config(request: SubmitRequest) -> bool:
 
 @lru_cache(maxsize=MOST_REMEMBERED)
 def _unchanged(stored: bytes) -> tuple[Bundle, bytes]:
-    """Remembers what it returns, since one config is often submitted many times; a refused one is read every time."""
+    """Returns a stored config without changes, from a cache, since one config is often submitted many times.
+
+    A config that is refused is read every time.
+    """
     return _as_requested(read_stored(stored), SubmitRequest())
 
 
 def _as_requested(bundle: Bundle, request: SubmitRequest) -> tuple[Bundle, bytes]:
-    """Returns the job's copy of it, whatever of it the request replaces, and the text that it is stored as."""
+    """Returns the job's copy of the config with the request's replacements, and the text that is stored."""
     changed = with_watchdog(with_overrides(bundle, request.overrides), request.watchdog)
     publish = check_publish(request.publish, "$.publish") if request.publish else bundle.publish
     datasets = check_mounts({**bundle.datasets, **request.datasets}, "$.datasets")
@@ -253,5 +260,5 @@ def _as_requested(bundle: Bundle, request: SubmitRequest) -> tuple[Bundle, bytes
 
 
 def with_watchdog(bundle: Bundle, watchdog: Watchdog) -> Bundle:
-    """Returns the bundle with the request's settings of the watchdog in place of its own."""
+    """Returns the bundle with the watchdog settings of the request in place of its own."""
     return replace(bundle, watchdog=check_watchdog(merged(bundle.watchdog, watchdog), "$.watchdog"))

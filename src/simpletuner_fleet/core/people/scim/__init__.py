@@ -1,1 +1,4 @@
-"""SCIM 2.0 (RFC 7643, RFC 7644): what a provider of identity says of its users and groups before they log in. Rules only."""
+"""Implements the rules of SCIM 2.0 (RFC 7643, RFC 7644), by which identity providers manage users and groups.
+
+A provider describes them before they log in. It holds rules only.
+"""

@@ -1,4 +1,4 @@
-"""The filters that providers really send: attributes that equal something, one or several joined by `and`."""
+"""Reads the filters that providers really send: attributes that equal something, joined by `and`."""
 
 import re
 
@@ -23,7 +23,7 @@ class FilterTerm(Struct, frozen=True):
 
 
 def read_filter(text: str, known: frozenset[str]) -> tuple[FilterTerm, ...]:
-    """An empty text is no filter. Raises ScimRefused with what may be asked."""
+    """Reads a filter, where an empty text is none, or raises ScimRefused with what may be asked."""
     if not text.strip():
         return ()
     if len(text) > MAX_FILTER_CHARS:
@@ -48,7 +48,7 @@ def read_filter(text: str, known: frozenset[str]) -> tuple[FilterTerm, ...]:
 
 
 def attribute_name(path: str) -> str:
-    """Returns it in lower case and without the name of our own schemas before it."""
+    """Returns the attribute's name in lower case, without the prefix of our own schemas."""
     lower = path.lower()
     for schema in (USER_SCHEMA, GROUP_SCHEMA):
         lower = lower.removeprefix(f"{schema.lower()}:")

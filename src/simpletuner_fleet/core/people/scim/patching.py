@@ -1,6 +1,7 @@
-"""PATCH as Okta and Entra really send it: `op` in any case, with and without a path, filters in paths, truth as text.
+"""Applies PATCH as Okta and Entra really send it.
 
-What of a user is not kept here is passed over, as are extensions: a provider that maps a job title is not refused for it.
+They send `op` in any case, with and without a path, filters in paths, and booleans as text. What of a user is not kept
+here is passed over, as are extensions: a provider that maps a job title is not refused for it.
 """
 
 import re
@@ -53,7 +54,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class MemberChanges:
-    """The net effect of a PATCH on the members of a group."""
+    """Collects the net effect of a PATCH on the members of a group."""
 
     def __init__(self) -> None:
         self.replaced = False
@@ -137,7 +138,7 @@ def _named(user: ScimUser, value: Any) -> ScimUser:
 
 
 def _mailed(user: ScimUser, kind: str, part: str, value: Any) -> ScimUser:
-    """Picks one address among several, by its type; without a part, all of it."""
+    """Changes one part, or without a part all, of the e-mail address of this type."""
     others = tuple(one for one in user.emails if one.type != kind)
     email = next((one for one in user.emails if one.type == kind), Email(value="", type=kind))
     if part == "primary":

@@ -1,4 +1,4 @@
-"""Users and groups as a provider tells of them: what is kept, what is read of a request, and how they are shown."""
+"""Describes users and groups as a provider does: what is kept, what is read of a request, and what is shown."""
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
@@ -31,7 +31,7 @@ class Email(Struct, frozen=True, kw_only=True):
 
 
 class ScimUser(Struct, frozen=True, kw_only=True):
-    """A user as the provider describes them. The id is that of the user here."""
+    """Holds a user as the provider describes them; the id is that of the user here."""
 
     id: str
     user_name: str
@@ -54,14 +54,14 @@ class ScimGroup(Struct, frozen=True, kw_only=True):
 
 
 class SubjectSource(StrEnum):
-    """The attribute of a user that a provider writes into its tokens as the subject."""
+    """Names the attribute of a user that a provider writes into its tokens as the subject."""
 
     EXTERNAL_ID = "externalId"
     USER_NAME = "userName"
 
 
 class ScimSource(Struct, frozen=True, kw_only=True):
-    """The provider that manages its users, and perhaps its groups, here by SCIM."""
+    """Names the provider that manages its users, and perhaps its groups, here by SCIM."""
 
     provider: str
     """The name of a way to log in: what is told is about those who come by it."""
@@ -78,12 +78,12 @@ def subject_by(user: ScimUser, source: SubjectSource) -> str:
 
 
 def by_lower_name(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of attributes are the same in any case (RFC 7643, 2.1)."""
+    """Returns the document by lower-case names, since attribute names ignore case (RFC 7643, 2.1)."""
     return {name.lower(): value for name, value in document.items()}
 
 
 def text_of(value: Any, name: str, *, needed: bool = False) -> str:
-    """Null is the same as nothing."""
+    """Returns a checked text; null counts as empty."""
     if value is None or value == "":
         if needed:
             raise ScimRefused(f"{name} must not be empty.")
@@ -94,7 +94,7 @@ def text_of(value: Any, name: str, *, needed: bool = False) -> str:
 
 
 def truth_of(value: Any, name: str) -> bool:
-    """Entra sends "False" as a text."""
+    """Returns a boolean, also from text, since Entra sends "False" as text."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -130,7 +130,10 @@ def members_of(value: Any) -> tuple[str, ...]:
 
 
 def user_from(document: Mapping[str, Any], *, user_id: str, active: bool, now: float) -> ScimUser:
-    """Reads a whole user (POST and PUT). `active` holds where it says nothing of that. What we do not keep is left out."""
+    """Reads a whole user (POST and PUT); `active` applies where the document does not say.
+
+    What we do not keep is left out.
+    """
     said = by_lower_name(document)
     name = said.get("name")
     names = by_lower_name(name) if isinstance(name, dict) else {}
@@ -189,7 +192,7 @@ def shown_user(user: ScimUser, groups: Iterable[ScimGroup], meta: Mapping[str, A
 def shown_group(
     group: ScimGroup, members: Iterable[tuple[str, str]], meta: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """`members` are ids and names."""
+    """Returns the group as SCIM shows it; `members` are ids and names."""
     return {
         "schemas": [GROUP_SCHEMA],
         "id": group.id,
@@ -203,7 +206,10 @@ def shown_group(
 def only_asked(
     shown: Mapping[str, Any], wanted: Collection[str], unwanted: Collection[str]
 ) -> dict[str, Any]:
-    """Takes `attributes` and `excludedAttributes` in lower case; id, schemas and meta always stay."""
+    """Returns the attributes that were asked for; id, schemas and meta always stay.
+
+    `wanted` and `unwanted` are `attributes` and `excludedAttributes` in lower case.
+    """
     always = ("id", "schemas", "meta")
     return {
         name: value

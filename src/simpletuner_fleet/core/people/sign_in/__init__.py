@@ -1,1 +1,1 @@
-"""Signing in with an identity that somebody else vouches for. Rules only."""
+"""Holds the rules for signing in with an identity that somebody else vouches for."""

@@ -1,4 +1,4 @@
-"""Whom a log-in by a provider makes of somebody: their role is what their groups say today, whatever it was before."""
+"""Decides what a log-in by a provider makes of a user: the role is what the groups say today."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,10 @@ MOST_NAMESAKES = 1_000
 
 
 def after_sign_in(user: User, role: str | None, now: float) -> User:
-    """Without a role the user is shut out, and let in again once there is one; whom an administrator disabled stays so."""
+    """Returns the user with this role, or disabled while there is none.
+
+    A user is enabled again once there is a role; whom an administrator disabled stays disabled.
+    """
     if role is None:
         return user if user.disabled_at is not None else replace(user, disabled_at=now, shut_out=True)
     if user.shut_out:

@@ -1,4 +1,4 @@
-"""Jobs of a continuous integration prove themselves with a token of its issuer: whom they act for, and what they may."""
+"""Admits CI jobs that prove themselves with a token of their issuer: for whom they act, and what they may do."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ MAX_TOKEN_NAME_CHARS = 100
 
 
 class CiRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule that lets CI jobs in. It fits a token whose claims all match these globs."""
+    """Admits CI jobs whose token has claims that all match these globs."""
 
     claims: dict[str, Name]
     user: Name
@@ -37,7 +37,7 @@ class CiAdmission(Struct, frozen=True, kw_only=True):
 
 
 def admitted(claims: Claims, ci: CiIssuer, now: float) -> CiAdmission:
-    """Returns the first rule that fits. The signature was checked before."""
+    """Returns the first rule that fits, for claims whose signature was checked before."""
     check_issued(claims, issuer=ci.issuer, audience=ci.audience, now=now, leeway_s=ci.leeway_s)
     rule = first_that_fits(claims, ci.rules)
     if rule is None:

@@ -1,4 +1,7 @@
-"""What a signed token must say before anything of it is believed. The signature was checked before; the time is given."""
+"""Checks what a signed token must say before it is trusted.
+
+The signature was checked before; the time is handed in.
+"""
 
 import hmac
 from collections.abc import Collection, Mapping
@@ -22,7 +25,7 @@ Claims = Mapping[str, Any]
 
 
 class Person(Struct, frozen=True, kw_only=True):
-    """Somebody as a provider vouches for them. Issuer and subject together are who they are; nothing else is."""
+    """Identifies somebody as a provider vouches for them, by issuer and subject together and by nothing else."""
 
     issuer: str
     subject: str
@@ -42,7 +45,7 @@ class LogoutOrder(Struct, frozen=True, kw_only=True):
 
 
 def check_issued(claims: Claims, *, issuer: str, audience: str, now: float, leeway_s: float) -> None:
-    """Raises NotVouchedFor unless exactly this issuer has issued it for us, and it holds now."""
+    """Raises NotVouchedFor unless exactly this issuer has issued it for us, and it is valid now."""
     if claims.get("iss") != issuer:
         raise NotVouchedFor("The token was issued by somebody else.")
     meant_for = claims.get("aud")
@@ -84,7 +87,10 @@ def subject_of(claims: Claims, claim: str = "sub") -> str:
 
 
 def groups_of(claims: Claims, claim: str) -> frozenset[str] | None:
-    """Returns None if it says nothing of groups. Takes a name with dots whole, else as a path: `realm_access.roles`."""
+    """Returns the groups; None if the token says nothing of groups.
+
+    A name with dots is tried as it is, else as a path: `realm_access.roles`.
+    """
     listed: Any = claims.get(claim)
     if listed is None and "." in claim:
         listed = claims
@@ -111,7 +117,7 @@ def person_of(claims: Claims, provider: Provider, groups: Collection[str], id_to
 
 
 def person_by_proxy(headers: Mapping[str, str], proxy: ProxyIdentity) -> Person:
-    """Reads the headers of a trusted proxy; those of anybody else were taken away before."""
+    """Reads the headers of a trusted proxy; those of anybody else were removed before."""
     subject = headers.get(proxy.user_header, "")
     name = headers.get(proxy.name_header, "") if proxy.name_header else ""
     groups = headers.get(proxy.groups_header, "") if proxy.groups_header else ""
@@ -146,7 +152,7 @@ def logout_order(claims: Claims, provider: Provider, now: float) -> LogoutOrder:
 
 
 def fits(claims: Claims, wanted: Mapping[str, str]) -> bool:
-    """Tells whether each claim that is named is there and is as its glob says. Naming none fits nobody."""
+    """Tells whether each named claim is present and matches its glob; without a named claim nothing fits."""
     return bool(wanted) and all(
         isinstance(claims.get(name), str) and fnmatchcase(claims[name], pattern)
         for name, pattern in wanted.items()

@@ -1,4 +1,4 @@
-"""A directory (LDAP, Active Directory) as the settings name it, and what is read of the names it gives."""
+"""Describes a directory (LDAP, Active Directory) as the settings name it, and reads the names it gives."""
 
 import re
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class Directory(Struct, frozen=True, kw_only=True):
         return LDAP + self.id
 
     def groups_of(self, dns: Iterable[str]) -> frozenset[str]:
-        """Returns how these groups may be called, also as the settings write them: capitals are all one to a directory."""
+        """Returns the names of these groups, also as the settings write them: a directory ignores case."""
         names = {each for dn in dns for each in group_names(dn)}
         folded = {one.casefold() for one in names}
         return frozenset(names | {one for one in self._named_groups() if one.casefold() in folded})
@@ -64,7 +64,7 @@ def group_names(dn: str) -> tuple[str, ...]:
 
 
 def _plain(value: str) -> str:
-    """Returns it without the escapes of RFC 4514."""
+    """Returns the value without the escapes of RFC 4514."""
     pieces = ESCAPED.split(value.strip())
     data = b"".join(
         piece.encode() if at % 2 == 0 else bytes.fromhex(piece) if len(piece) == 2 else piece.encode()

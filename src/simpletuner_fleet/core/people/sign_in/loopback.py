@@ -1,6 +1,6 @@
-"""A browser leads back to the terminal on its own machine: where to, with what, and what proves that the terminal asked.
+"""Sends a browser back to the terminal on its own machine with a code, and checks that the terminal asked.
 
-The terminal names a port alone, and the address is made here (RFC 8252): no request can lead a code elsewhere. The code
+The terminal names a port alone, and the address is made here (RFC 8252): no request can send a code elsewhere. The code
 is worth nothing without the verifier, which never leaves the terminal until then (RFC 7636, S256).
 """
 
@@ -22,7 +22,7 @@ _ANSWER = re.compile(
 
 
 class Loopback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The request of a terminal to be logged in by the browser on its own machine."""
+    """Asks for a terminal to be logged in by the browser on its own machine."""
 
     port: Annotated[int, Meta(ge=1024, le=65535)]
     """Where it listens, on 127.0.0.1."""

@@ -1,4 +1,4 @@
-"""An OpenID provider as the settings name it, and what is believed of the document in which it describes itself."""
+"""Describes an OpenID provider as the settings name it, and checks the document in which it describes itself."""
 
 import re
 from collections.abc import Collection
@@ -21,7 +21,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 
 
 class RoleRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which groups have which role. Whoever is in several has the highest."""
+    """Maps groups to roles; whoever is in several groups has the highest role."""
 
     admin: tuple[Name, ...] = ()
     member: tuple[Name, ...] = ()
@@ -32,7 +32,10 @@ class RoleRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Roles of one's own by name: below admin and above member, in the order in which they are written."""
 
     def role_for(self, groups: frozenset[str], known: Collection[str] = ()) -> str | None:
-        """`known` are the roles of one's own that there are: one that was deleted gives nobody anything."""
+        """Returns the highest role of these groups; `known` are the custom roles that exist.
+
+        A custom role that was deleted gives nobody anything.
+        """
         ranked: list[tuple[str, tuple[str, ...]]] = [(Role.ADMIN, self.admin)]
         ranked += [(name, named) for name, named in self.own.items() if name in known]
         ranked += [(Role.MEMBER, self.member), (Role.VIEWER, self.viewer)]
@@ -43,7 +46,7 @@ class RoleRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class TeamGroups(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which groups have which role in a team. Whoever is in several has the highest; in none, no place in it."""
+    """Maps groups to roles in a team: the highest one counts, and without a group there is no membership."""
 
     lead: tuple[Name, ...] = ()
     member: tuple[Name, ...] = ()
@@ -84,7 +87,7 @@ PROXY = "proxy"
 
 
 class ProxyIdentity(Struct, frozen=True, kw_only=True):
-    """The settings of a proxy of ours that logs people in and names them to us in headers.
+    """Holds the settings of a trusted proxy that logs people in and names them to us in headers.
 
     Names of headers are in lower case.
     """
@@ -104,7 +107,7 @@ class ProxyIdentity(Struct, frozen=True, kw_only=True):
 
 
 class ProviderDocument(Struct, frozen=True, kw_only=True):
-    """The document in which a provider describes itself. Fields not listed here are ignored."""
+    """Holds the document in which a provider describes itself; fields not listed here are ignored."""
 
     issuer: str
     authorization_endpoint: str = ""
@@ -120,7 +123,7 @@ class ProviderDocument(Struct, frozen=True, kw_only=True):
 
 
 class Described(Struct, frozen=True, kw_only=True):
-    """What is used of a provider's description of itself, after it was checked."""
+    """Holds what is used of a provider's description of itself, after it was checked."""
 
     authorize: str
     token: str
@@ -141,15 +144,15 @@ def place_of(url: str) -> tuple[str, str, str] | None:
 
 
 def is_safe(url: str) -> bool:
-    """Tells whether nobody on the way can read along: TLS, or this very machine."""
+    """Tells whether nobody on the way can read along: the URL uses TLS, or is on this very machine."""
     place = place_of(url)
     return place is not None and (place[0] == "https" or LOOPBACK.fullmatch(place[1]) is not None)
 
 
 def may_be_asked(url: str, issuer: str, hosts: tuple[str, ...]) -> bool:
-    """Tells whether the server itself may ask there: at the issuer's own place, or by TLS at a host that is named.
+    """Tells whether the server may send requests there: to the issuer's own address, or by TLS to a named host.
 
-    A document that pointed our requests into the network behind us would otherwise be obeyed.
+    Otherwise a document could direct our requests into the internal network.
     """
     asked, own = place_of(url), place_of(issuer)
     if asked is None or own is None or not is_safe(url):
@@ -160,7 +163,7 @@ def may_be_asked(url: str, issuer: str, hosts: tuple[str, ...]) -> bool:
 def described(
     document: ProviderDocument, issuer: str, hosts: tuple[str, ...], *, for_people: bool
 ) -> Described:
-    """Checks the document of this issuer. With `for_people`, it must be able to log somebody in by a browser."""
+    """Checks the document of this issuer; with `for_people`, it must be able to log somebody in by a browser."""
     check_issuer(document, issuer)
     check_places(document, issuer, hosts, for_people=for_people)
     signatures = signatures_of(document)
@@ -214,7 +217,7 @@ def signatures_of(document: ProviderDocument) -> tuple[str, ...]:
 
 
 def check_pkce(document: ProviderDocument) -> None:
-    """A document that says nothing of it is taken: S256 is sent in any case."""
+    """Refuses a document without S256; one that does not mention PKCE is accepted, since S256 is sent anyway."""
     methods = document.code_challenge_methods_supported
     if methods is not None and "S256" not in methods:
         raise ProviderUnusable("The provider does not support PKCE with S256.")

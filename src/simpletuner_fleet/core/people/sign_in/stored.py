@@ -1,4 +1,4 @@
-"""Providers that administrators add while the server runs: what is kept of one, and what is asked of any."""
+"""Checks providers, whether from settings or added while the server runs, and defines how one is stored."""
 
 import re
 
@@ -26,7 +26,7 @@ class StoredProvider(Struct, frozen=True, kw_only=True):
 
 
 def checked_provider(provider: Provider) -> Provider:
-    """Refuses what nobody could log in with, wherever it is written down."""
+    """Returns the provider, or refuses one that nobody could log in with, wherever it is configured."""
     check_provider_id(provider.id)
     check_issuer_address(provider.id, provider.issuer)
     if not provider.client_id.strip():

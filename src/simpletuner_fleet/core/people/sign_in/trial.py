@@ -1,4 +1,4 @@
-"""What is looked at when a provider is tried, and what each look says in words. What was not looked at is never good."""
+"""Tests a provider and describes the result of each check; a check that was not made is never good."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -54,7 +54,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> TrialState:
-        """Tells how it went: good only where every check was made and is good."""
+        """Returns the result of the test: good only where every check was made and is good."""
         states = {check.state for check in self.checks}
         if TrialState.BAD in states:
             return TrialState.BAD
@@ -70,7 +70,7 @@ def bad(name: TrialName, said: str, next_step: str = "") -> TrialCheck:
 
 
 def failed(name: TrialName, error: ProviderUnusable) -> TrialCheck:
-    """What is said to whoever logs in is no advice for whoever sets the provider up."""
+    """Returns a failed check with advice for whoever sets the provider up, not for whoever logs in."""
     own = error.next if error.next and error.next != ProviderUnusable.next_step else ""
     return bad(name, error.detail, own or "Look at the provider and at the address, then test again.")
 
@@ -153,7 +153,7 @@ def keys_check(published: int, signatures: tuple[str, ...], fitting: int) -> Tri
 
 
 def redirect_check(status: int, location: str, redirect_uri: str) -> TrialCheck:
-    """Looks at the answer to a log-in without any page (`prompt=none`) of somebody unknown: it must lead back."""
+    """Checks the answer to a log-in without a page (`prompt=none`) of an unknown person: it must redirect back."""
     if status in REDIRECTS and location.startswith(f"{redirect_uri}?"):
         return good(TrialName.REDIRECT, "It knows this client, and leads people back to this address.")
     if status in REFUSALS:
@@ -170,7 +170,7 @@ def redirect_check(status: int, location: str, redirect_uri: str) -> TrialCheck:
 
 
 def client_check(status: int, error: str) -> TrialCheck:
-    """Looks at what a provider answers to a code that it never gave: it looks at the client first."""
+    """Checks the client by the answer to a code that the provider never issued: it checks the client first."""
     if error == KNOWN_CLIENT:
         return good(TrialName.CLIENT, "It accepts the client id and the secret.")
     if error in UNKNOWN_CLIENT or status == 401:

@@ -1,8 +1,9 @@
-"""Classes that differ by their owner alone, and by none whom workers tell apart: they fit the same workers, in one line.
+"""Groups classes that differ only by owners whom no worker tells apart: they fit the same workers, in one queue.
 
-The line is a heap of where each class stood when it was last looked at. A class that moves back says nothing, as its owner
-uses more or its first job leaves: it is put right when it comes to the front. One that moves ahead is noted at once. So
-who is next costs the same for ten people as for ten thousand, but for the logarithm of a heap.
+The queue is a heap of where each class stood when it was last looked at. A class that moves back, as its owner uses
+more or its first job leaves, is not noted: its position is corrected when it comes to the front. One that moves ahead
+is noted at once. So finding who is next costs the same for ten people as for ten thousand, but for the logarithm of a
+heap.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class Alike:
         """Of each class in which somebody waits, its very entry in the line; equal ones elsewhere are left over."""
 
     def note(self, standing: Standing) -> None:
-        """This class has come, or may have moved ahead."""
+        """Notes that this class has come, or may have moved ahead."""
         known = self.noted.get(standing[2])
         if known is None or standing < known:
             self.noted[standing[2]] = standing
@@ -40,12 +41,12 @@ class Alike:
                 heapify(self.line)
 
     def forget(self) -> None:
-        """What was noted is worth nothing any more."""
+        """Forgets all positions that were noted."""
         self.line.clear()
         self.noted.clear()
 
     def first(self, standing_of: Callable[[str], Standing | None]) -> Standing | None:
-        """Returns the class that is next; asks of a class only when it stands at the front."""
+        """Returns the class that is next; looks a class up only when it is at the front."""
         while self.line:
             entry = self.line[0]
             class_id = entry[2]
@@ -64,7 +65,7 @@ class Alike:
         return None
 
     def take(self) -> Standing:
-        """Takes out who stands first, as `first` has just told; `put_back` ends it."""
+        """Removes the class that `first` has just returned, until `put_back`."""
         return heappop(self.line)
 
     def put_back(self, taken: Standing) -> None:

@@ -1,4 +1,4 @@
-"""Who offers which GPU, and who holds it: one GPU is one, whichever workers report it."""
+"""Tracks which workers offer each GPU and which attempts hold it: it is one GPU, whichever workers report it."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The lines in which jobs wait: one for each class, and who is next among the classes."""
+"""Keeps the queues in which jobs wait, one for each class, and the order among the classes."""
 
 from collections.abc import Callable, Generator, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
@@ -21,10 +21,10 @@ Precedence = tuple[ShareKey, Place, str]
 
 
 class Waiting:
-    """One class of jobs: those that wait, in order, and the workers that fit them.
+    """Holds one class of jobs: those that wait, in order, and the workers that fit them.
 
-    Which workers fit is kept once for all classes that are alike. The line is a heap in which a job that has
-    left stays until it comes to the front: leaving costs nothing.
+    Which workers fit is kept once for all classes that are alike. The queue is a heap in which a job that has left
+    stays until it comes to the front: leaving costs nothing.
     """
 
     __slots__ = ("alike", "count", "line", "requires")
@@ -45,7 +45,7 @@ class Waiting:
 
 
 class Lines:
-    """The lines of all classes in which a job waits, or that were asked about lately.
+    """Keeps the queues of all classes in which a job waits, or that were asked about lately.
 
     `begun` is called with an `Alike` when its first class is made, to say which workers fit it, and `over`
     when its last one has gone.
@@ -108,12 +108,12 @@ class Lines:
         return self._ranks.up_to(rank)
 
     def newest_moment(self, priority_point_s: float) -> float:
-        """Returns when the last of those who wait has come, as their ranks tell it."""
+        """Returns when the last of the waiting jobs was submitted, as their ranks tell it."""
         moments = (rank + priority * priority_point_s for priority, rank in self._newest_ranks.items())
         return max(moments, default=-inf)
 
     def join(self, job: Job) -> None:
-        """A job that may be placed joins the line of its class."""
+        """Adds a job that may be placed to the queue of its class."""
         waiting = self.waiting(job.line, job.requires)
         entry = self._entries[job.id] = (*place_of(job), job.id)
         heappush(waiting.line, entry)
@@ -125,7 +125,7 @@ class Lines:
         self._newest_ranks[job.priority] = max(job.rank, self._newest_ranks.get(job.priority, job.rank))
 
     def leave(self, job: Job) -> None:
-        """A job that was placed, held or ended leaves its line."""
+        """Removes a job that was placed, held or ended from its queue."""
         waiting = self.classes[job.line]
         waiting.count -= 1
         if not waiting.count:
@@ -138,7 +138,7 @@ class Lines:
             self._tidy_line(waiting)
 
     def head(self, class_id: str) -> str | None:
-        """Returns the job that stands first in its line."""
+        """Returns the first job in the queue of this class."""
         waiting = self.classes.get(class_id)
         if waiting is None:
             return None
@@ -148,7 +148,7 @@ class Lines:
         return line[0][2] if line else None
 
     def precedence(self, class_id: str) -> Precedence | None:
-        """Returns where this class stands as against others: the smallest goes first."""
+        """Returns the position of this class among others: the smallest goes first."""
         job_id = self.head(class_id)
         if job_id is None:
             return None
@@ -156,7 +156,7 @@ class Lines:
         return share, self._entries[job_id][:2], class_id
 
     def line_of(self, class_ids: Iterable[str]) -> list[Precedence]:
-        """Returns those of these classes in which somebody waits, as a heap."""
+        """Returns those of these classes in which a job waits, as a heap."""
         line = [one for class_id in class_ids if (one := self.precedence(class_id))]
         heapify(line)
         return line
@@ -189,7 +189,7 @@ class Lines:
                 alike.put_back(standing)
 
     def _standing(self, class_id: str) -> Standing | None:
-        """Returns where this class stands among those who are alike."""
+        """Returns the position of this class among those that are alike."""
         job_id = self.head(class_id)
         if job_id is None:
             return None
@@ -203,7 +203,7 @@ class Lines:
         return ((self.shares.for_weight(team), used) if self.shares else NO_SHARE), place, class_id
 
     def _note_who_moved(self) -> None:
-        """Notes whom an attempt that began or ended may have moved ahead; all anew where use is counted anew."""
+        """Notes whom an attempt that began or ended may have moved ahead, or everybody if use was recounted."""
         shares = self.shares
         counted_by = (shares, shares.round if shares else 0)
         if counted_by != self._noted_by:
@@ -223,7 +223,7 @@ class Lines:
                 self.classes[class_id].alike.note(standing)
 
     def tell_apart(self, people: Iterable[str]) -> None:
-        """From now on a worker takes jobs of some of these and not of others: what they wait for is matched by itself."""
+        """Matches jobs of these people separately, since a worker now takes jobs of some of them only."""
         new = set(people) - self._distinguished
         if not new:
             return
@@ -249,7 +249,7 @@ class Lines:
         heapify(waiting.line)
 
     def _forget_idle_classes(self) -> None:
-        """The newest stays: whoever asks for a class is about to use it."""
+        """Forgets the oldest idle classes; the newest stays, since whoever asked for it is about to use it."""
         if len(self._idle) <= MAX_IDLE_CLASSES:
             return
         for class_id in list(islice(self._idle, max(1, MAX_IDLE_CLASSES // 4))):
@@ -277,5 +277,5 @@ _QUEUED, _NO_HOLD = JobState.QUEUED, Hold.NONE
 
 
 def waits(job: Job) -> bool:
-    """Tells whether the job is in its line and free to be placed."""
+    """Tells whether the job is in its queue and free to be placed."""
     return job.state is _QUEUED and job.hold is _NO_HOLD

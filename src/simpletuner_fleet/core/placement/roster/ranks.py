@@ -1,4 +1,4 @@
-"""A sorted bag of numbers that stays quick when it is large: how many are up to this one?"""
+"""Keeps a sorted collection of numbers that stays fast when it is large, to count how many are up to one."""
 
 from bisect import bisect_left, bisect_right, insort
 
@@ -6,7 +6,7 @@ LARGEST_CHUNK = 1024
 
 
 class Ranks:
-    """A sorted collection of numbers that counts quickly how many are up to a given one.
+    """Keeps numbers sorted, and quickly counts how many are up to a given one.
 
     It is kept in sorted chunks of bounded size, so that no change moves more than one chunk.
     """
@@ -29,7 +29,7 @@ class Ranks:
             self._firsts[at : at + 1] = [chunk[0], chunk[half]]
 
     def remove(self, rank: float) -> None:
-        """Takes one such number out, if there is one."""
+        """Removes one such number, if there is one."""
         at = max(0, bisect_left(self._firsts, rank) - 1)
         while at < len(self._chunks) and self._firsts[at] <= rank:
             chunk = self._chunks[at]

@@ -1,7 +1,7 @@
-"""An index over matching: which open workers could take which class of jobs, and who waits.
+"""Indexes which open workers could take which class of jobs, and who waits.
 
-It repeats nothing but what the store holds and can be rebuilt from it at any time. It exists so that placing a job costs
-the same whatever the number of workers and jobs that are not concerned.
+It repeats nothing but what the store holds and can be rebuilt from it at any time. It exists so that placing a job
+costs the same whatever the number of workers and jobs that are not concerned.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -66,7 +66,7 @@ class Roster:
         """By dataset, the workers that have it."""
 
     def seen_from_outside(self) -> "Roster":
-        """Returns a copy that tells who is there, what they hold and how many run; who waits is not in it."""
+        """Returns a copy with the workers, what they hold and how many run, but without the waiting jobs."""
         seen = Roster()
         seen.workers, seen.kept = dict(self.workers), dict(self.kept)
         seen.running = self.running
@@ -132,7 +132,7 @@ class Roster:
         self._place_worker(worker)
 
     def set_reachable(self, worker_id: str, reachable: bool) -> None:
-        """A worker whose stream is gone is connected still, but an offer would not reach it."""
+        """Notes whether an offer would reach the worker: one whose stream is gone is still connected."""
         if reachable:
             self._unreachable.discard(worker_id)
         else:
@@ -158,7 +158,7 @@ class Roster:
         self._unreachable.discard(worker_id)
 
     def see_attempt(self, before: Attempt | None, after: Attempt | None, owner: str, team: str = "") -> None:
-        """Follows an attempt's beginning and end; `owner` and `team` are its job's."""
+        """Updates the index for an attempt's beginning and end; `owner` and `team` are its job's."""
         was_live, is_live = before is not None and before.live, after is not None and after.live
         if was_live is is_live:
             return
@@ -180,7 +180,7 @@ class Roster:
             self._occupy(attempt, is_live)
 
     def has_attempts(self, worker_id: str) -> bool:
-        """Tells whether it has anything to do: a training, or results to bring."""
+        """Tells whether the worker has anything to do: a training, or results to upload."""
         return worker_id in self._attempts_of
 
     @property
@@ -191,9 +191,9 @@ class Roster:
         return list(self._finishing)
 
     def _see_finishing(self, job_id: str, finishing: bool) -> None:
-        """A trainer that has ended leaves its place to the next, whatever its results still wait for.
+        """Frees the place of a trainer that has ended for the next job, even while results are being stored.
 
-        It does not on a worker that leaves after its job: that one takes no other.
+        A worker that leaves after its job takes no other, so its place is not freed.
         """
         if finishing is (job_id in self._finishing):
             return
@@ -223,7 +223,7 @@ class Roster:
                 self._place_worker(self.workers[worker_id])
 
     def see_job(self, before: Job | None, after: Job | None) -> None:
-        """Follows a job into and out of its line, and to the end of its training."""
+        """Updates the index as a job joins and leaves its queue, and when its training ends."""
         job = after or before
         if job is not None:
             self._see_finishing(job.id, after is not None and has_left_its_gpus(after))
@@ -240,12 +240,12 @@ class Roster:
             self.lines.join(after)
 
     def classes_for(self, worker_id: str) -> list[str]:
-        """Returns classes with jobs that this worker fits. Looks at all of them; who is next, `by_precedence` tells."""
+        """Returns the classes with jobs that this worker fits, by a look at all; `by_precedence` tells who is next."""
         fitting = chain.from_iterable(self.lines.alike[one].classes for one in self._fits.get(worker_id, ()))
         return [class_id for class_id in fitting if self.lines.classes[class_id].count]
 
     def by_precedence(self, worker_id: str) -> Generator[str]:
-        """Returns the classes with jobs that this worker fits, in the order of their precedence (`Lines.by_precedence`)."""
+        """Yields the classes with jobs that this worker fits, by precedence (`Lines.by_precedence`)."""
         return self.lines.by_precedence(self._fits.get(worker_id, ()))
 
     def is_open(self, worker_id: str) -> bool:
@@ -273,7 +273,7 @@ class Roster:
         return (best[1], best[2]) if best else None
 
     def _candidates(self, waiting: Waiting) -> Iterator[str]:
-        """Returns open workers, those with data of the job first: only so many are compared."""
+        """Yields open workers, those with data of the job first: only so many are compared."""
         if not waiting.requires.datasets:
             return iter(waiting.open)
         holders = [self._holders.get(dataset_id, {}) for dataset_id, _ in waiting.requires.datasets]
@@ -320,14 +320,14 @@ class Roster:
         self._fits[worker.id] = fits
 
     def set_pools(self, pools: Mapping[str, Pool]) -> None:
-        """What teams may use has changed: every worker is matched anew."""
+        """Sets what teams may use, and matches every worker anew if that has changed."""
         if pools == self.pools:
             return
         self.pools = pools
         self._match_all()
 
     def set_prices(self, prices: PriceList) -> None:
-        """Does the same for what machines cost."""
+        """Sets what machines cost, and matches every worker anew if that has changed."""
         if prices == self.prices:
             return
         self.prices = prices

@@ -1,1 +1,1 @@
-"""Workers, people and their credentials, for administrators."""
+"""Lets administrators manage workers, people and their credentials."""

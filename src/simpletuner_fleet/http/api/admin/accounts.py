@@ -1,4 +1,4 @@
-"""Users, for administrators."""
+"""Lets administrators manage users."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ class CreateUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChangeUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A change of a user. What is left out stays as it is."""
+    """Describes a change of a user. What is left out stays as it is."""
 
     role: Name | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
@@ -97,7 +97,7 @@ async def change_user(call: Call[ChangeUserBody]) -> UserView:
 
 
 async def disable_user(call: Call[None]) -> UserView:
-    """Users stay, for what they have done stays."""
+    """Disables a user. Users are never deleted, since what they have done stays."""
     return await _change(call, None, True)
 
 
@@ -126,16 +126,17 @@ async def first_link(call: Call[None]) -> LinkView:
 
 
 async def _within_reach(call: Call[Any]) -> User:
-    """Who may reset an admin's password could become that admin."""
+    """Returns the user if the caller may change them: who may reset an admin's password could become that admin."""
     user = await deps_of(call).fleet.read(lambda view: accounts.existing_user(view, call.path["id"]))
     require_role(call, user.role)
     return user
 
 
 def require_role(call: Call[Any], role: str) -> None:
-    """Nobody gives away what they do not hold, nor by a browser that was left open.
+    """Raises unless the caller holds this role's permissions and has logged in recently.
 
-    Who may reset an admin's password could become that admin, so this holds for every change of a user.
+    Nobody gives away more than they hold, nor through a browser that was left open. Who may reset an admin's password
+    could become that admin, so this applies to every change of a user.
     """
     require_fresh_login(call)
     own = deps_of(call).fleet.organisation.own_roles

@@ -1,4 +1,4 @@
-"""The link in a mail by which an approver decides without logging in: looking changes nothing, a POST decides, once."""
+"""Lets an approver decide by the link in a mail without logging in: a GET changes nothing, a POST decides, once."""
 
 from typing import Annotated, Any
 
@@ -51,7 +51,7 @@ def link_view(asked: Asked) -> ApprovalLinkView:
 
 
 async def looked_at(call: Call[Any], secret: str) -> ApprovalLinkView:
-    """The link itself says who looks: what it leads to is seen with its approver's eyes."""
+    """Returns what the link leads to, as its approver may see it: the link itself says who looks."""
     return link_view(await approval_links.look(whole_deps(call).fleet, secret))
 
 

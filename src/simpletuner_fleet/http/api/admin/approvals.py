@@ -1,4 +1,4 @@
-"""Approvals: what waits for one's word, what one's own jobs wait for, and the rules that ask for it."""
+"""Lists approvals that wait for the caller or that their jobs wait for, and manages the rules that ask for them."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ class PendingView(Struct):
 
 
 class RequestsView(Struct):
-    """Pending approvals, under the name that the trainer's own guide has for them."""
+    """Lists pending approvals, under the name that the trainer's own guide has for them."""
 
     requests: list[ApprovalView]
     pending_count: int
@@ -92,7 +92,7 @@ class NoteBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """An approval rule. A job needs an approval where it meets every condition that is named."""
+    """Describes an approval rule. A job needs an approval where it meets every condition that is named."""
 
     name: Name
     gpus_over: Count | None = None
@@ -137,7 +137,7 @@ async def voter_for(call: Call[Any]) -> Voter:
 
 
 async def pending(call: Call[Any]) -> list[ApprovalView]:
-    """Returns what the caller may decide on, and what jobs of their own wait for; the oldest first."""
+    """Returns what the caller may decide on, and what their own jobs wait for; the oldest first."""
 
     def look(view: View) -> list[tuple[Job, Approval, str]]:
         known = ((one, view.job(one.job_id)) for one in view.pending_approvals(MOST_TOLD))

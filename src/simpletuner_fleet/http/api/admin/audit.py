@@ -1,4 +1,4 @@
-"""The audit log: read, counted, verified."""
+"""Reads, counts, exports and verifies the audit log."""
 
 import csv
 import io
@@ -95,7 +95,7 @@ def wanted(query: AuditWhere) -> AuditFilter:
 
 
 async def export(call: Call[None]) -> Chunks:
-    """Streams all entries that match, oldest first, as fast as they are read."""
+    """Streams all matching entries, oldest first, as fast as they are read."""
     query: ExportQuery = call.query
     fleet, where = deps_of(call).fleet, wanted(query)
     pieces = _as_csv(fleet, where) if query.format == "csv" else _as_lines(fleet, where)

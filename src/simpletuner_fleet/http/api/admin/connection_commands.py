@@ -1,4 +1,4 @@
-"""How a machine is joined, ready to paste: each command carries every choice that was made for the worker."""
+"""Builds the commands that join a machine, ready to paste, with every choice that was made for the worker."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class ConnectionCommands(Struct, frozen=True, kw_only=True):
 
 @cache
 def package() -> str:
-    """Returns what pip is asked for on the GPU machine; a server that was itself installed from a file names that file."""
+    """Returns what pip installs on the GPU machine; a server that was installed from a file names that file."""
     try:
         from_file = distribution(DISTRIBUTION).read_text("direct_url.json")  # PEP 610
     except PackageNotFoundError:
@@ -63,7 +63,10 @@ def connection_commands(worker: Worker, token: str, url: str, fingerprint: str |
 
 
 def _service(token: str, options: list[tuple[str, ...]]) -> str:
-    """The token goes in by the standard input: a command line is visible to every user of the machine."""
+    """Returns the command that installs a service.
+
+    The token goes in by the standard input: a command line is visible to every user of the machine.
+    """
     install = ["service", "install", "worker", "--worker-token-file", "-"]
     command = _lines([install, *options])
     return f'printf "%s\\n" {shlex.quote(token)} | sudo "$(command -v simpletuner-fleet)" {command}'
@@ -102,11 +105,14 @@ def _variables(worker: Worker, url: str, fingerprint: str | None) -> dict[str, s
 
 
 def _needs_consent(url: str) -> bool:
-    """Whoever started the server with plain HTTP on the network has decided it for its workers too."""
+    """Tells whether the URL is plain HTTP on the network.
+
+    Whoever started the server so has decided it for its workers, too.
+    """
     target = urlsplit(url)
     return target.scheme == "http" and not is_loopback(target.hostname or "")
 
 
 def _lines(options: Iterable[Sequence[str]]) -> str:
-    """Writes one option to a line, as a shell reads them."""
+    """Writes one option per line, as a shell reads them."""
     return " \\\n  ".join(shlex.join(option) for option in options)

@@ -1,4 +1,4 @@
-"""Logging in and out, the one-time link, and who one is."""
+"""Logs users in and out, by a password or a one-time link, and tells callers who they are."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ class StartBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class MeBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A change of the caller's own account. What is left out stays as it is."""
+    """Describes a change of the caller's own account. What is left out stays as it is."""
 
     language: FreeText | UnsetType = UNSET
     password: FreeText | UnsetType = UNSET
@@ -100,7 +100,7 @@ async def login(call: Call[LoginBody]) -> Reply:
 
 
 async def _by_directory(call: Call[LoginBody], name: str) -> LoggedIn | None:
-    """Asks the directories of the settings. What was meant for a local user is shown to none of them."""
+    """Logs in through the directories of the settings. A local user's password is never sent to them."""
     deps = deps_of(call)
     directories = deps.sign_in.directories
     if not directories:
@@ -124,7 +124,7 @@ async def _by_directory(call: Call[LoginBody], name: str) -> LoggedIn | None:
 
 
 async def logout(call: Call[LogoutBody | None]) -> Reply:
-    """Does nothing for an API token: there is nothing to log out of."""
+    """Logs a user out. It does nothing for an API token, which has nothing to log out of."""
     caller, deps = call.principal, deps_of(call)
     following = ""
     if caller.kind == "user":

@@ -1,4 +1,4 @@
-"""Tokens that everybody makes for themselves: never with more than they have, and less whenever they have less."""
+"""Lets everybody make tokens for themselves: never with more than they may do, and with less when they may do less."""
 
 from typing import Any
 

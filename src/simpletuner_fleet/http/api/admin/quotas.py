@@ -1,4 +1,4 @@
-"""Quotas: set by administrators, and seen with what is used of them by whomever they concern."""
+"""Lets administrators set quotas, and shows everybody what is used of those that concern them."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ class NewQuotaBody(NewQuota, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class QuotaChangeBody(QuotaChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A change of a quota. What is left out stays as it is."""
+    """Describes a change of a quota. What is left out stays as it is."""
 
 
 async def list_quotas(call: Call[None]) -> QuotasView:
@@ -83,7 +83,7 @@ async def delete_quota(call: Call[None]) -> Done:
 
 
 async def standings(call: Call[Any]) -> list[StandingView]:
-    """Returns every quota that the caller's own jobs are counted in; of their teams, those of the teams."""
+    """Returns every quota that the caller's own jobs are counted in, and those of the caller's teams."""
     fleet, onlooker = deps_of(call).fleet, onlooker_of(call)
     organisation, book = fleet.organisation, fleet.book or QuotaBook((), {}, {}, UseLedger())
     owner, now = call.principal.owns_as, fleet.clock.now()

@@ -1,4 +1,4 @@
-"""Roles: those that are always there, and those of one's own from the permission list."""
+"""Lists the built-in roles, and manages custom ones that are made of listed permissions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Secrets for trainers. A value comes in and is never shown again."""
+"""Manages secrets for trainers. A value comes in and is never shown again."""
 
 from msgspec import UNSET, Struct, UnsetType
 

@@ -1,4 +1,4 @@
-"""The browsers in which one is logged in: listed, and ended one by one. And whether a log-in is fresh enough."""
+"""Lists the caller's sessions and ends them one by one, and checks whether a log-in is recent enough."""
 
 from typing import Any
 
@@ -31,14 +31,14 @@ class SessionsView(Struct):
 
 
 def require_fresh_login(call: Call[Any]) -> None:
-    """Insists on a fresh log-in for what would outlast a browser left open: tokens, users, links and secrets."""
+    """Raises LoginNotFresh for an old log-in: tokens, users, links and secrets would outlast a browser left open."""
     since = call.principal.logged_in_at
     if since is not None and deps_of(call).fleet.clock.now() > since + FRESH_LOGIN_S:
         raise LoginNotFresh
 
 
 async def list_sessions(call: Call[None]) -> SessionsView:
-    """Returns none for an API token, which has none."""
+    """Returns the caller's sessions; an API token has none."""
     sessions = await logins.sessions_of(deps_of(call).fleet, call.principal.id)
     return SessionsView([session_view(call, session) for session in sessions])
 

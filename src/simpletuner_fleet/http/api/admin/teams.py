@@ -1,4 +1,4 @@
-"""Teams: for administrators all of them, for others those they belong to."""
+"""Manages teams: all of them for administrators, their own for others."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ class CreateTeamBody(TeamChange, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ChangeTeamBody(TeamChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A change of a team. What is left out stays as it is."""
+    """Describes a change of a team. What is left out stays as it is."""
 
     name: Name | UnsetType = UNSET
     visibility: Visibility | UnsetType | None = UNSET
@@ -73,7 +73,7 @@ async def create_team(call: Call[CreateTeamBody]) -> TeamView:
 
 
 async def change_team(call: Call[ChangeTeamBody]) -> TeamView:
-    """A lead sets the visibility; name, share and rules are for administrators."""
+    """Changes a team. A lead sets the visibility; name, share and rules are for administrators."""
     team = _team(call)
     if call.body != ChangeTeamBody(visibility=call.body.visibility):
         call.require(PERMISSION)
@@ -104,7 +104,7 @@ async def _set_member(call: Call[Any], role: TeamRole | None) -> TeamView:
 
 
 async def _forget(call: Call[Any], user_ids: Any) -> None:
-    """What they may do has changed: what is open with their sessions and tokens ends, and begins anew."""
+    """Forgets the users' credentials and ends their streams, since what they may do has changed."""
     deps = deps_of(call)
     hashes = await deps.fleet.read(
         lambda view: [
@@ -116,7 +116,7 @@ async def _forget(call: Call[Any], user_ids: Any) -> None:
 
 
 def known_teams(call: Call[Any]) -> list[Team]:
-    """Returns those that the caller may know of, by name."""
+    """Returns the teams that the caller may know of, by name."""
     onlooker, everything = onlooker_of(call), call.principal.can(PERMISSION)
     known = (
         team

@@ -1,4 +1,4 @@
-"""API tokens, and who one is."""
+"""Manages API tokens, and tells callers who they are."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ PERMISSION = "admin.tokens"
 
 
 class CreateTokenBody(CreateToken, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The API token to create. A misspelt choice is an error, not ignored."""
+    """Describes the API token to create. A misspelt choice is an error, not ignored."""
 
 
 class WhoAmI(Struct, kw_only=True):
@@ -37,7 +37,7 @@ async def list_tokens(call: Call[None]) -> TokensView:
 
 
 async def create_token(call: Call[CreateTokenBody]) -> TokenView:
-    """Nobody gives away what they do not hold."""
+    """Creates a token. Nobody gives away permissions that they do not hold."""
     require_fresh_login(call)
     for permission in call.body.permissions:
         call.require(permission)
@@ -46,7 +46,7 @@ async def create_token(call: Call[CreateTokenBody]) -> TokenView:
 
 
 def acts_for(call: Call[Any]) -> str:
-    """Returns the user whose token a new one is: the caller, or the user that the caller's own token acts for."""
+    """Returns the user that a new token acts for: the caller, or the user that the caller's own token acts for."""
     caller = call.principal
     return caller.id if caller.kind == "user" else caller.owner_id
 

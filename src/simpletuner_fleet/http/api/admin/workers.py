@@ -1,4 +1,4 @@
-"""Workers, for those who may administer them."""
+"""Lets those who may administer workers manage them."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ PERMISSION = "admin.workers"
 
 
 class CreateWorkerBody(CreateWorker, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The worker to create. A misspelt choice is an error, not ignored."""
+    """Describes the worker to create. A misspelt choice is an error, not ignored."""
 
 
 class WorkerToken(Struct, kw_only=True):
@@ -46,7 +46,7 @@ class WorkerToken(Struct, kw_only=True):
 
 
 class Pulse(Struct, kw_only=True):
-    """The figures of a worker that change with every heartbeat, which is too often for an event."""
+    """Holds the figures of a worker that change with every heartbeat, which is too often for an event."""
 
     last_heartbeat: str | None
     memory_used_gb: dict[str, float | None]
@@ -74,7 +74,7 @@ class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChangeWorkerBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A change of a worker. What is left out stays as it is."""
+    """Describes a change of a worker. What is left out stays as it is."""
 
     labels: dict[FreeText, FreeText] | UnsetType = UNSET
     """These replace all labels: what is left out is removed."""

@@ -1,1 +1,1 @@
-"""Jobs that are looked for, written on and acted on together."""
+"""Finds jobs, annotates them, and acts on many at once."""

@@ -1,4 +1,4 @@
-"""A waiting job is edited in place; a checkpoint is pinned and let go."""
+"""Edits a waiting job in place; pins and unpins checkpoints."""
 
 from simpletuner_fleet.core.jobs.submitting.editing import JobEdit
 from simpletuner_fleet.http.api.deps import deps_of

@@ -1,4 +1,4 @@
-"""What people write on a job: tags and a note."""
+"""Sets tags and a note on a job."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""One act on all jobs that match: their number first, then the act with that number to confirm it."""
+"""Applies one act to all matching jobs: it counts them first, and that number then confirms the act."""
 
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ TAGS = ("jobs",)
 
 
 class SearchBody(JobSearch, kw_only=True, forbid_unknown_fields=True):
-    """A search for jobs, with the same fields as the query of the list of jobs."""
+    """Describes a search for jobs, with the same fields as the query of the list of jobs."""
 
 
 class CountBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -136,7 +136,7 @@ async def _acted(call: Call[Any], act: MassAct, step: JobStep) -> ActedOn:
 
 
 def _filter(call: Call[Any], search: JobSearch) -> FilterOf:
-    """Most users act on their own jobs alone: others' do not match."""
+    """Returns the filter of a search. Most users act only on their own jobs: others' do not match."""
     fleet, caller = deps_of(call).fleet, call.principal
     now, alone, standing = fleet.clock.now(), acts_for_itself_alone(call), fleet.standing()
     moment = partial(read_moment, now=now)

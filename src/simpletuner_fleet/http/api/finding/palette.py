@@ -1,4 +1,4 @@
-"""A few jobs and workers by a part of their name or id: what a palette of commands offers while somebody types."""
+"""Finds a few jobs and workers by a part of their name or id, for a command palette to offer while somebody types."""
 
 from functools import partial
 from typing import Annotated

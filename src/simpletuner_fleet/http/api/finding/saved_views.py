@@ -1,4 +1,4 @@
-"""The caller's own lists of jobs, by name."""
+"""Manages the caller's own named lists of jobs."""
 
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode

@@ -1,1 +1,1 @@
-"""Jobs and all that belongs to them."""
+"""Serves jobs and all that belongs to them."""

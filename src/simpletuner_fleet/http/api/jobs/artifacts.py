@@ -1,4 +1,4 @@
-"""Checkpoints and artifacts as people fetch them: listed, one file, or all as an archive."""
+"""Serves checkpoints and artifacts: as a list, as single files, or all as an archive."""
 
 import tarfile
 from collections.abc import AsyncGenerator
@@ -55,10 +55,10 @@ def file_answer(call: Call[None], file: FileEntry) -> Chunks | Reply:
 
 
 def _link_for(call: Call[None], file: FileEntry) -> str:
-    """Returns where the caller reads the file from the storage itself; '' where it has to come through here.
+    """Returns a link by which the caller reads the file from the storage itself; '' where it has to come through here.
 
-    A program says that it can do so, since it must come back where it cannot. A browser cannot come back: it is sent there
-    only where an administrator says that browsers reach the storage, and only to save a file.
+    A program says that it can do so, since it must come back where it cannot. A browser cannot come back: it is sent
+    there only where an administrator says that browsers reach the storage, and only to save a file.
     """
     direct = deps_of(call).storage.direct_in_use
     if direct is None or file.size < LEAST_BYTES:

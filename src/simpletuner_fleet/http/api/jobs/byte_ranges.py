@@ -1,4 +1,4 @@
-"""Stored files as answers: whole, from an offset, or a range of them."""
+"""Answers with stored files: whole, from an offset, or a range of them."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -25,7 +25,7 @@ class Span(Struct, frozen=True):
 
 
 def asked_span(header: str | None, size: int) -> Span | None:
-    """Returns what one range asks for: None for all of it. An empty span cannot be satisfied."""
+    """Returns the range that is asked for; None for the whole file. An empty span cannot be satisfied."""
     match = RANGE.fullmatch(header.strip()) if header else None
     if not match or not (match[1] or match[2]):
         return None
@@ -54,6 +54,6 @@ def octet_headers(length: int) -> RawHeaders:
 
 
 def attachment(name: str) -> bytes:
-    """Keeps it from being shown in a browser: what a trainer wrote may be a page with a script."""
+    """Returns a header that keeps a browser from showing the file: a trainer may have written a page with a script."""
     plain = name if PLAIN_NAME.fullmatch(name) else "file"
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}".encode()

@@ -1,4 +1,4 @@
-"""Several runs side by side."""
+"""Compares several runs side by side."""
 
 from typing import Annotated, Any
 

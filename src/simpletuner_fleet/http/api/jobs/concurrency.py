@@ -1,4 +1,4 @@
-"""How many jobs may run at once, in all, for each user and each team; and whether shares count."""
+"""Reads and sets how many jobs may run at once in all, per user and per team, and whether shares count."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ OTHER_NAMES = {
 
 
 class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A change of how many jobs may run at once, and of fair share.
+    """Describes a change of how many jobs may run at once, and of fair share.
 
     What is left out stays as it is; null means no limit.
     """
@@ -69,7 +69,7 @@ async def set_concurrency(call: Call[ConcurrencyBody]) -> ConcurrencyView:
 
 
 def _chosen(changes: ConcurrencyBody, present: Limits, name: str) -> Any:
-    """Returns what was asked for under either name; asked for under both, it must be the same."""
+    """Returns what was asked for under either name; if both are given, they must agree."""
     asked = [value for one in (name, OTHER_NAMES[name]) if (value := getattr(changes, one)) is not UNSET]
     if len(set(asked)) > 1:
         raise Invalid(f"{name} and {OTHER_NAMES[name]} are one limit, and differ.", path=f"$.{name}")

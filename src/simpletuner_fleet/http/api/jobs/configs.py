@@ -1,4 +1,4 @@
-"""Saved configs."""
+"""Manages saved configs."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class ConfigVersionQuery(Struct, kw_only=True):
 
 
 class StoredConfig(Struct, kw_only=True):
-    """A config bundle and what is known of it."""
+    """Holds a config bundle and what is known of it."""
 
     name: str
     version: int
@@ -56,7 +56,7 @@ class DiffQuery(Struct, kw_only=True):
 
 
 class DiffView(Struct, kw_only=True):
-    """The changes from one version of a config to another.
+    """Lists the changes from one version of a config to another.
 
     `was` is absent for what is new, `is` for what is gone.
     """
@@ -123,7 +123,7 @@ async def save_config(call: Call[dict[str, Any]]) -> ConfigView:
 
 
 class CheckedConfig(Struct, kw_only=True):
-    """The result of checking a config: what is wrong with it, as far as it could be looked at."""
+    """Reports what is wrong with a config, as far as it could be checked."""
 
     valid: bool
     """No error was found; where `checked_against` is null, nobody has looked at the settings."""

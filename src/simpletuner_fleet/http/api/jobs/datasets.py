@@ -1,4 +1,4 @@
-"""Datasets: pushed and fetched by people, fetched by workers that run a job which names them."""
+"""Serves datasets: pushed and fetched by people, and fetched by workers for a job that names them."""
 
 from msgspec import Struct
 

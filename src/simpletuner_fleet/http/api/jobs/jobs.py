@@ -1,4 +1,4 @@
-"""Jobs: looked at, followed, cancelled, tried again."""
+"""Lists and shows jobs, explains why they wait, retries and deletes them."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ async def explain(call: Call[None]) -> ExplainView:
 
 
 class StartForecastView(Struct, kw_only=True):
-    """A forecast of a job's start, if the others end as expected and no other job comes between."""
+    """Forecasts a job's start, if the others end as expected and no other job comes between."""
 
     at: str | None
     worker: str

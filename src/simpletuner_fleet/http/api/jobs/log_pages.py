@@ -1,4 +1,4 @@
-"""A log as text with times before its lines, or as a page of lines for programs."""
+"""Shows a log as text with times before its lines, or as a page of lines for programs."""
 
 from collections.abc import AsyncGenerator, Sequence
 
@@ -13,7 +13,7 @@ NO_TIME = "-" * 24
 
 
 class Block(Struct, frozen=True):
-    """A block of bytes of a log. Without bytes it says that the log is still followed and nothing is new."""
+    """Holds a block of bytes of a log. Without bytes it says that the log is still followed and nothing is new."""
 
     offset: int
     data: bytes
@@ -72,7 +72,7 @@ async def _told(log: StoredLog, lines: Sequence[LogLine]) -> list[LineTold]:
 
 
 def shown(line: bytes) -> str:
-    """After a carriage return a line is written anew."""
+    """Returns the line as a terminal shows it: after a carriage return it is overwritten."""
     states = [state for state in line.split(b"\r") if state]
     return states[-1].decode("utf-8", "replace")[:MAX_TEXT_CHARS] if states else ""
 

@@ -1,7 +1,7 @@
-"""Finds lines of a log: plain text here, patterns in a child process that can be ended.
+"""Finds lines of a log: plain text in this process, patterns in a child process that can be ended.
 
-A call reads for about a second and says where to go on. Python's patterns can take for ever on an unlucky line and cannot
-be interrupted, so they run elsewhere, with limits of time and memory, on the beginning of each line.
+A call reads for about a second and says where to go on. Python's patterns can take for ever on an unlucky line and
+cannot be interrupted, so they run elsewhere, with limits of time and memory, on the beginning of each line.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class PatternTooSlow(Invalid):
 
 
 async def search_text(log: StoredLog, text: str, start: int, most: int) -> SearchResult:
-    """Finds lines with this text from `start` on, which is where a line begins. Upper and lower case differ."""
+    """Finds lines with this text from `start` on, which must be the start of a line. Upper and lower case differ."""
     needle = text.encode()
 
     async def find(block: bytes, room: int) -> list[Span]:
@@ -59,7 +59,7 @@ async def search_text(log: StoredLog, text: str, start: int, most: int) -> Searc
 
 
 async def search_pattern(log: StoredLog, pattern: str, start: int, most: int) -> SearchResult:
-    """Finds lines that the pattern is found in; it sees bytes, and the first 8 KiB of each line."""
+    """Finds lines that match the pattern, which sees bytes, and only the first 8 KiB of each line."""
     async with _child_for(pattern) as find:
         return await _walk(log, start, most, find, PATTERN_BLOCK_BYTES)
 

@@ -1,4 +1,4 @@
-"""Searches blocks of lines for one pattern. A program of its own, so that a pattern that never ends can be ended."""
+"""Searches blocks of lines for one pattern, in a separate program, so that a pattern that never ends can be ended."""
 
 import re
 import resource

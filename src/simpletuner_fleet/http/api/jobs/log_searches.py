@@ -1,4 +1,4 @@
-"""Search in the log of a job, a second's worth at a time."""
+"""Searches the log of a job, a second's worth at a time."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The log of a job: all of it, its tail, a piece of it, a page of lines, or as it grows."""
+"""Serves the log of a job: all of it, its tail, a range, a page of lines, or as it grows."""
 
 import codecs
 import re
@@ -56,7 +56,7 @@ class LogQuery(Struct, kw_only=True):
 
 
 class LogRange(Struct):
-    """The range of a log to send: from `start`, and up to `end` unless the log is followed."""
+    """Describes the range of a log to send: from `start`, and up to `end` unless the log is followed."""
 
     start: int
     end: int
@@ -106,7 +106,7 @@ async def logs(call: Call[None]) -> Chunks | LogPage:
 
 
 def _resumed_at(last_event_id: str | None, asked: int | None) -> int | None:
-    """A browser that comes again asks for what it asked at first, and says in the header how far it got."""
+    """Returns where to go on: a browser that reconnects repeats its query, and says in the header how far it got."""
     return int(last_event_id) if last_event_id and OFFSET.fullmatch(last_event_id) else asked
 
 
@@ -115,7 +115,7 @@ def stored_log(deps: Deps, attempt: Attempt | None, rank: int) -> StoredLog | No
 
 
 async def look(deps: Deps, job_id: str, number: int | None) -> tuple[Job, Attempt | None]:
-    """Returns the job and the try that is meant, if there was one yet."""
+    """Returns the job and the attempt that is meant, if there was one yet."""
 
     def seen(view: View) -> tuple[Job, Attempt | None]:
         job = view.job(job_id)
@@ -133,7 +133,10 @@ async def look(deps: Deps, job_id: str, number: int | None) -> tuple[Job, Attemp
 
 
 def _newest_with_log(tries: list[Attempt]) -> Attempt | None:
-    """An offer nobody took has no log to show while an earlier try has one."""
+    """Returns the newest accepted attempt, or else the newest.
+
+    An offer that nobody accepted has no log to show while an earlier attempt has one.
+    """
     accepted = [one for one in tries if one.accepted_at is not None]
     return accepted[-1] if accepted else tries[-1] if tries else None
 
@@ -174,7 +177,10 @@ async def _read(log: StoredLog | None, piece: LogRange) -> AsyncGenerator[Block,
 
 
 async def _follow(deps: Deps, job_id: str, query: LogQuery, start: int) -> AsyncGenerator[Block, None]:
-    """Yields blocks until the attempt has ended and all it left was sent. An empty block says that there is nothing new."""
+    """Yields blocks until the attempt has ended and all of its log was sent.
+
+    An empty block says that there is nothing new.
+    """
     at, number, quiet = start, query.attempt, 0
     while True:
         job, attempt = await look(deps, job_id, number)

@@ -1,4 +1,4 @@
-"""The numbers of trainings: sent by workers, shown as curves."""
+"""Takes the metrics that workers send, and shows them as curves."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ class MetricsQuery(Struct, kw_only=True):
 
 
 class CurvePoint(Struct, kw_only=True):
-    """A point of a curve, for neighbouring steps as one: `step`, `at` and `last` are the last one's."""
+    """Holds one point for several neighbouring steps: `step`, `at` and `last` are the last step's."""
 
     step: int
     at: str | None

@@ -1,4 +1,4 @@
-"""Where a job's model was brought, and asking for it."""
+"""Shows where a job's model was published, and publishes it on request."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The queue: jobs come in, are looked at in order, and are told otherwise."""
+"""Submits jobs to the queue, lists them in order, and changes, approves or cancels them."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -50,7 +50,7 @@ PageSize = Annotated[int, Meta(ge=1, le=500)]
 
 
 class SubmitBody(SubmitRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The job to submit. A misspelt field is an error, not ignored."""
+    """Describes the job to submit. A misspelt field is an error, not ignored."""
 
 
 class SubmitAnswer(Struct, kw_only=True):
@@ -209,7 +209,7 @@ async def reject(call: Call[RejectBody | None]) -> WholeJobView:
 
 
 async def current(call: Call[Any], job: Job | None = None) -> WholeJobView:
-    """Returns the job as it is after the act, told as everywhere else."""
+    """Returns the job as it is after the act, in the same form as everywhere else."""
     seen = await read_models.one_job(deps_of(call).fleet, job.id if job else call.path["id"])
     fleet = deps_of(call).fleet
     return whole_job_view(shown(seen), seen.publication, seen.cost, fleet.organisation.prices.currency)

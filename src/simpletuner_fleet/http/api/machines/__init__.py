@@ -1,1 +1,1 @@
-"""Pools and machines."""
+"""Serves pools and machines."""

@@ -1,4 +1,4 @@
-"""Machines that pools have brought."""
+"""Lists and ends the machines of pools."""
 
 from msgspec import Struct
 

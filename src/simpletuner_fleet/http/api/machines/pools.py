@@ -1,4 +1,4 @@
-"""Pools: where machines come from, and what they may cost."""
+"""Manages pools: where machines come from, and what they may cost."""
 
 from msgspec import Struct
 
@@ -88,7 +88,7 @@ async def list_offers(call: Call[None]) -> OffersView:
 
 
 async def preview_offers(call: Call[PoolRequest]) -> OffersView:
-    """Returns what a pool would be offered that is not saved: whoever fills in the form sees prices before."""
+    """Returns what a pool would be offered before it is saved, so that whoever fills in the form sees prices."""
     require_fresh_login(call)
     _insist_on_own_address(call)
     deps = deps_of(call)
@@ -101,7 +101,7 @@ async def preview_offers(call: Call[PoolRequest]) -> OffersView:
 
 
 async def check_pool_now(call: Call[None]) -> PoolCheckView:
-    """Asks the provider for its list and its offers. Whether the key may also make machines only making one tells."""
+    """Asks the provider for its list and its offers. Only making a machine shows whether the key may also do that."""
     deps, name = deps_of(call), call.path["name"]
     pool = await deps.fleet.read(lambda view: pools.existing_pool(view, name))
     currency = deps.fleet.organisation.prices.currency
@@ -121,7 +121,7 @@ async def check_pool_now(call: Call[None]) -> PoolCheckView:
 
 
 def _insist_on_own_address(call: Call[PoolRequest]) -> None:
-    """A secret goes to the address that a pool names: who could not store it may not lead it elsewhere."""
+    """Raises Forbidden where somebody who may not store secrets names an address, since the secret is sent to it."""
     if "api_url" in call.body.settings and not call.principal.can(SECRETS):
         raise Forbidden(SECRETS)
 

@@ -1,1 +1,1 @@
-"""What GPU time costs: prices, budgets, and reports of use."""
+"""Serves what GPU time costs: prices, budgets, and usage reports."""

@@ -1,4 +1,4 @@
-"""Budgets: quotas of money, with where they will stand at the end of their day or month."""
+"""Shows budgets, which are quotas of money, and forecasts them for the end of their day or month."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ async def budgets(call: Call[None]) -> BudgetsView:
 
 
 async def budgets_seen(call: Call[Any]) -> list[BudgetView]:
-    """Returns those that one's own jobs and one's teams' are counted in; for whoever sets them, all of them."""
+    """Returns the budgets that the caller's and their teams' jobs count in; for whoever sets them, all of them."""
     fleet = deps_of(call).fleet
     quotas = [quota for quota in fleet.organisation.quotas if quota.kind in OF_MONEY]
     if not quotas:

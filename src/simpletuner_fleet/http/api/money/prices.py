@@ -1,4 +1,4 @@
-"""What an hour of a GPU costs: seen by everybody who sees jobs, set by administrators."""
+"""Shows what an hour of a GPU costs to everybody who sees jobs, and lets administrators set it."""
 
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ class PricesView(Struct, kw_only=True):
 
 
 class NewPriceBody(NewPrice, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The price to add. A misspelt condition is an error, not ignored."""
+    """Describes the price to add. A misspelt condition is an error, not ignored."""
 
 
 class CurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Reports of use: one's own and one's teams', and for administrators everybody's."""
+"""Reports use: the caller's own and their teams', and for administrators everybody's."""
 
 import csv
 import io
@@ -87,7 +87,7 @@ async def export(call: Call[None]) -> Reply:
 
 
 async def usage_seen(call: Call[Any], query: UsageQuery) -> UsageSeen:
-    """Looks at what the caller may know of: their own, their teams', or everything."""
+    """Returns the use that the caller may know of: their own, their teams', or everything."""
     fleet = deps_of(call).fleet
     now, teams = fleet.clock.now(), fleet.organisation.names
     since, until = bounds_of(query, now)
@@ -148,7 +148,7 @@ def _line(line: UsageLine, by: UsedBy, names: dict[str, str]) -> UsageLineView:
 
 
 def _cells(line: UsageLineView, currency: str) -> list[str]:
-    """A cost of which nothing is known is left empty: 0 would be a lie."""
+    """Returns the cells of a line. An unknown cost is left empty: 0 would be wrong."""
     known = line.gpu_hours == 0 or line.unpriced_gpu_hours < line.gpu_hours
     cells = (
         line.key,

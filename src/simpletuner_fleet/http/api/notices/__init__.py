@@ -1,1 +1,1 @@
-"""Being told: endpoints of webhooks, mail, chats and the audit log."""
+"""Manages notifications: endpoints of webhooks, mail, chats and the audit log."""

@@ -1,4 +1,4 @@
-"""What callers write of an endpoint, and what they read of it."""
+"""Defines what callers write and read of an endpoint."""
 
 import re
 from typing import Annotated, Literal
@@ -41,7 +41,7 @@ class EndpointBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class EndpointChange(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A change of an endpoint. What is left out stays as it is."""
+    """Describes a change of an endpoint. What is left out stays as it is."""
 
     name: Name | UnsetType = UNSET
     address: Path | UnsetType = UNSET
@@ -55,7 +55,7 @@ class EndpointChange(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReplayBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The point from which to replay: an entry of the audit log, or a moment."""
+    """Names the point from which to replay: an entry of the audit log, or a moment."""
 
     seq: Count | None = None
     since: Name | None = None
@@ -149,7 +149,7 @@ def rules_of(body: EndpointBody) -> NoticeRules:
 
 
 def changed_rules(before: NoticeRules, change: EndpointChange) -> NoticeRules | None:
-    """Returns None where nothing of the rules changes."""
+    """Returns the changed rules; None where none of them changes."""
     rules = before
     if change.events is not UNSET:
         rules = replace(rules, events=tuple(dict.fromkeys(change.events)))

@@ -1,4 +1,4 @@
-"""Endpoints: everybody sets up their own; who administers notifications sees all."""
+"""Manages endpoints: everybody sets up their own; who administers notifications sees all."""
 
 import asyncio
 from typing import Any
@@ -49,7 +49,7 @@ def telling_of(call: Call[Any]) -> Telling:
 
 
 async def list_events(call: Call[None]) -> EventsList:
-    """Lists what the caller may be told of."""
+    """Lists the events that the caller may be told of."""
     may = call.principal.can
     return EventsList(
         [
@@ -78,7 +78,10 @@ async def add_endpoint(call: Call[EndpointBody]) -> MadeView:
 
 
 async def _check_service(call: Call[Any], channel: Channel, address: str) -> None:
-    """Checks what only Apprise itself can say of an address; without it there is nobody to say it, nor to tell."""
+    """Checks an address as only Apprise can.
+
+    Raises Conflict where Apprise is not installed, since nothing could be sent.
+    """
     if channel is not Channel.APPRISE:
         return
     check_address(channel, address)
@@ -124,7 +127,10 @@ async def delete_endpoint(call: Call[None]) -> Done:
 
 
 async def test_endpoint(call: Call[None]) -> TrialView:
-    """Waits a little for what comes of it; a slow receiver holds up nobody, and the history tells the rest."""
+    """Sends a test message and waits a little for the result.
+
+    A slow receiver blocks nobody: the history has the rest.
+    """
     deps = deps_of(call)
     who, endpoint_id = telling_of(call), call.path["id"]
     if deps.deliverer is None:

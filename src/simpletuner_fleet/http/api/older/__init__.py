@@ -1,1 +1,4 @@
-"""Requests as the guides of the trainer's own server write them. They mean commands of ours, and no more than that."""
+"""Accepts requests as the guides of the trainer's own server write them.
+
+They map to our own requests, and to no more.
+"""

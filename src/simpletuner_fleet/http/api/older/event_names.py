@@ -1,4 +1,4 @@
-"""What older guides call the events of the audit log."""
+"""Translates the names that older guides have for events of the audit log."""
 
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.events import EventType
@@ -21,7 +21,10 @@ OLDER_EVENTS = {
 
 
 def event_named(name: str) -> str:
-    """An unknown one is shown: no entries would say that it never happened."""
+    """Returns our name of the event.
+
+    Raises Invalid for an unknown one: an empty list would say that it never happened.
+    """
     ours = OLDER_EVENTS.get(name, name)
     if ours not in list(EventType):
         raise Invalid(

@@ -1,4 +1,4 @@
-"""Notifications, health and figures, as older guides ask for them."""
+"""Answers requests for notifications, health and figures as older guides write them."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ METRICS = "Everything is at GET /metrics, always; a collector takes of it what i
 
 
 def of_its_own(call: Call[Any]) -> Wording:
-    """Asks for everything that the caller may be told of: older channels had no choice of their own."""
+    """Asks for everything that the caller may be told of: older channels had no choice of events."""
     said = dict(call.body or {})
     kind = said.pop("channel_type", None)
     if kind == "email":

@@ -1,4 +1,4 @@
-"""Approvals, quotas, money and teams, as older guides ask for them."""
+"""Answers requests about approvals, quotas, money and teams as older guides write them."""
 
 from typing import Annotated, Any
 
@@ -63,7 +63,7 @@ ANOTHERS = "What somebody has used is in GET /api/usage?by=person, and every cei
 
 
 def rule(asked: WordedRequest) -> WordedRequest:
-    """Reads one condition and its threshold. What has no meaning in ours is told rather than ignored."""
+    """Reads one condition and its threshold. What has no meaning in our rules is refused rather than ignored."""
     said = dict(asked.body)
     if "condition" not in said:
         return asked
@@ -102,7 +102,7 @@ def _micros(amount: Any, path: str) -> int:
 
 
 def quota(asked: WordedRequest) -> WordedRequest:
-    """Without a user or a level it was each user's; amounts of money were whole ones, not millionths."""
+    """Reads a quota. Without a user or a level it was each user's; amounts of money were whole ones, not millionths."""
     said = asked.body
     if "quota_type" not in said:
         return asked
@@ -239,7 +239,7 @@ async def reject_several(call: Call[dict[str, Any]]) -> Answer:
 
 
 async def _several(call: Call[dict[str, Any]], meant: Route) -> Answer:
-    """Takes them one by one, each as an act of its own: what is refused of one does not hold up the others."""
+    """Decides on them one by one, each as an act of its own: a refusal of one does not stop the others."""
     said: SeveralBody = as_type(call.body or {}, SeveralBody)
     note = approvals_api.NoteBody(note=said.notes or said.reason)
     results = []
@@ -265,7 +265,7 @@ def _only_one(asked: WordedRequest) -> None:
 
 
 def new_team(asked: WordedRequest) -> WordedRequest:
-    """A slug was a second name for addresses; a team here has its id for them."""
+    """Drops the slug, a second name for addresses; a team here has its id for them."""
     _only_one(asked)
     return replace(asked, body={name: value for name, value in asked.body.items() if name != "slug"})
 

@@ -1,4 +1,4 @@
-"""People, tokens, ways to log in and the audit log, as older guides ask for them."""
+"""Answers requests about people, tokens, ways to log in and the audit log as older guides write them."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ class AuditOfQuery(Struct, kw_only=True):
 
 
 def role_of(level: str) -> str:
-    """A role of one's own has its own name."""
+    """Returns the role of a level. A custom role has its own name."""
     if level == "lead":
         raise AskedOtherwise(next_step=IN_A_TEAM)
     return ROLES.get(level, level)
@@ -109,7 +109,7 @@ def older_user(answer: Wording, asked: WordedRequest) -> Wording:
 
 
 def made_user(answer: Wording, asked: WordedRequest) -> Wording:
-    """Says what was given and is not kept: a user has a name here, and no address."""
+    """Names what was given and is not kept: a user has a name here, and no address."""
     return {**older_user(answer, asked), "not_kept": [name for name in NOT_KEPT if name in asked.body]}
 
 

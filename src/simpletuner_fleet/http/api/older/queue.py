@@ -1,4 +1,4 @@
-"""The queue and its jobs, as older guides ask for them."""
+"""Answers requests about the queue and its jobs as older guides write them."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,7 +41,10 @@ class CloudListQuery(Struct, kw_only=True):
 
 
 def submission(asked: WordedRequest) -> WordedRequest:
-    """`provider` and everything else that chose a cloud is for pools here; what is not known is told by our own type."""
+    """Translates a submission.
+
+    `provider` and all else that chose a cloud is for pools here; our own type reports what is unknown.
+    """
     if asked.body.get("target") == "kubeflow":
         raise AskedOtherwise(next_step=KUBERNETES)
     return replace(asked, body={OLDER_FIELDS.get(name, name): value for name, value in asked.body.items()})
@@ -54,7 +57,7 @@ def local_limits(asked: WordedRequest) -> WordedRequest:
 
 
 def cleared_priority(asked: WordedRequest) -> WordedRequest:
-    """Null takes an override back: it is an ordinary job then."""
+    """Translates null, which took an override back, to the priority of an ordinary job."""
     return replace(asked, body={**asked.body, "priority": asked.body.get("priority") or 0})
 
 
@@ -86,7 +89,7 @@ def of_user(asked: WordedRequest) -> WordedRequest:
 
 
 def queue_of(answer: Wording, asked: WordedRequest) -> Wording:
-    """Counts are of everything that they have; the lists are of the newest five hundred."""
+    """Returns a user's queue. The counts cover all of their jobs; the lists cover the newest five hundred."""
     by_state = answer["by_state"]
     waiting = [job for job in answer["jobs"] if job["status"] == "queued"]
     running = [job for job in answer["jobs"] if job["status"] in AT_WORK]

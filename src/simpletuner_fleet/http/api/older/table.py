@@ -1,4 +1,4 @@
-"""Every request of older guides that is understood, in one table; docs/older-names.md has it for people."""
+"""Lists every request of older guides that is understood; docs/older-names.md has the list for people."""
 
 from collections.abc import Sequence
 

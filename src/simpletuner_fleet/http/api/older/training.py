@@ -1,4 +1,7 @@
-"""Training by one's own hand, as older guides ask for it: their server ran one job at a time, so that nobody said which."""
+"""Answers requests about one's own training as older guides write them.
+
+Their server ran one job at a time, so requests do not name a job.
+"""
 
 from collections.abc import Iterable
 from email.parser import BytesParser
@@ -52,7 +55,7 @@ class OneJobQuery(Struct, kw_only=True):
 
 
 def form_fields(body: bytes, content_type: str) -> dict[str, str]:
-    """Reads both of a form's encodings; files have no place in it."""
+    """Reads both encodings of a form; files are refused."""
     if not content_type.lower().startswith(FORM_IN_PARTS):
         try:
             return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
@@ -80,7 +83,10 @@ def fields_of(call: Call[bytes | None]) -> dict[str, str]:
 
 
 def the_one(jobs: Iterable[Job]) -> Job | None:
-    """Returns None where nothing runs; with more than one, somebody has to say which."""
+    """Returns the running job; None where nothing runs.
+
+    With more than one, raises Conflict: the caller has to say which.
+    """
     running = list(jobs)
     if len(running) > 1:
         raise Conflict(
@@ -92,7 +98,7 @@ def the_one(jobs: Iterable[Job]) -> Job | None:
 
 
 async def own_job(call: Call[Any], named: str = "") -> str | None:
-    """Returns the caller's own, whatever others are doing."""
+    """Returns the caller's own running job, whatever others are doing."""
     if named:
         return named
     where = JobFilter(owner=call.principal.owns_as, states=AT_WORK)

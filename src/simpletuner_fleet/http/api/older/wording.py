@@ -1,7 +1,7 @@
-"""How a request in older words becomes one of ours: another path, other names in the body, other names in the answer.
+"""Translates an older request into one of ours: another path, other names in the body, other names in the answer.
 
-The row that is meant does the work, with its own permission, its own rules and its own audit entry: there is nothing that
-could be done by an older name alone.
+The row that is meant does the work, with its own permission, its own rules and its own audit entry: there is nothing
+that only an older name could do.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ Wording = dict[str, Any]
 
 
 class WordedRequest(Struct, frozen=True, kw_only=True):
-    """The parts of one request, in older words or in ours."""
+    """Holds the parts of one request, in the older form or in ours."""
 
     path: Mapping[str, str]
     body: Wording
@@ -29,7 +29,7 @@ class WordedRequest(Struct, frozen=True, kw_only=True):
 
 
 class Older(Struct, frozen=True, kw_only=True):
-    """One request of the older guides, and the one of ours that it means."""
+    """Maps one request of the older guides to the one of ours that it means."""
 
     asked: str
     """Method and path."""
@@ -58,7 +58,7 @@ def key_of(row: Route) -> str:
 
 
 def understood(rows: Iterable[Route], older: Iterable[Older]) -> list[Route]:
-    """Returns our rows, those of them that are worded otherwise with that added."""
+    """Returns our rows, with the older wording added to those that have one."""
     by_key = {one.asked: one for one in older if one.asked == one.means}
     return [_worded(row, by_key[key_of(row)]) if key_of(row) in by_key else row for row in rows]
 
@@ -136,7 +136,7 @@ def _meaning(one: Older, meant: Route) -> Handler:
 
 
 def on_behalf(call: Call[Any], meant: Route, body: Any, ours: WordedRequest) -> Call[Any]:
-    """The same caller asks for what was meant."""
+    """Returns the call that was meant, from the same caller."""
     return Call(
         meant,
         call.app,

@@ -1,1 +1,1 @@
-"""SCIM 2.0: a provider of identity tells of its users and groups."""
+"""Implements SCIM 2.0, by which an identity provider manages its users and groups here."""

@@ -1,4 +1,4 @@
-"""What both kinds of resources have in common: how they are asked for and answered."""
+"""Reads queries and builds answers for both kinds of SCIM resources."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ class ScimLook(Struct, kw_only=True):
 
 
 def names_in(text: str) -> frozenset[str]:
-    """Of a part of an attribute the whole is shown: `name.givenName` asks for `name`."""
+    """Returns the names of attributes. For a part of one the whole is shown: `name.givenName` asks for `name`."""
     return frozenset(one.strip().lower().partition(".")[0] for one in text.split(",") if one.strip())
 
 

@@ -1,4 +1,4 @@
-"""SCIM's groups."""
+"""Serves SCIM groups."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from simpletuner_fleet.ports import View
 
 
 def _shown(view: View, group: ScimGroup, unwanted: frozenset[str], meta: dict[str, Any]) -> dict[str, Any]:
-    """Members are looked up only where they are shown: a group may have many."""
+    """Returns the group. Members are looked up only where they are shown: a group may have many."""
     ids = view.scim_members(group.id) if "members" not in unwanted else []
     return shown_group(group, [(one, _name_of(view, one)) for one in ids], meta)
 

@@ -1,4 +1,4 @@
-"""Both kinds of resources are listed, looked at, made, changed and taken away the same way."""
+"""Lists, shows, creates, changes and deletes SCIM resources, the same way for both kinds."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -36,7 +36,7 @@ class Summaries(Struct, frozen=True, kw_only=True):
 
 
 class ScimRoutes(Struct, frozen=True, kw_only=True):
-    """The routes of one kind of SCIM resource: its path, and what differs from the other kind."""
+    """Builds the routes of one kind of SCIM resource: it holds its path, and what differs from the other kind."""
 
     kind: ScimKind
     at: str

@@ -1,4 +1,4 @@
-"""What a SCIM client asks first: what is supported, which kinds of resources there are, and what they hold."""
+"""Describes the SCIM service to clients: what is supported, which kinds of resources there are, and their schemas."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ async def get_schema(call: Call[None]) -> Reply:
 
 
 def _names(call: Call[Any]) -> list[str]:
-    """Returns the kinds of resources that this server takes."""
+    """Returns the kinds of resources that this server accepts."""
     door = deps_of(call).sign_in.scim_doorway()
     return ["User", "Group"] if door.scim is None or door.scim.groups else ["User"]
 

@@ -1,4 +1,4 @@
-"""SCIM's users."""
+"""Serves SCIM users."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""The server about itself: health, metrics, events and its own document."""
+"""Serves what concerns the server itself: health, metrics, events and the API's description."""

@@ -1,4 +1,4 @@
-"""The API for people: one page that needs no script and no other host."""
+"""Renders the API's description for people, as one page that needs no script and no other host."""
 
 from base64 import b64encode
 from collections.abc import Sequence

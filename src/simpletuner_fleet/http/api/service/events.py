@@ -1,4 +1,4 @@
-"""One stream of thin events for consoles, CLIs and other watchers: they say what changed, not how it looks now."""
+"""Streams small events to consoles, CLIs and other watchers: they say what changed, not how it looks now."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ POOL = "pool"
 
 
 class EventWatch:
-    """One watcher's stream of events. A watcher that does not keep up is dropped and connects again."""
+    """Streams events to one watcher. A watcher that does not keep up is dropped and connects again."""
 
     __slots__ = ("_call", "_caller", "_deps", "_hidden", "_ip", "_onlooker", "_organisation", "events")
 
@@ -63,7 +63,7 @@ class EventWatch:
         return eyes.above if thing is None else may_see(eyes, thing)
 
     def _eyes(self) -> Onlooker:
-        """Who has left a team since they began to watch hears no more of it."""
+        """Returns what the watcher may see now: who has left a team since they began is told no more of it."""
         if self._organisation is not self._deps.fleet.organisation:
             self._organisation = self._deps.fleet.organisation
             self._onlooker = onlooker_of(self._call)

@@ -1,4 +1,4 @@
-"""Probes for those who keep the server running."""
+"""Answers probes of whoever keeps the server running."""
 
 import asyncio
 from typing import Literal
@@ -37,7 +37,7 @@ async def live(call: Call[None]) -> LiveAnswer:
 
 
 async def ready(call: Call[None]) -> ReadyAnswer:
-    """Store and storage can be read and written; otherwise the answer is 503, and says which cannot."""
+    """Answers that store and storage can be read and written; if not, the answer is 503 and says which cannot."""
     deps = whole_deps(call)
     await _proof(deps)
     return ReadyAnswer(
@@ -46,7 +46,7 @@ async def ready(call: Call[None]) -> ReadyAnswer:
 
 
 async def _proof(deps: Deps) -> None:
-    """Goes on though whoever asked has left: a prober that is less patient than the disk would never hear of an end."""
+    """Runs the check to its end even if the caller has left: an impatient prober would otherwise never get a result."""
     if deps.proving is None or deps.proving.done():
         deps.proving = asyncio.create_task(_prove(deps))
         deps.proving.add_done_callback(lambda task: None if task.cancelled() else task.exception())
@@ -54,7 +54,7 @@ async def _proof(deps: Deps) -> None:
 
 
 async def _prove(deps: Deps) -> None:
-    """Really writes, but not for every caller: anyone may ask."""
+    """Writes to the store and reads from it, but not for every caller: anyone may ask."""
     now = deps.fleet.clock.now()
     if deps.proven_at is not None and now - deps.proven_at < PROBED_AT_MOST_EVERY_S:
         return
@@ -65,7 +65,7 @@ async def _prove(deps: Deps) -> None:
 
 
 async def _prove_storage(deps: Deps, now: float) -> None:
-    """Proves the storage more rarely: it may be another machine, and cost money."""
+    """Checks the storage more rarely: it may be another machine, and cost money."""
     if deps.storage_proven_at is not None and now - deps.storage_proven_at < STORAGE_PROBED_EVERY_S:
         return
     await prove_storage(deps.blobs)

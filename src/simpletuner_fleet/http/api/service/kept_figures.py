@@ -1,4 +1,4 @@
-"""Figures that take a walk over the fleet: kept for a while, so that however many ask, it is walked seldom."""
+"""Caches figures that take a scan of the fleet, so that it is scanned seldom, however many ask."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""`/metrics` for Prometheus: for any API token, for this machine itself, or for all if the operator says so."""
+"""Serves `/metrics` for Prometheus, to any API token and to this machine, or to all if the operator says so."""
 
 from simpletuner_fleet.http.access.auth import Authenticator
 from simpletuner_fleet.http.api.deps import whole_deps

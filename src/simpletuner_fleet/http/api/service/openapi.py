@@ -1,4 +1,4 @@
-"""The API's description, drawn from the route table: what is not in the table does not exist."""
+"""Generates the API's description from the route table: what is not in the table does not exist."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ class Documentation(NamedTuple):
 
 
 def documentation_routes(table: Sequence[Route]) -> list[Route]:
-    """Returns `/openapi.json` and `/docs`; both describe themselves too."""
+    """Returns the routes of `/openapi.json` and `/docs`, which describe themselves, too."""
 
     async def openapi_json(call: Call[None]) -> Reply:
         return Reply(body=(await drawn()).document)
@@ -78,7 +78,7 @@ def documentation_routes(table: Sequence[Route]) -> list[Route]:
     rows = (*table, *own)
 
     async def drawn() -> Documentation:
-        """Draws it in a thread, and when somebody first asks: it takes longer than all the rest of a server's start."""
+        """Generates it in a thread when somebody first asks: it takes longer than the rest of a server's start."""
         return await asyncio.to_thread(_documentation, rows)
 
     return own

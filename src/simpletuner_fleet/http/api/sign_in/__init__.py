@@ -1,1 +1,1 @@
-"""Logging in otherwise than with a password: providers, terminals, and jobs of a continuous integration."""
+"""Logs in without a password: through providers, from terminals, and for jobs of a continuous integration."""

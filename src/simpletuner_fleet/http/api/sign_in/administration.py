@@ -1,4 +1,4 @@
-"""The providers that people log in with, for administrators: those of the file, and those that are added here."""
+"""Lets administrators manage the providers that people log in with, both those of the file and added ones."""
 
 from typing import Annotated, Any
 
@@ -51,7 +51,7 @@ class ProviderBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProviderChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A change of a provider that people log in with. What is left out stays as it is."""
+    """Describes a change of a provider that people log in with. What is left out stays as it is."""
 
     issuer: Path | UnsetType = UNSET
     client_id: Name | UnsetType = UNSET
@@ -185,7 +185,7 @@ async def test_provider(call: Call[Any]) -> ProviderTrialView:
 
 
 def _plain(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns it as it is stored: without teams and roles that no group is named for."""
+    """Returns the settings as they are stored: without teams and roles that no group is named for."""
     if "hosts" in given:
         given["hosts"] = tuple(one.strip().lower() for one in given["hosts"])
     if "teams" in given:

@@ -1,4 +1,4 @@
-"""A job of a continuous integration exchanges its own OpenID token for a short-lived one of ours."""
+"""Exchanges the OpenID token of a continuous integration's job for a short-lived token of ours."""
 
 from typing import Annotated
 

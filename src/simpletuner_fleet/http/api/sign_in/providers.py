@@ -1,4 +1,4 @@
-"""Logging in with a provider: the two steps of a browser, the provider's own word that somebody has left, and the list."""
+"""Logs in with a provider: lists providers, handles the browser's two steps, and takes the provider's logouts."""
 
 from typing import Any
 from urllib.parse import parse_qsl
@@ -49,7 +49,7 @@ async def list_providers(call: Call[None]) -> ProvidersView:
 
 
 async def begin(call: Call[Any], following: str) -> Reply:
-    """Sends the browser to the provider; `following` is a place of ours, checked."""
+    """Sends the browser to the provider. `following` is a checked path of ours to go to afterwards."""
     deps = deps_of(call)
     deps.sign_in_rate.spend(address_key(call.ip))
     proxy = deps.sign_in.proxy
@@ -65,7 +65,7 @@ async def begin(call: Call[Any], following: str) -> Reply:
 
 
 async def finish(call: Call[Any], *, code: str, state: str, error: str, issuer: str | None) -> Reply:
-    """The browser comes back from the provider."""
+    """Logs the user in when the browser comes back from the provider."""
     deps = deps_of(call)
     deps.sign_in_rate.spend(address_key(call.ip))
     provider = deps.sign_in.provider(call.path["provider"])
@@ -93,7 +93,7 @@ async def arrive_by(call: Call[Any], door: Doorway, person: Person) -> LoggedIn:
 
 
 async def back_channel_logout(call: Call[bytes]) -> Reply:
-    """The provider itself says that somebody has logged out there (OpenID Connect Back-Channel Logout 1.0)."""
+    """Ends sessions when the provider says that somebody has logged out (OpenID Connect Back-Channel Logout 1.0)."""
     deps = deps_of(call)
     deps.sign_in_rate.spend(address_key(call.ip))
     provider = deps.sign_in.provider(call.path["provider"])
@@ -110,7 +110,7 @@ async def back_channel_logout(call: Call[bytes]) -> Reply:
 
 
 async def logout_address(call: Call[Any], session: Session | None) -> str:
-    """Returns where the browser of a session that ended here logs out of its provider; '' where nothing is to do."""
+    """Returns where the browser of an ended session logs out of its provider; '' where there is nothing to do."""
     deps = deps_of(call)
     provider = deps.sign_in.provider_of(session.issuer) if session and session.issuer else None
     if provider is None or session is None:
@@ -128,7 +128,7 @@ def _leading_to(address: str, *cookies: str) -> Reply:
 
 
 def _plain(error: str) -> str:
-    """Returns an error code of the provider: whatever else stands there is somebody's text, and is not repeated."""
+    """Returns the provider's error code; any other text comes from outside, and is not repeated."""
     return error if error.isascii() and error.replace("_", "").isalnum() and len(error) <= 64 else ""
 
 

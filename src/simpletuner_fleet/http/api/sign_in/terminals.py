@@ -1,4 +1,4 @@
-"""`simpletuner login`: a terminal asks, a person allows it in a browser, and it is given a token of theirs."""
+"""Serves `simpletuner login`: a terminal asks, a person allows it in a browser, and it gets a token of theirs."""
 
 from typing import Annotated, Any
 
@@ -85,7 +85,7 @@ async def ask(call: Call[AskBody]) -> AskedView:
 
 
 async def answer(call: Call[AnswerBody]) -> AnsweredView:
-    """Serves people alone: a token must not make further tokens of its user."""
+    """Takes a person's answer. A token may not give it: it must not make further tokens of its user."""
     deps, caller = deps_of(call), call.principal
     if caller.kind != "user":
         raise NotAUser
@@ -119,13 +119,16 @@ async def exchange(call: Call[CodeBody]) -> GivenView:
 
 
 async def _is_in_use(call: Call[Any], terminal: WaitingTerminal) -> bool:
-    """Whoever asks again although the token works somewhere is another one than who has it."""
+    """Tells whether the token is used already: then whoever asks again is not the one who has it."""
     token = await deps_of(call).fleet.read_now(lambda view: view.api_token(terminal.token_id))
     return token is None or token.last_used_at is not None
 
 
 async def _take_back(call: Call[Any], terminal: WaitingTerminal) -> None:
-    """Revokes what a code gave that comes a second time (RFC 6749, 4.1.2): nobody knows which of the two was meant."""
+    """Revokes the token that a code gave when the code comes a second time (RFC 6749, 4.1.2).
+
+    Nobody knows which of the two callers was meant.
+    """
     deps = deps_of(call)
     async with deps.sign_in.terminals.giving:
         terminal.is_refused = True
@@ -136,7 +139,7 @@ async def _take_back(call: Call[Any], terminal: WaitingTerminal) -> None:
 
 
 async def _given(call: Call[Any], terminal: WaitingTerminal) -> GivenView:
-    """Returns a token of whoever let the terminal in, made once."""
+    """Returns a token of the user who let the terminal in; it is made once."""
     deps = deps_of(call)
     user = await deps.fleet.read(lambda view: accounts.existing_user(view, terminal.granted_to))
     if user.disabled_at is not None:

@@ -1,1 +1,1 @@
-"""What workers call."""
+"""Serves the calls that workers make."""

@@ -1,4 +1,4 @@
-"""What workers call: one row per message of the protocol."""
+"""Serves the workers' messages: one row per message of the protocol."""
 
 from msgspec import Struct
 
@@ -47,7 +47,10 @@ class Left(Struct):
 
 
 async def join(call: Call[JoinMachine]) -> MachineJoined:
-    """Whoever has the token is the machine; where it was used, or is none, they are refused and nothing else is said."""
+    """Lets a machine join: whoever has the token is the machine.
+
+    A used or unknown token is refused, with no details.
+    """
     token = call.headers.get("x-worker-token", "")
     refuse_misshapen(token, tokens.JOIN)
     joined = await joining.join(deps_of(call).fleet, token, call.body.home)
@@ -104,7 +107,7 @@ async def status(call: Call[StatusReport]) -> ReportAnswer:
 
 
 async def _known_worker(call: Call[StatusReport]) -> Worker:
-    """Returns the worker as it is remembered: the report itself reads the row anew."""
+    """Returns the worker from the cache: the report itself reads the row anew."""
     worker = await deps_of(call).credentials.worker(call.principal.token_hash)
     if worker is None:
         raise InvalidToken

@@ -1,4 +1,4 @@
-"""What workers send of a log: bytes as they are, or base64 in JSON from agents of before."""
+"""Takes logs from workers: raw bytes, or base64 in JSON from older agents."""
 
 import base64
 import binascii
@@ -60,7 +60,7 @@ async def _take(deps: Deps, call: Call[Any], epoch: int, piece: LogPiece) -> Log
 
 
 def _marks(header: str, start: int, length: int, now: float) -> tuple[TimeMark, ...]:
-    """Reads `offset:milliseconds ago,…`, rising and within the piece."""
+    """Reads `offset:milliseconds ago,…`; offsets must rise and be within the piece."""
     marks: list[TimeMark] = []
     words = header.split(",") if header else []
     if len(words) > MAX_MARKS:

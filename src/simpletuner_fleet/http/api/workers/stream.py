@@ -1,4 +1,4 @@
-"""A worker's stream: what it should be doing, sent at once, again on every connection, and again until it is heeded."""
+"""Streams to a worker what it should be doing: at once, again on every connection, and again until it is followed."""
 
 import asyncio
 import logging
@@ -96,7 +96,7 @@ class OrderFeed:
         self._listener = deps.hub.open(worker.id, incarnation, self.check, self.take)
 
     def check(self) -> None:
-        """There may be something to send. However often it is woken during one check, one more follows."""
+        """Checks whether there is something to send. However often it is woken during one check, one more follows."""
         if self.events.why is not None:
             return
         if self._listener.closing:
@@ -137,7 +137,7 @@ class OrderFeed:
             self._checking = False
 
     async def _read_orders(self) -> tuple[Worker, Orders]:
-        """Asks what its worker should be doing; a stream asks that in no other place."""
+        """Returns what the worker should be doing; a stream asks for it nowhere else."""
         return await attendance.orders(self._deps.fleet, self._listener.worker_id, self._base_url)
 
     def _send(self, worker: Worker, orders: Orders) -> None:
@@ -210,7 +210,7 @@ class OrderFeed:
             self._deps.background_tasks.start(self._tell_closed())
 
     async def _tell_closed(self) -> None:
-        """Tries until the fleet knows it: work offered to a worker that is not reachable is delayed."""
+        """Tries several times to tell the fleet: work offered to an unreachable worker is delayed."""
         worker_id = self._listener.worker_id
         for _ in range(CLOSE_TRIES):
             try:

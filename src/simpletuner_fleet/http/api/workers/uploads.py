@@ -1,4 +1,4 @@
-"""What workers upload: files by content in parts, manifests last; and what they fetch to go on."""
+"""Takes what workers upload (files by content in parts, manifests last), and serves what they fetch to resume."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -93,7 +93,7 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 
 
 async def try_part(call: Call[Incoming]) -> PartAnswer:
-    """Reads a part that belongs to nothing: a worker learns what stands in between before it has anything to send."""
+    """Reads a part that belongs to nothing: a worker tests the way here before it has anything to send."""
     count = 0
     async for piece in call.body.pieces(PIECE_BYTES):
         count += len(piece)
@@ -101,7 +101,7 @@ async def try_part(call: Call[Incoming]) -> PartAnswer:
 
 
 async def try_storage(call: Call[None]) -> StorageTrial:
-    """Gives links to read and to send something that belongs to nothing, for the same purpose."""
+    """Returns links to read and to send something that belongs to nothing, for the same purpose."""
     direct = deps_of(call).storage.direct_in_use
     if direct is None:
         return StorageTrial()
@@ -150,7 +150,7 @@ async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
 
 
 def claim_of(call: Call[Any], epoch: int) -> Claim:
-    """Returns who writes, and for which turn. An attempt's own token opens that attempt alone."""
+    """Returns who writes, and for which turn. An attempt's own token is valid for that attempt alone."""
     attempt, turn = call.principal.attempt, Turn(call.path["id"], epoch)
     if attempt is None:
         return Claim(call.principal.id, turn)

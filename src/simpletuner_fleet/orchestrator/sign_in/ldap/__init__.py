@@ -1,1 +1,1 @@
-"""The few messages of LDAP (RFC 4511) with which somebody is looked up and their password is tried."""
+"""Implements the few LDAP messages (RFC 4511) that look a person up and try their password."""

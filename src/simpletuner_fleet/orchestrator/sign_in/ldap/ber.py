@@ -1,4 +1,4 @@
-"""BER as LDAP restricts it (RFC 4511, 5.1): definite lengths alone, and nothing larger than may be."""
+"""Encodes and decodes BER as LDAP restricts it (RFC 4511, 5.1): definite lengths only, and bounded sizes."""
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 SEQUENCE, SET, INTEGER, OCTETS, ENUMERATED, BOOLEAN = 0x30, 0x31, 0x02, 0x04, 0x0A, 0x01
@@ -18,7 +18,7 @@ def encoded(tag: int, *parts: bytes) -> bytes:
 
 
 def number(value: int, tag: int = INTEGER) -> bytes:
-    """Encodes what is not negative."""
+    """Encodes a number that is not negative."""
     return encoded(tag, value.to_bytes(value.bit_length() // 8 + 1, "big"))
 
 
@@ -27,7 +27,7 @@ def octets(text: str | bytes, tag: int = OCTETS) -> bytes:
 
 
 class BerReader:
-    """Reads BER elements one after the other, from bytes that are all here."""
+    """Reads BER elements one after the other from complete bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -60,7 +60,10 @@ class BerReader:
 
 
 def head_at(data: bytes, at: int) -> tuple[int, int]:
-    """Returns where the content of the element begins that stands here, and its size. Raises IndexError where bytes lack."""
+    """Returns where the content of the element at this place begins, and its size.
+
+    Raises IndexError where bytes are missing.
+    """
     first = data[at + 1]
     if first < 0x80:
         return at + 2, first

@@ -1,4 +1,7 @@
-"""One connection to a directory, for one log-in. It blocks, so it lives in a thread; every wait ends by the deadline."""
+"""Holds one connection to a directory, for one log-in.
+
+It blocks, so it runs in a thread; a deadline ends every wait.
+"""
 
 import re
 import socket
@@ -53,7 +56,7 @@ class DirectoryEntry(Struct, frozen=True):
         return next(iter(self.attributes.get(attribute.lower(), [])), b"")
 
     def piece(self, attribute: str) -> tuple[list[bytes], bool]:
-        """Returns what is here of its values, and whether there are more to ask for.
+        """Returns the values of an attribute that are here, and whether there are more to ask for.
 
         Active Directory hands out a long list in pieces, each under a name with its range: `memberOf;range=0-1499`.
         """
@@ -79,7 +82,7 @@ class LdapConnection:
         self._socket.close()
 
     def secure(self, context: ssl.SSLContext) -> None:
-        """Speaks TLS from here on. Bytes that came in plain before it are nobody's: who sent them is not yet known."""
+        """Uses TLS from here on. Plain bytes that came before are refused, since nobody knows who sent them."""
         if self._buffer:
             raise GarbledLdap
         self._socket.settimeout(self._left())
@@ -91,14 +94,17 @@ class LdapConnection:
         self.secure(context)
 
     def bind(self, dn: str, password: str) -> None:
-        """Raises DirectoryRefused. With an empty dn or password it would ask for nobody in particular, and be let in."""
+        """Binds with the password. Raises DirectoryRefused, also for an empty dn or password.
+
+        With those it would be an anonymous bind, which the directory accepts.
+        """
         if not dn or not password:
             raise DirectoryRefused(INVALID_CREDENTIALS)
         tag, content = self._ask(encoded(BIND, number(VERSION), octets(dn), octets(password, 0x80)))
         _check(tag, content, BIND_ANSWER)
 
     def all_values(self, entry: DirectoryEntry, attribute: str, limit: int) -> list[bytes]:
-        """Returns the values of an attribute of this entry, asking for the rest where it came in pieces."""
+        """Returns all values of an attribute of this entry, asking for the rest where they came in pieces."""
         values, more = entry.piece(attribute)
         while more and len(values) < limit:
             rest = [f"{attribute};range={len(values)}-*"]
@@ -112,7 +118,7 @@ class LdapConnection:
     def search(
         self, base: str, wanted: bytes, attributes: Sequence[str], limit: int, scope: int = WHOLE_SUBTREE
     ) -> list[DirectoryEntry]:
-        """Returns at most so many entries. References to other directories are not followed."""
+        """Returns at most `limit` entries. References to other directories are not followed."""
         asked = encoded(SEQUENCE, *(octets(name) for name in attributes))
         seconds = max(1, int(self._left()))
         request = encoded(
@@ -146,7 +152,7 @@ class LdapConnection:
         self._socket.sendall(encoded(SEQUENCE, number(self._last_id), operation))
 
     def _answers(self) -> Iterator[tuple[int, bytes]]:
-        """Yields what is answered to the last request; so many answers are no answer any more."""
+        """Yields the answers to the last request, up to a limit."""
         for _ in range(MAX_ENTRIES + 1):
             reader = BerReader(self._message())
             if reader.number() != self._last_id:
@@ -167,7 +173,7 @@ class LdapConnection:
             self._buffer += piece
 
     def _taken(self) -> bytes | None:
-        """Takes the first message off what has come; None while it is not whole."""
+        """Takes the first message from the buffer; returns None while it is not complete."""
         try:
             begins, size = head_at(self._buffer, 0)
         except IndexError:

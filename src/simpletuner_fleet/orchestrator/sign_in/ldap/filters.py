@@ -1,5 +1,8 @@
-"""Filters of the settings (RFC 4515), read once. What a person typed is put into a filter that is read already: whatever
-characters it has, it is a value, and no part of the filter."""
+"""Parses the filters of the settings (RFC 4515) once.
+
+What a person typed is put into a filter that was parsed already: whatever characters it has, it is a value, and not a
+part of the filter.
+"""
 
 import re
 from collections.abc import Mapping
@@ -42,7 +45,10 @@ class LdapFilter(Struct, frozen=True):
 
 
 def read_ldap_filter(text: str, places: tuple[str, ...]) -> LdapFilter:
-    """`places` are the names that may stand in braces. Comparisons are `=`, presence `=*`, and `:RULE:=`."""
+    """Returns the parsed filter. `places` are the names that may be in braces.
+
+    Comparisons are `=`, presence `=*`, and `:RULE:=`.
+    """
     parsed, at = _read(text, 0, 0)
     if at != len(text):
         raise UnreadableFilter(f"something follows the filter at character {at}")

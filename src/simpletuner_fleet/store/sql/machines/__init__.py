@@ -1,1 +1,1 @@
-"""Pools of machines, and the machines."""
+"""Stores pools of machines, and the machines."""

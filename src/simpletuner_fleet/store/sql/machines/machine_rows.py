@@ -1,4 +1,4 @@
-"""Pools and machines, over any SQL database."""
+"""Stores pools and machines in any SQL database."""
 
 import msgspec
 

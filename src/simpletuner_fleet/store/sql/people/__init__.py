@@ -1,1 +1,1 @@
-"""Tables about people, what they may do, and where they are told."""
+"""Stores people, what they may do, and where they are notified."""

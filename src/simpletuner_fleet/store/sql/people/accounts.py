@@ -1,4 +1,4 @@
-"""Users and their sessions, over any SQL database."""
+"""Stores users and their sessions in any SQL database."""
 
 from typing import Any
 

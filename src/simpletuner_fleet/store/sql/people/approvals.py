@@ -1,4 +1,4 @@
-"""Approvals, over any SQL database."""
+"""Stores approvals in any SQL database."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Endpoints of notifications and what was sent there, over any SQL database."""
+"""Stores endpoints of notifications and what was sent there, in any SQL database."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Configs, API tokens, remembered answers and settings, over any SQL database."""
+"""Stores configs, API tokens and settings in any SQL database, and reads remembered answers from it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Users and groups that a provider tells of by SCIM, over any SQL database."""
+"""Stores the users and groups that a provider provisions by SCIM, in any SQL database."""
 
 from collections.abc import Collection
 

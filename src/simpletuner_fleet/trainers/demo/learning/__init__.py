@@ -1,1 +1,1 @@
-"""The small diffusion model itself: its images, its network, and what computes with it."""
+"""Contains the small diffusion model itself: its images, its network, and the backends that compute with it."""

@@ -1,4 +1,4 @@
-"""What trains the network. This one computes with NumPy alone; torch_backend.py is the same on a GPU."""
+"""Trains the network with NumPy alone; torch_backend.py does the same on a GPU."""
 
 import math
 from typing import Protocol
@@ -78,7 +78,7 @@ class NumpyBackend:
         self._ballast.append(np.ones(int(gigabytes * 2**30), dtype=np.uint8))
 
     def _forward(self, flat: Floats, example: Example) -> tuple[Floats, Pass]:
-        """The network says the velocity, from which the noise follows: bounded at every level of noise."""
+        """Predicts the noise from the network's velocity, which is bounded at every level of noise."""
         features = level_features(self._architecture, example.levels, example.labels)
         passed = Pass(self._architecture, views(self._architecture, flat), example.noisy, features)
         signal = SIGNAL[example.levels][:, None]

@@ -1,4 +1,4 @@
-"""Images made on the fly: four kinds of shape, grey, 16x16, each pixel in [-1, 1]."""
+"""Draws training images on the fly: four kinds of shape, grey, 16x16, each pixel in [-1, 1]."""
 
 from collections.abc import Callable
 

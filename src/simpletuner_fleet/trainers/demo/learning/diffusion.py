@@ -1,4 +1,4 @@
-"""The noise schedule, the training example, and the two samplers: DDPM and DDIM."""
+"""Implements the noise schedule, the training example, and the two samplers DDPM and DDIM."""
 
 import dataclasses
 import itertools
@@ -26,7 +26,7 @@ SIGNAL = _signal_left()
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A training batch: images with noise added, how much was added, and the noise to be predicted."""
+    """Holds a training batch: images with noise added, how much was added, and the noise to be predicted."""
 
     noisy: Floats
     levels: Labels
@@ -44,7 +44,7 @@ def make_example(random: np.random.Generator, count: int) -> Example:
 
 
 class Predictor(Protocol):
-    """What a sampler needs of a backend."""
+    """Declares what a sampler needs of a backend."""
 
     def predict_noise(self, noisy: Floats, levels: Labels, labels: Labels) -> Floats: ...
 
@@ -78,7 +78,10 @@ def every_kind(count: int) -> Labels:
 
 
 def chance(seed: int, purpose: int, step: int) -> np.random.Generator:
-    """All chance is a function of the seed and the step: what comes after a resume is what would have come."""
+    """Returns a random generator that depends only on the seed, the purpose and the step.
+
+    What comes after a resume is what would have come.
+    """
     return np.random.Generator(np.random.Philox(key=np.array([seed, step * 8 + purpose], dtype=np.uint64)))
 
 

@@ -1,7 +1,7 @@
-"""The noise-prediction network: a residual MLP told the time and the kind, its gradient worked out by hand.
+"""Implements the noise-prediction network: a residual MLP that is given the time and the kind, with a manual gradient.
 
-All weights lie in one flat vector, so that the optimiser and the average are a few operations on it;
-the named matrices are views of that vector.
+All weights lie in one flat vector, so that the optimiser and the average are a few operations on it; the named
+matrices are views of that vector.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from simpletuner_fleet.trainers.demo.learning.data import CLASSES, PIXELS, Float
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The dimensions of the network: they must be equal for weights to fit."""
+    """Sets the dimensions of the network: they must be equal for weights to fit."""
 
     width: int = 128
     hidden: int = 256
@@ -83,7 +83,7 @@ def condition_features(architecture: Architecture, time: Floats, labels: Labels)
 
 
 class Pass:
-    """One forward pass that remembers what its gradient needs."""
+    """Computes one forward pass, and remembers what its gradient needs."""
 
     def __init__(self, architecture: Architecture, weights: Named, pixels: Floats, features: Floats) -> None:
         self._weights, self._pixels, self._features = weights, pixels, features

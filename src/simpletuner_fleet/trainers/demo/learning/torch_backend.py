@@ -1,4 +1,4 @@
-"""The same network, optimiser and state on a GPU. Torch is imported here only, in the trainer's own process."""
+"""Runs the same network, optimiser and state on a GPU. Torch is imported here only, in the trainer's own process."""
 
 import importlib
 import math

@@ -1,1 +1,1 @@
-"""What a training leaves behind and what it prints: checkpoints, numbers, pictures, the model, a progress bar."""
+"""Writes what a training leaves behind and prints: checkpoints, numbers, pictures, the model, a progress bar."""

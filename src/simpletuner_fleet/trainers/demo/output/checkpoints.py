@@ -1,4 +1,4 @@
-"""`checkpoint-N` folders: made under another name, complete once `.guard` is inside, the oldest removed.
+"""Manages `checkpoint-N` folders: each is complete once `.guard` is inside, and the oldest are removed.
 
 A folder being made is called `checkpoint-N-tmp`; `.guard` holds the word "complete" and is written last.
 """
@@ -73,7 +73,7 @@ class Checkpoints:
         return final
 
     def load(self, which: str, architecture: Architecture) -> Checkpoint | None:
-        """`latest` may find none; a checkpoint named by its path or name must be there."""
+        """Loads a checkpoint. `latest` may find none; one named by its path or name must be there."""
         if not which:
             return None
         if which == "latest":
@@ -85,7 +85,7 @@ class Checkpoints:
         return read_checkpoint(folder, architecture)
 
     def _rotate(self) -> None:
-        """The guard goes first, so that a half-removed one is never taken for complete."""
+        """Removes the oldest. The guard goes first, so that a half-removed one is never taken for complete."""
         if self._keep:
             for _, folder in self.complete()[: -self._keep]:
                 (folder / GUARD).unlink()

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, also after a power cut."""
+"""Writes files that are whole or not there, also after a power cut."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one line for each step, in order, none twice."""
+"""Writes `metrics.jsonl`: one line for each step, in order, none twice."""
 
 import json
 import os
@@ -20,12 +20,12 @@ class MetricsLog:
         self._file = path.open("ab")
 
     def write(self, entry: dict[str, Any]) -> None:
-        """A loss that is not a number is written as NaN or Infinity, as Python's own json module does."""
+        """Writes one line. A loss that is not a number becomes NaN or Infinity, as in Python's own json module."""
         self._file.write(json.dumps(entry).encode() + b"\n")
         self._file.flush()
 
     def sync(self) -> None:
-        """Is called with every checkpoint: what comes after it may be lost, what came before may not."""
+        """Writes the lines to disk with every checkpoint: what comes after it may be lost, what came before may not."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

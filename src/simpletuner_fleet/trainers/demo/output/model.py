@@ -1,4 +1,4 @@
-"""The finished model: `model.npz`, the averaged weights by name, and `model.json`, what network they fit."""
+"""Writes and reads the finished model: `model.npz` has the averaged weights by name, `model.json` their network."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A progress line in tqdm's default form, redrawn in place by a carriage return."""
+"""Draws a progress line in tqdm's default form, redrawn in place by a carriage return."""
 
 import time
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Pages about datasets."""
+"""Implements the pages about datasets."""

@@ -1,4 +1,4 @@
-"""Datasets: all that one may see, what is in one and which jobs used it, and the way to bring a folder here."""
+"""Shows the datasets that the user may see, the content of each and its jobs, and the upload of a folder."""
 
 import asyncio
 from collections.abc import Sequence
@@ -149,7 +149,7 @@ def _pictures(files: DatasetListing, part: DatasetPart, first: int, size: int) -
 
 
 async def _shown(blobs: Blobs, dataset_id: str, pictures: Sequence[DatasetPicture]) -> list[ShownPicture]:
-    """Looks at the first bytes of each: what is no picture, whatever it is called, is not asked for by the page."""
+    """Checks the first bytes of each file: the page does not load what is no image, whatever its name."""
     captions = await dataset_listings.captions_of(blobs, pictures)
     kinds = await asyncio.gather(*(_kind(blobs, one.file) for one in pictures))
     return [

@@ -1,4 +1,4 @@
-"""A picture of a dataset: whatever somebody pushed, shown only if its bytes are those of a picture."""
+"""Serves an image of a dataset, which anybody may have pushed, only if its bytes are those of an image."""
 
 from simpletuner_fleet.core.configs.datasets import read_id
 from simpletuner_fleet.core.errors import NotFound
@@ -15,7 +15,7 @@ NOTHING_RUNS = b"default-src 'none'; sandbox"
 
 
 async def picture(call: Call[None]) -> Chunks:
-    """Its type is what its first bytes are, never what its name says: a page or a script does not come back as one."""
+    """Serves the file by the type of its first bytes, not of its name: a page or a script is never served as one."""
     deps, sha256 = deps_of(call), call.path["sha256"]
     size = await datasets.file_size(deps.fleet, read_id(call.path["id"], "$.id"), sha256)
     if size > MAX_BYTES:

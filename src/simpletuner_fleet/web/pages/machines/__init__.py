@@ -1,1 +1,1 @@
-"""Pages about pools and the machines that they bring."""
+"""Implements the pages about pools and the machines that they start."""

@@ -1,4 +1,4 @@
-"""Machines: what is there, in which phase, what it costs, and what it printed where it did not join."""
+"""Shows the machines: their phases, what they cost, and what one printed that did not join."""
 
 from simpletuner_fleet.http.api.machines.machines import (
     CHANGE,

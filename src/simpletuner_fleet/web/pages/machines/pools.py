@@ -1,4 +1,4 @@
-"""Pools: where machines come from and what they cost; a form to make one, and its provider asked for offers."""
+"""Shows the pools: where machines come from and what they cost, a form for them, and the provider's offers."""
 
 from typing import Any
 

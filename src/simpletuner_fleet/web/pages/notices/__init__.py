@@ -1,1 +1,1 @@
-"""Pages about being told."""
+"""Implements the pages about notifications."""

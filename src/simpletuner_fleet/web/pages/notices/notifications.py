@@ -1,4 +1,4 @@
-"""Notifications: where one is told of what, how that fares, and for administrators everybody's."""
+"""Shows where the user is notified of what and how deliveries go; to administrators, everybody's endpoints."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""Pages about people and what they may do."""
+"""Implements the pages about people and what they may do."""

@@ -1,4 +1,4 @@
-"""Approvals: what waits for one's word, what one's own jobs wait for, and the rules that ask for it."""
+"""Shows what waits for the user's approval, what one's own jobs wait for, and the rules that require approval."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -52,7 +52,7 @@ async def approvals(call: Call[None]) -> Reply:
 
 
 async def approve(call: Call[None]) -> Reply:
-    """Looking does not use the link up, whoever looks: programs that scan mails for bad links do."""
+    """Shows the link's page. That does not use the link up, since programs that scan mail open links, too."""
     asked = None
     if call.query.k:
         with suppress(FleetError):

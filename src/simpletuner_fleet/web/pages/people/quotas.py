@@ -1,4 +1,4 @@
-"""Quotas: what one has used and what is left; for administrators all of them, and the limits beside them."""
+"""Shows what the user has used of each quota and what is left; to administrators, all quotas."""
 
 from simpletuner_fleet.core.people.quotas import KIND_NAMES, QuotaAction, QuotaKind, QuotaScope
 from simpletuner_fleet.http.api.admin.quotas import PERMISSION, list_quotas, standings

@@ -1,4 +1,4 @@
-"""Administration → Users → Sign-in: the providers that people log in with, beside their passwords."""
+"""Shows Administration → Users → Sign-in: the providers that people log in with, beside passwords."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Teams: those one belongs to, with their members and rules; for administrators all of them."""
+"""Shows the user's teams with their members and rules; to administrators, all teams."""
 
 from simpletuner_fleet.http.api.admin.teams import PERMISSION, known_teams, team_view
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Reply, Route

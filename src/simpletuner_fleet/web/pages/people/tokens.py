@@ -1,4 +1,4 @@
-"""Administration → API tokens: credentials for programs. A token is shown once, when it is made."""
+"""Shows Administration → API tokens: credentials for programs. A token is shown once, when it is made."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Usage: who has used how much and at what cost, budgets and where they are going, and what GPUs cost."""
+"""Shows who has used how much and at what cost, budgets and their forecast, and what GPUs cost."""
 
 from typing import Any
 

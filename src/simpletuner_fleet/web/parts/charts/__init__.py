@@ -1,1 +1,1 @@
-"""Charts that pages draw: of GPUs, of use, of a queue over time."""
+"""Draws the charts of the pages: GPUs, usage, a loss curve, and the workers' last day."""

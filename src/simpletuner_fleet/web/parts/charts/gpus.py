@@ -1,4 +1,4 @@
-"""A GPU's last hours as a picture: how busy it was as an area, how full as a line, gaps where it was not heard."""
+"""Draws a GPU's last hours: utilization as an area, memory as a line, with gaps where nothing was reported."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ Spots = list[tuple[float, float]]
 
 
 def _stretches(spots: Sequence[tuple[float, tuple[float, float]]]) -> list[Spots]:
-    """Cuts the points where nothing was heard."""
+    """Splits the points where nothing was reported for a while."""
     stretches: list[Spots] = []
     last = float("-inf")
     for at, spot in spots:

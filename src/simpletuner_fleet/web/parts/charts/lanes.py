@@ -1,4 +1,4 @@
-"""One worker's day as a drawing: a ground, where it was away, and a bar for each attempt."""
+"""Draws one worker's day: a background, when it was away, and a bar for each attempt."""
 
 from markupsafe import Markup, escape
 
@@ -12,9 +12,9 @@ LOOKS = {"failed": "lost", "lost": "lost", "released": "given", "cancelled": "gi
 
 
 def lane_drawing(lane: WorkerLane, window: TimeWindow, now: float) -> Markup:
-    """Returns what stands in the lane's SVG, one unit wide for each minute.
+    """Returns the content of the lane's SVG, one unit wide for each minute.
 
-    It is written by hand: a page has thousands of it.
+    The markup is assembled by hand, since a page has thousands of these elements.
     """
     since, until, scale = window.since(now), window.until(now), window.hours / DAY_HOURS
     parts = [f'<rect class="ground" x="0" y="5" width="{window.hours * 60}" height="6"/>']

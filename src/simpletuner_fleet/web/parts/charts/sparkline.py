@@ -1,4 +1,4 @@
-"""A curve in a few pixels: a path for SVG, gaps where there was no number."""
+"""Draws a curve in a few pixels, as an SVG path with gaps where there was no number."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ WIDTH, HEIGHT, MARGIN = 120.0, 28.0, 2.0
 
 
 def path(buckets: Sequence[Bucket]) -> str:
-    """Returns nothing where there is nothing to draw yet."""
+    """Returns the path; empty where there is nothing to draw yet."""
     levels = [level for bucket in buckets for level in (bucket.min, bucket.max) if level is not None]
     if len(buckets) < 2 or not levels:
         return ""

@@ -1,4 +1,4 @@
-"""Which part of the last day the timeline shows, and the steps from there: closer, wider, earlier, later."""
+"""Computes which part of the last day the timeline shows, and the steps from there: closer, wider, earlier, later."""
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
 
     @property
     def closer(self) -> "TimeWindow | None":
-        """Zooms in around the same middle."""
+        """Returns the next smaller window around the same middle; None where there is none."""
         at = SPANS.index(self.hours)
         return _around(self, SPANS[at + 1]) if at + 1 < len(SPANS) else None
 
@@ -42,7 +42,7 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
 
 
 def window_of(hours: float, back: float) -> TimeWindow:
-    """Returns the nearest window that there is, within the day."""
+    """Returns the nearest window that exists within the day."""
     span = min(SPANS, key=lambda one: abs(one - hours))
     return TimeWindow(hours=span, back=min(max(0.0, back), float(DAY_HOURS - span)))
 

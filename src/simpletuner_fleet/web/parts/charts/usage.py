@@ -1,4 +1,4 @@
-"""Use by day as bars: a path for SVG, and what each bar stands for in words."""
+"""Draws usage by day as bars, each with its place in the SVG, its cost and its GPU-hours."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class UsageChart(Struct, frozen=True, kw_only=True):
 
 
 def usage_chart(days: Sequence[UsageLine], since: float, until: float) -> UsageChart:
-    """Makes one place for every day of the period, with a bar where something was used."""
+    """Returns the chart, with a place for every day of the period and a bar where something was used."""
     first = day_of(since)[0]
     places = max(1, round((day_of(max(since, until - 1.0))[0] - first) / DAY_S) + 1)
     by_cost = any(day.micros for day in days)

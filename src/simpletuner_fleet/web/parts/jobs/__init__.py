@@ -1,1 +1,1 @@
-"""What pages show of jobs: rows, columns, states, the fields of the Train form."""
+"""Builds what pages show of jobs: rows, columns, states, and the fields of the Train form."""

@@ -1,4 +1,4 @@
-"""The columns of a list of jobs: which there are, and which somebody asked for."""
+"""Lists the columns of a list of jobs, and picks those that the user chose."""
 
 from collections.abc import Sequence
 
@@ -19,6 +19,6 @@ USUAL = ("progress", "worker", "owner", "gpus")
 
 
 def shown_columns(asked: Sequence[str]) -> list[str]:
-    """Returns them in their order; without any choice the usual ones."""
+    """Returns the chosen columns in their order; without a choice, the usual ones."""
     chosen = [name for name in COLUMNS if name in asked]
     return chosen or list(USUAL)

@@ -1,4 +1,4 @@
-"""The job that shows that all works: a small model of the demo trainer, for one machine or for whichever is there."""
+"""Builds a job that proves that everything works: a small model of the demo trainer, for one machine or any."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ STEPS = 200
 
 
 def demo_job(name: str, target: str, gpus: int, labels: dict[str, str] | None = None) -> str:
-    """Returns the body of its submission."""
+    """Returns the body of the job's submission."""
     body: dict[str, Any] = {
         "name": name,
         "target": target,

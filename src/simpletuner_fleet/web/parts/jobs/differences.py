@@ -1,4 +1,4 @@
-"""What changed between two configs, as a table shows it."""
+"""Lists what changed between two configs, for a table."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ VALUE_CHARS = 2_000
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """A field that changed between two configs.
+    """Describes a field that changed between two configs.
 
     `was` is empty where the field is new, `now` where it is gone.
     """

@@ -1,4 +1,4 @@
-"""A job in one line: how far, where, and why not further. Lists and the overview share it."""
+"""Describes a job in one row, for lists and the overview: how far it is, where, and why not further."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,7 +20,7 @@ LINE_CHARS = 200
 
 
 class Steps(Struct, frozen=True, kw_only=True):
-    """How far a job is, as its trainer reported it last. All of it may be missing."""
+    """Says how far a job is, as its trainer last reported. Any of it may be missing."""
 
     step: int | None = None
     total: int | None = None

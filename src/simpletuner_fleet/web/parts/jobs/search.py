@@ -1,4 +1,4 @@
-"""What can be looked for in a list of jobs, as fields of a form and as chips of what was asked for."""
+"""Describes the search in a list of jobs: the fields of its form, and chips for what was searched for."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ SEVERAL = frozenset({"label", "tag", "status"})
 
 
 def chips(query: JobSearch) -> list[tuple[str, str, str, Any]]:
-    """Returns the name of each part of a search, what it is called, its text, and the field's value without it."""
+    """Returns the name, title and text of each part of a search, and the value of its field without it."""
     titles = {"q": N_("Text"), "status": N_("Status"), **{name: title for name, title, _ in FIELDS}}
     parts: list[tuple[str, str, str, Any]] = []
     for name, title in titles.items():

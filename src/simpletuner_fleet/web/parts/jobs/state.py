@@ -1,4 +1,4 @@
-"""A job's state as one sentence, and an attempt's end as another."""
+"""Describes the state of a job in one sentence, and the end of an attempt in another."""
 
 from simpletuner_fleet.core.jobs.job import FINISHING, Attempt, AttemptState, Job, JobState, Outcome, Results
 from simpletuner_fleet.languages import N_, _, current
@@ -89,7 +89,7 @@ def outcome_text(attempt: Attempt) -> str:
 
 
 def outcome_name(outcome: str) -> str:
-    """Names how an attempt ended; an empty outcome is one that has not ended."""
+    """Names how an attempt ended; an empty outcome means that it has not ended."""
     return _(OUTCOMES[Outcome(outcome)]) if outcome else _("running")
 
 

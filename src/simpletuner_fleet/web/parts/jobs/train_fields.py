@@ -1,4 +1,4 @@
-"""The settings that most people change, by trainer, and configs to begin with. Whatever else a config says, stays."""
+"""Lists the settings that most people change, by trainer, and configs to begin with; other settings are kept."""
 
 from typing import Any, Literal
 

@@ -1,1 +1,1 @@
-"""The pictures and sounds that a trainer makes on its way."""
+"""Finds the sample images that a trainer makes while it trains."""

@@ -1,4 +1,4 @@
-"""Pictures among what a training has stored."""
+"""Finds the images among the files that a training has stored."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 def samples_of(manifests: Sequence[StoredManifest], most: int = MOST) -> list[Sample]:
-    """Returns the pictures, newest first, each once however many checkpoints carry it."""
+    """Returns the images, newest first, each once, however many checkpoints contain it."""
     samples: dict[tuple[str, str], Sample] = {}
     for manifest in reversed(manifests):
         pictures = [file for file in manifest.files if is_picture(file.path) and file.size <= MAX_BYTES]

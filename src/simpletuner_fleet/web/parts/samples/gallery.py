@@ -1,4 +1,4 @@
-"""Pictures of a training as a gallery: one frame for each prompt, and in it the pictures from step to step."""
+"""Arranges the images of a training in a gallery: one frame for each prompt, with its images from step to step."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ class GalleryPicture(Struct, frozen=True, kw_only=True):
 
 
 class GalleryFrame(Struct, frozen=True, kw_only=True):
-    """One prompt's pictures, the oldest first."""
+    """Holds the images of one prompt, the oldest first."""
 
     id: str
     title: str
@@ -56,7 +56,7 @@ def _detail(caption: Caption, several: bool) -> str:
 
 
 def prompts_of(bundle: Bundle) -> dict[str, str]:
-    """Returns the prompts that a config holds, by the short names that the trainer gives their pictures."""
+    """Returns the prompts of a config, by the short names that the trainer gives their images."""
     prompts: dict[str, str] = {}
     own = bundle.settings.get("validation_prompt", bundle.settings.get("--validation_prompt"))
     if isinstance(own, str):

@@ -1,1 +1,1 @@
-"""How a terminal comes to a token of its person's own, with a browser."""
+"""Gets a terminal a token of the user's own by way of a browser."""

@@ -1,4 +1,4 @@
-"""`login` beside a browser: a person signs in there and says yes, and the browser leads back to this terminal."""
+"""Logs in by a browser on this machine: the user signs in and agrees, and the browser returns to this terminal."""
 
 import platform
 import secrets
@@ -18,7 +18,7 @@ from simpletuner_fleet.languages import _
 
 
 def token_by_browser(where: ConnectionSettings, out: Output) -> tuple[str, str]:
-    """Returns the token and its person's name. A browser that does not open leaves the code that people compare."""
+    """Returns the token and its owner's name; falls back to comparing a code if no browser opens."""
     verifier, state = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with LoopbackListener(state) as listener, Api(where._replace(token=None), quiet=out.quiet) as api:
         mine = {"port": listener.port, "challenge": loopback.challenge_of(verifier), "state": state}
@@ -49,7 +49,7 @@ def _answered(listener: LoopbackListener, api: Api, asked: dict[str, Any], verif
 
 
 def _page(asked: str, done: str) -> str:
-    """The page on which the person said yes or no tells what came of it."""
+    """Returns the address of the page on which the user agreed or refused, which then shows the result."""
     parts = urlsplit(asked)
     return urlunsplit((parts.scheme, parts.netloc, parts.path, f"done={done}", ""))
 

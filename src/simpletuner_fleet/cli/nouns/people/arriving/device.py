@@ -1,4 +1,4 @@
-"""`login` without a browser beside it: a person compares a code in a browser on any machine, and lets this terminal in."""
+"""Logs in without a browser here: the user compares a code in a browser on any machine and lets this terminal in."""
 
 import platform
 import time
@@ -16,7 +16,7 @@ LEAST_POLL_S = 0.5
 def token_by_device(
     where: ConnectionSettings, out: Output, sleep: Callable[[float], None] = time.sleep
 ) -> tuple[str, str]:
-    """Shows a code, waits until somebody has compared it in the browser and said yes; returns the token and their name."""
+    """Shows a code, waits until somebody has confirmed it in a browser, and returns the token and their name."""
     with Api(where._replace(token=None), quiet=out.quiet) as api:
         asked = api.post("/api/login/terminals", {"name": platform.node()[:64]})
         out.say(_("Open %(page)s and compare the code: %(code)s", page=asked["page"], code=asked["code"]))

@@ -1,4 +1,4 @@
-"""Where the browser brings the answer of a log-in: one port of 127.0.0.1, open until the answer is there."""
+"""Listens on one port of 127.0.0.1 for the result of a log-in, and closes it once the browser has brought that."""
 
 import threading
 from concurrent.futures import Future
@@ -16,9 +16,9 @@ ANSWERED_WITHIN_S = 20.0
 
 
 class LoopbackListener:
-    """Listens on a local port for the answer of a log-in, which the browser brings.
+    """Listens on a local port for the result of a log-in, which the browser brings.
 
-    It takes the first answer that fits the state; whatever else is asked gets 404 and changes nothing.
+    It takes the first result that fits the state; every other request gets 404 and changes nothing.
     """
 
     def __init__(self, state: str) -> None:
@@ -40,18 +40,18 @@ class LoopbackListener:
         self._close()
 
     def wait(self, within_s: float) -> LoopbackAnswer:
-        """Returns the answer, after which nobody can reach this port. Raises TimeoutError without one."""
+        """Returns the result, after which the port is closed. Raises TimeoutError if none comes."""
         answer = self._answer.result(within_s)
         self._close()
         return answer
 
     def send_on(self, page: str) -> None:
-        """Leads the browser that brought the answer to this page."""
+        """Redirects the browser that brought the result to this page."""
         self._next_page.set_result(page)
         self._told.wait(ANSWERED_WITHIN_S)
 
     def take(self, host: str | None, target: str) -> bool:
-        """A page of another site can send requests here, too, also by a name of its own for this address."""
+        """Takes a result sent to our own host and port: other sites can send requests here, by their own names."""
         if host != f"{loopback.HOST}:{self.port}":
             return False
         answer = loopback.answer_in(target, self._state)
@@ -81,7 +81,7 @@ class _Server(ThreadingTCPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that goes away in between concerns nobody here."""
+        """Ignores a browser that disconnects in between."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "simpletuner"
 
     def log_message(self, format: str, *args: object) -> None:
-        """The code is in the address, which no log must have."""
+        """Logs nothing, since the address contains the code, which must not be in any log."""
 
     def _say(self, status: HTTPStatus, page: str = "") -> None:
         self.send_response(status)
