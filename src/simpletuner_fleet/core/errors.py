@@ -1,4 +1,4 @@
-"""One small family of errors. The docstring is the message; `code` is what programs read.
+"""Defines the errors that anybody is told. Their docstring is the message; `code` is what programs read.
 
 What only a worker raises about its own machine is in worker_errors.py.
 """

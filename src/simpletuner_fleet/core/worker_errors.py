@@ -1,4 +1,4 @@
-"""What can be wrong on a worker's machine: the part of the family in errors.py that only workers raise."""
+"""Defines what can be wrong on a worker's machine: the part of the family in errors.py that only workers raise."""
 
 from simpletuner_fleet.core.errors import FleetError
 

@@ -68,7 +68,10 @@ async def newest_options(fleet: Fleet, trainer: str) -> Options | None:
 
 
 async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedOptions:
-    """Checks a config against the named release, or else against the newest that any worker has reported."""
+    """Checks a config against the named release, or else against the newest that any worker has reported.
+
+    Trainers that every install has are checked against rules of our own.
+    """
     known, of_workers = await fleet.read(
         lambda view: (
             known_options(view, bundle.trainer),

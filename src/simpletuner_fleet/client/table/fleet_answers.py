@@ -113,7 +113,7 @@ class ConfigsView(Struct, frozen=True, kw_only=True):
 
 
 class Publish(Struct, frozen=True, kw_only=True):
-    """Where a config or a request wants the model published once the job has completed."""
+    """Says where a config or a request wants the model published once the job has completed."""
 
     to: str
     """hf://OWNER/NAME, or folder://NAME within what the server publishes to."""
@@ -124,7 +124,7 @@ class Publish(Struct, frozen=True, kw_only=True):
 
 
 class StoredConfig(Struct, frozen=True, kw_only=True):
-    """A config bundle and what is known of it."""
+    """Holds a config bundle and what is known of it."""
 
     name: str
     version: int

@@ -31,7 +31,7 @@ class StoppingView(Struct, frozen=True, kw_only=True):
 
 
 class FailureView(Struct, frozen=True, kw_only=True):
-    """Why the newest try failed, the line that shows it, and what to do."""
+    """Says why the newest try failed, with the line that shows it and what to do."""
 
     kind: str = field(name="class")
     evidence: str
@@ -39,7 +39,7 @@ class FailureView(Struct, frozen=True, kw_only=True):
 
 
 class WaitingReason(Struct, frozen=True, kw_only=True):
-    """Why a job waits, in short. `class` says what it takes: wait, change or admin."""
+    """Says briefly why a job waits. `class` says what it takes: wait, change or admin."""
 
     code: str
     kind: str = field(name="class")
@@ -163,7 +163,7 @@ class CostView(Struct, frozen=True, kw_only=True):
 
 
 class WholeJobView(JobView, frozen=True, kw_only=True):
-    """One job, with what lists leave out."""
+    """Describes one job, with what lists leave out."""
 
     publication: PublicationView | None = None
     """What becomes of its model after its end; null where nothing is, or not yet, to be published."""
@@ -201,7 +201,7 @@ class ExplainView(Struct, frozen=True, kw_only=True):
 
 
 class StartForecastView(Struct, frozen=True, kw_only=True):
-    """A forecast of a job's start, if the others end as expected and no other job comes between."""
+    """Forecasts a job's start, if the others end as expected and no other job comes between."""
 
     at: str | None
     worker: str
@@ -213,7 +213,7 @@ class StartForecastView(Struct, frozen=True, kw_only=True):
 
 
 class OtherWay(Struct, frozen=True, kw_only=True):
-    """A changed request, for which a fitting worker has room now. One field differs from the job's own."""
+    """Describes a changed request that a fitting worker has room for now; one field differs from the job's own."""
 
     gpus: int | None = None
     min_vram_gb: float | None = None
@@ -222,7 +222,7 @@ class OtherWay(Struct, frozen=True, kw_only=True):
 
 
 class BusyWorker(Struct, frozen=True, kw_only=True):
-    """A worker that would fit, and a job on it of which nobody knows when it ends.
+    """Names a worker that would fit, and a job on it whose end is not known.
 
     The job is '' where it is somebody else's, of which whoever asks may not know."""
 
@@ -304,7 +304,7 @@ class JobEventsView(Struct, frozen=True, kw_only=True):
 
 
 class ConfigUsed(Struct, frozen=True, kw_only=True):
-    """The saved config that a job runs: which version of it, and by whom."""
+    """Describes the saved config that a job runs: its name, its version, and who saved it."""
 
     name: str
     version: int
@@ -366,7 +366,7 @@ class WorkerCountsView(Struct, frozen=True, kw_only=True):
 
 
 class OwnMachine(Struct, frozen=True, kw_only=True):
-    """The orchestrator's own machine, where it takes jobs itself."""
+    """Describes the orchestrator's own machine, where it takes jobs itself."""
 
     running_jobs: int
     pending_jobs: int
@@ -379,7 +379,7 @@ class OwnMachine(Struct, frozen=True, kw_only=True):
 
 
 class LocalView(OwnMachine, frozen=True, kw_only=True):
-    """The orchestrator's own machine."""
+    """Describes the orchestrator's own machine."""
 
     max_concurrent_jobs: int
     """The same as `max_jobs`."""

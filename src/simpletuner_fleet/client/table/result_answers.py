@@ -11,7 +11,7 @@ from simpletuner_fleet.client.table.job_answers import JobView
 
 
 class CurvePoint(Struct, frozen=True, kw_only=True):
-    """A point of a curve, for neighbouring steps as one: `step`, `at` and `last` are the last one's."""
+    """Holds one point for several neighbouring steps: `step`, `at` and `last` are the last step's."""
 
     step: int
     at: str | None
@@ -58,7 +58,7 @@ class FileEntry(Struct, frozen=True, kw_only=True):
 
 
 class ManifestView(Struct, frozen=True, kw_only=True):
-    """A checkpoint or an artifact: files that are stored whole."""
+    """Describes a checkpoint or an artifact, whose files are stored whole."""
 
     id: str
     kind: str

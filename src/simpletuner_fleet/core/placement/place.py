@@ -43,7 +43,8 @@ class Share(Struct, frozen=True):
 class Placement(Struct, frozen=True, kw_only=True):
     """Says on which workers and GPUs a job is to run.
 
-    Several shares start together or not at all. Attempts that make room for the job end first.
+    Several shares would start together or not at all, and attempts that make room would end first: the type has room for
+    both, and `place` makes neither so far.
     """
 
     job: Job

@@ -46,7 +46,7 @@ class AddedProviders:
         return {name: provider for name, (_, provider) in made.items() if provider is not None}
 
     def made_for(self, row: StoredProvider, deadline_s: float) -> "OpenIdProvider | None":
-        """Returns the provider of a row; None where its secret cannot be unsealed."""
+        """Returns the provider of a row; None where its secret cannot be unsealed, or nobody may be called."""
         settings = self.opened(row)
         if settings is None or self._reach is None:
             return None

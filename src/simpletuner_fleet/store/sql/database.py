@@ -28,7 +28,7 @@ class Database(Protocol):
 
 
 class SqlSession(Database, Protocol):
-    """Runs SQL in transactions. Every method raises BatchLost when the transaction is gone."""
+    """Runs SQL in transactions. Every method but `rollback` raises BatchLost when the transaction is gone."""
 
     def begin(self) -> None: ...
     def write_rows(self, writes: Sequence[RowWrite]) -> None:
