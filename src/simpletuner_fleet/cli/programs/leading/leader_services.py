@@ -81,7 +81,7 @@ class Term(Struct, frozen=True, kw_only=True):
     may_promise: Callable[[], bool]
 
 
-class Reign:
+class LeaderServices:
     def __init__(self, plan: ServerPlan, store: Store, term: Term | None = None) -> None:
         """`term` is None where the store lets no other orchestrator in."""
         self._plan = plan
