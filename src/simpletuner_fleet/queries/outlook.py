@@ -71,7 +71,7 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
     ]
     requires = requires.at_any_cost
 
-    def asked() -> Iterable[tuple[Worker, Occupancy]]:
+    def candidates() -> Iterable[tuple[Worker, Occupancy]]:
         return (
             (worker, roster.occupancy(worker.id))
             for worker in usable
@@ -80,14 +80,14 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
 
     busy = [
         (worker, running_on(view, worker, now))
-        for worker, occupancy in asked()
+        for worker, occupancy in candidates()
         if is_busy(worker, occupancy, requires)
     ]
     ahead = view.queued_ahead(job.rank, job.seq)
     start = forecast(requires, busy, ahead, now)
     return JobOutlook(
         start=start,
-        now_with=other_ways(requires, asked),
+        now_with=other_ways(requires, candidates),
         busy=[] if start else busy_without_end(requires, busy),
     )
 

@@ -20,7 +20,7 @@ NO_GROUPS: frozenset[str] = frozenset()
 ScimResource = ScimUser | ScimGroup
 
 
-class Saved(Struct, frozen=True):
+class ScimChange(Struct, frozen=True):
     resource: ScimResource
     touched: list[str]
     """Hashes of credentials that ended, or that may do something else from now on."""

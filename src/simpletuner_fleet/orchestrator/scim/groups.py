@@ -12,7 +12,7 @@ from simpletuner_fleet.core.people.scim.resources import ScimGroup, ScimKind, gr
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.scim.entries import (
-    Saved,
+    ScimChange,
     existing,
     follow,
     group_in,
@@ -25,8 +25,8 @@ MAX_GROUPS = 5_000
 MAX_MEMBERS = 20_000
 
 
-async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> Saved:
-    def step(transaction: Transaction) -> Saved:
+async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> ScimChange:
+    def step(transaction: Transaction) -> ScimChange:
         if transaction.tx.scim_count(ScimKind.GROUP) >= MAX_GROUPS:
             raise Conflict(f"There are {MAX_GROUPS} groups already, and no more are kept.")
         group, members = group_from(document, group_id=transaction.ids.new("g"), now=transaction.now)
@@ -37,8 +37,8 @@ async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor
 
 async def replaced(
     fleet: Fleet, door: Doorway, group_id: str, document: Mapping[str, Any], actor: Actor
-) -> Saved:
-    def step(transaction: Transaction) -> Saved:
+) -> ScimChange:
+    def step(transaction: Transaction) -> ScimChange:
         before = group_in(existing(transaction.tx, ScimKind.GROUP, group_id))
         group, members = group_from(document, group_id=group_id, now=transaction.now)
         known = set(transaction.tx.scim_members(group_id))
@@ -51,10 +51,10 @@ async def replaced(
 
 async def patched(
     fleet: Fleet, door: Doorway, group_id: str, document: Mapping[str, Any], actor: Actor
-) -> Saved:
+) -> ScimChange:
     operations = read_operations(document)
 
-    def step(transaction: Transaction) -> Saved:
+    def step(transaction: Transaction) -> ScimChange:
         before = group_in(existing(transaction.tx, ScimKind.GROUP, group_id))
         group, changes = patched_group(before, operations, transaction.now)
         gone = changes.removed
@@ -87,7 +87,7 @@ def _save(
     wanted: Iterable[str],
     unwanted: Collection[str],
     actor: Actor,
-) -> Saved:
+) -> ScimChange:
     tx = transaction.tx
     known = set(tx.scim_members(group.id)) if before else set()
     added = [one for one in wanted if one not in known]
@@ -99,7 +99,7 @@ def _save(
         raise Conflict(f"A group has at most {MAX_MEMBERS} members.")
     renamed = before is not None and before.display_name != group.display_name
     if before is not None and not (added or removed or _differs(group, before)):
-        return Saved(before, [])
+        return ScimChange(before, [])
     group = replace(group, changed_at=transaction.now)
     put_group(transaction, group)
     tx.add_scim_members(group.id, added)
@@ -108,7 +108,7 @@ def _save(
     transaction.record(scim_event(EventType.SCIM_GROUP_SET, ScimKind.GROUP, group.id, actor, **about))
     names = {group.display_name, before.display_name if before else ""}
     affected = {*known, *added} if renamed else {*added, *removed}
-    return Saved(group, _follow(transaction, door, names, sorted(affected), actor))
+    return ScimChange(group, _follow(transaction, door, names, sorted(affected), actor))
 
 
 def _differs(group: ScimGroup, before: ScimGroup) -> bool:

@@ -21,7 +21,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.people.accounts import add_user, existing_user
 from simpletuner_fleet.orchestrator.scim.entries import (
-    Saved,
+    ScimChange,
     existing,
     follow,
     put_user,
@@ -34,10 +34,10 @@ from simpletuner_fleet.ports import ScimEntry
 MAX_USERS = 100_000
 
 
-async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> Saved:
+async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> ScimChange:
     """Somebody who has logged in before is the same user; one whom the provider had deleted comes back."""
 
-    def step(transaction: Transaction) -> Saved:
+    def step(transaction: Transaction) -> ScimChange:
         tx = transaction.tx
         asked = user_from(document, user_id="", active=True, now=transaction.now)
         if tx.scim_count(ScimKind.USER) >= MAX_USERS:
@@ -55,8 +55,8 @@ async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor
 
 async def replaced(
     fleet: Fleet, door: Doorway, user_id: str, document: Mapping[str, Any], actor: Actor
-) -> Saved:
-    def step(transaction: Transaction) -> Saved:
+) -> ScimChange:
+    def step(transaction: Transaction) -> ScimChange:
         before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
         after = user_from(document, user_id=before.id, active=before.active, now=transaction.now)
         return _change(transaction, door, before, replace(after, created_at=before.created_at), actor)
@@ -66,10 +66,10 @@ async def replaced(
 
 async def patched(
     fleet: Fleet, door: Doorway, user_id: str, document: Mapping[str, Any], actor: Actor
-) -> Saved:
+) -> ScimChange:
     operations = read_operations(document)
 
-    def step(transaction: Transaction) -> Saved:
+    def step(transaction: Transaction) -> ScimChange:
         before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
         after = patched_user(before, operations, transaction.now)
         return _change(transaction, door, before, after, actor)
@@ -110,9 +110,9 @@ def _made(transaction: Transaction, door: Doorway, asked: ScimUser, subject: str
 
 def _change(
     transaction: Transaction, door: Doorway, before: ScimUser, after: ScimUser, actor: Actor
-) -> Saved:
+) -> ScimChange:
     if replace(after, changed_at=before.changed_at) == before:
-        return Saved(before, [])
+        return ScimChange(before, [])
     source = _source(door).subject
     subject = subject_by(after, source)
     if subject != subject_by(before, source):
@@ -122,11 +122,11 @@ def _change(
     return _save(transaction, door, after, actor)
 
 
-def _save(transaction: Transaction, door: Doorway, user: ScimUser, actor: Actor) -> Saved:
+def _save(transaction: Transaction, door: Doorway, user: ScimUser, actor: Actor) -> ScimChange:
     put_user(transaction, user)
     about = {"name": user.user_name, "external_id": user.external_id, "active": user.active}
     transaction.record(scim_event(EventType.SCIM_USER_SET, ScimKind.USER, user.id, actor, **about))
-    return Saved(user, follow(transaction, door, [user.id], actor))
+    return ScimChange(user, follow(transaction, door, [user.id], actor))
 
 
 def _source(door: Doorway) -> ScimSource:

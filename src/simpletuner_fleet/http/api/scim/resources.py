@@ -20,7 +20,13 @@ from simpletuner_fleet.http.api.scim.answers import (
     scim_route,
 )
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
-from simpletuner_fleet.orchestrator.scim.entries import Saved, ScimResource, existing, page_of, resource_in
+from simpletuner_fleet.orchestrator.scim.entries import (
+    ScimChange,
+    ScimResource,
+    existing,
+    page_of,
+    resource_in,
+)
 from simpletuner_fleet.orchestrator.sign_in.following import Doorway
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
 from simpletuner_fleet.ports import View
@@ -45,9 +51,9 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
     """Raises NotFound where this kind is not taken."""
     shown: Callable[[View, Any, frozenset[str], dict[str, Any]], dict[str, Any]]
     """Takes the resource, the attributes that are not wanted, in lower case, and its meta."""
-    create: Callable[..., Awaitable[Saved]]
-    replaced: Callable[..., Awaitable[Saved]]
-    patched: Callable[..., Awaitable[Saved]]
+    create: Callable[..., Awaitable[ScimChange]]
+    replaced: Callable[..., Awaitable[ScimChange]]
+    patched: Callable[..., Awaitable[ScimChange]]
     deleted: Callable[..., Awaitable[list[str]]]
 
     def routes(self, said: Summaries) -> list[Route]:
@@ -92,7 +98,9 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
     async def _patch(self, call: Call[dict[str, Any]]) -> Reply:
         return await self._changed(call, self.patched)
 
-    async def _changed(self, call: Call[dict[str, Any]], change: Callable[..., Awaitable[Saved]]) -> Reply:
+    async def _changed(
+        self, call: Call[dict[str, Any]], change: Callable[..., Awaitable[ScimChange]]
+    ) -> Reply:
         deps = deps_of(call)
         door = self.door(deps.sign_in)
         return await self._saved(call, await change(deps.fleet, door, call.path["id"], call.body, call.actor))
@@ -103,7 +111,7 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
         deps.revoke(await self.deleted(deps.fleet, door, call.path["id"], call.actor))
         return gone()
 
-    async def _saved(self, call: Call[Any], saved: Saved, status: int | None = None) -> Reply:
+    async def _saved(self, call: Call[Any], saved: ScimChange, status: int | None = None) -> Reply:
         deps = deps_of(call)
         deps.revoke(saved.touched)
         body = await deps.fleet.read(lambda view: self._view(call, view, saved.resource))

@@ -25,7 +25,7 @@ PUBLIC = "https://fleet.example.org"
 JOB_EVENTS = ["job.failed", "job.completed"]
 
 
-class Telling(Struct):
+class NotifyingServer(Struct):
     running: Running
     ca: str
     relay: Relay | None = None
@@ -71,13 +71,13 @@ class Telling(Struct):
 
 
 @asynccontextmanager
-async def telling(
+async def notifying_server(
     tmp_path: Path, certs: Certificates, store: Store | None = None, relay: Relay | None = None, **policy: Any
-) -> AsyncIterator[Telling]:
+) -> AsyncIterator[NotifyingServer]:
     vault = SealedVault.at(tmp_path / "key")
     async with orchestrator(store, Policy(max_retries=0, **policy), vault=vault) as running:
         await note_start(running.fleet, "0")
-        made = Telling(running, certs.ca, relay)
+        made = NotifyingServer(running, certs.ca, relay)
         await made.start()
         try:
             yield made
