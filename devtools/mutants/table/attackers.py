@@ -106,7 +106,7 @@ ATTACKERS = (
         "a-deleted-provider-lets-in",
         "whoever is on their way is let in by a provider that was deleted meanwhile",
         "orchestrator/sign_in/arriving.py",
-        "if door.stored is not None and transaction.organisation.provider(door.id) != door.stored:",
+        "if source.stored is not None and transaction.organisation.provider(source.id) != source.stored:",
         "if False:",
         ("tests/http/api/admin/test_sign_in_providers.py",),
     ),
