@@ -124,8 +124,8 @@ MACHINES = (
         "ended-unjoined-is-no-failure",
         "a machine that ends before it joins is made again at once, without end",
         "core/provisioning/growth.py",
-        "machine.why in (Why.VANISHED, Why.LEFT)",
-        "machine.why == Why.VANISHED",
+        "machine.why in (MachineEndReason.VANISHED, MachineEndReason.LEFT)",
+        "machine.why == MachineEndReason.VANISHED",
         RULES,
     ),
     Mutant(

@@ -14,7 +14,7 @@ from simpletuner_fleet.core.placement.matching import why_never, why_not_paid
 from simpletuner_fleet.core.placement.ordering import limit_reached
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Machine, Why
+from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Machine, MachineEndReason
 from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending_towards
 from simpletuner_fleet.core.provisioning.offers import (
     MachineOffer,
@@ -315,7 +315,7 @@ def paused_until(machines: Sequence[Machine]) -> float:
     for machine in over:
         if machine.joined_at is not None:
             break
-        if machine.why in FAILURES or machine.why in (Why.VANISHED, Why.LEFT):
+        if machine.why in FAILURES or machine.why in (MachineEndReason.VANISHED, MachineEndReason.LEFT):
             rounds.add(machine.created_at)
             last = max(last, machine.gone_at or 0.0)
     if not rounds:

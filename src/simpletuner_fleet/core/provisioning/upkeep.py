@@ -16,9 +16,9 @@ from simpletuner_fleet.core.provisioning.machine import (
     MAX_DETAIL_CHARS,
     ON_ITS_WAY,
     Machine,
+    MachineEndReason,
     MachineInput,
     MachineState,
-    Why,
     at_price,
     moved,
 )
@@ -87,7 +87,7 @@ def tended(machines: Sequence[Machine], upkeep: Upkeep, taken: frozenset[str] = 
     after: list[Machine] = []
     for machine in seen:
         judged = _judged(machine, upkeep, may_go_idle=spare > 0)
-        if judged.why == Why.IDLE and machine.why != Why.IDLE:
+        if judged.why == MachineEndReason.IDLE and machine.why != MachineEndReason.IDLE:
             spare -= 1
         after.append(judged)
     return _within_the_hourly_limit(after, upkeep)
@@ -121,8 +121,8 @@ def _usefulness(machine: Machine, upkeep: Upkeep) -> tuple[int, float]:
 
 def _over_budget(machine: Machine, upkeep: Upkeep) -> Machine:
     if machine.state in ON_ITS_WAY:
-        return moved(machine, MachineInput.DESTROY, upkeep.now, Why.BUDGET)
-    return _drained(machine, upkeep, Why.BUDGET)
+        return moved(machine, MachineInput.DESTROY, upkeep.now, MachineEndReason.BUDGET)
+    return _drained(machine, upkeep, MachineEndReason.BUDGET)
 
 
 def strays(look: ProviderLook, known: Iterable[Machine], beginning: str) -> list[ListedMachine]:
@@ -176,7 +176,7 @@ def _compared(machine: Machine, upkeep: Upkeep, shown: _Shown | None) -> Machine
     if known.state is MachineState.ASKED:
         return moved(known, MachineInput.APPEAR, upkeep.now)
     if known.state is MachineState.GONE and _is_news(known, look):
-        return moved(known, MachineInput.APPEAR, upkeep.now, Why.STRAY)
+        return moved(known, MachineInput.APPEAR, upkeep.now, MachineEndReason.STRAY)
     return known if known.is_live else machine
 
 
@@ -195,14 +195,19 @@ def _missed(machine: Machine, upkeep: Upkeep, look: ProviderLook) -> Machine:
     if look.at - since < look.settle_s:
         return missing
     seen = machine.provider_id or machine.joined_at is not None
-    return moved(missing, MachineInput.VANISH, upkeep.now, Why.VANISHED if seen else Why.NEVER_MADE)
+    return moved(
+        missing,
+        MachineInput.VANISH,
+        upkeep.now,
+        MachineEndReason.VANISHED if seen else MachineEndReason.NEVER_MADE,
+    )
 
 
 def _judged(machine: Machine, upkeep: Upkeep, *, may_go_idle: bool) -> Machine:
     now = upkeep.now
     if machine.state is MachineState.WANTED:
         # It should have been asked for in the round that wanted it: whoever needs one now wants it anew.
-        return moved(machine, MachineInput.DROP, now, Why.NOT_NEEDED)
+        return moved(machine, MachineInput.DROP, now, MachineEndReason.NOT_NEEDED)
     if machine.state in ON_ITS_WAY:
         why = _why_not_awaited(machine, upkeep)
         return moved(machine, MachineInput.DESTROY, now, why) if why else machine
@@ -213,35 +218,37 @@ def _judged(machine: Machine, upkeep: Upkeep, *, may_go_idle: bool) -> Machine:
     return machine
 
 
-def _why_not_awaited(machine: Machine, upkeep: Upkeep) -> Why | None:
+def _why_not_awaited(machine: Machine, upkeep: Upkeep) -> MachineEndReason | None:
     request = upkeep.pool.request
     if upkeep.pool.deleted_at is not None:
-        return Why.POOL_DELETED
+        return MachineEndReason.POOL_DELETED
     if upkeep.budget_over:
-        return Why.BUDGET
+        return MachineEndReason.BUDGET
     if request.max_price_micros is not None and machine.hourly_micros > request.max_price_micros:
-        return Why.PRICE
+        return MachineEndReason.PRICE
     if machine.ended_at is not None:
-        return Why.LEFT
+        return MachineEndReason.LEFT
     asked_at = machine.asked_at or machine.created_at
     if upkeep.now - asked_at >= request.boot_s and upkeep.may_give_up(asked_at):
-        return Why.BOOT_DEADLINE
+        return MachineEndReason.BOOT_DEADLINE
     return None
 
 
 def _joined(machine: Machine, upkeep: Upkeep, may_go_idle: bool) -> Machine:
     now, worker = upkeep.now, upkeep.workers.get(machine.worker_id)
     if worker is None:
-        return moved(machine, MachineInput.DESTROY, now, Why.WORKER_DELETED)
+        return moved(machine, MachineInput.DESTROY, now, MachineEndReason.WORKER_DELETED)
     if _is_lost(machine, worker, upkeep):
-        why = Why.LEFT if worker.leaves or machine.ended_at is not None else Why.LOST
+        why = (
+            MachineEndReason.LEFT if worker.leaves or machine.ended_at is not None else MachineEndReason.LOST
+        )
         return moved(machine, MachineInput.DESTROY, now, why)
     why_drained = _why_drained(machine, worker, upkeep, may_go_idle)
     return machine if why_drained is None else _drained(machine, upkeep, why_drained)
 
 
-def _drained(machine: Machine, upkeep: Upkeep, why: Why) -> Machine:
-    stops = why is Why.BUDGET and upkeep.pool.request.over_budget == "stop"
+def _drained(machine: Machine, upkeep: Upkeep, why: MachineEndReason) -> Machine:
+    stops = why is MachineEndReason.BUDGET and upkeep.pool.request.over_budget == "stop"
     stop_by = upkeep.now + upkeep.lead_s if stops else None
     return _draining(replace(moved(machine, MachineInput.DRAIN, upkeep.now, why), stop_by=stop_by), upkeep)
 
@@ -256,18 +263,20 @@ def _is_lost(machine: Machine, worker: WorkerFacts, upkeep: Upkeep) -> bool:
     return silent_s >= upkeep.pool.request.boot_s and upkeep.may_give_up(worker.offline_since)
 
 
-def _why_drained(machine: Machine, worker: WorkerFacts, upkeep: Upkeep, may_go_idle: bool) -> Why | None:
+def _why_drained(
+    machine: Machine, worker: WorkerFacts, upkeep: Upkeep, may_go_idle: bool
+) -> MachineEndReason | None:
     request = upkeep.pool.request
     idle = worker.connected and not worker.busy
     if upkeep.pool.deleted_at is not None:
-        return Why.POOL_DELETED
+        return MachineEndReason.POOL_DELETED
     if upkeep.budget_over:
-        return Why.BUDGET
+        return MachineEndReason.BUDGET
     if request.max_price_micros is not None and machine.hourly_micros > request.max_price_micros:
-        return Why.PRICE
+        return MachineEndReason.PRICE
     idle_s = request.idle_s or SHORTEST_IDLE_S
     if idle and may_go_idle and upkeep.now - max(worker.idle_since, machine.joined_at or 0.0) >= idle_s:
-        return Why.IDLE
+        return MachineEndReason.IDLE
     return None
 
 

@@ -12,8 +12,8 @@ from simpletuner_fleet.core.provisioning.growth import Wanted
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
     Machine,
+    MachineEndReason,
     MachineState,
-    Why,
     worker_price,
 )
 from simpletuner_fleet.core.provisioning.money import day_begins, month_begins
@@ -166,7 +166,7 @@ def _save_stray(transaction: Transaction, stray: Stray) -> Machine:
         provider_id=stray.listed.provider_id,
         offered_micros=price,
         rates=((now, price),),
-        why=Why.STRAY,
+        why=MachineEndReason.STRAY,
     )
     transaction.tx.put_machine(machine)
     transaction.record(machine_event(machine))
