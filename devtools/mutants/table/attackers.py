@@ -41,7 +41,7 @@ ATTACKERS = (
         "usage-of-another-team-is-told",
         "a report counts what is neither one's own nor one's team's",
         "core/money/reports.py",
-        "    if not used.team or used.team not in onlooker.teams:\n        return None\n",
+        "    if not used.team or used.team not in scope.teams:\n        return None\n",
         "",
         ("tests/core/money/test_reports.py",),
     ),

@@ -297,8 +297,8 @@ PLACING = (
         "everybody-sees-the-teams",
         "what is for a team is seen by whoever belongs to any",
         "core/people/visibility.py",
-        "thing.team in onlooker.teams",
-        "bool(onlooker.teams)",
+        "thing.team in scope.teams",
+        "bool(scope.teams)",
         ("tests/core/people/test_teams.py",),
     ),
     Mutant(

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.provisioning.waiting import with_machines
 from simpletuner_fleet.engine.memory.index import held_until, read_limits, roster_of
 from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.engine.sight import unrestricted
+from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import JobFilter, View
 
 MOST_GROUPS = 500

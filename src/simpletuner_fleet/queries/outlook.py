@@ -24,7 +24,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import held_until, read_limits
 from simpletuner_fleet.engine.memory.running import running_on
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.engine.sight import unrestricted
+from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 

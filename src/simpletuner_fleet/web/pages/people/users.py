@@ -101,7 +101,7 @@ def _turned(query: UsersQuery, by: int) -> str:
 
 
 async def roles(call: Call[None]) -> Reply:
-    """What is chosen here is offered as far as the onlooker has it: nobody makes a role that may do more."""
+    """What is chosen here is offered as far as the caller has it: nobody makes a role that may do more."""
     known = await list_roles(call)
     may = call.principal.can
     chosen = next((one for one in known.roles if one.name == call.query.role and not one.built_in), None)
