@@ -273,7 +273,7 @@ ATTACKERS = (
     Mutant(
         "epochs-come-back",
         "a restored database counts epochs again that were given already",
-        "store/backup/amends.py",
+        "store/backup/restore_fixups.py",
         "SET epoch = CASE WHEN epoch + :leap > :least THEN epoch + :leap ELSE :least END",
         "SET epoch = CASE WHEN epoch + :leap > :least THEN epoch ELSE epoch END",
         ("tests/store/backup/test_postgres_copy.py",),

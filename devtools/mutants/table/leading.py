@@ -201,7 +201,7 @@ LEADING = (
     Mutant(
         "a-restore-sends-agents-away",
         "an agent that was started since the backup is told that a newer one has come",
-        "store/backup/amends.py",
+        "store/backup/restore_fixups.py",
         "    run(\"UPDATE workers SET incarnation = ''\", {})\n",
         "",
         ("tests/store/backup/test_newest_agents.py",),

@@ -179,7 +179,7 @@ class Shim:
         self.tell_status("hello", hidden=self.order.get("hidden", []), out_of_time=self.out_of_time)
 
     def knows_the_key(self, stranger: socket.socket) -> bool:
-        """A job may find the door where it runs as the agent's own user: the key lies where no job can read."""
+        """A job may find the socket where it runs as the agent's own user: the key lies where no job can read."""
         key = self.order.get("key")
         if not key:
             return True
@@ -234,7 +234,7 @@ class Shim:
         if self.order["time_limit_s"] is not None:
             self.time_limit_at = begun_at + self.order["time_limit_s"]
         self.files.keep_own_errors()
-        self.open_door()
+        self.listen_for_new_agent()
         if problem:
             self.refuse_start(problem)
             return
@@ -247,7 +247,7 @@ class Shim:
         )
         self.tell("started", pid=self.shown_pid)
 
-    def open_door(self) -> None:
+    def listen_for_new_agent(self) -> None:
         """Binds the socket by its bare name in the working folder: a Unix socket's path may have 107 bytes only."""
         self.files.unlink("shim.sock")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -258,7 +258,7 @@ class Shim:
         """The agent was frozen between acceptance and start: the job may run elsewhere by now."""
         self.leave_nothing()
         self.files.keep_own_errors()
-        self.open_door()
+        self.listen_for_new_agent()
         self.reason = "fenced"
         self.finish(None, None, "the lease had run out before the trainer was started")
 
