@@ -21,9 +21,9 @@ from simpletuner_fleet.core.provisioning.pool import MachinePool
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
 from tests.core.provisioning.provisioning_kit import (
     a_fleet,
-    a_look,
     a_machine,
     a_pool,
+    a_snapshot,
     an_offer,
     waiting,
 )
@@ -38,8 +38,8 @@ def grown(
     machines: tuple[Machine, ...] = (),
 ) -> Growth:
     pool = pool or a_pool()
-    looks = {pool.name: a_look(offers=offers or (an_offer(),))}
-    return grow([pool], looks, {pool.name: machines}, fleet)
+    snapshots = {pool.name: a_snapshot(offers=offers or (an_offer(),))}
+    return grow([pool], snapshots, {pool.name: machines}, fleet)
 
 
 def chosen(growth: Growth) -> list[str]:
@@ -212,12 +212,12 @@ def test_the_market_the_kind_and_the_region_are_the_pools_to_choose() -> None:
 
 def test_of_several_pools_the_cheapest_brings_it_and_only_one() -> None:
     pools = [a_pool("dear"), a_pool("cheap"), a_pool("off", enabled=False)]
-    looks = {
-        "dear": a_look(offers=(an_offer(price=3_000_000),)),
-        "cheap": a_look(offers=(an_offer(price=2_000_000),)),
-        "off": a_look(offers=(an_offer(price=1_000_000),)),
+    snapshots = {
+        "dear": a_snapshot(offers=(an_offer(price=3_000_000),)),
+        "cheap": a_snapshot(offers=(an_offer(price=2_000_000),)),
+        "off": a_snapshot(offers=(an_offer(price=1_000_000),)),
     }
-    growth = grow(pools, looks, {pool.name: () for pool in pools}, a_fleet(waiting()))
+    growth = grow(pools, snapshots, {pool.name: () for pool in pools}, a_fleet(waiting()))
     assert [wanted.pool for wanted in growth.wanted] == ["cheap"]
 
 

@@ -11,9 +11,9 @@ from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, strays, tend
 from tests.core.builders import NOW
 from tests.core.provisioning.provisioning_kit import (
     SETTLE_S,
-    a_look,
     a_machine,
     a_pool,
+    a_snapshot,
     an_upkeep,
     idle,
     listed,
@@ -34,9 +34,9 @@ def after(
     **fields: Any,
 ) -> Machine:
     shown = [listed(machine)] if shown == "itself" else shown
-    look = None if shown is None else a_look(*shown, at=at)
+    snapshot = None if shown is None else a_snapshot(*shown, at=at)
     workers = {machine.worker_id: facts} if facts else {}
-    (result,) = tended([machine], an_upkeep(pool or a_pool(), look, workers, **fields))
+    (result,) = tended([machine], an_upkeep(pool or a_pool(), snapshot, workers, **fields))
     return result
 
 
@@ -150,8 +150,8 @@ def test_a_machine_whose_worker_was_deleted_is_destroyed() -> None:
 def test_so_many_as_the_pool_keeps_are_never_idle() -> None:
     machines = [a_machine(f"m_{number}") for number in range(3)]
     workers = {machine.worker_id: idle() for machine in machines}
-    look = a_look(*(listed(machine) for machine in machines))
-    kept = tended(machines, an_upkeep(a_pool(min_machines=2), look, workers))
+    snapshot = a_snapshot(*(listed(machine) for machine in machines))
+    kept = tended(machines, an_upkeep(a_pool(min_machines=2), snapshot, workers))
     assert [machine.state for machine in kept] == [DESTROYING, JOINED, JOINED]
 
 
@@ -196,11 +196,11 @@ def test_where_prices_rise_above_the_limit_of_an_hour_the_least_useful_go(
     rests, boots = a_machine("m_3"), a_machine("m_4", state=BOOTING, asked_at=NOW - 10.0)
     workers = {older.worker_id: working(), newer.worker_id: working(), rests.worker_id: idle(NOW)}
     there = [older, newer, rests, boots]
-    look = a_look(*(listed(one, hourly_micros=3_000_000) for one in there))
+    snapshot = a_snapshot(*(listed(one, hourly_micros=3_000_000) for one in there))
 
     def left(max_hourly_micros: int) -> list[Machine]:
         pool = a_pool(max_hourly_micros=max_hourly_micros, over_budget=policy)
-        return tended(there, an_upkeep(pool, look, workers, lead_s=500.0))
+        return tended(there, an_upkeep(pool, snapshot, workers, lead_s=500.0))
 
     assert [one.state for one in left(12_000_000)] == [JOINED, JOINED, JOINED, BOOTING]
     assert [one.state for one in left(11_000_000)] == [JOINED, JOINED, JOINED, DESTROYING]
@@ -208,7 +208,7 @@ def test_where_prices_rise_above_the_limit_of_an_hour_the_least_useful_go(
     one, other, *gone = left(5_000_000)
     assert [one.state, other.state, other.stop_by] == [JOINED, DRAINING, stop_by]
     assert {machine.why for machine in (other, *gone)} == {MachineEndReason.BUDGET}
-    waits = tended([one, other], an_upkeep(a_pool(max_hourly_micros=5_000_000), look, workers))
+    waits = tended([one, other], an_upkeep(a_pool(max_hourly_micros=5_000_000), snapshot, workers))
     assert waits[0].state is JOINED, "the other one goes already"
 
 
@@ -230,7 +230,7 @@ def test_strays_are_ours_by_name_and_nobodys_by_row() -> None:
     first = listed(known, provider_id="p_first")
     ours = listed(a_machine("m_9"), provider_id="p_9")
     theirs = listed(a_machine("m_8"), name="stf-other-m_8", provider_id="p_8")
-    look = a_look(first, twin, ours, theirs)
-    assert strays(look, [known], "stf-f1-") == [twin, ours]
+    snapshot = a_snapshot(first, twin, ours, theirs)
+    assert strays(snapshot, [known], "stf-f1-") == [twin, ours]
     settled = a_machine(state=BOOTING, provider_id="p_second")
-    assert strays(look, [settled], "stf-f1-") == [first, ours]
+    assert strays(snapshot, [settled], "stf-f1-") == [first, ours]

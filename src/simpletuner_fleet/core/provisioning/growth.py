@@ -18,7 +18,7 @@ from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Ma
 from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending_towards
 from simpletuner_fleet.core.provisioning.offers import (
     MachineOffer,
-    ProviderLook,
+    ProviderSnapshot,
     TeamPools,
     expected_worker,
     fits,
@@ -111,7 +111,7 @@ class _Market(Struct):
     """One pool with what its provider offers, and the money that is left."""
 
     pool: MachinePool
-    look: ProviderLook
+    snapshot: ProviderSnapshot
     spent: Spending
     paused_until: float
     boot_s: float
@@ -119,7 +119,7 @@ class _Market(Struct):
 
 def grow(
     pools: Sequence[MachinePool],
-    looks: Mapping[str, ProviderLook],
+    snapshots: Mapping[str, ProviderSnapshot],
     machines: Mapping[str, Sequence[Machine]],
     fleet: FleetNow,
 ) -> Growth:
@@ -128,13 +128,13 @@ def grow(
     markets = [
         _Market(
             pool=pool,
-            look=looks[pool.name],
+            snapshot=snapshots[pool.name],
             spent=spending_towards(pool, machines[pool.name], fleet.now),
             paused_until=paused_until(machines[pool.name]),
             boot_s=usual_boot_s(machines[pool.name]),
         )
         for pool in pools
-        if pool.brings_machines and pool.name in looks
+        if pool.brings_machines and pool.name in snapshots
     ]
     if not markets:
         return growth
@@ -222,7 +222,7 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
     fitting = sorted(
         (
             offer
-            for offer in market.look.offers
+            for offer in market.snapshot.offers
             if is_eligible(pool, offer)
             and fits(expected_worker(pool, offer), job.requires.at_any_cost, fleet.team_pools)
         ),
@@ -274,7 +274,7 @@ def _can_be_paid(pool: MachinePool, offer: MachineOffer, job: Job, fleet: FleetN
 
 def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, growth: Growth) -> None:
     pool = market.pool
-    eligible = [offer for offer in market.look.offers if is_eligible(pool, offer)]
+    eligible = [offer for offer in market.snapshot.offers if is_eligible(pool, offer)]
     missing = pool.request.min_machines - market.spent.machines
     if fleet.now < market.paused_until:
         return

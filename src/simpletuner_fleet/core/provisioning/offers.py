@@ -49,7 +49,7 @@ class ListedMachine(Struct, frozen=True, kw_only=True):
     """What keeps it from working, in the provider's words; empty: nothing. None: the list does not say such things."""
 
 
-class ProviderLook(Struct, frozen=True, kw_only=True):
+class ProviderSnapshot(Struct, frozen=True, kw_only=True):
     """What a provider showed of its machines and offers, and when it was asked.
 
     What was done since is not in it.

@@ -22,7 +22,7 @@ from simpletuner_fleet.core.provisioning.machine import (
     at_price,
     moved,
 )
-from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderLook
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
 
@@ -64,7 +64,7 @@ class Upkeep(Struct, frozen=True, kw_only=True):
 
     pool: MachinePool
     now: float
-    look: ProviderLook | None
+    snapshot: ProviderSnapshot | None
     """None: the provider did not answer, so that nothing is known of what it has."""
     workers: Mapping[str, WorkerFacts]
     """By worker id."""
@@ -80,8 +80,8 @@ class Upkeep(Struct, frozen=True, kw_only=True):
 
 
 def tended(machines: Sequence[Machine], upkeep: Upkeep, taken: frozenset[str] = frozenset()) -> list[Machine]:
-    """Returns the pool's machines as they are after this look. `taken` are the ids at the provider of all known ones."""
-    shown = _Shown.of(upkeep.look, taken) if upkeep.look else None
+    """Returns the pool's machines as they are after this snapshot. `taken` are the ids at the provider of all known ones."""
+    shown = _Shown.of(upkeep.snapshot, taken) if upkeep.snapshot else None
     seen = [_compared(machine, upkeep, shown) for machine in machines]
     spare = sum(machine.is_live for machine in seen) - upkeep.pool.request.min_machines
     after: list[Machine] = []
@@ -125,13 +125,13 @@ def _over_budget(machine: Machine, upkeep: Upkeep) -> Machine:
     return _drained(machine, upkeep, MachineEndReason.BUDGET)
 
 
-def strays(look: ProviderLook, known: Iterable[Machine], beginning: str) -> list[ListedMachine]:
+def strays(snapshot: ProviderSnapshot, known: Iterable[Machine], beginning: str) -> list[ListedMachine]:
     """Returns what carries our name and belongs to nobody. What carries another name is never touched."""
     rows = [machine for machine in known if machine.is_live]
     ids = {machine.provider_id for machine in rows if machine.provider_id}
     names = {machine.name for machine in rows if not machine.provider_id}
     unknown: list[ListedMachine] = []
-    for listed in look.machines:
+    for listed in snapshot.machines:
         if not listed.name.startswith(beginning) or listed.provider_id in ids:
             continue
         if listed.name in names:
@@ -149,10 +149,10 @@ class _Shown(Struct, frozen=True):
     """Those that no known machine has the id of; of several with one name the first."""
 
     @classmethod
-    def of(cls, look: ProviderLook, taken: frozenset[str]) -> "_Shown":
-        in_order = sorted(look.machines, key=lambda one: one.provider_id, reverse=True)
+    def of(cls, snapshot: ProviderSnapshot, taken: frozenset[str]) -> "_Shown":
+        in_order = sorted(snapshot.machines, key=lambda one: one.provider_id, reverse=True)
         nobodys = {one.name: one for one in in_order if one.provider_id not in taken}
-        return cls({one.provider_id: one for one in look.machines}, nobodys)
+        return cls({one.provider_id: one for one in snapshot.machines}, nobodys)
 
     def listed(self, machine: Machine) -> ListedMachine | None:
         if machine.provider_id:
@@ -161,12 +161,12 @@ class _Shown(Struct, frozen=True):
 
 
 def _compared(machine: Machine, upkeep: Upkeep, shown: _Shown | None) -> Machine:
-    look = upkeep.look
-    if look is None or shown is None or machine.state is MachineState.WANTED:
+    snapshot = upkeep.snapshot
+    if snapshot is None or shown is None or machine.state is MachineState.WANTED:
         return machine
     listed = shown.listed(machine)
     if listed is None:
-        return _missed(machine, upkeep, look)
+        return _missed(machine, upkeep, snapshot)
     price = machine.hourly_micros if listed.hourly_micros is None else listed.hourly_micros
     ended_at = None if listed.runs else machine.ended_at or upkeep.now
     known = replace(machine, provider_id=listed.provider_id, missing_since=None, ended_at=ended_at)
@@ -175,24 +175,24 @@ def _compared(machine: Machine, upkeep: Upkeep, shown: _Shown | None) -> Machine
         known = replace(known, detail=listed.note[:MAX_DETAIL_CHARS])
     if known.state is MachineState.ASKED:
         return moved(known, MachineInput.APPEAR, upkeep.now)
-    if known.state is MachineState.GONE and _is_news(known, look):
+    if known.state is MachineState.GONE and _is_news(known, snapshot):
         return moved(known, MachineInput.APPEAR, upkeep.now, MachineEndReason.STRAY)
     return known if known.is_live else machine
 
 
-def _is_news(machine: Machine, look: ProviderLook) -> bool:
-    return machine.gone_at is not None and look.at > machine.gone_at
+def _is_news(machine: Machine, snapshot: ProviderSnapshot) -> bool:
+    return machine.gone_at is not None and snapshot.at > machine.gone_at
 
 
-def _missed(machine: Machine, upkeep: Upkeep, look: ProviderLook) -> Machine:
-    if not machine.is_live or machine.asked_at is None or look.at <= machine.asked_at:
+def _missed(machine: Machine, upkeep: Upkeep, snapshot: ProviderSnapshot) -> Machine:
+    if not machine.is_live or machine.asked_at is None or snapshot.at <= machine.asked_at:
         return machine
     worker = upkeep.workers.get(machine.worker_id)
     if machine.state in IN_USE and worker is not None and worker.connected:
         return machine
-    missing = replace(machine, missing_since=machine.missing_since or look.at)
-    since = max(missing.missing_since or look.at, machine.asked_at)
-    if look.at - since < look.settle_s:
+    missing = replace(machine, missing_since=machine.missing_since or snapshot.at)
+    since = max(missing.missing_since or snapshot.at, machine.asked_at)
+    if snapshot.at - since < snapshot.settle_s:
         return missing
     seen = machine.provider_id or machine.joined_at is not None
     return moved(
