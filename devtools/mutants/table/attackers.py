@@ -8,16 +8,16 @@ ATTACKERS = (
         "an-ungranted-path-is-let-through",
         "a path that no job may see is taken by the trainer for a name on the Hub",
         "agent/isolation/named_paths.py",
-        "    if not reach.sees(path):\n",
-        "    if not reach.sees(path) and not os.path.exists(path):\n",
+        "    if not access.sees(path):\n",
+        "    if not access.sees(path) and not os.path.exists(path):\n",
         ("tests/agent/isolation/test_named_paths.py",),
     ),
     Mutant(
         "what-lies-beyond-the-wall-can-be-probed",
         "a refusal tells whether a path that no job may see is there",
         "agent/isolation/named_paths.py",
-        "    if not reach.sees(path):\n",
-        "    if os.path.exists(path) and not reach.sees(path):\n",
+        "    if not access.sees(path):\n",
+        "    if os.path.exists(path) and not access.sees(path):\n",
         ("tests/agent/isolation/test_named_paths.py",),
     ),
     Mutant(
@@ -56,10 +56,10 @@ ATTACKERS = (
     Mutant(
         "a-name-is-resolved-twice",
         "a webhook's name that means another machine a moment later leads into the server's own network",
-        "delivery/reach.py",
+        "delivery/outbound.py",
         "                str(address),\n                port,\n                ssl=",
         "                (await self._resolve(host, port))[0],\n                port,\n                ssl=",
-        ("tests/delivery/test_reach.py",),
+        ("tests/delivery/test_outbound.py",),
     ),
     # Attackers
     Mutant(
@@ -396,10 +396,10 @@ ATTACKERS = (
     Mutant(
         "site-local-addresses-are-called",
         "addresses of IPv6 beside those given to anybody are taken for public",
-        "delivery/reach.py",
+        "delivery/outbound.py",
         "    if isinstance(inner, ipaddress.IPv6Address) and inner not in GLOBAL_UNICAST:\n        return False\n",
         "",
-        ("tests/delivery/test_reach.py",),
+        ("tests/delivery/test_outbound.py",),
     ),
     Mutant(
         "a-name-is-a-link-in-a-chat",

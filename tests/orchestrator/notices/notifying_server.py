@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.delivery.apprise.sending import AppriseSender
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
@@ -34,7 +34,7 @@ class NotifyingServer(Struct):
     async def start(self) -> Deliverer:
         """As whoever leads does."""
         apprise = AppriseSender() if self.has_apprise else None
-        sender = MessageSender(OutwardReach(LOOPBACK, self.ca), self.relay, PUBLIC, "host", apprise)
+        sender = MessageSender(OutboundConnector(LOOPBACK, self.ca), self.relay, PUBLIC, "host", apprise)
         deliverer = self.running.deps.deliverer = Deliverer(self.running.fleet, sender)
         deliverer.start()
         return deliverer

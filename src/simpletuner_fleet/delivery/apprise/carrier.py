@@ -1,4 +1,4 @@
-"""What a plug-in of Apprise has in place of `requests`: it writes a request, and this server's own reach sends it.
+"""What a plug-in of Apprise has in place of `requests`: it writes a request, and our own outbound connector sends it.
 
 Apprise opens no connection itself. So a name is resolved once and looked at, certificates are checked, redirects are
 answers like others, proxies of the environment do not count, and what takes too long ends: whatever an address asks for.
@@ -11,15 +11,15 @@ from types import ModuleType
 from typing import Any
 
 from simpletuner_fleet.delivery.apprise.exchange import ServiceAnswer, exchange
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 
 
 class RequestCarrier:
     """Sends the requests of one message. A plug-in's thread asks it, and the event loop sends."""
 
-    def __init__(self, reach: OutwardReach, loop: asyncio.AbstractEventLoop) -> None:
-        self._reach = reach
+    def __init__(self, outbound: OutboundConnector, loop: asyncio.AbstractEventLoop) -> None:
+        self._outbound = outbound
         self._loop = loop
         self._under_way: Future[ServiceAnswer] | None = None
         self._closed = False
@@ -30,7 +30,7 @@ class RequestCarrier:
         """Raises DeliveryFailed."""
         if self._closed:
             raise DeliveryFailed("It took too long.")
-        asked = exchange(self._reach, method, url, headers.items(), body)
+        asked = exchange(self._outbound, method, url, headers.items(), body)
         self._under_way = asyncio.run_coroutine_threadsafe(asked, self._loop)
         try:
             self.last = self._under_way.result()

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from simpletuner_fleet.core.errors import InvalidToken, StoreUnavailable
 from simpletuner_fleet.core.people.visibility import VisibilityScope
-from simpletuner_fleet.core.workers.reach import HowSure, reach_of
+from simpletuner_fleet.core.workers.join_host import HowSure, join_host
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
@@ -220,12 +220,13 @@ class Deps(Struct, kw_only=True):
         called = call.headers.get("host", "")
         host = without_port(called)
         port = called.removeprefix(f"[{host}]").removeprefix(host)
-        reach = reach_of(self.bound_to, host, self.addresses())
+        to_join = join_host(self.bound_to, host, self.addresses())
         urls = [
-            f"{scheme}://{one if ':' not in one else f'[{one}]'}{port}" for one in (reach.host, *reach.others)
+            f"{scheme}://{one if ':' not in one else f'[{one}]'}{port}"
+            for one in (to_join.host, *to_join.others)
         ]
-        to_change = self.line_for_others if reach.sure is HowSure.LOOPBACK else ""
-        return JoinAddress(url=urls[0], sure=reach.sure, others=tuple(urls[1:]), to_change=to_change)
+        to_change = self.line_for_others if to_join.sure is HowSure.LOOPBACK else ""
+        return JoinAddress(url=urls[0], sure=to_join.sure, others=tuple(urls[1:]), to_change=to_change)
 
 
 class ScopedDeps:
