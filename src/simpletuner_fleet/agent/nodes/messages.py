@@ -24,9 +24,9 @@ class _OfTurn(Struct, frozen=True, kw_only=True):
 
 
 class JoinNode(Struct, frozen=True, kw_only=True, tag="join"):
-    """The first message of a follower's line, with which it joins.
+    """The first message of a follower's connection, with which it joins.
 
-    A new line of the same `home` takes the place of the one before.
+    A new connection of the same `home` takes the place of the one before.
     """
 
     version: str
@@ -39,7 +39,7 @@ class JoinNode(Struct, frozen=True, kw_only=True, tag="join"):
 
 
 class FetchContent(Struct, frozen=True, kw_only=True, tag="fetch"):
-    """A request for a file's bytes: the only message of a line of its own, which is answered with them."""
+    """A request for a file's bytes: the only message of a connection of its own, which is answered with them."""
 
     kind: Literal["object", "data"]
     job_id: str

@@ -77,7 +77,7 @@ class NodeParts:
         cgroups: Cgroups,
         tell: Callable[[FromFollower], bool],
     ) -> None:
-        """`tell` says something to the first node, and returns False while there is no line to it."""
+        """`tell` says something to the first node, and returns False while there is no connection to it."""
         self._state, self._runner, self._data, self._walls, self._cgroups = (
             state,
             runner,
@@ -111,7 +111,7 @@ class NodeParts:
         return list(self._ranks)
 
     def welcomed(self, printed: Sequence[PrintedSoFar]) -> None:
-        """There is a new line: what the first node may not have heard is said again."""
+        """There is a new connection: what the first node may not have heard is said again."""
         offsets = {one.turn: one.offset for one in printed}
         for turn, rank in self._ranks.items():
             rank.printed = offsets.get(turn, rank.printed)

@@ -76,7 +76,7 @@ class FollowerPart:
         self.member.send(ForgetRank(job_id=self.offer.job_id, epoch=self.offer.epoch))
 
     def back_again(self) -> None:
-        """Its line was lost: what it may not have heard is said again."""
+        """Its connection was lost: what it may not have heard is said again."""
         if self.stop_grace_s is not None:
             self.stop(self.stop_grace_s)
         elif self.goes and self.end is None:
