@@ -81,8 +81,8 @@ PLACING = (
         "gpu-given-twice",
         "two jobs get the same GPU",
         "core/placement/matching.py",
-        "for gpu in _usable(worker, requires, pool) if gpu.uuid not in occupancy.gpus]",
-        "for gpu in _usable(worker, requires, pool)]",
+        "for gpu in _usable(worker, requires, allowlist) if gpu.uuid not in occupancy.gpus]",
+        "for gpu in _usable(worker, requires, allowlist)]",
         ("tests/core/placement/test_matching.py", *SIM),
     ),
     Mutant(

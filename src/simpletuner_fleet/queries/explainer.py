@@ -45,7 +45,9 @@ class Explainer:
         explanation = why_waiting_given(
             self.roster, job, self._limits, now, answer, ahead=ahead, held_until=self._held_until
         )
-        return with_machines(explanation, job, self._pools, self._machines, self.roster.pools, self._currency)
+        return with_machines(
+            explanation, job, self._pools, self._machines, self.roster.allowlists, self._currency
+        )
 
 
 class ReasonGroup(Struct, frozen=True, kw_only=True):

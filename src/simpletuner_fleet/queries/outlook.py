@@ -18,7 +18,7 @@ from simpletuner_fleet.core.placement.forecast import (
 )
 from simpletuner_fleet.core.placement.matching import Occupancy, has_refused, is_too_dear, why_not_paid
 from simpletuner_fleet.core.placement.place import limit_of
-from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import held_until, read_limits
@@ -61,13 +61,13 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
     if limit_of(roster, job, read_limits(unrestricted(view))) is not None:
         return JobOutlook()
     requires = job.requires
-    pool = roster.pools.get(requires.team)
-    workers = [one for one in roster.workers.values() if pool is None or pool.holds_worker(one)]
+    allowlist = roster.allowlists.get(requires.team)
+    workers = [one for one in roster.workers.values() if allowlist is None or allowlist.allows_worker(one)]
     usable = [
-        _as_far_as_the_team_may(worker, pool) if pool else worker
+        _as_far_as_the_team_may(worker, allowlist) if allowlist else worker
         for worker in workers
         if not is_too_dear(worker, requires, roster.prices)
-        and why_not_paid(worker, requires, pool, roster.prices) is None
+        and why_not_paid(worker, requires, allowlist, roster.prices) is None
     ]
     requires = requires.at_any_cost
 
@@ -92,5 +92,5 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
     )
 
 
-def _as_far_as_the_team_may(worker: Worker, pool: Pool) -> Worker:
-    return replace(worker, gpus=tuple(gpu for gpu in worker.gpus if pool.holds_gpu(gpu.name)))
+def _as_far_as_the_team_may(worker: Worker, allowlist: TeamAllowlist) -> Worker:
+    return replace(worker, gpus=tuple(gpu for gpu in worker.gpus if allowlist.allows_gpu(gpu.name)))

@@ -8,9 +8,9 @@ from simpletuner_fleet.core.people.teams import (
     Team,
     TeamRole,
     TeamRules,
+    allowlist_of,
     check_use,
     checked_rules,
-    pool_of,
     priority_ceiling,
     team_for,
     visibility_of,
@@ -91,16 +91,19 @@ def test_a_team_uses_the_trainers_and_targets_of_its_rules() -> None:
 
 
 def test_a_team_uses_the_workers_and_gpus_of_its_rules() -> None:
-    pool = pool_of(replace(LAB, rules=TeamRules(workers=("Room=a*",), gpus=("*a100*",))))
+    allowlist = allowlist_of(replace(LAB, rules=TeamRules(workers=("Room=a*",), gpus=("*a100*",))))
     mixed = (a_gpu(0), replace(a_gpu(1), name="NVIDIA H100"))
     ours = a_worker(gpus=mixed, labels={"room": "A7"})
-    assert why_never(ours, Requirements(), pool) is None
-    assert allocate(ours, FREE, Requirements(), pool) == (mixed[0],)
-    assert why_never(ours, Requirements(gpus=2), pool) is Refusal.NOT_FOR_TEAM
+    assert why_never(ours, Requirements(), allowlist) is None
+    assert allocate(ours, FREE, Requirements(), allowlist) == (mixed[0],)
+    assert why_never(ours, Requirements(gpus=2), allowlist) is Refusal.NOT_FOR_TEAM
     assert why_never(ours, Requirements(gpus=2)) is None
-    assert why_never(a_worker(gpus=mixed, labels={"room": "B"}), Requirements(), pool) is Refusal.NOT_FOR_TEAM
-    assert why_never(a_worker(gpus=0), Requirements(gpus=0), pool) is Refusal.NOT_FOR_TEAM
-    assert pool_of(LAB) is None
+    assert (
+        why_never(a_worker(gpus=mixed, labels={"room": "B"}), Requirements(), allowlist)
+        is Refusal.NOT_FOR_TEAM
+    )
+    assert why_never(a_worker(gpus=0), Requirements(gpus=0), allowlist) is Refusal.NOT_FOR_TEAM
+    assert allowlist_of(LAB) is None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached,
 from simpletuner_fleet.core.provisioning.offers import (
     MachineOffer,
     ProviderSnapshot,
-    TeamPools,
+    TeamAllowlists,
     expected_worker,
     fits,
     is_eligible,
@@ -59,7 +59,7 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     running: int = 0
     running_by_owner: Mapping[str, int] = {}
     running_by_team: Mapping[str, int] = {}
-    team_pools: TeamPools = {}
+    team_allowlists: TeamAllowlists = {}
     lead_s: float = 0.0
     listening_since: float = 0.0
     """When this orchestrator began."""
@@ -69,11 +69,11 @@ class FleetNow(Struct, frozen=True, kw_only=True):
 
     def busy_for(self, job: Job) -> list[tuple[Worker, Sequence[RunningJob]]]:
         """Returns those busy workers that could take the job once they have room."""
-        pool = self.team_pools.get(job.team)
+        allowlist = self.team_allowlists.get(job.team)
         return [
             (worker, running)
             for worker, running in self.busy
-            if why_never(worker, job.requires, pool, self.prices) is None
+            if why_never(worker, job.requires, allowlist, self.prices) is None
         ]
 
 
@@ -100,7 +100,7 @@ class _Room(Struct):
         requires = job.requires
         if self.slots < 1 or self.gpus < requires.gpus:
             return False
-        if not fits(self.worker, requires, fleet.team_pools, fleet.prices):
+        if not fits(self.worker, requires, fleet.team_allowlists, fleet.prices):
             return False
         self.slots -= 1
         self.gpus -= job.requires.gpus
@@ -224,7 +224,7 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
             offer
             for offer in market.snapshot.offers
             if is_eligible(pool, offer)
-            and fits(expected_worker(pool, offer), job.requires.at_any_cost, fleet.team_pools)
+            and fits(expected_worker(pool, offer), job.requires.at_any_cost, fleet.team_allowlists)
         ),
         key=lambda offer: preference_of(pool, offer, job.interruptions),
     )
@@ -269,7 +269,7 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
 def _can_be_paid(pool: MachinePool, offer: MachineOffer, job: Job, fleet: FleetNow) -> bool:
     """Tells whether what is left of the job's ceiling is enough for a machine at this price."""
     worker = with_price(expected_worker(pool, offer), offer.hourly_micros)
-    return why_not_paid(worker, job.requires, fleet.team_pools.get(job.team), fleet.prices) is None
+    return why_not_paid(worker, job.requires, fleet.team_allowlists.get(job.team), fleet.prices) is None
 
 
 def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, growth: Growth) -> None:

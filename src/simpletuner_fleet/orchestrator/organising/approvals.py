@@ -86,9 +86,9 @@ def _kept_off(
 
 def _somebody_fits(transaction: Transaction, requires: Requirements) -> bool:
     roster = transaction.index.roster
-    pool = roster.pools.get(requires.team)
+    allowlist = roster.allowlists.get(requires.team)
     workers = roster.workers.values()
-    return any(why_never(worker, requires, pool, roster.prices) is None for worker in workers)
+    return any(why_never(worker, requires, allowlist, roster.prices) is None for worker in workers)
 
 
 def _is_first(transaction: Transaction, job: Job, rules: Sequence[ApprovalRule]) -> bool:

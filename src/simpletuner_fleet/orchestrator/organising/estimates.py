@@ -16,8 +16,8 @@ def estimate_in(transaction: Transaction, job: Job, scope: VisibilityScope) -> E
     Nothing is learnt from jobs that one may not see.
     """
     roster, prices = transaction.index.roster, transaction.organisation.prices
-    pool = roster.pools.get(job.requires.team)
-    hourly = hourly_prices(prices, job, roster.workers.values(), pool) if job.requires.gpus else None
+    allowlist = roster.allowlists.get(job.requires.team)
+    hourly = hourly_prices(prices, job, roster.workers.values(), allowlist) if job.requires.gpus else None
     if hourly is None:
         return None
     return estimate(job, hourly, prices.currency, _past_runs(transaction, job, scope))
