@@ -25,10 +25,10 @@ import msgspec
 
 from devtools.ports import free_port
 from devtools.postgres import running_postgres
+from simpletuner_fleet.agent.wire.addresses import Address
 from simpletuner_fleet.agent.wire.backoff import MOST_S, NEXT_LEADER_S, Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
-from simpletuner_fleet.agent.wire.lines import Address
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.http.server.sockets import allow_many_connections
 from simpletuner_fleet.protocol.messages import Accept, Heartbeat, HeldAttempt, JobSubmit, Register

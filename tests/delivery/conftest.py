@@ -5,7 +5,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from tests.delivery.receivers import Certificates, certificates
 
 LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
@@ -17,16 +17,16 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture
-def reach(certs: Certificates) -> Iterator[OutwardReach]:
+def outbound(certs: Certificates) -> Iterator[OutboundConnector]:
     """May call this machine."""
-    made = OutwardReach(LOOPBACK, certs.ca)
+    made = OutboundConnector(LOOPBACK, certs.ca)
     yield made
     made.close()
 
 
 @pytest.fixture
-def strict(certs: Certificates) -> Iterator[OutwardReach]:
+def strict(certs: Certificates) -> Iterator[OutboundConnector]:
     """May call public machines alone."""
-    made = OutwardReach((), certs.ca)
+    made = OutboundConnector((), certs.ca)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""Services told through Apprise: what it writes goes out by our own reach alone, to whom that allows."""
+"""Services told through Apprise: what it writes goes out by our own outbound connector alone, to whom that allows."""
 
 import logging
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from simpletuner_fleet.core.notices.checking import check_address, shown_address
 from simpletuner_fleet.core.notices.endpoint import Channel
 from simpletuner_fleet.core.notices.services import SERVICES
 from simpletuner_fleet.delivery.apprise.sending import AppriseSender
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.wording import Wording
 from tests.delivery.receivers import Certificates, Hook, hook, listening
 
@@ -73,10 +73,10 @@ def address_of(receiver: Hook) -> str:
 
 
 async def refusal(
-    apprise: AppriseSender, reach: OutwardReach, address: str, timeout_s: float = 5.0
+    apprise: AppriseSender, outbound: OutboundConnector, address: str, timeout_s: float = 5.0
 ) -> DeliveryFailed:
     with pytest.raises(DeliveryFailed) as failed:
-        await apprise.send(reach, address, WORDING, timeout_s)
+        await apprise.send(outbound, address, WORDING, timeout_s)
     return failed.value
 
 
@@ -105,25 +105,25 @@ async def test_every_listed_service_is_called_by_our_own_reach_and_refused_in_a_
         asked.append((host, port))
         return ["10.0.0.1"]
 
-    reach = OutwardReach(resolve=resolve)
+    outbound = OutboundConnector(resolve=resolve)
     assert set(ADDRESSES) == set(SERVICES)
     with caplog.at_level(logging.DEBUG):
         for scheme, (address, host) in ADDRESSES.items():
             asked.clear()
             await apprise.check(address)
-            failed = await refusal(apprise, reach, address)
+            failed = await refusal(apprise, outbound, address)
             assert "private network" in failed.detail, scheme
             assert set(asked) == {(host, 443)}, scheme
-    reach.close()
+    outbound.close()
     assert SECRET not in caplog.text
     assert TOKEN not in caplog.text
 
 
 async def test_a_message_arrives_over_tls(
-    apprise: AppriseSender, reach: OutwardReach, certs: Certificates
+    apprise: AppriseSender, outbound: OutboundConnector, certs: Certificates
 ) -> None:
     async with hook(certs.context) as receiver:
-        assert await apprise.send(reach, address_of(receiver), WORDING) == "HTTP 200"
+        assert await apprise.send(outbound, address_of(receiver), WORDING) == "HTTP 200"
         [got] = receiver.got
         assert (got.path, got.headers["x-gotify-key"]) == ("/message", TOKEN)
         assert got.document["title"] == "Job cats failed"
@@ -131,29 +131,29 @@ async def test_a_message_arrives_over_tls(
 
 
 async def test_what_is_answered_is_judged_as_of_a_webhook_and_no_redirect_is_followed(
-    apprise: AppriseSender, reach: OutwardReach, strict: OutwardReach, certs: Certificates
+    apprise: AppriseSender, outbound: OutboundConnector, strict: OutboundConnector, certs: Certificates
 ) -> None:
     async with hook(certs.context) as elsewhere, hook(certs.context) as receiver:
         receiver.statuses, receiver.headers = [307, 500, 410], {"location": elsewhere.url}
         address = address_of(receiver)
-        assert "redirects" in (await refusal(apprise, reach, address)).detail
-        failed = await refusal(apprise, reach, address)
+        assert "redirects" in (await refusal(apprise, outbound, address)).detail
+        failed = await refusal(apprise, outbound, address)
         assert (failed.detail, failed.hopeless) == ("HTTP 500", False)
-        assert (await refusal(apprise, reach, address)).hopeless
+        assert (await refusal(apprise, outbound, address)).hopeless
         receiver.statuses, receiver.headers = [429], {"retry-after": "120"}
-        assert (await refusal(apprise, reach, address)).wait_s == 120
+        assert (await refusal(apprise, outbound, address)).wait_s == 120
         assert elsewhere.got == []
         assert "private network" in (await refusal(apprise, strict, address)).detail
         receiver.frozen = True
-        assert "within 0.2 s" in (await refusal(apprise, reach, address, 0.2)).detail
+        assert "within 0.2 s" in (await refusal(apprise, outbound, address, 0.2)).detail
     async with hook() as plain:
         address = address_of(plain).replace("http://127.0.0.1", "gotifys://127.0.0.1")
-        await refusal(apprise, reach, address, 0.2)
+        await refusal(apprise, outbound, address, 0.2)
         assert plain.got == [], "nothing is said without TLS"
 
 
 async def test_an_endless_answer_is_not_listened_to(
-    apprise: AppriseSender, reach: OutwardReach, certs: Certificates
+    apprise: AppriseSender, outbound: OutboundConnector, certs: Certificates
 ) -> None:
     async def endless(reader: object, writer: object) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")  # type: ignore[attr-defined]
@@ -162,17 +162,17 @@ async def test_an_endless_answer_is_not_listened_to(
             await writer.drain()  # type: ignore[attr-defined]
 
     async with listening(endless, certs.context) as port:
-        failed = await refusal(apprise, reach, f"gotifys://localhost:{port}/{TOKEN}")
+        failed = await refusal(apprise, outbound, f"gotifys://localhost:{port}/{TOKEN}")
         assert failed.detail == "Its answer is too long."
 
 
 async def test_a_jobs_name_is_no_link_and_calls_nobody(
-    apprise: AppriseSender, reach: OutwardReach, certs: Certificates
+    apprise: AppriseSender, outbound: OutboundConnector, certs: Certificates
 ) -> None:
     named = Wording(title="Job [log in](https://evil.example) @all failed", link="https://fleet.example.org")
     async with hook(certs.context) as receiver:
         address = receiver.url.replace("https://", "mmosts://").replace("/hook", f"/{'a' * 26}")
-        await apprise.send(reach, address, named)
+        await apprise.send(outbound, address, named)
         text = receiver.got[0].document["text"]
         assert r"\[log in\]\(https://evil.example\)" in text
         assert "@all" not in text

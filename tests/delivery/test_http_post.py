@@ -5,19 +5,19 @@ import asyncio
 import pytest
 
 from simpletuner_fleet.delivery.http_post import post
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.signing import new_key, signed
 from tests.delivery.receivers import Certificates, hook, listening
 
 
 async def test_a_message_arrives_over_tls_with_a_signature_for_each_valid_secret(
-    reach: OutwardReach, certs: Certificates
+    outbound: OutboundConnector, certs: Certificates
 ) -> None:
     old, new = new_key(), new_key()
     async with hook(certs.context) as receiver:
         headers = signed([old, new], "msg_1", 1_700_000_000.9, b'{"a":1}')
-        assert await post(reach, receiver.url, b'{"a":1}', headers, 0.0) == "HTTP 200"
+        assert await post(outbound, receiver.url, b'{"a":1}', headers, 0.0) == "HTTP 200"
         [got] = receiver.got
         assert (got.path, got.document, got.headers["webhook-id"]) == ("/hook", {"a": 1}, "msg_1")
         assert got.is_signed_with(old)
@@ -36,19 +36,21 @@ def test_the_signature_is_that_of_the_published_example() -> None:
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-async def test_a_redirect_is_not_followed(reach: OutwardReach) -> None:
+async def test_a_redirect_is_not_followed(outbound: OutboundConnector) -> None:
     async with hook() as elsewhere, hook() as receiver:
         receiver.statuses, receiver.headers = [307], {"location": elsewhere.url}
         with pytest.raises(DeliveryFailed, match="redirects"):
-            await post(reach, receiver.url, b"{}", {}, 0.0)
+            await post(outbound, receiver.url, b"{}", {}, 0.0)
         assert elsewhere.got == []
 
 
-async def test_a_refusal_says_its_status_and_nothing_that_the_other_side_wrote(reach: OutwardReach) -> None:
+async def test_a_refusal_says_its_status_and_nothing_that_the_other_side_wrote(
+    outbound: OutboundConnector,
+) -> None:
     async with hook() as receiver:
         receiver.statuses, receiver.tail = [500], b"<b>internal secrets</b>"
         with pytest.raises(DeliveryFailed) as failed:
-            await post(reach, receiver.url, b"{}", {}, 0.0)
+            await post(outbound, receiver.url, b"{}", {}, 0.0)
         assert failed.value.detail == "HTTP 500"
         assert not failed.value.hopeless
 
@@ -63,24 +65,24 @@ async def test_a_refusal_says_its_status_and_nothing_that_the_other_side_wrote(r
     ],
 )
 async def test_who_asks_to_wait_is_given_time(
-    reach: OutwardReach, status: int, retry_after: str, wait_s: float
+    outbound: OutboundConnector, status: int, retry_after: str, wait_s: float
 ) -> None:
     async with hook() as receiver:
         receiver.statuses, receiver.headers = [status], {"retry-after": retry_after}
         with pytest.raises(DeliveryFailed) as failed:
-            await post(reach, receiver.url, b"{}", {}, 100.0)
+            await post(outbound, receiver.url, b"{}", {}, 100.0)
         assert failed.value.wait_s == wait_s
 
 
-async def test_who_says_gone_wants_nothing_more(reach: OutwardReach) -> None:
+async def test_who_says_gone_wants_nothing_more(outbound: OutboundConnector) -> None:
     async with hook() as receiver:
         receiver.statuses = [410]
         with pytest.raises(DeliveryFailed) as failed:
-            await post(reach, receiver.url, b"{}", {}, 0.0)
+            await post(outbound, receiver.url, b"{}", {}, 0.0)
         assert failed.value.hopeless
 
 
-async def test_who_answers_nothing_or_endlessly_is_left_soon(reach: OutwardReach) -> None:
+async def test_who_answers_nothing_or_endlessly_is_left_soon(outbound: OutboundConnector) -> None:
     async def drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
             writer.write(b"x: " + b"y" * 10_000 + b"\r\n")
@@ -92,8 +94,8 @@ async def test_who_answers_nothing_or_endlessly_is_left_soon(reach: OutwardReach
     async with hook() as frozen:
         frozen.frozen = True
         with pytest.raises(DeliveryFailed, match="No answer within"):
-            await post(reach, frozen.url, b"{}", {}, 0.0, timeout_s=0.2)
+            await post(outbound, frozen.url, b"{}", {}, 0.0, timeout_s=0.2)
     for serve in (drips, talks_nonsense):
         async with listening(serve) as port:
             with pytest.raises(DeliveryFailed, match="HTTP"):
-                await post(reach, f"http://127.0.0.1:{port}/", b"{}", {}, 0.0, timeout_s=5.0)
+                await post(outbound, f"http://127.0.0.1:{port}/", b"{}", {}, 0.0, timeout_s=5.0)

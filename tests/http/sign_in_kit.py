@@ -13,7 +13,7 @@ from simpletuner_fleet.core.people.scim.resources import ScimSource
 from simpletuner_fleet.core.people.sign_in.ci import CiIssuer, CiRule
 from simpletuner_fleet.core.people.sign_in.directories import Directory
 from simpletuner_fleet.core.people.sign_in.providers import Provider, ProxyIdentity, RoleRules
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.orchestrator.sign_in.added import AddedProviders
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn, SignInSettings
@@ -108,18 +108,18 @@ async def added_scene(
     store: Store | None = None,
 ) -> AsyncIterator[Scene]:
     """A server whose administrators add the provider themselves; it may call the networks that are named."""
-    clock, reach = TurnedClock(), OutwardReach([ip_network(one) for one in networks])
+    clock, outbound = TurnedClock(), OutboundConnector([ip_network(one) for one in networks])
     vault = SealedVault.at(folder / "secrets.key")
     with openid_provider(clock.now) as provider:
         sign_in = SignIn(SignInSettings(providers=tuple(filed)), clock.now, 5.0)
         pages: dict[str, Any] = {"pages": routes.ROUTES, "problem_page": problem_page}
         async with orchestrator(store, clock=clock, sign_in=sign_in, vault=vault, **pages) as running:
             fleet = running.deps.fleet
-            sign_in.added = AddedProviders(lambda: fleet.organisation.providers, vault, reach)
+            sign_in.added = AddedProviders(lambda: fleet.organisation.providers, vault, outbound)
             provider.redirect_uris.add(f"{running.listening.url}/login/back/corp")
             yield Scene(running, provider)
             await sign_in.close()
-    reach.close()
+    outbound.close()
 
 
 def wanted(provider: TestProvider, **changed: Any) -> dict[str, Any]:

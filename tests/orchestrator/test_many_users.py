@@ -10,10 +10,10 @@ from simpletuner_fleet.core.people.sign_in.providers import RoleRules
 from simpletuner_fleet.engine.memory.organisation import read_organisation
 from simpletuner_fleet.orchestrator.people import accounts
 from simpletuner_fleet.orchestrator.scim import groups, users
-from simpletuner_fleet.orchestrator.sign_in.following import Doorway
+from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
 
 BY = Actor("t_1", "scim")
-DOOR = Doorway(
+SOURCE = IdentitySource(
     id="corp",
     issuer="https://id",
     roles=RoleRules(member=("ml",)),
@@ -33,7 +33,7 @@ async def test_users_by_scim_are_added_to_what_is_known_and_the_quotas_follow_th
         before = server.fleet.organisation
         made = [
             (
-                await users.create(server.fleet, DOOR, {"userName": f"u{n}", "externalId": f"s{n}"}, BY)
+                await users.create(server.fleet, SOURCE, {"userName": f"u{n}", "externalId": f"s{n}"}, BY)
             ).resource
             for n in range(5)
         ]
@@ -41,7 +41,7 @@ async def test_users_by_scim_are_added_to_what_is_known_and_the_quotas_follow_th
         assert book is not None
         assert list(book.concerning(made[0].id, "")) == []
         members = [{"value": made[0].id}]
-        await groups.create(server.fleet, DOOR, {"displayName": "ml", "members": members}, BY)
+        await groups.create(server.fleet, SOURCE, {"displayName": "ml", "members": members}, BY)
         assert [one.subject for one, _ in book.concerning(made[0].id, "")] == ["member"]
         await accounts.change_user(server.fleet, made[1].id, BY, role=Role.MEMBER)
         assert [one.subject for one, _ in book.concerning(made[1].id, "")] == ["member"]

@@ -9,7 +9,7 @@ import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.jobs.job import Hold, Results
-from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.ports import JobFilter, Tx
 from simpletuner_fleet.store import sqlite_file
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
@@ -171,7 +171,7 @@ SORTED_AFTERWARDS = ("LIVE_JOBS", "LIVE_ATTEMPTS", "ATTEMPT_BY_UPLOAD_TOKEN")
 async def test_no_look_walks_a_table_that_has_an_index_for_it(tmp_path: Path) -> None:
     await SqliteStore(tmp_path / "fleet.db").close()
     connection = sqlite3.connect(tmp_path / "fleet.db")
-    seen, _ = seen_condition(Onlooker(ids=frozenset({"u_1", "t_1"}), teams=frozenset({"tm_1"})))
+    seen, _ = seen_condition(VisibilityScope(ids=frozenset({"u_1", "t_1"}), teams=frozenset({"tm_1"})))
     for name, index in EXPECTED_INDEXES.items():
         statement = getattr(statements, name)
         for whole in {statement.replace("{seen}", ""), statement.replace("{seen}", f" AND {seen}")}:

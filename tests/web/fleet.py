@@ -164,7 +164,7 @@ async def _workers_come(crew: Crew, state: FleetState) -> None:
         ("atlas-2", A100, {"labels": {"gpu_type": "a100", "room": "north"}}),
         ("titan", H100, {"labels": {"gpu_type": "h100", "room": "south"}}),
         ("tower-anna", RTX4090, {"labels": {"gpu_type": "rtx4090"}}),
-        ("transaction-bruno", RTX4090, {"labels": {"gpu_type": "rtx4090"}}),
+        ("desk-bruno", RTX4090, {"labels": {"gpu_type": "rtx4090"}}),
         ("spot-7f3a", L40S, {"worker_type": "ephemeral", "labels": {"gpu_type": "l40s", "cloud": "spot"}}),
         ("spot-91cc", L40S, {"worker_type": "ephemeral", "labels": {"gpu_type": "l40s", "cloud": "spot"}}),
         ("studio", MAC, {"labels": {"gpu_type": "m4"}}),
@@ -290,7 +290,7 @@ async def _waiting_now(crew: Crew, state: FleetState) -> None:
 async def _workers_now(crew: Crew, state: FleetState) -> None:
     running = crew.running
     await running.post(
-        f"/api/admin/workers/{state.workers['transaction-bruno']}/drain", {"note": "New power supply"}
+        f"/api/admin/workers/{state.workers['desk-bruno']}/drain", {"note": "New power supply"}
     )
     submitted = await running.submit(
         config_name="nightly-eval", worker_labels={"gpu_type": "rtx4090"}, target="worker"

@@ -48,7 +48,7 @@ class PageRow(Struct, frozen=True):
 
 JOBS = ("running", "failed", "waits-labels", "resumed", "hostile")
 JOB_TABS = ("logs", "metrics", "checkpoints", "config", "events")
-WORKERS = ("atlas-1", "gone", "atlas-3", "transaction-bruno", "hostile")
+WORKERS = ("atlas-1", "gone", "atlas-3", "desk-bruno", "hostile")
 
 PAGES = (
     PageRow("/"),

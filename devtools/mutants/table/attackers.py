@@ -8,16 +8,16 @@ ATTACKERS = (
         "an-ungranted-path-is-let-through",
         "a path that no job may see is taken by the trainer for a name on the Hub",
         "agent/isolation/named_paths.py",
-        "    if not reach.sees(path):\n",
-        "    if not reach.sees(path) and not os.path.exists(path):\n",
+        "    if not access.sees(path):\n",
+        "    if not access.sees(path) and not os.path.exists(path):\n",
         ("tests/agent/isolation/test_named_paths.py",),
     ),
     Mutant(
         "what-lies-beyond-the-wall-can-be-probed",
         "a refusal tells whether a path that no job may see is there",
         "agent/isolation/named_paths.py",
-        "    if not reach.sees(path):\n",
-        "    if os.path.exists(path) and not reach.sees(path):\n",
+        "    if not access.sees(path):\n",
+        "    if os.path.exists(path) and not access.sees(path):\n",
         ("tests/agent/isolation/test_named_paths.py",),
     ),
     Mutant(
@@ -41,7 +41,7 @@ ATTACKERS = (
         "usage-of-another-team-is-told",
         "a report counts what is neither one's own nor one's team's",
         "core/money/reports.py",
-        "    if not used.team or used.team not in onlooker.teams:\n        return None\n",
+        "    if not used.team or used.team not in scope.teams:\n        return None\n",
         "",
         ("tests/core/money/test_reports.py",),
     ),
@@ -56,10 +56,10 @@ ATTACKERS = (
     Mutant(
         "a-name-is-resolved-twice",
         "a webhook's name that means another machine a moment later leads into the server's own network",
-        "delivery/reach.py",
+        "delivery/outbound.py",
         "                str(address),\n                port,\n                ssl=",
         "                (await self._resolve(host, port))[0],\n                port,\n                ssl=",
-        ("tests/delivery/test_reach.py",),
+        ("tests/delivery/test_outbound.py",),
     ),
     # Attackers
     Mutant(
@@ -106,7 +106,7 @@ ATTACKERS = (
         "a-deleted-provider-lets-in",
         "whoever is on their way is let in by a provider that was deleted meanwhile",
         "orchestrator/sign_in/arriving.py",
-        "if door.stored is not None and transaction.organisation.provider(door.id) != door.stored:",
+        "if source.stored is not None and transaction.organisation.provider(source.id) != source.stored:",
         "if False:",
         ("tests/http/api/admin/test_sign_in_providers.py",),
     ),
@@ -273,7 +273,7 @@ ATTACKERS = (
     Mutant(
         "epochs-come-back",
         "a restored database counts epochs again that were given already",
-        "store/backup/amends.py",
+        "store/backup/restore_fixups.py",
         "SET epoch = CASE WHEN epoch + :leap > :least THEN epoch + :leap ELSE :least END",
         "SET epoch = CASE WHEN epoch + :leap > :least THEN epoch ELSE epoch END",
         ("tests/store/backup/test_postgres_copy.py",),
@@ -396,10 +396,10 @@ ATTACKERS = (
     Mutant(
         "site-local-addresses-are-called",
         "addresses of IPv6 beside those given to anybody are taken for public",
-        "delivery/reach.py",
+        "delivery/outbound.py",
         "    if isinstance(inner, ipaddress.IPv6Address) and inner not in GLOBAL_UNICAST:\n        return False\n",
         "",
-        ("tests/delivery/test_reach.py",),
+        ("tests/delivery/test_outbound.py",),
     ),
     Mutant(
         "a-name-is-a-link-in-a-chat",

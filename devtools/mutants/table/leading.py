@@ -42,7 +42,7 @@ LEADING = (
         "core/leadership.py",
         "return term is not None and term < newest",
         "return False",
-        ("tests/agent/wire/test_lines.py",),
+        ("tests/agent/wire/test_addresses.py",),
     ),
     Mutant(
         "a-refusal-proves-that-nobody-leads",
@@ -50,7 +50,7 @@ LEADING = (
         "agent/wire/client.py",
         '"" if response.term else response.ends',
         "response.ends",
-        ("tests/agent/wire/test_lines.py",),
+        ("tests/agent/wire/test_addresses.py",),
     ),
     Mutant(
         "promises-in-doubt",
@@ -201,7 +201,7 @@ LEADING = (
     Mutant(
         "a-restore-sends-agents-away",
         "an agent that was started since the backup is told that a newer one has come",
-        "store/backup/amends.py",
+        "store/backup/restore_fixups.py",
         "    run(\"UPDATE workers SET incarnation = ''\", {})\n",
         "",
         ("tests/store/backup/test_newest_agents.py",),

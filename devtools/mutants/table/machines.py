@@ -60,8 +60,8 @@ MACHINES = (
         "asked-is-given-up-at-once",
         "a machine that the list does not show yet is given up, and a second one brought",
         "core/provisioning/upkeep.py",
-        "    if look.at - since < look.settle_s:\n        return missing",
-        "    if look.at < since:\n        return missing",
+        "    if snapshot.at - since < snapshot.settle_s:\n        return missing",
+        "    if snapshot.at < since:\n        return missing",
         DAYS,
     ),
     Mutant(
@@ -124,8 +124,8 @@ MACHINES = (
         "ended-unjoined-is-no-failure",
         "a machine that ends before it joins is made again at once, without end",
         "core/provisioning/growth.py",
-        "machine.why in (Why.VANISHED, Why.LEFT)",
-        "machine.why == Why.VANISHED",
+        "machine.why in (MachineEndReason.VANISHED, MachineEndReason.LEFT)",
+        "machine.why == MachineEndReason.VANISHED",
         RULES,
     ),
     Mutant(

@@ -81,8 +81,8 @@ PLACING = (
         "gpu-given-twice",
         "two jobs get the same GPU",
         "core/placement/matching.py",
-        "for gpu in _usable(worker, requires, pool) if gpu.uuid not in occupancy.gpus]",
-        "for gpu in _usable(worker, requires, pool)]",
+        "for gpu in _usable(worker, requires, allowlist) if gpu.uuid not in occupancy.gpus]",
+        "for gpu in _usable(worker, requires, allowlist)]",
         ("tests/core/placement/test_matching.py", *SIM),
     ),
     Mutant(
@@ -297,8 +297,8 @@ PLACING = (
         "everybody-sees-the-teams",
         "what is for a team is seen by whoever belongs to any",
         "core/people/visibility.py",
-        "thing.team in onlooker.teams",
-        "bool(onlooker.teams)",
+        "thing.team in scope.teams",
+        "bool(scope.teams)",
         ("tests/core/people/test_teams.py",),
     ),
     Mutant(

@@ -214,7 +214,7 @@ TRAINING = (
         "flood-keeps-its-disk",
         "the middle of a flood of output, which nobody is sent, stays on the worker's disk",
         "agent/ship/logs/log_stream.py",
-        "            punch(self._sources[source], start, end)\n",
+        "            punch_hole(self._sources[source], start, end)\n",
         "",
         ("tests/agent/ship/logs/test_log_stream.py",),
     ),

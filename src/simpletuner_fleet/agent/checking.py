@@ -19,7 +19,7 @@ from simpletuner_fleet.agent.program import (
 )
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.agent.wire.direct_line import DirectFailed
+from simpletuner_fleet.agent.wire.direct_connections import DirectFailed
 from simpletuner_fleet.agent.wire.errors import Unreachable
 from simpletuner_fleet.core.worker_errors import StateDirError
 from simpletuner_fleet.languages import _, ngettext

@@ -6,8 +6,8 @@ from email.utils import parsedate_to_datetime
 
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.notices.checking import place_of
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 
 TIMEOUT_S = 15.0
 MAX_ANSWER_BYTES = 64 * 1024
@@ -16,7 +16,7 @@ BUSY = (429, 503)
 
 
 async def post(
-    reach: OutwardReach,
+    outbound: OutboundConnector,
     url: str,
     body: bytes,
     headers: Mapping[str, str],
@@ -26,7 +26,7 @@ async def post(
     """Returns what was answered, in a few words. Raises DeliveryFailed for anything but a 2xx."""
     try:
         async with asyncio.timeout(timeout_s):
-            status, fields = await _exchange(reach, url, body, headers)
+            status, fields = await _exchange(outbound, url, body, headers)
     except TimeoutError:
         raise DeliveryFailed(f"No answer within {timeout_s:g} s.") from None
     return judged(status, fields, now)
@@ -43,13 +43,13 @@ def judged(status: int, fields: Mapping[str, str], now: float) -> str:
 
 
 async def _exchange(
-    reach: OutwardReach, url: str, body: bytes, headers: Mapping[str, str]
+    outbound: OutboundConnector, url: str, body: bytes, headers: Mapping[str, str]
 ) -> tuple[int, dict[str, str]]:
     try:
         scheme, host, port, path = place_of(url)
     except Invalid:
         raise DeliveryFailed("Its address is not a URL.", hopeless=True) from None
-    reader, writer = await reach.connect(host, port, tls=scheme == "https")
+    reader, writer = await outbound.connect(host, port, tls=scheme == "https")
     try:
         writer.write(_head(host, port, path, len(body), headers) + body)
         await writer.drain()

@@ -12,8 +12,8 @@ from simpletuner_fleet.core.notices.kinds import Notice
 from simpletuner_fleet.delivery import formats
 from simpletuner_fleet.delivery.apprise.sending import AppriseSender
 from simpletuner_fleet.delivery.http_post import post
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.signing import signed
 from simpletuner_fleet.delivery.smtp import Relay, send_mail
 from simpletuner_fleet.delivery.syslog import send_lines
@@ -48,14 +48,14 @@ class Message(Struct, frozen=True, kw_only=True):
 class MessageSender:
     def __init__(
         self,
-        reach: OutwardReach,
+        outbound: OutboundConnector,
         relay: Relay | None,
         base_url: str,
         hostname: str,
         apprise: AppriseSender | None = None,
     ) -> None:
         """`relay` is None where the server has no mail server, `apprise` where that extra is not installed."""
-        self._reach = reach
+        self._outbound = outbound
         self._relay = relay
         self.apprise = apprise
         self._base_url = base_url.rstrip("/")
@@ -66,7 +66,7 @@ class MessageSender:
         return self._relay is not None
 
     def close(self) -> None:
-        self._reach.close()
+        self._outbound.close()
         if self.apprise:
             self.apprise.close()
 
@@ -74,13 +74,13 @@ class MessageSender:
         """Returns what came of it in a few words. Raises DeliveryFailed."""
         match to.channel:
             case Channel.SYSLOG:
-                return await send_lines(self._reach, to.address, self._hostname, message.entries)
+                return await send_lines(self._outbound, to.address, self._hostname, message.entries)
             case Channel.EMAIL:
                 return await self._mail(to, message)
             case Channel.APPRISE:
                 if self.apprise is None:
                     raise DeliveryFailed(NO_APPRISE)
-                return await self.apprise.send(self._reach, to.address, self._wording(to, message.notices))
+                return await self.apprise.send(self._outbound, to.address, self._wording(to, message.notices))
             case Channel.WEBHOOK:
                 return await self._post(to, message, self._document(message), formats.JSON)
             case _:
@@ -90,14 +90,22 @@ class MessageSender:
     async def _post(self, to: Destination, message: Message, body: bytes, headers: dict[str, str]) -> str:
         now = time.time()
         signatures = signed(to.keys, message.id, now, body) if to.keys else {}
-        return await post(self._reach, to.address, body, {"user-agent": AGENT, **headers, **signatures}, now)
+        return await post(
+            self._outbound, to.address, body, {"user-agent": AGENT, **headers, **signatures}, now
+        )
 
     async def _mail(self, to: Destination, message: Message) -> str:
         if self._relay is None:
             raise DeliveryFailed("This server has no mail server: its owner sets one with --smtp-url.")
         wording = self._wording(to, message.notices, message.links)
         return await send_mail(
-            self._reach, self._relay, to.address, wording.title, wording.text + "\n", message.id, time.time()
+            self._outbound,
+            self._relay,
+            to.address,
+            wording.title,
+            wording.text + "\n",
+            message.id,
+            time.time(),
         )
 
     def _document(self, message: Message) -> bytes:

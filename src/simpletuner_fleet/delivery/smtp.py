@@ -8,8 +8,8 @@ from email.utils import formatdate
 
 from msgspec import Struct
 
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 
 TIMEOUT_S = 30.0
 MAX_REPLY_LINES = 100
@@ -29,20 +29,20 @@ class Relay(Struct, frozen=True, kw_only=True):
 
 
 async def send_mail(
-    reach: OutwardReach, relay: Relay, to: str, subject: str, text: str, message_id: str, at: float
+    outbound: OutboundConnector, relay: Relay, to: str, subject: str, text: str, message_id: str, at: float
 ) -> str:
     """Sends one mail. Raises DeliveryFailed unless the relay has taken it."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await _deliver(reach, relay, to, _mail(relay, to, subject, text, message_id, at))
+            return await _deliver(outbound, relay, to, _mail(relay, to, subject, text, message_id, at))
     except TimeoutError:
         raise DeliveryFailed(f"The mail server did not answer within {TIMEOUT_S:g} s.") from None
     except (OSError, EOFError, ValueError) as error:
         raise DeliveryFailed(f"The mail server broke off: {type(error).__name__}.") from None
 
 
-async def _deliver(reach: OutwardReach, relay: Relay, to: str, mail: bytes) -> str:
-    reader, writer = await reach.open_relay(relay.host, relay.port, tls=relay.security == "tls")
+async def _deliver(outbound: OutboundConnector, relay: Relay, to: str, mail: bytes) -> str:
+    reader, writer = await outbound.open_relay(relay.host, relay.port, tls=relay.security == "tls")
     try:
         talk = Conversation(reader, writer)
         await talk.expect(220)
@@ -53,7 +53,7 @@ async def _deliver(reach: OutwardReach, relay: Relay, to: str, mail: bytes) -> s
                 reader, "_buffer", b""
             ):  # said in the clear, and to be taken for what is said in secret
                 raise DeliveryFailed("The mail server spoke out of turn before TLS began.")
-            await reach.secure(writer, relay.host)
+            await outbound.secure(writer, relay.host)
             offers = await talk.say("EHLO simpletuner", 250)
         if relay.user:
             await _log_in(talk, relay, offers)

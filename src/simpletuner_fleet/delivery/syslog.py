@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from simpletuner_fleet.core.audit import AuditEntry, canonical
 from simpletuner_fleet.core.notices.checking import place_of
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 
 TIMEOUT_S = 15.0
 AUDIT_NOTICE = 13 * 8 + 5
@@ -18,12 +18,14 @@ NUMBER = "simpletuner@32473"
 """32473 is the enterprise number that RFC 5612 sets aside for those who have none."""
 
 
-async def send_lines(reach: OutwardReach, address: str, hostname: str, entries: Sequence[AuditEntry]) -> str:
+async def send_lines(
+    outbound: OutboundConnector, address: str, hostname: str, entries: Sequence[AuditEntry]
+) -> str:
     """Sends the entries. Syslog answers nothing: they are delivered once the receiver has read all and closed."""
     scheme, host, port, _ = place_of(address)
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            reader, writer = await reach.connect(host, port, tls=scheme == "tls")
+            reader, writer = await outbound.connect(host, port, tls=scheme == "tls")
             try:
                 writer.writelines([framed(line(entry, hostname)) for entry in entries])
                 await writer.drain()

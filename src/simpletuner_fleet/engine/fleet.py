@@ -161,7 +161,11 @@ class Fleet:
         index = self._index
         version = index.version
         known = self._standing.roster
-        if known is None or self._standing.version != version or known.pools is not index.roster.pools:
+        if (
+            known is None
+            or self._standing.version != version
+            or known.allowlists is not index.roster.allowlists
+        ):
             try:
                 roster = index.roster.seen_from_outside() if index.settled else None
             except RuntimeError:  # a step runs in the writer's thread just now

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from simpletuner_fleet.http.access.auth import FailedProof
-from simpletuner_fleet.http.api import queue_looks as queue_looks_api
+from simpletuner_fleet.http.api import queue_views as queue_views_api
 from simpletuner_fleet.http.api.admin import accounts as accounts_api
 from simpletuner_fleet.http.api.admin import approval_links as approval_links_api
 from simpletuner_fleet.http.api.admin import approvals as approvals_api
@@ -67,7 +67,7 @@ ROUTES: tuple[Route, ...] = (
     *uploads_api.ROUTES,
     *metrics_api.ROUTES,
     *queue_api.ROUTES,
-    *queue_looks_api.ROUTES,
+    *queue_views_api.ROUTES,
     *concurrency_api.ROUTES,
     *jobs_api.ROUTES,
     *marking_api.ROUTES,

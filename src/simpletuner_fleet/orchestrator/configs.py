@@ -13,8 +13,8 @@ from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_see
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import refuse_others
-from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.engine.visibility import restricted
 from simpletuner_fleet.ports import ConfigVersion, View
 
 
@@ -76,9 +76,9 @@ async def save_config(
 
 async def delete_config(fleet: Fleet, name: str, writer: Writer) -> None:
     def step(transaction: Transaction) -> None:
-        known = seen_through(transaction.tx, writer.onlooker).config(name)
+        known = restricted(transaction.tx, writer.scope).config(name)
         if known is None:
-            raise no_such_config(seen_through(transaction.tx, writer.onlooker), name)
+            raise no_such_config(restricted(transaction.tx, writer.scope), name)
         _refuse_others(transaction, known, writer)
         transaction.tx.delete_config(name, transaction.now)
         transaction.record(_event(EventType.CONFIG_DELETED, name, writer.actor))
@@ -160,7 +160,7 @@ def _refuse_others(transaction: Transaction, known: ConfigVersion, writer: Write
 
     Whoever cannot see the config is not told whose it is.
     """
-    if not may_see(writer.onlooker, known.belongs):
+    if not may_see(writer.scope, known.belongs):
         raise Conflict(
             f"The name '{known.name}' is taken.", next_step="Save it under another name.", name=known.name
         )

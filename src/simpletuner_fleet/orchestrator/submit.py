@@ -44,9 +44,9 @@ from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import holds_now, name_of
-from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.engine.visibility import restricted
 from simpletuner_fleet.orchestrator.configs import no_such_config
 from simpletuner_fleet.orchestrator.idempotency import checked_key, fingerprint_of, key_of, remember, same_job
 from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with_approval
@@ -174,7 +174,7 @@ def _submit(
     job = _behind_those_who_wait(transaction, job)
     used = _config_used(config.name, config.version, config.saved_by, by)
     if request.dry_run:
-        estimate = estimate_in(transaction, job, by.onlooker)
+        estimate = estimate_in(transaction, job, by.scope)
         return replace(_dry_run_answer(transaction, job), config=used, estimate=estimate)
     if request.no_wait:
         _must_start_now(transaction, job)
@@ -231,7 +231,7 @@ def admitted(
     )
     if job.hold is Hold.APPROVAL:
         others.append(BY_SETTING)
-    return with_approval(transaction, job, others, is_approver=by.may_approve, onlooker=by.onlooker)
+    return with_approval(transaction, job, others, is_approver=by.may_approve, scope=by.scope)
 
 
 def _stored_lately(transaction: Transaction) -> Callable[[str], int]:
@@ -278,7 +278,7 @@ def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         return inline_config(request, request.config)
     if not request.config_name:
         raise Invalid("Name a config (config_name) or send one (config).", path="$.config_name")
-    seen = seen_through(transaction.tx, by.onlooker)
+    seen = restricted(transaction.tx, by.scope)
     stored = seen.config(request.config_name)
     if stored is None:
         raise no_such_config(seen, request.config_name)
@@ -310,7 +310,7 @@ def _secret_names(bundle: Bundle) -> list[str]:
 
 def _team(transaction: Transaction, called: str | None, by: Submitter) -> Team | None:
     teams = transaction.organisation.teams
-    return team_for(teams, called, by.ids, above=by.onlooker.above) if teams or called else None
+    return team_for(teams, called, by.ids, above=by.scope.above) if teams or called else None
 
 
 def _facts(
@@ -326,7 +326,7 @@ def _facts(
 
     `others` are the ids of those for whom the job will run, beside the submitter and their team.
     """
-    seen = seen_through(transaction.tx, by.onlooker)
+    seen = restricted(transaction.tx, by.scope)
     whose = (*others, by.actor.id, by.owns_as, team.id if team else "")
     secrets = stored_secrets(transaction.tx, _secret_names(bundle))
     jobs = {job_id: seen.job(job_id) for job_id in depends_on}
@@ -346,7 +346,7 @@ def _resume(
     if not text:
         return None
     place = going_on.read_place(text)
-    seen = seen_through(transaction.tx, by.onlooker)
+    seen = restricted(transaction.tx, by.scope)
     source = going_on.ResumeSource(seen.job(place.job_id), seen.manifests_of_job(place.job_id))
     return going_on.chosen_checkpoint(place, source, by, bundle.trainer)
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.people.scim.resources import ScimKind
-from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
+from simpletuner_fleet.core.people.visibility import Belonging, Visibility, VisibilityScope
 
 TOKEN_USE_NOTED_EVERY_S = 3_600.0
 
@@ -82,7 +82,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     text: str | None = None
     """Part of its name, its config's name or its id; the case of plain letters does not matter."""
     team: str | None = None
-    seen_by: Onlooker | None = None
+    seen_by: VisibilityScope | None = None
     """Only what they may see; None: everything."""
 
     @property

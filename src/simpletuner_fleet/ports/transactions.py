@@ -12,7 +12,7 @@ from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
 from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
-from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
@@ -59,7 +59,7 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def queue_page(
-        self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
+        self, after: tuple[float, int] | None, limit: int, seen_by: VisibilityScope | None = None
     ) -> list[Job]:
         """Returns queued jobs (held ones too) that may be seen, in scheduling order (rank, seq) after the cursor."""
         ...
@@ -68,11 +68,11 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         """Returns how many queued jobs stand before this place. Walks an index: for single look-ups only."""
         ...
 
-    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
-        """Returns how many jobs are in which state. For an onlooker, or of one owner, it counts them one by one."""
+    def job_counts(self, seen_by: VisibilityScope | None = None, owner: str | None = None) -> dict[str, int]:
+        """Returns how many jobs are in which state. For one caller, or of one owner, it counts them one by one."""
         ...
 
-    def job_titles(self, job_ids: Collection[str], seen_by: Onlooker | None = None) -> dict[str, str]:
+    def job_titles(self, job_ids: Collection[str], seen_by: VisibilityScope | None = None) -> dict[str, str]:
         """Returns the name of each of them, or its config's: of those that there are and that may be seen."""
         ...
 

@@ -1,4 +1,4 @@
-"""Finds who uses a dataset: the jobs that name it, as far as the onlooker sees them, and the workers with it."""
+"""Finds who uses a dataset: the jobs that name it, as far as the caller sees them, and the workers with it."""
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ class DatasetUse(Struct, frozen=True, kw_only=True):
 
 
 async def use_of(fleet: Fleet, dataset_id: str, *, jobs: bool) -> DatasetUse:
-    """Returns the use of a dataset; `jobs` tells whether the onlooker may look at jobs at all."""
+    """Returns the use of a dataset; `jobs` tells whether the caller may look at jobs at all."""
     where = JobFilter(dataset=dataset_id)
 
     def look(view: View) -> DatasetUse:

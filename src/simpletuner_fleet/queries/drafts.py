@@ -7,7 +7,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Job
-from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.engine.fleet import Fleet
@@ -76,7 +76,7 @@ async def draft_of(
     return await fleet.read(look)
 
 
-async def surroundings(fleet: Fleet, reader: Onlooker, *, datasets: bool) -> TrainChoices:
+async def surroundings(fleet: Fleet, reader: VisibilityScope, *, datasets: bool) -> TrainChoices:
     """Returns the choices, without what is kept for others, also for those who maintain the machines."""
 
     def is_for(audience: Audience | None) -> bool:

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.provisioning.waiting import with_machines
 from simpletuner_fleet.engine.memory.index import held_until, read_limits, roster_of
 from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.engine.sight import unrestricted
+from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import JobFilter, View
 
 MOST_GROUPS = 500
@@ -45,7 +45,9 @@ class Explainer:
         explanation = why_waiting_given(
             self.roster, job, self._limits, now, answer, ahead=ahead, held_until=self._held_until
         )
-        return with_machines(explanation, job, self._pools, self._machines, self.roster.pools, self._currency)
+        return with_machines(
+            explanation, job, self._pools, self._machines, self.roster.allowlists, self._currency
+        )
 
 
 class ReasonGroup(Struct, frozen=True, kw_only=True):

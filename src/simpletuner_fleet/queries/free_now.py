@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Requirements
-from simpletuner_fleet.core.people.visibility import Onlooker, knows_of
+from simpletuner_fleet.core.people.visibility import VisibilityScope, knows_of
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, in_service, is_open
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.engine.sight import whose_eyes
+from simpletuner_fleet.engine.visibility import scope_of
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 
@@ -42,15 +42,15 @@ async def look(fleet: Fleet) -> FreeNow:
     standing = fleet.standing()
 
     def read(view: View) -> FreeNow:
-        return free_now(Explainer(view, standing).roster, standing, whose_eyes(view))
+        return free_now(Explainer(view, standing).roster, standing, scope_of(view))
 
     return await fleet.read(read)
 
 
-def free_now(roster: Roster, standing: FleetStanding, onlooker: Onlooker) -> FreeNow:
+def free_now(roster: Roster, standing: FleetStanding, scope: VisibilityScope) -> FreeNow:
     """Counts over all workers that are not kept for others, once as long as no worker changes."""
     figures = standing.figures if standing.roster is not None else {}
-    kept = frozenset(id for id, audience in roster.kept.items() if not knows_of(onlooker, audience))
+    kept = frozenset(id for id, audience in roster.kept.items() if not knows_of(scope, audience))
     key = " ".join(("free_now", *sorted(kept)))
     if key not in figures:
         workers = [worker for worker in machines_of(roster) if worker.id not in kept]

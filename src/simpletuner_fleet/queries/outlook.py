@@ -18,13 +18,13 @@ from simpletuner_fleet.core.placement.forecast import (
 )
 from simpletuner_fleet.core.placement.matching import Occupancy, has_refused, is_too_dear, why_not_paid
 from simpletuner_fleet.core.placement.place import limit_of
-from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import held_until, read_limits
 from simpletuner_fleet.engine.memory.running import running_on
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.engine.sight import unrestricted
+from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 
@@ -61,17 +61,17 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
     if limit_of(roster, job, read_limits(unrestricted(view))) is not None:
         return JobOutlook()
     requires = job.requires
-    pool = roster.pools.get(requires.team)
-    workers = [one for one in roster.workers.values() if pool is None or pool.holds_worker(one)]
+    allowlist = roster.allowlists.get(requires.team)
+    workers = [one for one in roster.workers.values() if allowlist is None or allowlist.allows_worker(one)]
     usable = [
-        _as_far_as_the_team_may(worker, pool) if pool else worker
+        _as_far_as_the_team_may(worker, allowlist) if allowlist else worker
         for worker in workers
         if not is_too_dear(worker, requires, roster.prices)
-        and why_not_paid(worker, requires, pool, roster.prices) is None
+        and why_not_paid(worker, requires, allowlist, roster.prices) is None
     ]
     requires = requires.at_any_cost
 
-    def asked() -> Iterable[tuple[Worker, Occupancy]]:
+    def candidates() -> Iterable[tuple[Worker, Occupancy]]:
         return (
             (worker, roster.occupancy(worker.id))
             for worker in usable
@@ -80,17 +80,17 @@ def _outlook(view: View, standing: FleetStanding, job_id: str, now: float) -> Jo
 
     busy = [
         (worker, running_on(view, worker, now))
-        for worker, occupancy in asked()
+        for worker, occupancy in candidates()
         if is_busy(worker, occupancy, requires)
     ]
     ahead = view.queued_ahead(job.rank, job.seq)
     start = forecast(requires, busy, ahead, now)
     return JobOutlook(
         start=start,
-        now_with=other_ways(requires, asked),
+        now_with=other_ways(requires, candidates),
         busy=[] if start else busy_without_end(requires, busy),
     )
 
 
-def _as_far_as_the_team_may(worker: Worker, pool: Pool) -> Worker:
-    return replace(worker, gpus=tuple(gpu for gpu in worker.gpus if pool.holds_gpu(gpu.name)))
+def _as_far_as_the_team_may(worker: Worker, allowlist: TeamAllowlist) -> Worker:
+    return replace(worker, gpus=tuple(gpu for gpu in worker.gpus if allowlist.allows_gpu(gpu.name)))

@@ -7,7 +7,7 @@ from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.jobs.states import AT_WORK, ENDED, WAITING
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.engine.sight import whose_eyes
+from simpletuner_fleet.engine.visibility import scope_of
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries import attention
 from simpletuner_fleet.queries.attention import Need
@@ -55,7 +55,7 @@ async def look(
         roster = explainer.roster
         own = reasons_of(view, JobFilter(owner=owner), now, standing, known=explainer)
         return Overview(
-            free=free_now(roster, standing, whose_eyes(view)),
+            free=free_now(roster, standing, scope_of(view)),
             needs=[
                 *(attention.of_machines(view, now) if hired else ()),
                 *(attention.of_fleet(view, roster, standing, policy, now) if machines else ()),

@@ -17,7 +17,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.index import roster_of
 from simpletuner_fleet.engine.memory.standing import FleetStanding
-from simpletuner_fleet.engine.sight import unrestricted
+from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import AuditFilter, View
 from simpletuner_fleet.queries.free_now import machines_of
 from simpletuner_fleet.queries.read_models import SeenJob, gpu_holders_near, with_reasons

@@ -67,7 +67,7 @@ class Restores:
             process.crash()
         live = orchestrator.store.view.live_attempts()
         accepted = [Turn(one.job_id, one.epoch) for one in live if one.accepted_at is not None]
-        orchestrator.store.restore(kept.rows, lambda tx: self._amend(tx, kept.moment))
+        orchestrator.store.restore(kept.rows, lambda tx: self._fix_up(tx, kept.moment))
         orchestrator.restores += 1
         self.people.remember(kept.memory)
         self.on_restored(accepted)
@@ -84,7 +84,7 @@ class Restores:
             self.orchestrator.is_being_restored = False
             self.orchestrator.start()
 
-    def _amend(self, tx: Tx, backup: BackupMoment) -> None:
+    def _fix_up(self, tx: Tx, backup: BackupMoment) -> None:
         now = self.orchestrator.wall_now()
         note = RestoreNote(backup_at=backup.at, backup_epoch=0, restored_at=now, credentials="journal")
         tx.raise_epoch_to(least_epoch(now))

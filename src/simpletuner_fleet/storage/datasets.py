@@ -22,8 +22,8 @@ from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import refuse_others
-from simpletuner_fleet.engine.sight import seen_through, unrestricted
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.engine.visibility import restricted, unrestricted
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import job_run_by
 from simpletuner_fleet.storage.storage import ROWS_PER_ROUND, Storage
@@ -51,7 +51,7 @@ async def accept(
         default = fleet.policy.default_visibility
         its = fleet.organisation.belonging(writer, team, visibility, default)
         await _add(storage, dataset_id, name, writer, its)
-    elif not may_see(writer.onlooker, known.belongs):
+    elif not may_see(writer.scope, known.belongs):
         raise Conflict(
             "The same content is stored already, and is not for you to see.",
             next_step="Ask an administrator to share it with you, or add a file and push it again.",
@@ -143,7 +143,7 @@ async def delete(fleet: Fleet, dataset_id: str, writer: Writer) -> None:
     """Deletes a dataset. A later sweep deletes its files, unless another dataset or a job has them, too."""
 
     def step(transaction: Transaction) -> None:
-        dataset = _dataset(seen_through(transaction.tx, writer.onlooker), dataset_id)
+        dataset = _dataset(restricted(transaction.tx, writer.scope), dataset_id)
         refuse_others(transaction.tx, writer, dataset.owner, f"The dataset '{dataset.name}'")
         job_id = transaction.tx.job_naming(dataset_id)
         if job_id:

@@ -7,8 +7,8 @@ import pytest
 
 from simpletuner_fleet.agent.attempts.preparation import blame_for
 from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
+from simpletuner_fleet.agent.isolation.path_access import PathAccess
 from simpletuner_fleet.agent.isolation.places import Place
-from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.worker_errors import PathNotGranted
 from simpletuner_fleet.core.workers.start_trouble import Blame
@@ -46,7 +46,7 @@ def look(
     )
     launch = Launch(argv=list(argv), env={}, cwd=str(disk / "job"))
     try:
-        refuse_unseen(offer, launch, Reach(places, own_user), [disk / "job"], home or str(disk / "home"))
+        refuse_unseen(offer, launch, PathAccess(places, own_user), [disk / "job"], home or str(disk / "home"))
     except PathNotGranted as refusal:
         return refusal.detail
     return ""

@@ -16,7 +16,7 @@ from simpletuner_fleet.agent.ship.uploader import Uploader
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.agent.wire.direct_line import DirectFailed
+from simpletuner_fleet.agent.wire.direct_connections import DirectFailed
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.core.training.direct import MIB
 from simpletuner_fleet.protocol.messages import JobSubmit

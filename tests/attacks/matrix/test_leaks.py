@@ -11,7 +11,7 @@ from devtools.fuzz.in_process_server import Headers, InProcessServer, request_by
 from devtools.fuzz.line import Line
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.engine.sight import NOBODYS, SightView
+from simpletuner_fleet.engine.visibility import UNSCOPED, ScopedView
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.routes import Access
 from simpletuner_fleet.ports import View
@@ -165,7 +165,7 @@ async def _watch(server: InProcessServer, headers: Headers) -> Line:
 
 def test_who_sees_what_is_said_for_everything_that_can_be_looked_up() -> None:
     looks = {name for base in View.__mro__ for name in vars(base) if not name.startswith("_")}
-    decided = {name for name in vars(SightView) if not name.startswith("_")}
-    assert looks == (looks & decided) | (looks & NOBODYS)
-    assert not decided & NOBODYS
-    assert looks >= NOBODYS
+    decided = {name for name in vars(ScopedView) if not name.startswith("_")}
+    assert looks == (looks & decided) | (looks & UNSCOPED)
+    assert not decided & UNSCOPED
+    assert looks >= UNSCOPED

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.money.forecast import forecast_of
 from simpletuner_fleet.core.money.reports import NOT_SHOWN, UsedAttempt, UsedBy, report, seen_use
-from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker, Visibility
+from simpletuner_fleet.core.people.visibility import FULL_VISIBILITY, Visibility, VisibilityScope
 
 HOUR_S = 3600.0
 MIDNIGHT = datetime(2026, 3, 31, tzinfo=UTC).timestamp()
@@ -50,14 +50,14 @@ def test_a_day_ends_at_midnight_and_nothing_is_counted_twice() -> None:
 def test_one_is_told_of_ones_own_and_ones_teams_alone() -> None:
     private = replace(USED, visibility=Visibility.PRIVATE)
     everybodys = replace(RUNS, visibility=Visibility.EVERYBODY)
-    ann = Onlooker(ids=frozenset({"ann"}))
-    tom = Onlooker(ids=frozenset({"tom"}), teams=frozenset({"lab"}))
-    fay = Onlooker(ids=frozenset({"fay"}), teams=frozenset({"other"}))
+    ann = VisibilityScope(ids=frozenset({"ann"}))
+    tom = VisibilityScope(ids=frozenset({"tom"}), teams=frozenset({"lab"}))
+    fay = VisibilityScope(ids=frozenset({"fay"}), teams=frozenset({"other"}))
     assert seen_use(ann, private) == private
     assert seen_use(tom, USED) == USED
     assert seen_use(tom, private) == replace(private, owner=NOT_SHOWN, config_name=NOT_SHOWN)
     assert [seen_use(fay, one) for one in (USED, private, everybodys)] == [None, None, None]
-    assert seen_use(EVERYBODYS_EYES, private) == private
+    assert seen_use(FULL_VISIBILITY, private) == private
 
 
 def test_a_forecast_goes_on_as_the_period_has_begun_and_says_when_it_is_rough() -> None:

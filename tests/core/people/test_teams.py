@@ -8,14 +8,14 @@ from simpletuner_fleet.core.people.teams import (
     Team,
     TeamRole,
     TeamRules,
+    allowlist_of,
     check_use,
     checked_rules,
-    pool_of,
     priority_ceiling,
     team_for,
     visibility_of,
 )
-from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility, may_see
+from simpletuner_fleet.core.people.visibility import Belonging, Visibility, VisibilityScope, may_see
 from simpletuner_fleet.core.placement.matching import FREE, Refusal, allocate, why_never
 from tests.core.builders import a_gpu, a_worker
 
@@ -44,17 +44,17 @@ TEAMS = {team.id: team for team in (LAB, ART)}
 )
 def test_who_sees_what(visibility: Visibility, seen_by: set[str]) -> None:
     thing = Belonging("u_ann", "tm_lab", visibility)
-    onlookers = {
-        "owner": Onlooker(ids=frozenset({"t_1", "u_ann"})),
-        "admin": Onlooker(above=True),
-        "teammate": Onlooker(ids=frozenset({"u_vic"}), teams=frozenset({"tm_lab"})),
-        "stranger": Onlooker(ids=frozenset({"u_fay"}), teams=frozenset({"tm_art"})),
+    scopes = {
+        "owner": VisibilityScope(ids=frozenset({"t_1", "u_ann"})),
+        "admin": VisibilityScope(above=True),
+        "teammate": VisibilityScope(ids=frozenset({"u_vic"}), teams=frozenset({"tm_lab"})),
+        "stranger": VisibilityScope(ids=frozenset({"u_fay"}), teams=frozenset({"tm_art"})),
     }
-    assert {name for name, onlooker in onlookers.items() if may_see(onlooker, thing)} == seen_by
+    assert {name for name, scope in scopes.items() if may_see(scope, thing)} == seen_by
 
 
 def test_what_is_for_a_team_without_one_is_for_nobody_else() -> None:
-    everybody_without_a_team = Onlooker(ids=frozenset({"u_fay"}), teams=frozenset({""}))
+    everybody_without_a_team = VisibilityScope(ids=frozenset({"u_fay"}), teams=frozenset({""}))
     assert not may_see(everybody_without_a_team, Belonging("u_ann", "", Visibility.TEAM))
     assert visibility_of(Visibility.TEAM, None, Visibility.EVERYBODY) is Visibility.PRIVATE
     assert visibility_of(None, None, Visibility.EVERYBODY) is Visibility.EVERYBODY
@@ -91,16 +91,19 @@ def test_a_team_uses_the_trainers_and_targets_of_its_rules() -> None:
 
 
 def test_a_team_uses_the_workers_and_gpus_of_its_rules() -> None:
-    pool = pool_of(replace(LAB, rules=TeamRules(workers=("Room=a*",), gpus=("*a100*",))))
+    allowlist = allowlist_of(replace(LAB, rules=TeamRules(workers=("Room=a*",), gpus=("*a100*",))))
     mixed = (a_gpu(0), replace(a_gpu(1), name="NVIDIA H100"))
     ours = a_worker(gpus=mixed, labels={"room": "A7"})
-    assert why_never(ours, Requirements(), pool) is None
-    assert allocate(ours, FREE, Requirements(), pool) == (mixed[0],)
-    assert why_never(ours, Requirements(gpus=2), pool) is Refusal.NOT_FOR_TEAM
+    assert why_never(ours, Requirements(), allowlist) is None
+    assert allocate(ours, FREE, Requirements(), allowlist) == (mixed[0],)
+    assert why_never(ours, Requirements(gpus=2), allowlist) is Refusal.NOT_FOR_TEAM
     assert why_never(ours, Requirements(gpus=2)) is None
-    assert why_never(a_worker(gpus=mixed, labels={"room": "B"}), Requirements(), pool) is Refusal.NOT_FOR_TEAM
-    assert why_never(a_worker(gpus=0), Requirements(gpus=0), pool) is Refusal.NOT_FOR_TEAM
-    assert pool_of(LAB) is None
+    assert (
+        why_never(a_worker(gpus=mixed, labels={"room": "B"}), Requirements(), allowlist)
+        is Refusal.NOT_FOR_TEAM
+    )
+    assert why_never(a_worker(gpus=0), Requirements(gpus=0), allowlist) is Refusal.NOT_FOR_TEAM
+    assert allowlist_of(LAB) is None
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from simpletuner_fleet.core.placement.explain import (
     survey,
 )
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, gpus_left_idle, why_never, why_not_now
-from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reason_sentences import sentence
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
@@ -52,7 +52,7 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.WRONG_ACCELERATOR, asked(Requirements(accelerator="rocm"), a_worker())),
     (Code.TRAINER_MISSING, asked(Requirements(trainer="command"), a_worker())),
     (Code.DATA_TOO_LARGE, asked(Requirements(datasets=(("d1", 7),)), a_worker())),
-    (Code.NOT_FOR_TEAM, survey(REMOTE, [(a_worker(), FREE)], pool=Pool((("room", "a"),), ()))),
+    (Code.NOT_FOR_TEAM, survey(REMOTE, [(a_worker(), FREE)], allowlist=TeamAllowlist((("room", "a"),), ()))),
     (Code.PATH_NOT_GRANTED, survey(REMOTE, [(a_worker("w_1"), FREE)], ("w_1 i_w_1",))),
     (Code.ALL_MATCHING_BUSY, asked(REMOTE, a_worker(), held=BUSY)),
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.OFFLINE))),

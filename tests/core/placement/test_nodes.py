@@ -18,8 +18,8 @@ from simpletuner_fleet.core.placement.matching import (
     why_never,
     why_not_now,
 )
-from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reasons import Code
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 from tests.core.builders import a_gpu, a_worker
 
@@ -80,7 +80,10 @@ def test_each_node_must_have_enough_that_fit() -> None:
     wants_cuda = Requirements(nodes=2, gpus=4, accelerator="cuda")
     assert why_never(replace(worker, gpus=other), wants_cuda) is Refusal.WRONG_ACCELERATOR
     named = (*worker.gpus[:3], replace(worker.gpus[3], name="B"))
-    assert why_never(replace(worker, gpus=named), over(2, 4), Pool((), ("*A*",))) is Refusal.NOT_FOR_TEAM
+    assert (
+        why_never(replace(worker, gpus=named), over(2, 4), TeamAllowlist((), ("*A*",)))
+        is Refusal.NOT_FOR_TEAM
+    )
 
 
 def test_a_node_that_is_away_keeps_its_gpus_from_everybody() -> None:

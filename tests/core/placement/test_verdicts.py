@@ -8,7 +8,7 @@ from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.money.prices import NO_PRICES
 from simpletuner_fleet.core.placement.explain import survey, survey_by
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, Refusal
-from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.placement.verdicts import KnownVerdicts, Verdicts
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import a_worker
@@ -63,12 +63,12 @@ def test_other_rules_or_prices_are_asked_anew() -> None:
     known = KnownVerdicts()
     first = known.of_line("line", Verdicts(REQUIRES))
     assert known.of_line("line", Verdicts(REQUIRES)) is first
-    pool = Pool((("room", "a"),), ())
-    ruled = known.of_line("line", Verdicts(REQUIRES, pool=pool))
+    allowlist = TeamAllowlist((("room", "a"),), ())
+    ruled = known.of_line("line", Verdicts(REQUIRES, allowlist=allowlist))
     assert ruled is not first
     assert ruled.of([(a_worker(), FREE)])[0][2] is Refusal.NOT_FOR_TEAM
     dearer = replace(NO_PRICES, currency="EUR")
-    assert known.of_line("line", Verdicts(REQUIRES, pool=pool, prices=dearer)) is not ruled
+    assert known.of_line("line", Verdicts(REQUIRES, allowlist=allowlist, prices=dearer)) is not ruled
 
 
 def test_what_was_asked_for_longest_ago_is_forgotten_first() -> None:

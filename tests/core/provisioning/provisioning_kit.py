@@ -1,4 +1,4 @@
-"""Pools, machines and looks for tests: sensible by default, and every field can be said."""
+"""Pools, machines and snapshots for tests: sensible by default, and every field can be said."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Requirements
 from simpletuner_fleet.core.provisioning.growth import Demand, FleetNow
 from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
-from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer, ProviderLook
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
 from simpletuner_fleet.core.provisioning.upkeep import Upkeep, WorkerFacts
 from tests.core.builders import NOW, a_job
@@ -50,8 +50,10 @@ def listed(machine: Machine, **fields: Any) -> ListedMachine:
     return replace(shown, **fields)
 
 
-def a_look(*machines: ListedMachine, at: float = NOW, offers: tuple[MachineOffer, ...] = ()) -> ProviderLook:
-    return ProviderLook(at=at, settle_s=SETTLE_S, machines=machines, offers=offers)
+def a_snapshot(
+    *machines: ListedMachine, at: float = NOW, offers: tuple[MachineOffer, ...] = ()
+) -> ProviderSnapshot:
+    return ProviderSnapshot(at=at, settle_s=SETTLE_S, machines=machines, offers=offers)
 
 
 def an_offer(id: str = "o_1", price: int = 2_000_000, **fields: Any) -> MachineOffer:
@@ -69,9 +71,12 @@ def idle(since: float = NOW - 700.0) -> WorkerFacts:
 
 
 def an_upkeep(
-    pool: MachinePool, look: ProviderLook | None, workers: dict[str, WorkerFacts] | None = None, **fields: Any
+    pool: MachinePool,
+    snapshot: ProviderSnapshot | None,
+    workers: dict[str, WorkerFacts] | None = None,
+    **fields: Any,
 ) -> Upkeep:
-    return Upkeep(pool=pool, now=NOW, look=look, workers=workers or {}, **fields)
+    return Upkeep(pool=pool, now=NOW, snapshot=snapshot, workers=workers or {}, **fields)
 
 
 def waiting(count: int = 1, id: str = "j_1", **requires: Any) -> Demand:

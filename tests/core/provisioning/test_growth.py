@@ -15,15 +15,15 @@ from simpletuner_fleet.core.provisioning.growth import (
     paused_until,
     usual_boot_s,
 )
-from simpletuner_fleet.core.provisioning.machine import Machine, MachineState, Why
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineEndReason, MachineState
 from simpletuner_fleet.core.provisioning.offers import MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
 from tests.core.provisioning.provisioning_kit import (
     a_fleet,
-    a_look,
     a_machine,
     a_pool,
+    a_snapshot,
     an_offer,
     waiting,
 )
@@ -38,8 +38,8 @@ def grown(
     machines: tuple[Machine, ...] = (),
 ) -> Growth:
     pool = pool or a_pool()
-    looks = {pool.name: a_look(offers=offers or (an_offer(),))}
-    return grow([pool], looks, {pool.name: machines}, fleet)
+    snapshots = {pool.name: a_snapshot(offers=offers or (an_offer(),))}
+    return grow([pool], snapshots, {pool.name: machines}, fleet)
 
 
 def chosen(growth: Growth) -> list[str]:
@@ -212,12 +212,12 @@ def test_the_market_the_kind_and_the_region_are_the_pools_to_choose() -> None:
 
 def test_of_several_pools_the_cheapest_brings_it_and_only_one() -> None:
     pools = [a_pool("dear"), a_pool("cheap"), a_pool("off", enabled=False)]
-    looks = {
-        "dear": a_look(offers=(an_offer(price=3_000_000),)),
-        "cheap": a_look(offers=(an_offer(price=2_000_000),)),
-        "off": a_look(offers=(an_offer(price=1_000_000),)),
+    snapshots = {
+        "dear": a_snapshot(offers=(an_offer(price=3_000_000),)),
+        "cheap": a_snapshot(offers=(an_offer(price=2_000_000),)),
+        "off": a_snapshot(offers=(an_offer(price=1_000_000),)),
     }
-    growth = grow(pools, looks, {pool.name: () for pool in pools}, a_fleet(waiting()))
+    growth = grow(pools, snapshots, {pool.name: () for pool in pools}, a_fleet(waiting()))
     assert [wanted.pool for wanted in growth.wanted] == ["cheap"]
 
 
@@ -232,11 +232,18 @@ def test_labels_and_trainers_are_matched_as_for_workers() -> None:
 def test_after_failures_a_pool_pauses_longer_each_time_and_not_after_a_success() -> None:
     failed = [
         a_machine(
-            f"m_{n}", GONE, gone_at=NOW - 10.0 * n, asked_at=NOW - n, why=Why.BOOT_DEADLINE, joined_at=None
+            f"m_{n}",
+            GONE,
+            gone_at=NOW - 10.0 * n,
+            asked_at=NOW - n,
+            why=MachineEndReason.BOOT_DEADLINE,
+            joined_at=None,
         )
         for n in range(1, 4)
     ]
-    at_once = [a_machine(f"m_{n}", GONE, gone_at=NOW - 10.0, why=Why.REFUSED) for n in range(1, 9)]
+    at_once = [
+        a_machine(f"m_{n}", GONE, gone_at=NOW - 10.0, why=MachineEndReason.REFUSED) for n in range(1, 9)
+    ]
     assert paused_until(at_once) == NOW - 10.0 + 30.0, "one round asked for all of them"
     assert paused_until(failed[:1]) == NOW - 10.0 + 30.0
     assert paused_until(failed) == NOW - 10.0 + 120.0
@@ -244,9 +251,9 @@ def test_after_failures_a_pool_pauses_longer_each_time_and_not_after_a_success()
     assert why_not(growth) == [(Code.MACHINES_FAILED, None)]
     came = a_machine("m_9", joined_at=NOW - 1.0)
     assert paused_until([*failed, came]) == 0.0
-    ended = a_machine("m_7", GONE, gone_at=NOW - 10.0, why=Why.LEFT)
+    ended = a_machine("m_7", GONE, gone_at=NOW - 10.0, why=MachineEndReason.LEFT)
     assert paused_until([ended]) == NOW + 20.0, "one that ended before it joined would be made again at once"
-    idle = a_machine("m_8", GONE, gone_at=NOW, why=Why.IDLE, joined_at=NOW - 50.0)
+    idle = a_machine("m_8", GONE, gone_at=NOW, why=MachineEndReason.IDLE, joined_at=NOW - 50.0)
     assert paused_until([*failed, idle]) == 0.0
 
 

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.core.provisioning.machine import (
     MACHINE_TRANSITIONS,
+    MachineEndReason,
     MachineInput,
     MachineState,
-    Why,
     at_price,
     moved,
 )
@@ -65,23 +65,25 @@ def test_a_price_that_changes_counts_from_then_on() -> None:
 
 def test_what_was_refused_or_never_appeared_has_cost_nothing() -> None:
     asked = a_machine(state=MachineState.ASKED, provider_id="")
-    assert cost(moved(asked, MachineInput.REFUSE, NOW, Why.REFUSED), NOW) == 0
-    assert cost(moved(asked, MachineInput.VANISH, NOW, Why.NEVER_MADE), NOW) == 0
+    assert cost(moved(asked, MachineInput.REFUSE, NOW, MachineEndReason.REFUSED), NOW) == 0
+    assert cost(moved(asked, MachineInput.VANISH, NOW, MachineEndReason.NEVER_MADE), NOW) == 0
 
 
 def test_one_that_appears_after_it_was_thought_gone_has_cost_all_the_time() -> None:
     asked = a_machine(state=MachineState.ASKED, asked_at=NOW - 3600.0)
-    gone = moved(asked, MachineInput.VANISH, NOW - 3000.0, Why.NEVER_MADE)
-    back = moved(gone, MachineInput.APPEAR, NOW, Why.STRAY)
+    gone = moved(asked, MachineInput.VANISH, NOW - 3000.0, MachineEndReason.NEVER_MADE)
+    back = moved(gone, MachineInput.APPEAR, NOW, MachineEndReason.STRAY)
     assert back.state is MachineState.DESTROYING
     assert back.gone_at is None
     assert cost(back, NOW) == 2_000_000
 
 
 def test_the_first_reason_stays() -> None:
-    draining = moved(a_machine(), MachineInput.DRAIN, NOW, Why.IDLE)
-    gone = moved(moved(draining, MachineInput.DESTROY, NOW), MachineInput.VANISH, NOW, Why.VANISHED)
-    assert gone.why == Why.IDLE
+    draining = moved(a_machine(), MachineInput.DRAIN, NOW, MachineEndReason.IDLE)
+    gone = moved(
+        moved(draining, MachineInput.DESTROY, NOW), MachineInput.VANISH, NOW, MachineEndReason.VANISHED
+    )
+    assert gone.why == MachineEndReason.IDLE
 
 
 def test_names_keep_ids_apart_that_differ_only_in_case() -> None:

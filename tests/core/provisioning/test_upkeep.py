@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.provisioning.machine import Machine, MachineState, Why
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineEndReason, MachineState
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, strays, tended
 from tests.core.builders import NOW
 from tests.core.provisioning.provisioning_kit import (
     SETTLE_S,
-    a_look,
     a_machine,
     a_pool,
+    a_snapshot,
     an_upkeep,
     idle,
     listed,
@@ -34,9 +34,9 @@ def after(
     **fields: Any,
 ) -> Machine:
     shown = [listed(machine)] if shown == "itself" else shown
-    look = None if shown is None else a_look(*shown, at=at)
+    snapshot = None if shown is None else a_snapshot(*shown, at=at)
     workers = {machine.worker_id: facts} if facts else {}
-    (result,) = tended([machine], an_upkeep(pool or a_pool(), look, workers, **fields))
+    (result,) = tended([machine], an_upkeep(pool or a_pool(), snapshot, workers, **fields))
     return result
 
 
@@ -53,7 +53,7 @@ def test_one_that_was_asked_for_is_given_up_only_after_the_list_had_time_to_show
     still = after(missing, shown=[], at=NOW + SETTLE_S - 1)
     assert still.state is ASKED
     gone = after(still, shown=[], at=NOW + SETTLE_S)
-    assert (gone.state, gone.why) == (GONE, Why.NEVER_MADE)
+    assert (gone.state, gone.why) == (GONE, MachineEndReason.NEVER_MADE)
 
 
 def test_a_list_that_was_asked_for_before_the_machine_says_nothing_of_it() -> None:
@@ -81,7 +81,7 @@ def test_a_machine_whose_worker_is_heard_is_there_whatever_the_list_says() -> No
 @pytest.mark.parametrize("state", [ASKED, BOOTING])
 def test_one_that_does_not_join_in_time_is_destroyed(state: MachineState) -> None:
     late = after(a_machine(state=state, asked_at=NOW - 900.0))
-    assert (late.state, late.why) == (DESTROYING, Why.BOOT_DEADLINE)
+    assert (late.state, late.why) == (DESTROYING, MachineEndReason.BOOT_DEADLINE)
     assert after(a_machine(state=state, asked_at=NOW - 899.0)).state is BOOTING
 
 
@@ -91,15 +91,15 @@ def test_after_a_start_those_who_were_awaited_before_it_get_time_to_be_heard_and
     assert after(before, pool=soon, listening_since=NOW - 60.0).state is BOOTING
     assert after(before, pool=soon, listening_since=since).state is DESTROYING
     asked_since = a_machine(state=BOOTING, asked_at=NOW - 100.0)
-    assert after(asked_since, pool=soon, listening_since=NOW - 110.0).why == Why.BOOT_DEADLINE
+    assert after(asked_since, pool=soon, listening_since=NOW - 110.0).why == MachineEndReason.BOOT_DEADLINE
     away = WorkerFacts(connected=False, busy=False, idle_since=NOW, offline_since=NOW - 100.0)
     assert after(a_machine(), away, pool=soon, listening_since=NOW - 90.0).state is JOINED
-    assert after(a_machine(), away, pool=soon, listening_since=NOW - 110.0).why == Why.LOST
+    assert after(a_machine(), away, pool=soon, listening_since=NOW - 110.0).why == MachineEndReason.LOST
 
 
 def test_idle_machines_are_drained_and_destroyed_at_once() -> None:
     ended = after(a_machine(), idle(NOW - 600.0))
-    assert (ended.state, ended.why) == (DESTROYING, Why.IDLE)
+    assert (ended.state, ended.why) == (DESTROYING, MachineEndReason.IDLE)
     assert after(a_machine(), idle(NOW - 599.0)).state is JOINED
     assert after(a_machine(), working(idle_since=NOW - 5000.0)).state is JOINED
 
@@ -113,20 +113,20 @@ def test_unknown_is_active() -> None:
 def test_a_machine_whose_worker_stays_away_is_destroyed_unless_it_holds_a_job() -> None:
     away = WorkerFacts(connected=False, busy=False, idle_since=NOW, offline_since=NOW - 900.0)
     lost = after(a_machine(), away)
-    assert (lost.state, lost.why) == (DESTROYING, Why.LOST)
+    assert (lost.state, lost.why) == (DESTROYING, MachineEndReason.LOST)
     holds = WorkerFacts(connected=False, busy=True, idle_since=NOW, offline_since=NOW - 9000.0)
     assert after(a_machine(), holds).state is JOINED
 
 
 def test_one_that_has_done_its_one_job_goes_as_soon_as_its_worker_has_left() -> None:
     left = WorkerFacts(connected=False, busy=False, idle_since=NOW, offline_since=NOW - 1.0, leaves=True)
-    assert after(a_machine(), left).why == Why.LEFT
+    assert after(a_machine(), left).why == MachineEndReason.LEFT
 
 
 def test_a_machine_that_its_provider_stopped_is_destroyed_for_it_may_still_cost() -> None:
     stopped = [listed(a_machine(), runs=False)]
     away = WorkerFacts(connected=False, busy=False, idle_since=NOW, offline_since=NOW - 1.0)
-    assert after(a_machine(), away, shown=stopped).why == Why.LEFT
+    assert after(a_machine(), away, shown=stopped).why == MachineEndReason.LEFT
     booting = a_machine(state=BOOTING, asked_at=NOW - 10.0)
     assert after(booting, shown=[listed(booting, runs=False)]).state is DESTROYING
 
@@ -144,21 +144,21 @@ def test_what_a_provider_says_of_a_machine_is_told_until_it_says_it_no_more() ->
 
 
 def test_a_machine_whose_worker_was_deleted_is_destroyed() -> None:
-    assert after(a_machine()).why == Why.WORKER_DELETED
+    assert after(a_machine()).why == MachineEndReason.WORKER_DELETED
 
 
 def test_so_many_as_the_pool_keeps_are_never_idle() -> None:
     machines = [a_machine(f"m_{number}") for number in range(3)]
     workers = {machine.worker_id: idle() for machine in machines}
-    look = a_look(*(listed(machine) for machine in machines))
-    kept = tended(machines, an_upkeep(a_pool(min_machines=2), look, workers))
+    snapshot = a_snapshot(*(listed(machine) for machine in machines))
+    kept = tended(machines, an_upkeep(a_pool(min_machines=2), snapshot, workers))
     assert [machine.state for machine in kept] == [DESTROYING, JOINED, JOINED]
 
 
 def test_a_deleted_pool_lets_jobs_finish_and_then_its_machines_go() -> None:
     gone = a_pool(deleted_at=NOW)
     busy = after(a_machine(), working(), pool=gone)
-    assert (busy.state, busy.why, busy.stop_by) == (DRAINING, Why.POOL_DELETED, None)
+    assert (busy.state, busy.why, busy.stop_by) == (DRAINING, MachineEndReason.POOL_DELETED, None)
     assert after(busy, working(), pool=gone).state is DRAINING
     assert after(busy, idle(NOW), pool=gone).state is DESTROYING
     assert after(a_machine(state=BOOTING, asked_at=NOW - 9.0), pool=gone).state is DESTROYING
@@ -166,23 +166,26 @@ def test_a_deleted_pool_lets_jobs_finish_and_then_its_machines_go() -> None:
 
 def test_when_the_budget_is_used_up_jobs_are_stopped_in_time_or_let_finish() -> None:
     stopped = after(a_machine(), working(), budget_over=True, lead_s=500.0)
-    assert (stopped.state, stopped.why, stopped.stop_by) == (DRAINING, Why.BUDGET, NOW + 500.0)
+    assert (stopped.state, stopped.why, stopped.stop_by) == (DRAINING, MachineEndReason.BUDGET, NOW + 500.0)
     finishes = a_pool(over_budget="finish")
     last = after(a_machine(), working(), pool=finishes, budget_over=True)
     assert (last.state, last.stop_by) == (DRAINING, None), (
         "it takes no further job, or it would never be idle"
     )
     assert after(a_machine(), idle(NOW), pool=finishes, budget_over=True).state is DESTROYING
-    overdue = a_machine(state=DRAINING, stop_by=NOW, why=Why.BUDGET)
+    overdue = a_machine(state=DRAINING, stop_by=NOW, why=MachineEndReason.BUDGET)
     assert after(overdue, working()).state is DESTROYING
 
 
 def test_a_price_above_the_ceiling_ends_a_machine_that_boots_and_drains_one_that_works() -> None:
     pool = a_pool(max_price_micros=2_000_000)
     booting = a_machine(state=BOOTING, asked_at=NOW - 10.0)
-    assert after(booting, shown=[listed(booting, hourly_micros=2_500_000)], pool=pool).why == Why.PRICE
+    assert (
+        after(booting, shown=[listed(booting, hourly_micros=2_500_000)], pool=pool).why
+        == MachineEndReason.PRICE
+    )
     works = after(a_machine(), working(), shown=[listed(a_machine(), hourly_micros=2_500_000)], pool=pool)
-    assert (works.state, works.why) == (DRAINING, Why.PRICE)
+    assert (works.state, works.why) == (DRAINING, MachineEndReason.PRICE)
 
 
 @pytest.mark.parametrize(("policy", "stop_by"), [("stop", NOW + 500.0), ("finish", None)])
@@ -193,26 +196,26 @@ def test_where_prices_rise_above_the_limit_of_an_hour_the_least_useful_go(
     rests, boots = a_machine("m_3"), a_machine("m_4", state=BOOTING, asked_at=NOW - 10.0)
     workers = {older.worker_id: working(), newer.worker_id: working(), rests.worker_id: idle(NOW)}
     there = [older, newer, rests, boots]
-    look = a_look(*(listed(one, hourly_micros=3_000_000) for one in there))
+    snapshot = a_snapshot(*(listed(one, hourly_micros=3_000_000) for one in there))
 
     def left(max_hourly_micros: int) -> list[Machine]:
         pool = a_pool(max_hourly_micros=max_hourly_micros, over_budget=policy)
-        return tended(there, an_upkeep(pool, look, workers, lead_s=500.0))
+        return tended(there, an_upkeep(pool, snapshot, workers, lead_s=500.0))
 
     assert [one.state for one in left(12_000_000)] == [JOINED, JOINED, JOINED, BOOTING]
     assert [one.state for one in left(11_000_000)] == [JOINED, JOINED, JOINED, DESTROYING]
     assert [one.state for one in left(8_000_000)] == [JOINED, JOINED, DESTROYING, DESTROYING]
     one, other, *gone = left(5_000_000)
     assert [one.state, other.state, other.stop_by] == [JOINED, DRAINING, stop_by]
-    assert {machine.why for machine in (other, *gone)} == {Why.BUDGET}
-    waits = tended([one, other], an_upkeep(a_pool(max_hourly_micros=5_000_000), look, workers))
+    assert {machine.why for machine in (other, *gone)} == {MachineEndReason.BUDGET}
+    waits = tended([one, other], an_upkeep(a_pool(max_hourly_micros=5_000_000), snapshot, workers))
     assert waits[0].state is JOINED, "the other one goes already"
 
 
 def test_what_appears_after_it_was_gone_is_destroyed_again() -> None:
-    gone = a_machine(state=GONE, gone_at=NOW - 100.0, why=Why.IDLE)
+    gone = a_machine(state=GONE, gone_at=NOW - 100.0, why=MachineEndReason.IDLE)
     back = after(gone)
-    assert (back.state, back.why) == (DESTROYING, Why.STRAY)
+    assert (back.state, back.why) == (DESTROYING, MachineEndReason.STRAY)
     assert after(gone, at=NOW - 200.0) == gone
 
 
@@ -227,7 +230,7 @@ def test_strays_are_ours_by_name_and_nobodys_by_row() -> None:
     first = listed(known, provider_id="p_first")
     ours = listed(a_machine("m_9"), provider_id="p_9")
     theirs = listed(a_machine("m_8"), name="stf-other-m_8", provider_id="p_8")
-    look = a_look(first, twin, ours, theirs)
-    assert strays(look, [known], "stf-f1-") == [twin, ours]
+    snapshot = a_snapshot(first, twin, ours, theirs)
+    assert strays(snapshot, [known], "stf-f1-") == [twin, ours]
     settled = a_machine(state=BOOTING, provider_id="p_second")
-    assert strays(look, [settled], "stf-f1-") == [first, ours]
+    assert strays(snapshot, [settled], "stf-f1-") == [first, ours]

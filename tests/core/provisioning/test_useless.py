@@ -14,9 +14,9 @@ from simpletuner_fleet.core.workers.worker import Connection, WorkerType
 from tests.core.builders import ENDS, NOW, a_worker, an_attempt
 from tests.core.provisioning.provisioning_kit import (
     a_fleet,
-    a_look,
     a_machine,
     a_pool,
+    a_snapshot,
     an_offer,
     idle,
     waiting,
@@ -118,7 +118,7 @@ def chosen(interruptions: int, *offers: Any, **request: Any) -> list[str]:
     pool = a_pool(market="spot_first", **request)
     one = waiting()
     demand = Demand(job=replace(one.job, interruptions=interruptions), count=1)
-    growth = grow([pool], {pool.name: a_look(offers=offers)}, {pool.name: []}, a_fleet(demand))
+    growth = grow([pool], {pool.name: a_snapshot(offers=offers)}, {pool.name: []}, a_fleet(demand))
     return [wanted.offer.id for wanted in growth.wanted]
 
 

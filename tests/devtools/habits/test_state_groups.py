@@ -9,7 +9,7 @@ LISTED = re.compile(rf"{STATE}\s*(?:,|\|)\s*{STATE}\s*(?:,|\|)?\s*[\])}}:|,]")
 MAY = {
     "core/jobs/states.py": "here they are written",
     "sim/checks/commit_watch.py": "each edge has its event",
-    "http/api/queue_looks.py": "words of older guides",
+    "http/api/queue_views.py": "words of older guides",
     "http/api/older/training.py": "words of older guides",
     "engine/transaction.py": "what a worker has to be told of",
     "sim/run.py": "how one attempt may have ended",

@@ -8,7 +8,7 @@ import pytest
 
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
-from simpletuner_fleet.orchestrator.machines.rounds import look_at
+from simpletuner_fleet.orchestrator.machines.rounds import take_snapshot
 from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder, ProviderRefused
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.http.api_kit import Running, orchestrator, read_events
@@ -46,10 +46,10 @@ async def running() -> AsyncIterator[Running]:
 
 
 async def test_machines_are_seen_also_where_offers_cannot_be_had() -> None:
-    look = await look_at(SoldOut(), 1.0, with_offers=True)
-    assert [machine.provider_id for machine in look.machines] == ["p1"]
-    assert (look.offers, look.trouble) == ((), "invalid partition")
-    assert (await look_at(SoldOut(), 1.0, with_offers=False)).trouble == ""
+    snapshot = await take_snapshot(SoldOut(), 1.0, with_offers=True)
+    assert [machine.provider_id for machine in snapshot.machines] == ["p1"]
+    assert (snapshot.offers, snapshot.trouble) == ((), "invalid partition")
+    assert (await take_snapshot(SoldOut(), 1.0, with_offers=False)).trouble == ""
 
 
 async def test_a_new_pool_does_not_write_over_one_of_its_name(running: Running) -> None:

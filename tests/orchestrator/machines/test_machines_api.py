@@ -13,7 +13,7 @@ from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOff
 from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
-from simpletuner_fleet.orchestrator.machines.rounds import LooksOfRound, decide_once, look_at
+from simpletuner_fleet.orchestrator.machines.rounds import ProviderSnapshots, decide_once, take_snapshot
 from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder, ProviderRefused, ProviderUnsure
 from simpletuner_fleet.storage.ownership import FLEET_ID
 from tests.http.api_kit import Running, orchestrator
@@ -71,8 +71,8 @@ class Rounds:
     async def once(self, after_s: float = 0.0) -> None:
         self.running.clock.at += after_s
         fleet = self.running.fleet
-        look = await look_at(self.shelf, fleet.clock.now(), with_offers=True)
-        calls = await decide_once(fleet, LooksOfRound(looks={"shelf": look}, troubles={}))
+        snapshot = await take_snapshot(self.shelf, fleet.clock.now(), with_offers=True)
+        calls = await decide_once(fleet, ProviderSnapshots(snapshots={"shelf": snapshot}, troubles={}))
         for machine in calls.destroy:
             await destroy_once(fleet, self.shelf, machine)
         pool = await fleet.read(lambda view: view.pool("shelf"))

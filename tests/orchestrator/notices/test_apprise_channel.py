@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tests.delivery.receivers import Certificates, hook
-from tests.orchestrator.notices.telling import telling
+from tests.orchestrator.notices.notifying_server import notifying_server
 
 TOKEN = "AbCdEfGh.123456"
 
@@ -12,7 +12,7 @@ TOKEN = "AbCdEfGh.123456"
 async def test_a_failed_job_reaches_a_service_through_apprise_after_a_failure(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs) as here, hook(certs.context) as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook(certs.context) as receiver:
         address = receiver.url.replace("https://", "gotifys://").replace("/hook", f"/{TOKEN}")
         made = await here.add(address, "apprise", language="en", digest="none", quiet="")
         path = f"/api/notifications/{made['endpoint']['id']}"
@@ -48,7 +48,7 @@ async def test_what_happens_in_quiet_hours_reaches_the_service_in_one_message_wh
     tmp_path: Path, certs: Certificates
 ) -> None:
     """The clock of these tests stands at 08:00 in UTC."""
-    async with telling(tmp_path, certs) as here, hook(certs.context) as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook(certs.context) as receiver:
         here.running.clock.at = 1_800_000_000.0
         address = receiver.url.replace("https://", "gotifys://").replace("/hook", f"/{TOKEN}")
         await here.add(address, "apprise", language="en", quiet="07:00-09:00")
@@ -70,7 +70,7 @@ async def test_what_happens_in_quiet_hours_reaches_the_service_in_one_message_wh
 async def test_a_digest_of_the_hour_reaches_the_service_once_an_hour(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs) as here, hook(certs.context) as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook(certs.context) as receiver:
         here.running.clock.at = 1_800_000_000.0
         address = receiver.url.replace("https://", "gotifys://").replace("/hook", f"/{TOKEN}")
         made = await here.add(address, "apprise", language="en", digest="hourly", quiet="")
@@ -99,7 +99,7 @@ async def test_without_the_extra_the_channel_is_refused_and_says_how_to_install_
         "address": f"gotifys://example.org/{TOKEN}",
         "events": ["job.failed"],
     }
-    async with telling(tmp_path, certs) as here:
+    async with notifying_server(tmp_path, certs) as here:
         made = await here.running.post("/api/notifications", body)
         await here.stop()
         here.has_apprise = False

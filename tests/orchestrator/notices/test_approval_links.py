@@ -14,7 +14,7 @@ from msgspec import Struct
 from devtools.fuzz.in_process_server import InProcessServer
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.restoring import LINKS_SINCE
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
@@ -62,7 +62,7 @@ async def lab(tmp_path: Path, certs: Certificates, **policy: Any) -> AsyncIterat
     mail = MailServer(context=certs.context)
     async with listening(mail.serve) as port, hook(certs.context) as chat:
         relay = Relay(host="localhost", port=port, security="starttls", sender="fleet@example.org")
-        sender = MessageSender(OutwardReach(LOOPBACK, certs.ca), relay, PUBLIC, "host")
+        sender = MessageSender(OutboundConnector(LOOPBACK, certs.ca), relay, PUBLIC, "host")
         deliverer = server.deps.deliverer = Deliverer(server.fleet, sender)
         deliverer.start()
         try:

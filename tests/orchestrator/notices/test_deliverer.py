@@ -17,13 +17,13 @@ from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.delivery.receivers import Certificates, LogReceiver, MailServer, hook, listening, until
 from tests.http.api_kit import CPU_CONFIG
-from tests.orchestrator.notices.telling import PUBLIC, telling
+from tests.orchestrator.notices.notifying_server import PUBLIC, notifying_server
 
 
 async def test_the_owner_of_a_job_is_told_of_its_end_and_nobody_else(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs) as here, hook(certs.context) as mine, hook() as others:
+    async with notifying_server(tmp_path, certs) as here, hook(certs.context) as mine, hook() as others:
         made = await here.add(mine.url)
         stranger = await here.running.token("notifications.own", name="stranger")
         await here.add(others.url, token=stranger)
@@ -45,7 +45,7 @@ async def test_the_owner_of_a_job_is_told_of_its_end_and_nobody_else(
 async def test_a_failed_try_is_made_again_with_the_same_id_and_order_is_kept(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
         receiver.statuses = [500, 503]
         made = await here.add(receiver.url)
         agent = await here.running.worker()
@@ -68,7 +68,7 @@ async def test_a_failed_try_is_made_again_with_the_same_id_and_order_is_kept(
 
 
 async def test_a_frozen_receiver_holds_up_nobody_else(tmp_path: Path, certs: Certificates) -> None:
-    async with telling(tmp_path, certs) as here, hook() as frozen, hook() as well:
+    async with notifying_server(tmp_path, certs) as here, hook() as frozen, hook() as well:
         frozen.frozen = True
         await here.add(frozen.url)
         await here.add(well.url)
@@ -92,7 +92,7 @@ async def test_what_was_sent_and_not_noted_is_sent_again_with_its_id(
             store = SqliteStore(tmp_path / "fleet.db")
         case _:
             store = PostgresStore(request.getfixturevalue("postgres_database"))
-    async with telling(tmp_path, certs, store) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs, store) as here, hook() as receiver:
         receiver.frozen = True
         await here.add(receiver.url)
         agent = await here.running.worker()
@@ -114,7 +114,7 @@ async def test_what_was_sent_and_not_noted_is_sent_again_with_its_id(
 
 
 async def test_who_is_not_sure_to_lead_sends_nothing(tmp_path: Path, certs: Certificates) -> None:
-    async with telling(tmp_path, certs) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
         await here.add(receiver.url)
         agent = await here.running.worker()
         here.running.fleet.leads = lambda: False
@@ -131,7 +131,7 @@ async def test_what_happens_in_quiet_hours_is_told_in_one_message_when_they_end(
     tmp_path: Path, certs: Certificates
 ) -> None:
     """The clock of these tests stands at 08:00 in UTC."""
-    async with telling(tmp_path, certs) as here, hook() as slack:
+    async with notifying_server(tmp_path, certs) as here, hook() as slack:
         here.running.clock.at = 1_800_000_000.0
         await here.add(slack.url, "slack", quiet="07:00-09:00", language="ja")
         agent = await here.running.worker()
@@ -152,7 +152,7 @@ async def test_what_happens_in_quiet_hours_is_told_in_one_message_when_they_end(
 async def test_an_endpoint_whose_owner_may_not_see_it_any_more_is_paused_and_gets_nothing(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
         token = await here.running.token(
             "notifications.own", "admin.notifications", "admin.see_all", name="watcher"
         )
@@ -174,7 +174,7 @@ async def test_an_endpoint_whose_owner_may_not_see_it_any_more_is_paused_and_get
 async def test_what_fails_for_days_is_paused_and_resuming_loses_nothing(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
         receiver.statuses = [500] * 2
         made = await here.add(receiver.url)
         path = f"/api/notifications/{made['endpoint']['id']}"
@@ -192,7 +192,7 @@ async def test_what_fails_for_days_is_paused_and_resuming_loses_nothing(
 
 
 async def test_replayed_messages_have_the_ids_they_had(tmp_path: Path, certs: Certificates) -> None:
-    async with telling(tmp_path, certs) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
         made = await here.add(receiver.url)
         agent = await here.running.worker()
         await here.ends(agent)
@@ -208,7 +208,7 @@ async def test_replayed_messages_have_the_ids_they_had(tmp_path: Path, certs: Ce
 async def test_two_secrets_sign_while_one_takes_over_from_the_other(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
         made = await here.add(receiver.url)
         path = f"/api/notifications/{made['endpoint']['id']}"
         rotated = await here.running.post(f"{path}/secret", {"overlap_s": 3600})
@@ -229,7 +229,7 @@ async def test_mail_is_sent_in_the_owners_language_with_a_link(tmp_path: Path, c
     server = MailServer(context=certs.context)
     async with listening(server.serve) as port:
         relay = Relay(host="localhost", port=port, security="starttls", sender="fleet@example.org")
-        async with telling(tmp_path, certs, relay=relay) as here:
+        async with notifying_server(tmp_path, certs, relay=relay) as here:
             await here.add("anna@example.org", "email", language="pt-BR")
             job = await here.ends(await here.running.worker(), name="gatos")
             await until(lambda: bool(server.got))
@@ -243,7 +243,11 @@ async def test_the_audit_log_streams_whole_and_in_order_to_a_webhook_and_to_sysl
     tmp_path: Path, certs: Certificates
 ) -> None:
     logs = LogReceiver()
-    async with telling(tmp_path, certs) as here, hook() as siem, listening(logs.serve, certs.context) as port:
+    async with (
+        notifying_server(tmp_path, certs) as here,
+        hook() as siem,
+        listening(logs.serve, certs.context) as port,
+    ):
         await here.add(siem.url, events=["audit"])
         await here.add(f"tls://localhost:{port}", "syslog", events=["audit"])
         agent = await here.running.worker()
@@ -264,7 +268,7 @@ async def test_the_audit_log_streams_whole_and_in_order_to_a_webhook_and_to_sysl
 async def test_a_spoiled_loss_a_long_wait_and_a_lost_worker_are_told(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs, waits_long_s=1800.0) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs, waits_long_s=1800.0) as here, hook() as receiver:
         events = ["job.loss_nan", "job.waits_long", "worker.lost"]
         await here.add(receiver.url, events=events)
         agent = await here.running.worker()
@@ -294,7 +298,11 @@ async def test_a_spoiled_loss_a_long_wait_and_a_lost_worker_are_told(
 async def test_who_approves_is_told_of_what_waits_for_it_and_the_owner_of_what_they_said(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs, require_approval=True) as here, hook() as approver, hook() as owner:
+    async with (
+        notifying_server(tmp_path, certs, require_approval=True) as here,
+        hook() as approver,
+        hook() as owner,
+    ):
         token = await here.running.token(
             *("queue.submit", "queue.submit.command", "jobs.read", "notifications.own"), name="ann"
         )
@@ -324,7 +332,7 @@ async def test_without_endpoints_the_log_is_not_read(tmp_path: Path, certs: Cert
             reads += 1
             return await super().read(look)
 
-    async with telling(tmp_path, certs, CountedStore()) as here:
+    async with notifying_server(tmp_path, certs, CountedStore()) as here:
         await asyncio.sleep(0.1)
         before = reads
         await here.running.fleet.act(lambda transaction: None)
@@ -333,7 +341,7 @@ async def test_without_endpoints_the_log_is_not_read(tmp_path: Path, certs: Cert
 
 
 async def test_a_test_message_says_what_came_of_it(tmp_path: Path, certs: Certificates) -> None:
-    async with telling(tmp_path, certs) as here, hook() as receiver:
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
         made = await here.add(receiver.url, "discord")
         path = f"/api/notifications/{made['endpoint']['id']}"
         receiver.statuses = [204, 403]

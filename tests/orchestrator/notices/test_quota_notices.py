@@ -5,7 +5,7 @@ from pathlib import Path
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from tests.delivery.receivers import Certificates, hook
 from tests.http.api_kit import GPU_CONFIG
-from tests.orchestrator.notices.telling import telling
+from tests.orchestrator.notices.notifying_server import notifying_server
 
 HOUR_S = 3600.0
 EVENTS = ["quota.nearly_used", "quota.reached"]
@@ -14,7 +14,7 @@ EVENTS = ["quota.nearly_used", "quota.reached"]
 async def test_a_budget_that_runs_out_reaches_a_webhook_once_for_each_step(
     tmp_path: Path, certs: Certificates
 ) -> None:
-    async with telling(tmp_path, certs) as here, hook() as mine, hook() as strangers:
+    async with notifying_server(tmp_path, certs) as here, hook() as mine, hook() as strangers:
         running = here.running
         await here.add(mine.url, events=EVENTS, scope="all")
         stranger = await running.token("notifications.own", name="stranger")

@@ -8,7 +8,7 @@ import pytest
 from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store import open_store
-from simpletuner_fleet.store.looking import unreadable_rows
+from simpletuner_fleet.store.integrity import unreadable_rows
 from tests.core.builders import a_worker
 
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.jobs.progress import Progress
-from simpletuner_fleet.core.people.visibility import Onlooker, Visibility
+from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.ports import ConcurrentChange, JobFilter, Store, Tx, View
 from tests.store.samples import BUNDLE, job
 
@@ -251,7 +251,7 @@ async def test_text_that_a_database_refuses_is_kept_as_far_as_it_can_be(store: S
     assert await store.read(lambda view: view.config("a\0b")) is None
 
 
-async def test_an_onlooker_gets_what_they_may_see_and_counts_of_it(store: Store) -> None:
+async def test_a_caller_gets_what_they_may_see_and_counts_of_it(store: Store) -> None:
     theirs = {"owner": "u_ann", "team": "tm_lab"}
     await add(
         store,
@@ -260,9 +260,9 @@ async def test_an_onlooker_gets_what_they_may_see_and_counts_of_it(store: Store)
         job(3, state=JobState.QUEUED, owner="u_ann"),
         job(4, state=JobState.BLOCKED, visibility=Visibility.TEAM, owner="u_fay", team="tm_art"),
     )
-    ann = Onlooker(ids=frozenset({"u_ann", "t_1"}), teams=frozenset({"tm_lab"}))
-    tom = Onlooker(ids=frozenset({"u_tom"}), teams=frozenset({"tm_lab", "tm_x"}))
-    nobody = Onlooker()
+    ann = VisibilityScope(ids=frozenset({"u_ann", "t_1"}), teams=frozenset({"tm_lab"}))
+    tom = VisibilityScope(ids=frozenset({"u_tom"}), teams=frozenset({"tm_lab", "tm_x"}))
+    nobody = VisibilityScope()
     seen = {
         name: await store.read(
             lambda view, who=who: (  # type: ignore[misc]
@@ -271,7 +271,12 @@ async def test_an_onlooker_gets_what_they_may_see_and_counts_of_it(store: Store)
                 view.job_counts(who),
             )
         )
-        for name, who in {"ann": ann, "tom": tom, "nobody": nobody, "admin": Onlooker(above=True)}.items()
+        for name, who in {
+            "ann": ann,
+            "tom": tom,
+            "nobody": nobody,
+            "admin": VisibilityScope(above=True),
+        }.items()
     }
     assert seen == {
         "ann": (["j_3", "j_2", "j_1"], ["j_1", "j_2", "j_3"], {"queued": 3}),
@@ -295,7 +300,7 @@ async def test_many_jobs_are_named_at_once_and_those_that_may_not_be_seen_are_no
     )
     asked = ["j_1", "j_1", "j_2", "j_3", *(f"j_none{number}" for number in range(1_200))]
     whole, seen, nothing = await store.read(
-        lambda view: (view.job_titles(asked), view.job_titles(asked, Onlooker()), view.job_titles([]))
+        lambda view: (view.job_titles(asked), view.job_titles(asked, VisibilityScope()), view.job_titles([]))
     )
     assert whole == {"j_1": "cats", "j_2": job(2).config_name, "j_3": "mine"}
     assert set(seen) == {"j_1", "j_2"}

@@ -188,7 +188,7 @@ async def test_the_audit_log_is_filtered_verified_and_taken_along(fleet: Console
     await expect(page.locator("#verdict")).to_contain_text("The log is intact.")
 
     await page.get_by_label("Event").select_option("worker.drained")
-    await page.get_by_label("Subject").fill("transaction-bruno")
+    await page.get_by_label("Subject").fill("desk-bruno")
     await page.get_by_label("From").fill("2026-01-02T03:04")
     await page.get_by_role("button", name="Find").click()
     await page.wait_for_url(re.compile("event=worker.drained"))
@@ -198,8 +198,8 @@ async def test_the_audit_log_is_filtered_verified_and_taken_along(fleet: Console
     await expect(page.locator("#entries")).to_contain_text("1 entry")
     row = page.locator("#entries tbody tr")
     await expect(row).to_contain_text("New power supply")
-    await expect(row.get_by_role("link", name="transaction-bruno")).to_have_attribute(
-        "href", f"/admin/workers/{fleet.state.workers['transaction-bruno']}"
+    await expect(row.get_by_role("link", name="desk-bruno")).to_have_attribute(
+        "href", f"/admin/workers/{fleet.state.workers['desk-bruno']}"
     )
     await page.get_by_text("Export", exact=True).click()
     async with page.expect_download() as coming:

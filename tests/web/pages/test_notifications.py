@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from playwright.async_api import expect
 
 from simpletuner_fleet.core.notices.endpoint import EndpointPause
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.store.sealing import SealedVault
@@ -24,7 +24,7 @@ from tests.web.stage import Stage
 async def telling(stage: Stage, tmp_path: Path) -> AsyncIterator[Stage]:
     deps = stage.running.deps
     deps.fleet.vault = SealedVault.at(tmp_path / "key")
-    deps.deliverer = Deliverer(deps.fleet, MessageSender(OutwardReach(LOOPBACK), None, "", "host"))
+    deps.deliverer = Deliverer(deps.fleet, MessageSender(OutboundConnector(LOOPBACK), None, "", "host"))
     deps.deliverer.start()
     yield stage
     await deps.deliverer.stop()

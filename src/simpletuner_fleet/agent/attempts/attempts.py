@@ -160,9 +160,9 @@ class Attempts:
         return None
 
     def _must_see(self, where: str, path: str, own: list[Path]) -> None:
-        reach = self._walls.reach()
-        if reach:
-            refuse_path(Named(where, path, made_by_job=False), reach, own, self._walls.home)
+        access = self._walls.path_access()
+        if access:
+            refuse_path(Named(where, path, made_by_job=False), access, own, self._walls.home)
 
     async def ended(self, turn: Turn) -> AttemptEnding:
         """Returns when the process tree is gone."""

@@ -152,15 +152,15 @@ class Starts:
 
         Data that the trainer wants to write beside, and may not, is shown where it may.
         """
-        reach = self._walls.reach()
-        if reach is None:
+        access = self._walls.path_access()
+        if access is None:
             return True
         attempt = self._state.attempt(offer.attempt_id)
         data = self._data.folder_of(offer.attempt_id) if self._data and offer.datasets else None
         cache = self._preparation.caches.place_of(offer.attempt_id)
         own = [path for path in (attempt.job_dir, data, cache) if path]
-        refuse_unseen(self._preparation.located(offer), launch, reach, own, self._walls.home)
-        self._preparation.habits(offer).show_data(self._preparation.paths(attempt), reach.may_write)
+        refuse_unseen(self._preparation.located(offer), launch, access, own, self._walls.home)
+        self._preparation.habits(offer).show_data(self._preparation.paths(attempt), access.may_write)
         ready = self._ready.get(turn_of(offer))
         return ready is None or self._walls.is_up_to_date(ready)
 

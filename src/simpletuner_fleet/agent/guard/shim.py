@@ -240,7 +240,7 @@ class Shim:
         if self.order["time_limit_s"] is not None:
             self.time_limit_at = begun_at + self.order["time_limit_s"]
         self.files.keep_own_errors()
-        self.open_door()
+        self.listen_for_new_agent()
         if problem:
             self.refuse_start(problem)
             return
@@ -253,7 +253,7 @@ class Shim:
         )
         self.tell("started", pid=self.shown_pid)
 
-    def open_door(self) -> None:
+    def listen_for_new_agent(self) -> None:
         """Binds the socket by its bare name in the working folder: a Unix socket's path may have 107 bytes only."""
         self.files.unlink("shim.sock")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -264,7 +264,7 @@ class Shim:
         """Gives up the start: the agent was frozen after the acceptance, and the job may run elsewhere by now."""
         self.leave_nothing()
         self.files.keep_own_errors()
-        self.open_door()
+        self.listen_for_new_agent()
         self.reason = "fenced"
         self.finish(None, None, "the lease had run out before the trainer was started")
 

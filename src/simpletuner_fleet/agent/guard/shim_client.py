@@ -102,7 +102,7 @@ class Order(Struct, kw_only=True, frozen=True, tag="hold", tag_field="do"):
     cgroup: str = ""
     """The control group that the trainer runs in; '' is none of its own."""
     key: str = ""
-    """What a new agent must know to be met; '' lets everybody in who reaches the door."""
+    """What a new agent must know to be met; '' lets everybody in who reaches the socket."""
 
 
 class Go(Struct, kw_only=True, frozen=True, tag="go", tag_field="do"):

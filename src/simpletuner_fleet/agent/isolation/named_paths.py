@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from simpletuner_fleet.agent.isolation.path_access import PathAccess
 from simpletuner_fleet.agent.isolation.places import lies_in
-from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.core.worker_errors import PathNotGranted
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch
@@ -42,29 +42,29 @@ class Named(NamedTuple):
     made_by_job: bool
 
 
-def refuse_unseen(offer: JobSubmit, launch: Launch, reach: Reach, own: list[Path], home: str) -> None:
+def refuse_unseen(offer: JobSubmit, launch: Launch, access: PathAccess, own: list[Path], home: str) -> None:
     """Raises PathNotGranted for the first path that jobs cannot use. `own` are the attempt's own folders."""
     for named in _named(offer, launch):
-        refuse_path(named, reach, own, home)
+        refuse_path(named, access, own, home)
 
 
-def refuse_path(named: Named, reach: Reach, own: list[Path], home: str) -> None:
+def refuse_path(named: Named, access: PathAccess, own: list[Path], home: str) -> None:
     path = os.path.abspath(_expanded(named.path, home))
     if path == "/" or _lies_in(path, [*own, *KERNELS]):
         return
     if OUTPUT.fullmatch(named.where):
-        _check_output(named.where, path, reach)
+        _check_output(named.where, path, access)
     elif not named.made_by_job or not _lies_in(path, [*JOBS_OWN, *([home] if home else [])]):
-        _check(named.where, path, reach)
+        _check(named.where, path, access)
 
 
-def _check(where: str, path: str, reach: Reach) -> None:
-    if not reach.sees(path):
+def _check(where: str, path: str, access: PathAccess) -> None:
+    if not access.sees(path):
         raise PathNotGranted(
             f"{where} names {path}, which is not on this worker or not granted to jobs: its owner can grant it with "
             f"'simpletuner worker --job-path {shlex.quote(path)}:ro'."
         )
-    locked = reach.unreadable(path, with_content=where.startswith(DATA))
+    locked = access.unreadable(path, with_content=where.startswith(DATA))
     if locked:
         raise PathNotGranted(
             f"{where} names {path}, which is granted to jobs, but {locked} may not be read by jobs: they run as users "
@@ -72,8 +72,8 @@ def _check(where: str, path: str, reach: Reach) -> None:
         )
 
 
-def _check_output(where: str, path: str, reach: Reach) -> None:
-    if not reach.grants_writing(path):
+def _check_output(where: str, path: str, access: PathAccess) -> None:
+    if not access.grants_writing(path):
         raise PathNotGranted(
             f"{where} names {path}, which is not granted to jobs for writing: its owner can grant it with "
             f"'simpletuner worker --job-path {shlex.quote(path)}:rw'. Without a full path the output is kept as well."

@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.guard.orphans import end_group
 from simpletuner_fleet.agent.guard.shim_client import Order, ReadyWall, Wall
 from simpletuner_fleet.agent.guard.shim_starts import SHIM
 from simpletuner_fleet.agent.guard.shim_wall import device_paths
+from simpletuner_fleet.agent.isolation.path_access import PathAccess
 from simpletuner_fleet.agent.isolation.places import (
     JobPath,
     Place,
@@ -31,7 +32,6 @@ from simpletuner_fleet.agent.isolation.places import (
     system_places,
     without_hidden,
 )
-from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError
 from simpletuner_fleet.trainers.contract import Launch
@@ -96,7 +96,7 @@ class Walls:
         if self._users and kind == "user":
             self._fixed.append((str(self._users.write_names(folder, surroundings.home)), "/etc/passwd", "ro"))
 
-        self._reach = Reach(self._fixed, own_user=kind == "user") if kind else None
+        self._path_access = PathAccess(self._fixed, own_user=kind == "user") if kind else None
 
     @property
     def name(self) -> str:
@@ -201,9 +201,9 @@ class Walls:
             self._mounts = (mounts, tuple(within))
         return (self._mounts[1], *device_paths("/dev"), *map(_identity, shown))
 
-    def reach(self) -> Reach | None:
+    def path_access(self) -> PathAccess | None:
         """Returns what jobs see beside their own folders; None where they see everything."""
-        return self._reach
+        return self._path_access
 
     @property
     def home(self) -> str:

@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Any, Literal
 
 from simpletuner_fleet.agent.guard.shim_client import boottime
-from simpletuner_fleet.agent.nodes.line import LineLost, NodeLine, dial
 from simpletuner_fleet.agent.nodes.messages import (
     AskRank,
     Beat,
@@ -29,6 +28,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     ToFollower,
     Welcome,
 )
+from simpletuner_fleet.agent.nodes.node_connection import ConnectionLost, NodeConnection, dial
 from simpletuner_fleet.agent.nodes.ranks import NodeParts, lease_is_over
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
@@ -42,7 +42,7 @@ FIRST_BEAT_S = 0.2
 FIRST_LENGTH_S = 10.0
 LOOK_EVERY_S = 0.1
 SILENT_SHARE = 0.5
-"""Of a lease: after so long without an answer the line is given up, and another one dialled."""
+"""Of a lease: after so long without an answer the connection is given up, and another one dialled."""
 SAID_AGAIN_S = 60.0
 
 
@@ -52,7 +52,7 @@ class FirstNode:
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
         self.host, self.port, self._context = host, port, context
 
-    async def dial(self) -> NodeLine[ToFollower]:
+    async def dial(self) -> NodeConnection[ToFollower]:
         return await dial(self.host, self.port, self._context)
 
     @asynccontextmanager
@@ -72,20 +72,20 @@ class FirstNode:
         self, kind: Literal["object", "data"], job_id: str, sha256: str, offset: int
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         try:
-            line = await self.dial()
-        except LineLost as error:
+            connection = await self.dial()
+        except ConnectionLost as error:
             raise Unreachable(error, refused=False) from error
         try:
-            line.send(FetchContent(kind=kind, job_id=job_id, sha256=sha256, offset=offset))
-            yield _chunks(line)
+            connection.send(FetchContent(kind=kind, job_id=job_id, sha256=sha256, offset=offset))
+            yield _chunks(connection)
         finally:
-            line.close()
+            connection.close()
 
 
-async def _chunks(line: NodeLine[ToFollower]) -> AsyncIterator[bytes]:
+async def _chunks(connection: NodeConnection[ToFollower]) -> AsyncIterator[bytes]:
     try:
         while True:
-            match await line.receive():
+            match await connection.receive():
                 case ContentPiece(data=data):
                     yield data
                 case ContentEnd(trouble=trouble, passing=passing):
@@ -94,7 +94,7 @@ async def _chunks(line: NodeLine[ToFollower]) -> AsyncIterator[bytes]:
                     if trouble:
                         raise Refused(HTTPStatus.CONFLICT, "not_found", trouble)
                     return
-    except LineLost as error:
+    except ConnectionLost as error:
         raise Unreachable(error, refused=False) from error
 
 
@@ -102,7 +102,7 @@ class Follower:
     def __init__(self, first: FirstNode, introduce: Callable[[list[Turn]], JoinNode]) -> None:
         """Follows the first node; `introduce` makes the first message, with the parts that this node has."""
         self._first, self._introduce = first, introduce
-        self._line: NodeLine[ToFollower] | None = None
+        self._connection: NodeConnection[ToFollower] | None = None
         self._answered_at = boottime()
         """When the newest beat that was answered was sent."""
         self._length_s, self._every_s = FIRST_LENGTH_S, FIRST_BEAT_S
@@ -113,9 +113,9 @@ class Follower:
         self._doing: set[asyncio.Task[None]] = set()
 
     def tell(self, message: FromFollower) -> bool:
-        if self._line is None:
+        if self._connection is None:
             return False
-        self._line.send(message)
+        self._connection.send(message)
         return True
 
     @property
@@ -127,7 +127,7 @@ class Follower:
 
         The first node gives back what runs before that. Without a connection to it this node leaves at once.
         """
-        if self._line is None or self._ends is not None:
+        if self._connection is None or self._ends is not None:
             self.leaving.set()
             return
         self._ends = NodeEnds(source=source, in_s=in_s)
@@ -149,8 +149,8 @@ class Follower:
             minding.cancel()
             speaking.cancel()
             await asyncio.gather(minding, leaving, speaking, return_exceptions=True)
-            if self._line is not None:
-                self._line.close()
+            if self._connection is not None:
+                self._connection.close()
 
     async def _keep_line(self) -> None:
         backoff, said_at = Backoff(0.1, 2.0), 0.0
@@ -158,7 +158,7 @@ class Follower:
             try:
                 await self._speak(await self._first.dial())
                 backoff.reset()
-            except LineLost as error:
+            except ConnectionLost as error:
                 if boottime() >= said_at + SAID_AGAIN_S:
                     said_at = boottime()
                     log.warning(
@@ -166,32 +166,32 @@ class Follower:
                     )
             await asyncio.sleep(backoff.next_s())
 
-    async def _speak(self, line: NodeLine[ToFollower]) -> None:
+    async def _speak(self, connection: NodeConnection[ToFollower]) -> None:
         assert self.ranks is not None
         beating: asyncio.Task[None] | None = None
         try:
-            line.send(self._introduce(self.ranks.held()))
-            match await line.receive():
+            connection.send(self._introduce(self.ranks.held()))
+            match await connection.receive():
                 case Welcome(node=node, printed=printed):
                     log.info("this is node %d of the worker of %s", node, self._first.host)
                 case NotWelcome(reason=reason):
                     raise NotANode(f"The first node does not take this one in: {reason}.")
                 case _:
-                    raise LineLost("it does not greet")
-            self._line = line
+                    raise ConnectionLost("it does not greet")
+            self._connection = connection
             self.ranks.welcomed(printed)
             if self._ends is not None:
-                line.send(self._ends)
-            beating = asyncio.create_task(self._beat(line))
+                connection.send(self._ends)
+            beating = asyncio.create_task(self._beat(connection))
             while not self.leaving.is_set():
-                self._obey(self.ranks, await line.receive())
+                self._obey(self.ranks, await connection.receive())
         finally:
-            self._line = None
-            line.close()
+            self._connection = None
+            connection.close()
             if beating is not None:
                 beating.cancel()
 
-    async def _beat(self, line: NodeLine[ToFollower]) -> None:
+    async def _beat(self, connection: NodeConnection[ToFollower]) -> None:
         asked_at = boottime()
         while True:
             now = boottime()
@@ -199,9 +199,9 @@ class Follower:
                 asked_at = now
             elif now >= asked_at + SILENT_SHARE * self._length_s:
                 log.warning("the first node does not answer: the line is dialled anew")
-                line.close()
+                connection.close()
                 return
-            line.send(Beat(sent=now, samples=self.samples))
+            connection.send(Beat(sent=now, samples=self.samples))
             await asyncio.sleep(self._every_s)
 
     def _obey(self, ranks: NodeParts, message: ToFollower) -> None:

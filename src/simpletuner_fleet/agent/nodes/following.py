@@ -21,8 +21,8 @@ from simpletuner_fleet.agent.isolation.walls import choose_walls
 from simpletuner_fleet.agent.machine_facts import MachineFacts, gpu_report
 from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.nodes.follower import FirstNode, Follower, leave_if_alone
-from simpletuner_fleet.agent.nodes.line import kept_secret, tls_context
 from simpletuner_fleet.agent.nodes.messages import JoinNode
+from simpletuner_fleet.agent.nodes.node_connection import kept_secret, tls_context
 from simpletuner_fleet.agent.nodes.ranks import NodeParts
 from simpletuner_fleet.agent.program import (
     WorkerSettings,

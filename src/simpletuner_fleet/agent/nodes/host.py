@@ -16,7 +16,6 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.data.downloads import ContentSource
 from simpletuner_fleet.agent.guard.shim_client import boottime
-from simpletuner_fleet.agent.nodes.line import FROM_FOLLOWER, LineLost, NodeLine
 from simpletuner_fleet.agent.nodes.members import NodeMember, complaint_about, member_of
 from simpletuner_fleet.agent.nodes.messages import (
     Beat,
@@ -35,6 +34,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     RankHeld,
     Welcome,
 )
+from simpletuner_fleet.agent.nodes.node_connection import FROM_FOLLOWER, ConnectionLost, NodeConnection
 from simpletuner_fleet.agent.nodes.spanned import LOGS, FollowerPart, SpannedAttempt, part_of
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -87,7 +87,7 @@ class NodeHost:
         self._attempts: dict[Turn, SpannedAttempt] = {}
         self._all_here = asyncio.Event()
         self._server: asyncio.Server | None = None
-        self._lines: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self.lease: Callable[[], WorkerLease] = lambda: WorkerLease(boottime(), NOBODY_YET_S)
         self.on_change: Callable[[], None] = lambda: None
@@ -108,12 +108,12 @@ class NodeHost:
         if self._server:
             self._server.close()
         for member in self._members:
-            if member.line is not None:
+            if member.connection is not None:
                 member.send(LeaveNow(reason="the worker has left"))
-                await member.line.finish()
-        for line in self._lines:
-            line.cancel()
-        await asyncio.gather(*self._lines, return_exceptions=True)
+                await member.connection.finish()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def gathered(self) -> Sequence[NodeMember]:
         """Returns the others once all of them have joined."""
@@ -136,7 +136,7 @@ class NodeHost:
         shares = self._shares(offer)
         if shares is None:
             return None
-        address = shares[0][0].line.own_address if shares[0][0].line else ""
+        address = shares[0][0].connection.own_address if shares[0][0].connection else ""
         port = free_port()
         own_uuids = {gpu.uuid for gpu in self._own}
         own = [uuid for uuid in offer.gpus if uuid in own_uuids]
@@ -156,7 +156,9 @@ class NodeHost:
             uuids = [uuid for uuid in offer.gpus if uuid in member.own_names]
             if uuids:
                 shares.append((member, uuids))
-        is_whole = len(shares) == offer.nodes - 1 and all(member.line is not None for member, _ in shares)
+        is_whole = len(shares) == offer.nodes - 1 and all(
+            member.connection is not None for member, _ in shares
+        )
         return shares if is_whole else None
 
     async def hold(self, turn: Turn, is_wanted: Callable[[], bool]) -> AttemptEnding | None:
@@ -186,50 +188,50 @@ class NodeHost:
         if attempt:
             attempt.forget()
 
-    # Lines
+    # Connections
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._lines.add(task)
-        line = NodeLine(reader, writer, FROM_FOLLOWER)
+        self._connections.add(task)
+        connection = NodeConnection(reader, writer, FROM_FOLLOWER)
         try:
             async with asyncio.timeout(HELLO_WITHIN_S):
-                first = await line.receive()
+                first = await connection.receive()
             match first:
                 case JoinNode():
-                    await self._serve(line, first)
+                    await self._serve(connection, first)
                 case FetchContent():
-                    await self._fetch(line, first)
+                    await self._fetch(connection, first)
                 case _:
                     pass
-        except (LineLost, TimeoutError) as error:
+        except (ConnectionLost, TimeoutError) as error:
             log.debug("a line of a node ended: %s", error)
         finally:
-            self._lines.discard(task)
-            line.close()
+            self._connections.discard(task)
+            connection.close()
 
-    async def _serve(self, line: NodeLine[FromFollower], join: JoinNode) -> None:
+    async def _serve(self, connection: NodeConnection[FromFollower], join: JoinNode) -> None:
         member = self._joined(join)
         if isinstance(member, str):
             log.warning("node %s is not taken in: %s", join.name, member)
-            line.send(NotWelcome(reason=member))
-            await line.finish()
+            connection.send(NotWelcome(reason=member))
+            await connection.finish()
             return
-        if member.line is not None:
-            member.line.close()
-        member.line, member.heard_at = line, boottime()
-        log.info("node %d (%s) is connected from %s", member.node, member.name, line.other_address)
+        if member.connection is not None:
+            member.connection.close()
+        member.connection, member.heard_at = connection, boottime()
+        log.info("node %d (%s) is connected from %s", member.node, member.name, connection.other_address)
         self._greet(member, join)
         if len(self._members) == self._count:
             self._all_here.set()
         self.on_change()
         try:
             while True:
-                self._hear(member, await line.receive())
+                self._hear(member, await connection.receive())
         finally:
-            if member.line is line:
-                member.line = None
+            if member.connection is connection:
+                member.connection = None
                 log.warning("node %d (%s) is not connected any more", member.node, member.name)
                 self.on_change()
 
@@ -294,25 +296,25 @@ class NodeHost:
             case Printed():
                 part.note_printed(message)
 
-    async def _fetch(self, line: NodeLine[FromFollower], wanted: FetchContent) -> None:
+    async def _fetch(self, connection: NodeConnection[FromFollower], wanted: FetchContent) -> None:
         """Passes on what a node's part needs, while an attempt of its job is under way: a node has no token."""
         if not any(turn.job_id == wanted.job_id for turn in self._attempts):
-            line.send(ContentEnd(trouble="no attempt of this job is under way", passing=False))
-            await line.finish()
+            connection.send(ContentEnd(trouble="no attempt of this job is under way", passing=False))
+            await connection.finish()
             return
         opened = self._source.fetch_object if wanted.kind == "object" else self._source.fetch_data
         end = ContentEnd()
         try:
             async with opened(wanted.job_id, wanted.sha256, wanted.offset) as chunks:
                 async for chunk in chunks:
-                    line.send(ContentPiece(data=chunk))
-                    await line.sent()
+                    connection.send(ContentPiece(data=chunk))
+                    await connection.sent()
         except Refused as problem:
             end = ContentEnd(trouble=problem.detail, passing=problem.passing)
         except Unreachable as error:
             end = ContentEnd(trouble=str(error))
-        line.send(end)
-        await line.finish()
+        connection.send(end)
+        await connection.finish()
 
     async def _look(self) -> None:
         """Counts parts as lost whose node was silent for a whole lease: it has ended them by itself by now."""
@@ -331,4 +333,4 @@ class NodeHost:
 
 def _address_for(member: NodeMember, usual: str) -> str:
     """Returns where this node reaches the first one, which may have several addresses."""
-    return member.line.own_address if member.line else usual
+    return member.connection.own_address if member.connection else usual

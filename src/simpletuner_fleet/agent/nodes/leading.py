@@ -13,8 +13,8 @@ from simpletuner_fleet.agent.data.downloads import ContentSource
 from simpletuner_fleet.agent.interruptions.leaving import MachineEnding
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.nodes.host import NodeHost, WorkerLease
-from simpletuner_fleet.agent.nodes.line import kept_secret, tls_context
 from simpletuner_fleet.agent.nodes.members import NodeMember
+from simpletuner_fleet.agent.nodes.node_connection import kept_secret, tls_context
 from simpletuner_fleet.core.worker_errors import NotANode
 
 

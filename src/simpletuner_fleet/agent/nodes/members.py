@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.nodes.line import NodeLine
 from simpletuner_fleet.agent.nodes.messages import FromFollower, JoinNode, ToFollower
+from simpletuner_fleet.agent.nodes.node_connection import NodeConnection
 from simpletuner_fleet.core.workers.worker import LOCAL_GPU_NAMES, Gpu
 from simpletuner_fleet.protocol.messages import GpuReport, GpuSample
 
@@ -21,18 +21,18 @@ class NodeMember(Struct, eq=False):
     own_names: dict[str, str]
     """By those, what the node itself calls each."""
     trainers: tuple[str, ...]
-    line: NodeLine[FromFollower] | None = None
+    connection: NodeConnection[FromFollower] | None = None
     heard_at: float = 0.0
     samples: tuple[GpuSample, ...] = ()
 
     def send(self, message: ToFollower) -> None:
         """Sends a message unless the node is away; it is told what counts when it is back."""
-        if self.line is not None:
-            self.line.send(message)
+        if self.connection is not None:
+            self.connection.send(message)
 
     def health(self) -> list[GpuSample]:
         """Returns how its GPUs are doing; all count as unhealthy while it is away."""
-        if self.line is None:
+        if self.connection is None:
             return [GpuSample(uuid=gpu.uuid, healthy=False) for gpu in self.gpus]
         seen = {sample.uuid: sample for sample in self.samples}
         return [_seen(gpu.uuid, seen.get(self.own_names[gpu.uuid])) for gpu in self.gpus]

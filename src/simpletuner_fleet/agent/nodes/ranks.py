@@ -277,9 +277,9 @@ class NodeParts:
         return Mask.of([*(offer.secrets or {}).values()]).text(text) if text else text
 
     def _must_see(self, where: str, path: str, own: list[Path]) -> None:
-        reach = self._walls.reach()
-        if reach:
-            refuse_path(Named(where, path, made_by_job=False), reach, own, self._walls.home)
+        access = self._walls.path_access()
+        if access:
+            refuse_path(Named(where, path, made_by_job=False), access, own, self._walls.home)
 
     def _order(self, offer: JobSubmit, launch: Launch, wall: Wall | None) -> Order:
         """Makes the order, without a time limit and a place to report to: the first node sees to both."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from simpletuner_fleet.agent.ship.hashing import CHUNK_BYTES, HashingStopped
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.agent.wire.direct_line import DirectFailed
+from simpletuner_fleet.agent.wire.direct_connections import DirectFailed
 from simpletuner_fleet.agent.wire.errors import Refused
 from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
 from simpletuner_fleet.core.errors import DirectUnavailable

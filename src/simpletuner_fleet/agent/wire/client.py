@@ -15,23 +15,23 @@ import httpx2
 import msgspec
 
 from simpletuner_fleet.agent.ship.logs.output_log import Chunk
+from simpletuner_fleet.agent.wire.addresses import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    Address,
+    AddressConnections,
+    Addresses,
+    may_be_elsewhere,
+    worst_of,
+)
 from simpletuner_fleet.agent.wire.call_connections import (
     MAX_PROBLEM_BYTES,
     CallAnswer,
     CallFailed,
     CallTimeouts,
 )
-from simpletuner_fleet.agent.wire.direct_line import DirectFailed, DirectLine
+from simpletuner_fleet.agent.wire.direct_connections import DirectConnections, DirectFailed
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable, no_answer, problem_of, read_answer
-from simpletuner_fleet.agent.wire.lines import (
-    ANSWER_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
-    Address,
-    Addresses,
-    Line,
-    may_be_elsewhere,
-    worst_of,
-)
 from simpletuner_fleet.agent.wire.outage import Outage
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartTimeouts
 from simpletuner_fleet.client.trust import TrustError
@@ -112,7 +112,7 @@ class OrchestratorClient:
         self._keep_idle_s = 60.0
         self._addresses = Addresses([_known_address(url, context), *others])
         self.outage = Outage()
-        self.direct = DirectLine()
+        self.direct = DirectConnections()
 
     @property
     def url(self) -> str:
@@ -121,13 +121,13 @@ class OrchestratorClient:
 
     def keep_connections_for(self, idle_s: float) -> None:
         self._keep_idle_s = idle_s
-        for line in self._addresses.open_lines:
-            line.keep_connections_for(idle_s)
+        for connections in self._addresses.open_connections:
+            connections.keep_connections_for(idle_s)
 
     async def close(self) -> None:
         await self.direct.close()
-        for line in self._addresses.open_lines:
-            await line.close()
+        for connections in self._addresses.open_connections:
+            await connections.close()
 
     async def register(self, message: Register) -> Registered:
         content = _encoder.encode(message)
@@ -221,9 +221,9 @@ class OrchestratorClient:
             step_s=self.answer_timeout_s,
             answer_s=self.answer_timeout_s + whole_object.size / SEALING_BYTES_PER_S,
         )
-        async with self._line() as line:
+        async with self._connections() as connections:
             try:
-                status, content = await line.parts.put(path + query, headers, part, timeouts)
+                status, content = await connections.parts.put(path + query, headers, part, timeouts)
             except NoAnswer as error:
                 raise no_answer(error) from error
             return read_answer(status, content, PartAnswer)
@@ -233,9 +233,9 @@ class OrchestratorClient:
         headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
         timeouts = PartTimeouts(connect_s=CONNECT_TIMEOUT_S, step_s=TRY_TIMEOUT_S, answer_s=TRY_TIMEOUT_S)
         with _zeros(TRIED_PART_BYTES) as part:
-            async with self._line() as line:
+            async with self._connections() as connections:
                 try:
-                    status, content = await line.parts.put(TRIED_PART_PATH, headers, part, timeouts)
+                    status, content = await connections.parts.put(TRIED_PART_PATH, headers, part, timeouts)
                 except NoAnswer as error:
                     raise no_answer(error) from error
                 return read_answer(status, content, PartAnswer).next_offset
@@ -291,10 +291,10 @@ class OrchestratorClient:
     @asynccontextmanager
     async def _fetch(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         headers = {"X-Worker-Token": self._token(), "Accept-Encoding": "identity"}
-        async with self._line() as line:
+        async with self._connections() as connections:
             try:
-                async with line.http.stream(
-                    "GET", line.url + path, headers=headers, timeout=self._timeout()
+                async with connections.http.stream(
+                    "GET", connections.url + path, headers=headers, timeout=self._timeout()
                 ) as response:
                     if response.status_code != 200:
                         raise problem_of(response.status_code, await _beginning_of(response))
@@ -308,9 +308,11 @@ class OrchestratorClient:
 
     async def clock_skew_s(self) -> float | None:
         """Tells how far this machine's clock is ahead of the orchestrator's; None where its answer has no time."""
-        async with self._line() as line:
+        async with self._connections() as connections:
             try:
-                answer = await line.http.get(line.url + "/health/live", timeout=CONNECT_TIMEOUT_S)
+                answer = await connections.http.get(
+                    connections.url + "/health/live", timeout=CONNECT_TIMEOUT_S
+                )
             except NO_ANSWER as error:
                 raise no_answer(error) from error
         try:
@@ -330,10 +332,10 @@ class OrchestratorClient:
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
         timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S, write=self.answer_timeout_s)
-        async with self._line() as line:
+        async with self._connections() as connections:
             try:
-                async with line.http.stream(
-                    "GET", line.url + path, headers=headers, timeout=timeout
+                async with connections.http.stream(
+                    "GET", connections.url + path, headers=headers, timeout=timeout
                 ) as response:
                     if response.status_code != 200:
                         raise problem_of(response.status_code, await _beginning_of(response))
@@ -397,30 +399,30 @@ class OrchestratorClient:
         headers: Mapping[str, str],
         more_s: float,
     ) -> CallAnswer:
-        line = await self._open(address)
-        connections = line.control if kind == "control" else line.bulk
+        connections = await self._open(address)
+        calls = connections.control if kind == "control" else connections.bulk
         headers = {"X-Worker-Token": self._token(), **headers}
         timeouts = CallTimeouts(
             connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s),
             silence_s=self.answer_timeout_s + more_s,
         )
         try:
-            response = await connections.request(method, path, headers, content, timeouts)
+            response = await calls.request(method, path, headers, content, timeouts)
         except CallFailed as error:
             raise no_answer(error.__cause__ or error) from error
         self._addresses.check_term(response.term)
         return response
 
-    async def _open(self, address: Address) -> Line:
+    async def _open(self, address: Address) -> AddressConnections:
         try:
-            line = await address.line()
+            connections = await address.connections()
         except (TrustError, OSError) as error:
             raise no_answer(error) from error
-        line.keep_connections_for(self._keep_idle_s)
-        return line
+        connections.keep_connections_for(self._keep_idle_s)
+        return connections
 
     @asynccontextmanager
-    async def _line(self) -> AsyncIterator[Line]:
+    async def _connections(self) -> AsyncIterator[AddressConnections]:
         """Yields the connections for one call; if it fails in a way that another address may not, that one is next."""
         address = self._addresses.current
         try:
@@ -438,7 +440,7 @@ def _known_address(url: str, context: ssl.SSLContext | None) -> Address:
     async def known_context() -> ssl.SSLContext | None:
         return context
 
-    return Address(url, known_context, Line(url, context))
+    return Address(url, known_context, AddressConnections(url, context))
 
 
 @contextmanager

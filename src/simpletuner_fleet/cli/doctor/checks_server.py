@@ -15,7 +15,7 @@ from simpletuner_fleet.client.connection import LOCAL_WORKER_PROBLEM, local_serv
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.languages import _, current, spoken_number
 from simpletuner_fleet.ports.direct import DirectBlobs
-from simpletuner_fleet.store.looking import unreadable_rows
+from simpletuner_fleet.store.integrity import unreadable_rows
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
 
 MOST_BYTES_CHECKED = 1024**3

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from simpletuner_fleet.client.resolve_settings import Rank
 from simpletuner_fleet.client.trust import is_loopback
-from simpletuner_fleet.core.workers.reach import reach_of
+from simpletuner_fleet.core.workers.join_host import join_host
 from simpletuner_fleet.http.access.networks import addresses_for_others
 from simpletuner_fleet.http.server.serving import Listening
 from simpletuner_fleet.languages import _
@@ -54,8 +54,8 @@ def reached_at(args: argparse.Namespace, listening: Listening) -> str:
         return str(args.public_url)
     if is_loopback(args.host):
         return _("this machine only; for others start it with: %(line)s", line=line_for_others(args))
-    reach = reach_of(args.host, "localhost", addresses_for_others())
-    hosts = (reach.host, *reach.others)
+    to_join = join_host(args.host, "localhost", addresses_for_others())
+    hosts = (to_join.host, *to_join.others)
     first, *others = (Listening(host, listening.port, listening.tls).url for host in hosts)
     if not others:
         return first

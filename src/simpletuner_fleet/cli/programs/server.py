@@ -29,9 +29,9 @@ from simpletuner_fleet.cli.programs.addresses import (
 )
 from simpletuner_fleet.cli.programs.admin_token import check_admin_token, stored_admin_token
 from simpletuner_fleet.cli.programs.browser import open_page
-from simpletuner_fleet.cli.programs.leading.reign import Reign, ServerPlan
+from simpletuner_fleet.cli.programs.leading.leader_election import LeaderElection
+from simpletuner_fleet.cli.programs.leading.leader_services import LeaderServices, ServerPlan
 from simpletuner_fleet.cli.programs.leading.shared_files import SharedFiles, SharedItem
-from simpletuner_fleet.cli.programs.leading.succession import Succession
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.cli.programs.server_policy import policy_of
 from simpletuner_fleet.cli.programs.sign_in_file import read_sign_in_file
@@ -143,18 +143,18 @@ class _Server:
         try:
             self._tls = self._certificate()
             blobs = self._open_blobs()
-            reign = Reign(self._plan(blobs), store)
-            await reign.begin()
+            services = LeaderServices(self._plan(blobs), store)
+            await services.begin()
             watching = asyncio.create_task(self._watch(store))
             try:
                 await self._serve(
-                    reign.edge,
-                    lambda at: self._ready(at, reign),
-                    lambda: reign.end_streams(keep_local_worker=self._store_trouble is not None),
+                    services.edge,
+                    lambda at: self._ready(at, services),
+                    lambda: services.end_streams(keep_local_worker=self._store_trouble is not None),
                 )
             finally:
                 watching.cancel()
-                await reign.end()
+                await services.end()
         finally:
             await store.close()
 
@@ -196,32 +196,32 @@ class _Server:
             shared.bring(self._shared_items(at_start=False))
             return open_store(self._database_url, term)
 
-        succession = Succession(
+        election = LeaderElection(
             book,
             key,
             make_store,
-            lambda store, term: Reign(self._plan(blobs), store, term),
+            lambda store, term: LeaderServices(self._plan(blobs), store, term),
             tls=self._tls is not None and not self._shares_port,
         )
         stop = asyncio.Event()
         try:
             await self._serve(
-                succession.roles,
-                lambda at: self._stand(at, succession, stop),
-                succession.end_streams,
+                election.roles,
+                lambda at: self._start_election(at, election, stop),
+                election.end_streams,
                 stop,
             )
         finally:
-            await succession.stop()
+            await election.stop()
 
-    def _stand(self, listening: Listening, succession: Succession, stop: asyncio.Event) -> None:
+    def _start_election(self, listening: Listening, election: LeaderElection, stop: asyncio.Event) -> None:
         """Starts the election; the server listens already, and finds out now whether it leads."""
         url = self._args.internal_url or internal_url(listening, self._database_url)
-        succession.on_reign = lambda reign: self._start_local_worker(listening, reign)
-        succession.start(
+        election.on_leading = lambda services: self._start_local_worker(listening, services)
+        election.start(
             url,
             self._tls.fingerprint if self._tls else "",
-            lambda reign: self._ready(listening, reign),
+            lambda services: self._ready(listening, services),
             stop.set,
         )
 
@@ -299,15 +299,15 @@ class _Server:
             names.append(self._args.host)
         return tls.private_authority(self._data_dir, [name for name in names if name])
 
-    def _ready(self, listening: Listening, reign: Reign | None) -> None:
-        """Announces that the server is ready; `reign` is None where another orchestrator leads."""
+    def _ready(self, listening: Listening, services: LeaderServices | None) -> None:
+        """Announces that the server is ready; `services` is None where another orchestrator leads."""
         url = self._own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
         document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
-        self._first_key = reign.first_key if reign else None
-        if reign and self._database_url.startswith("sqlite:"):
-            self._start_local_worker(listening, reign)
-        admin_token_from = reign.admin_token_from if reign else str(self._data_dir / "admin_token")
+        self._first_key = services.first_key if services else None
+        if services and self._database_url.startswith("sqlite:"):
+            self._start_local_worker(listening, services)
+        admin_token_from = services.admin_token_from if services else str(self._data_dir / "admin_token")
         self._announce(listening, admin_token_from)
         # Who waits for this file then also finds what was printed.
         write_private(self._data_dir / "server.json", json.dumps(document))
@@ -319,8 +319,8 @@ class _Server:
             )
         self._warn()
 
-    def _start_local_worker(self, listening: Listening, reign: Reign) -> None:
-        reign.start_local_worker(self._own_url(listening), self._tls.fingerprint if self._tls else None)
+    def _start_local_worker(self, listening: Listening, services: LeaderServices) -> None:
+        services.start_local_worker(self._own_url(listening), self._tls.fingerprint if self._tls else None)
 
     def _own_url(self, listening: Listening) -> str:
         return own_url(listening, plain_for_loopback=self._shares_port)

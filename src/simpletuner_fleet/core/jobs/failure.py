@@ -122,7 +122,7 @@ class FailureClass(Struct, frozen=True):
     advice: str
 
 
-class Remains(Struct, frozen=True):
+class FailureTrace(Struct, frozen=True):
     """Holds the evidence that an ended attempt left behind, in a form that the rules can examine."""
 
     exit_code: int | None
@@ -134,7 +134,7 @@ class Remains(Struct, frozen=True):
     started: bool
 
 
-Rule = Callable[[Remains], str | None]
+Rule = Callable[[FailureTrace], str | None]
 
 
 def classify(
@@ -149,20 +149,20 @@ def classify(
 
     `started` says that the worker has told that the trainer runs: a failure without a trace is then no failed start.
     """
-    remains = _remains(exit_code, exit_signal, last_lines or "", reason or "", started)
+    trace = _failure_trace(exit_code, exit_signal, last_lines or "", reason or "", started)
     for code, rule in RULES:
-        if evidence := rule(remains):
+        if evidence := rule(trace):
             return FailureClass(code, excerpt(evidence, MAX_EVIDENCE_CHARS), ADVICE[code])
-    return FailureClass("unknown", excerpt(remains.reason, MAX_EVIDENCE_CHARS), ADVICE["unknown"])
+    return FailureClass("unknown", excerpt(trace.reason, MAX_EVIDENCE_CHARS), ADVICE["unknown"])
 
 
 def advice_for(code: str) -> str:
     return ADVICE.get(code, ADVICE["unknown"])
 
 
-def _remains(
+def _failure_trace(
     exit_code: int | None, exit_signal: int | None, last_lines: str, reason: str, started: bool
-) -> Remains:
+) -> FailureTrace:
     """Returns the evidence, with an exit code or a signal that is only implied filled in.
 
     An agent that reports no exit code may name it in its sentence, and a shell reports a signal as 128 + its number.
@@ -174,7 +174,7 @@ def _remains(
         exit_signal = number if number in SIGNALS else None
     lines = (_without_bars(line.strip()) for line in re.split(r"[\r\n]+", last_lines))
     informative = tuple(line for line in lines if line and not _NOISE.search(line))
-    return Remains(exit_code, exit_signal, reason.strip(), informative, started)
+    return FailureTrace(exit_code, exit_signal, reason.strip(), informative, started)
 
 
 def _without_bars(line: str) -> str:
@@ -186,7 +186,7 @@ def _without_bars(line: str) -> str:
 def _said(pattern: str) -> Rule:
     """Returns a rule that looks for this pattern in what the worker reports."""
     known = re.compile(pattern)
-    return lambda remains: remains.reason if known.search(remains.reason) else None
+    return lambda trace: trace.reason if known.search(trace.reason) else None
 
 
 def _shown(pattern: str) -> Rule:
@@ -196,8 +196,8 @@ def _shown(pattern: str) -> Rule:
     """
     known = re.compile(pattern)
 
-    def shows(remains: Remains) -> str | None:
-        for line in (*remains.lines, remains.reason):
+    def shows(trace: FailureTrace) -> str | None:
+        for line in (*trace.lines, trace.reason):
             if match := known.search(line):
                 return excerpt(line, MAX_EVIDENCE_CHARS, around=match.start())
         return None
@@ -206,58 +206,58 @@ def _shown(pattern: str) -> Rule:
 
 
 def _ended_by(*signals: int) -> Rule:
-    return lambda remains: _signal_sentence(remains) if remains.signal in signals else None
+    return lambda trace: _signal_sentence(trace) if trace.signal in signals else None
 
 
-def _any_signal(remains: Remains) -> str | None:
-    return _signal_sentence(remains) if remains.signal else None
+def _any_signal(trace: FailureTrace) -> str | None:
+    return _signal_sentence(trace) if trace.signal else None
 
 
-def _signal_sentence(remains: Remains) -> str:
-    assert remains.signal is not None
-    named = f"ended by signal {remains.signal} ({SIGNALS.get(remains.signal, 'unnamed')})"
-    if remains.signal == SIGKILL:
+def _signal_sentence(trace: FailureTrace) -> str:
+    assert trace.signal is not None
+    named = f"ended by signal {trace.signal} ({SIGNALS.get(trace.signal, 'unnamed')})"
+    if trace.signal == SIGKILL:
         return f"{named}, as the kernel does when memory runs out"
     return named
 
 
-def _interrupted(remains: Remains) -> str | None:
-    last = _last_exception(remains)
+def _interrupted(trace: FailureTrace) -> str | None:
+    last = _last_exception(trace)
     return last if last and last.startswith("KeyboardInterrupt") else None
 
 
-def _wrong_usage(remains: Remains) -> str | None:
+def _wrong_usage(trace: FailureTrace) -> str | None:
     """Returns evidence that the arguments were wrong, since argument parsers exit with code 2."""
-    if remains.exit_code != 2 or _last_exception(remains):
+    if trace.exit_code != 2 or _last_exception(trace):
         return None
-    return remains.lines[-1] if remains.lines else "exit code 2"
+    return trace.lines[-1] if trace.lines else "exit code 2"
 
 
-def _never_ran(remains: Remains) -> str | None:
-    if remains.exit_code in (126, 127):
-        return remains.lines[-1] if remains.lines else f"exit code {remains.exit_code}"
-    ran = remains.started or remains.exit_code is not None or remains.signal is not None or remains.lines
-    return None if ran else remains.reason or None
+def _never_ran(trace: FailureTrace) -> str | None:
+    if trace.exit_code in (126, 127):
+        return trace.lines[-1] if trace.lines else f"exit code {trace.exit_code}"
+    ran = trace.started or trace.exit_code is not None or trace.signal is not None or trace.lines
+    return None if ran else trace.reason or None
 
 
-def _ended_early(remains: Remains) -> str | None:
+def _ended_early(trace: FailureTrace) -> str | None:
     """Returns the worker's reason why an exit code of 0, which is no failure by itself, came too early."""
-    if remains.exit_code != 0 or _last_exception(remains):
+    if trace.exit_code != 0 or _last_exception(trace):
         return None
-    return remains.reason if _EARLY.search(remains.reason) else None
+    return trace.reason if _EARLY.search(trace.reason) else None
 
 
-def _raised(remains: Remains) -> str | None:
-    if last := _last_exception(remains):
+def _raised(trace: FailureTrace) -> str | None:
+    if last := _last_exception(trace):
         return last
-    if remains.exit_code:
-        return remains.lines[-1] if remains.lines else f"exit code {remains.exit_code}"
+    if trace.exit_code:
+        return trace.lines[-1] if trace.lines else f"exit code {trace.exit_code}"
     return None
 
 
-def _last_exception(remains: Remains) -> str | None:
+def _last_exception(trace: FailureTrace) -> str | None:
     """Returns the last exception; one of a launcher, which says only that its child had one, is the last resort."""
-    raised = [line for line in remains.lines or (remains.reason,) if _EXCEPTION.match(line)]
+    raised = [line for line in trace.lines or (trace.reason,) if _EXCEPTION.match(line)]
     causes = [line for line in raised if not _LAUNCHER.search(line)]
     return next(reversed(causes or raised), None)
 

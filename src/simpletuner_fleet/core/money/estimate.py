@@ -10,7 +10,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.amounts import cost_micros
 from simpletuner_fleet.core.money.prices import PriceList, gpu_price
 from simpletuner_fleet.core.placement.matching import fitting_gpus, why_never
-from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.worker import Worker
 
 ENOUGH_RUNS = 3
@@ -68,15 +68,15 @@ def past_run(job: Job, attempts: Iterable[Attempt]) -> PastRun | None:
 
 
 def hourly_prices(
-    prices: PriceList, job: Job, workers: Iterable[Worker], pool: Pool | None
+    prices: PriceList, job: Job, workers: Iterable[Worker], allowlist: TeamAllowlist | None
 ) -> HourlyPrices | None:
     """Returns the prices of every worker that could ever take the job; None where none of them has a price."""
     totals: list[int] = []
     unpriced = 0
     for worker in workers:
-        if why_never(worker, job.requires, pool, prices) is not None:
+        if why_never(worker, job.requires, allowlist, prices) is not None:
             continue
-        known = [gpu_price(prices, worker, gpu) for gpu in fitting_gpus(worker, job.requires, pool)]
+        known = [gpu_price(prices, worker, gpu) for gpu in fitting_gpus(worker, job.requires, allowlist)]
         costs = sorted(price for price in known if price is not None)
         if len(costs) < len(known):
             unpriced += 1

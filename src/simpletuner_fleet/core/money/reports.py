@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.rates import Rates, spans_of
-from simpletuner_fleet.core.people.visibility import Onlooker, Visibility
+from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.usage import day_of
 
 DAY_S = 86_400.0
@@ -84,19 +84,19 @@ class UsageReport(Struct, frozen=True, kw_only=True):
     total: UsageLine
 
 
-def seen_use(onlooker: Onlooker, used: UsedAttempt) -> UsedAttempt | None:
-    """Returns what an onlooker is told of a use: everything of their own, and what they may see of their teams'."""
-    owner = seen_owner(onlooker, used)
+def seen_use(scope: VisibilityScope, used: UsedAttempt) -> UsedAttempt | None:
+    """Returns what a caller is told of a use: everything of their own, and what they may see of their teams'."""
+    owner = seen_owner(scope, used)
     if owner is None:
         return None
     return used if owner == used.owner else replace(used, owner=owner, config_name=NOT_SHOWN)
 
 
-def seen_owner(onlooker: Onlooker, used: UsedAttempt | UsedTime) -> str | None:
-    """Returns whose use it is, as far as the onlooker may know; None where the use itself is hidden from them."""
-    if onlooker.above or used.owner in onlooker.ids:
+def seen_owner(scope: VisibilityScope, used: UsedAttempt | UsedTime) -> str | None:
+    """Returns whose use it is, as far as the caller may know; None where the use itself is hidden from them."""
+    if scope.above or used.owner in scope.ids:
         return used.owner
-    if not used.team or used.team not in onlooker.teams:
+    if not used.team or used.team not in scope.teams:
         return None
     return NOT_SHOWN if used.visibility is Visibility.PRIVATE else used.owner
 

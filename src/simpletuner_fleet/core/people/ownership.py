@@ -7,7 +7,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.errors import NotYours
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.people.permissions import EVERYTHING
-from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker
+from simpletuner_fleet.core.people.visibility import FULL_VISIBILITY, VisibilityScope
 
 
 class Writer(Struct, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class Writer(Struct, frozen=True, kw_only=True):
     """The id under which things are theirs: a token owns for the user that it was made by."""
     above: bool = False
     """Stands above ownership, as an administrator does."""
-    onlooker: Onlooker = EVERYBODYS_EYES
+    scope: VisibilityScope = FULL_VISIBILITY
 
 
 def stands_above(held: Collection[str]) -> bool:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.bounds import Name, Whole
 from simpletuner_fleet.core.errors import Invalid, NotForTeam, NotFound, NotInTeam
 from simpletuner_fleet.core.people.visibility import Visibility
-from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.policy import MAX_PRIORITY
 
 TEAM_PREFIX = "team:"
@@ -172,18 +172,18 @@ def priority_ceiling(team: Team | None, ids: Collection[str]) -> int:
     return team.rules.max_priority if role is TeamRole.MEMBER else 0
 
 
-def pool_of(team: Team) -> Pool | None:
+def allowlist_of(team: Team) -> TeamAllowlist | None:
     """Returns what its rules let it use; None stands for everything."""
     rules = team.rules
     if not rules.workers and not rules.gpus:
         return None
     labels = (one.casefold().partition("=") for one in rules.workers)
-    return Pool(
+    return TeamAllowlist(
         tuple((key.strip(), pattern.strip()) for key, _, pattern in labels),
         tuple(pattern.casefold() for pattern in rules.gpus),
     )
 
 
-def pools_of(teams: Iterable[Team]) -> dict[str, Pool]:
-    pools = ((team.id, pool_of(team)) for team in teams)
-    return {team_id: pool for team_id, pool in pools if pool is not None}
+def allowlists_of(teams: Iterable[Team]) -> dict[str, TeamAllowlist]:
+    allowlists = ((team.id, allowlist_of(team)) for team in teams)
+    return {team_id: allowlist for team_id, allowlist in allowlists if allowlist is not None}

@@ -26,7 +26,7 @@ class Belonging(Struct, frozen=True):
     visibility: Visibility = Visibility.EVERYBODY
 
 
-class Onlooker(Struct, frozen=True, kw_only=True):
+class VisibilityScope(Struct, frozen=True, kw_only=True):
     """Identifies somebody who looks at things, with what decides which of them they may see."""
 
     ids: frozenset[str] = frozenset()
@@ -39,18 +39,18 @@ class Onlooker(Struct, frozen=True, kw_only=True):
     """Sees every pool, also those kept for others."""
 
 
-EVERYBODYS_EYES = Onlooker(above=True)
+FULL_VISIBILITY = VisibilityScope(above=True)
 """For the server itself, which looks at everything."""
 
 
-def may_see(onlooker: Onlooker, thing: Belonging) -> bool:
-    if onlooker.above or thing.visibility is Visibility.EVERYBODY or thing.owner in onlooker.ids:
+def may_see(scope: VisibilityScope, thing: Belonging) -> bool:
+    if scope.above or thing.visibility is Visibility.EVERYBODY or thing.owner in scope.ids:
         return True
-    return thing.visibility is Visibility.TEAM and bool(thing.team) and thing.team in onlooker.teams
+    return thing.visibility is Visibility.TEAM and bool(thing.team) and thing.team in scope.teams
 
 
-def knows_of(onlooker: Onlooker, audience: Audience | None) -> bool:
+def knows_of(scope: VisibilityScope, audience: Audience | None) -> bool:
     """Tells whether somebody may know of a pool and its machines: those who use it or maintain machines may."""
-    if audience is None or onlooker.above or onlooker.looks_after_machines:
+    if audience is None or scope.above or scope.looks_after_machines:
         return True
-    return audience.includes(onlooker.ids, onlooker.teams)
+    return audience.includes(scope.ids, scope.teams)

@@ -25,7 +25,6 @@ from simpletuner_fleet.core.placement.matching import (
     fitting_gpus,
     gpus_left_idle,
 )
-from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reason_sentences import fixes, sentence
 from simpletuner_fleet.core.placement.reasons import (
     CODE_OF_REFUSAL,
@@ -35,6 +34,7 @@ from simpletuner_fleet.core.placement.reasons import (
     Kind,
 )
 from simpletuner_fleet.core.placement.shares import Shares
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.placement.verdicts import Verdicts
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 
@@ -112,15 +112,15 @@ def survey(
     requires: Requirements,
     workers: Iterable[tuple[Worker, Occupancy]],
     refused_by: tuple[str, ...] = (),
-    pool: Pool | None = None,
+    allowlist: TeamAllowlist | None = None,
     prices: PriceList = NO_PRICES,
 ) -> Survey:
-    return survey_by(Verdicts(requires, refused_by, pool, prices), workers)
+    return survey_by(Verdicts(requires, refused_by, allowlist, prices), workers)
 
 
 def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
     """Surveys the workers; `known` holds the requirements, and earlier verdicts of workers on them."""
-    requires, pool, prices = known.requires, known.pool, known.prices
+    requires, allowlist, prices = known.requires, known.allowlist, known.prices
     verdicts = known.of((worker, occupancy) for worker, occupancy in workers if has_joined(worker))
     by_refusal: ByRefusal = defaultdict(list)
     for worker, occupancy, refusal in verdicts:
@@ -142,7 +142,7 @@ def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> S
         code = Code.NO_WORKERS
     eligible = [worker for worker, _, refusal in verdicts if refusal not in OUT_OF_QUESTION]
     params = _params(code, requires, eligible)
-    params |= _more_params(code, by_refusal, requires, pool, prices)
+    params |= _more_params(code, by_refusal, requires, allowlist, prices)
     nearest = ((step, *one) for step in reversed(STEPS) for one in by_refusal.get(step, ()))
     return Survey(
         code=code,
@@ -216,7 +216,11 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
 
 
 def _more_params(
-    code: Code, by_refusal: ByRefusal, requires: Requirements, pool: Pool | None, prices: PriceList
+    code: Code,
+    by_refusal: ByRefusal,
+    requires: Requirements,
+    allowlist: TeamAllowlist | None,
+    prices: PriceList,
 ) -> dict[str, Any]:
     """Returns what is told of the workers that one reason rules out."""
 
@@ -231,7 +235,7 @@ def _more_params(
         return {"worker": min(worker.name for worker in refused_for(Refusal.NOT_LISTENING))}
     if code in PAID_TOO_MUCH:
         unpriced, dear = refused_for(Refusal.PRICE_UNKNOWN), refused_for(Refusal.COST_LIMIT)
-        return _what_is_left(unpriced, dear, requires, pool, prices)
+        return _what_is_left(unpriced, dear, requires, allowlist, prices)
     if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
         return _held_back(by_refusal.get(Refusal.BUSY, []), requires)
     return {}
@@ -262,7 +266,7 @@ def _what_is_left(
     unpriced: list[Worker],
     dear: list[Worker],
     requires: Requirements,
-    pool: Pool | None,
+    allowlist: TeamAllowlist | None,
     prices: PriceList,
 ) -> dict[str, Any]:
     """Returns what is left of the job's ceiling, and what an hour costs on the cheapest worker that only that rules out."""
@@ -274,7 +278,8 @@ def _what_is_left(
         "unpriced": [worker.name for worker in unpriced[:MAX_IN_A_SENTENCE]],
     }
     costs = {
-        worker.name: hourly_price(prices, worker, fitting_gpus(worker, requires, pool)[: requires.gpus]) or 0
+        worker.name: hourly_price(prices, worker, fitting_gpus(worker, requires, allowlist)[: requires.gpus])
+        or 0
         for worker in dear
     }
     if not costs:

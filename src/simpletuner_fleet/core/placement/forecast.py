@@ -14,7 +14,7 @@ from simpletuner_fleet.core.jobs.job import Job, Requirements, Target
 from simpletuner_fleet.core.placement.matching import Occupancy, Refusal, allocate, is_open, why_not_now
 from simpletuner_fleet.core.workers.worker import Worker
 
-Asked = Callable[[], Iterable[tuple[Worker, Occupancy]]]
+Candidates = Callable[[], Iterable[tuple[Worker, Occupancy]]]
 MOST_OTHER_WAYS = 4
 MOST_BUSY_TOLD = 3
 
@@ -118,11 +118,11 @@ def is_busy(worker: Worker, occupancy: Occupancy, requires: Requirements) -> boo
     return why_not_now(worker, occupancy, requires) is Refusal.BUSY
 
 
-def other_ways(requires: Requirements, asked: Asked) -> list[OtherWay]:
+def other_ways(requires: Requirements, candidates: Candidates) -> list[OtherWay]:
     """Returns what would start now, the least given up first; nothing where the request itself would."""
-    if _has_room(requires, asked):
+    if _has_room(requires, candidates):
         return []
-    ways = (way for way, changed in _smaller(requires, asked) if _has_room(changed, asked))
+    ways = (way for way, changed in _smaller(requires, candidates) if _has_room(changed, candidates))
     chosen: list[OtherWay] = []
     for way in ways:
         if not any(_same_kind(way, other) for other in chosen):
@@ -130,8 +130,8 @@ def other_ways(requires: Requirements, asked: Asked) -> list[OtherWay]:
     return chosen[:MOST_OTHER_WAYS]
 
 
-def _smaller(requires: Requirements, asked: Asked) -> Iterator[tuple[OtherWay, Requirements]]:
-    sizes = {gpu.vram_gb for worker, _ in asked() for gpu in worker.gpus}
+def _smaller(requires: Requirements, candidates: Candidates) -> Iterator[tuple[OtherWay, Requirements]]:
+    sizes = {gpu.vram_gb for worker, _ in candidates() for gpu in worker.gpus}
     for size in sorted((size for size in sizes if 0 < size < requires.min_vram_gb), reverse=True):
         yield OtherWay(min_vram_gb=size), replace(requires, min_vram_gb=size)
     for gpus in range(requires.gpus - requires.nodes, 0, -requires.nodes):
@@ -145,8 +145,8 @@ def _smaller(requires: Requirements, asked: Asked) -> Iterator[tuple[OtherWay, R
         yield OtherWay(target=Target.AUTO), replace(requires, target=Target.AUTO)
 
 
-def _has_room(requires: Requirements, asked: Asked) -> bool:
-    return any(why_not_now(worker, occupancy, requires) is None for worker, occupancy in asked())
+def _has_room(requires: Requirements, candidates: Candidates) -> bool:
+    return any(why_not_now(worker, occupancy, requires) is None for worker, occupancy in candidates())
 
 
 def _same_kind(one: OtherWay, other: OtherWay) -> bool:

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.money.ceilings import pays_for
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, gpu_price, hourly_price
 from simpletuner_fleet.core.placement.label_match import labels_match
-from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, Worker
 
 
@@ -83,9 +83,12 @@ def _avoided(gpu: Gpu, globs: tuple[str, ...]) -> bool:
 
 
 def why_never(
-    worker: Worker, requires: Requirements, pool: Pool | None = None, prices: PriceList = NO_PRICES
+    worker: Worker,
+    requires: Requirements,
+    allowlist: TeamAllowlist | None = None,
+    prices: PriceList = NO_PRICES,
 ) -> Refusal | None:
-    """Returns what no waiting will change. `pool` is what the job's team may use; None stands for everything."""
+    """Returns what no waiting will change. `allowlist` is what the job's team may use; None stands for everything."""
     if requires.target is (Target.WORKER if worker.local else Target.LOCAL):
         return Refusal.NOT_REMOTE if worker.local else Refusal.NOT_LOCAL
     if worker.audience is not None and not worker.audience.admits(requires.owner, requires.team):
@@ -99,11 +102,11 @@ def why_never(
         return Refusal.LABELS_DIFFER
     if requires.datasets and sum(size for _, size in requires.datasets) > worker.data_limit_bytes:
         return Refusal.NO_ROOM_FOR_DATA
-    if pool is not None and not _in_pool(worker, requires, pool):
+    if allowlist is not None and not _is_allowed(worker, requires, allowlist):
         return Refusal.NOT_FOR_TEAM
     if is_too_dear(worker, requires, prices):
         return Refusal.TOO_DEAR
-    return why_not_paid(worker, requires, pool, prices)
+    return why_not_paid(worker, requires, allowlist, prices)
 
 
 def _why_never_by_gpus(worker: Worker, requires: Requirements) -> Refusal | None:
@@ -145,7 +148,7 @@ def is_too_dear(worker: Worker, requires: Requirements, prices: PriceList) -> bo
 
 
 def why_not_paid(
-    worker: Worker, requires: Requirements, pool: Pool | None, prices: PriceList
+    worker: Worker, requires: Requirements, allowlist: TeamAllowlist | None, prices: PriceList
 ) -> Refusal | None:
     """Returns why the job's ceiling does not pay for the most expensive GPUs that it could be given there.
 
@@ -153,7 +156,7 @@ def why_not_paid(
     """
     if requires.room_micros is None or not requires.gpus:
         return None
-    known = [gpu_price(prices, worker, gpu) for gpu in fitting_gpus(worker, requires, pool)]
+    known = [gpu_price(prices, worker, gpu) for gpu in fitting_gpus(worker, requires, allowlist)]
     costs = sorted(price for price in known if price is not None)
     if len(costs) < len(known):
         return Refusal.PRICE_UNKNOWN
@@ -161,17 +164,20 @@ def why_not_paid(
     return None if pays_for(requires.room_micros, dearest) else Refusal.COST_LIMIT
 
 
-def _in_pool(worker: Worker, requires: Requirements, pool: Pool) -> bool:
+def _is_allowed(worker: Worker, requires: Requirements, allowlist: TeamAllowlist) -> bool:
     """Tells whether the team may use the worker, with enough GPUs of the kinds that it may use."""
     return (
-        pool.holds_worker(worker) and chosen_gpus(fitting_gpus(worker, requires, pool), requires) is not None
+        allowlist.allows_worker(worker)
+        and chosen_gpus(fitting_gpus(worker, requires, allowlist), requires) is not None
     )
 
 
-def fitting_gpus(worker: Worker, requires: Requirements, pool: Pool | None = None) -> list[Gpu]:
+def fitting_gpus(worker: Worker, requires: Requirements, allowlist: TeamAllowlist | None = None) -> list[Gpu]:
     """Returns the worker's GPUs that such a job could be given."""
     return [
-        gpu for gpu in worker.gpus if _gpu_fits(gpu, requires) and (pool is None or pool.holds_gpu(gpu.name))
+        gpu
+        for gpu in worker.gpus
+        if _gpu_fits(gpu, requires) and (allowlist is None or allowlist.allows_gpu(gpu.name))
     ]
 
 
@@ -212,17 +218,17 @@ def gpus_left_idle(worker: Worker, occupancy: Occupancy) -> int:
 
 
 def allocate(
-    worker: Worker, occupancy: Occupancy, requires: Requirements, pool: Pool | None = None
+    worker: Worker, occupancy: Occupancy, requires: Requirements, allowlist: TeamAllowlist | None = None
 ) -> tuple[Gpu, ...] | None:
     """Returns the GPUs a fitting, open worker would give, or None when too few are free."""
     return chosen_gpus(
-        [gpu for gpu in _usable(worker, requires, pool) if gpu.uuid not in occupancy.gpus], requires
+        [gpu for gpu in _usable(worker, requires, allowlist) if gpu.uuid not in occupancy.gpus], requires
     )
 
 
-def _usable(worker: Worker, requires: Requirements, pool: Pool | None) -> list[Gpu]:
+def _usable(worker: Worker, requires: Requirements, allowlist: TeamAllowlist | None) -> list[Gpu]:
     fitting = [gpu for gpu in worker.gpus if not gpu.unusable and _gpu_fits(gpu, requires)]
-    return fitting if pool is None else [gpu for gpu in fitting if pool.holds_gpu(gpu.name)]
+    return fitting if allowlist is None else [gpu for gpu in fitting if allowlist.allows_gpu(gpu.name)]
 
 
 def _why_not_in_service(worker: Worker) -> Refusal | None:
@@ -242,10 +248,10 @@ def why_not_now(
     occupancy: Occupancy,
     requires: Requirements,
     refused_by: tuple[str, ...] = (),
-    pool: Pool | None = None,
+    allowlist: TeamAllowlist | None = None,
     prices: PriceList = NO_PRICES,
 ) -> Refusal | None:
-    never = why_never(worker, requires, pool, prices)
+    never = why_never(worker, requires, allowlist, prices)
     if never:
         return never
     if has_refused(worker, refused_by):
@@ -253,14 +259,14 @@ def why_not_now(
     away = _why_not_in_service(worker)
     if away:
         return away
-    if chosen_gpus(_usable(worker, requires, pool), requires) is None:
+    if chosen_gpus(_usable(worker, requires, allowlist), requires) is None:
         return Refusal.UNUSABLE
     if occupancy.live >= worker.max_jobs:
         return Refusal.BUSY
-    if allocate(worker, occupancy, requires, pool) is not None:
+    if allocate(worker, occupancy, requires, allowlist) is not None:
         return None if occupancy.listens else Refusal.NOT_LISTENING
     own = Occupancy(occupancy.live, occupancy.gpus - occupancy.elsewhere)
-    return Refusal.BUSY if allocate(worker, own, requires, pool) is None else Refusal.HELD_ELSEWHERE
+    return Refusal.BUSY if allocate(worker, own, requires, allowlist) is None else Refusal.HELD_ELSEWHERE
 
 
 Preference = tuple[bool, int, int, float]

@@ -188,7 +188,7 @@ def why_waiting_given(
 def survey_of(roster: Roster, job: Job, known: KnownVerdicts | None = None) -> Survey:
     """Returns what every worker could do for this job."""
     workers = ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
-    asked = Verdicts(job.requires, job.refused_by, roster.pools.get(job.requires.team), roster.prices)
+    asked = Verdicts(job.requires, job.refused_by, roster.allowlists.get(job.requires.team), roster.prices)
     return survey_by(asked if known is None else known.of_line(job.line, asked), workers)
 
 

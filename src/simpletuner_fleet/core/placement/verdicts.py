@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from simpletuner_fleet.core.jobs.job import Requirements
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.placement.matching import Occupancy, Refusal, why_not_now
-from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.worker import Worker
 
 Verdict = tuple[Worker, Occupancy, Refusal | None]
@@ -24,17 +24,17 @@ class Verdicts:
         self,
         requires: Requirements,
         refused_by: tuple[str, ...] = (),
-        pool: Pool | None = None,
+        allowlist: TeamAllowlist | None = None,
         prices: PriceList = NO_PRICES,
     ) -> None:
         self.requires = requires
         self._refused_by = refused_by
-        self.pool = pool
+        self.allowlist = allowlist
         self.prices = prices
         self._kept: dict[str, Verdict] = {}
 
-    def holds_under(self, pool: Pool | None, prices: PriceList) -> bool:
-        return self.pool is pool and self.prices is prices
+    def holds_under(self, allowlist: TeamAllowlist | None, prices: PriceList) -> bool:
+        return self.allowlist is allowlist and self.prices is prices
 
     def of(self, workers: Iterable[tuple[Worker, Occupancy]]) -> list[Verdict]:
         """Returns the verdicts in the order of the workers, and keeps none of other workers."""
@@ -43,7 +43,7 @@ class Verdicts:
             verdict = before.get(worker.id)
             if verdict is None or verdict[0] is not worker or verdict[1] != occupancy:
                 refusal = why_not_now(
-                    worker, occupancy, self.requires, self._refused_by, self.pool, self.prices
+                    worker, occupancy, self.requires, self._refused_by, self.allowlist, self.prices
                 )
                 verdict = (worker, occupancy, refusal)
             verdicts.append(verdict)
@@ -68,7 +68,7 @@ class KnownVerdicts:
         """Returns the cached verdicts of the queue, or `asked` where there are none or the rules have changed."""
         # Looks may run in several threads: each step is one that is whole by itself.
         known = self._lines.pop(line, None)
-        if known is None or not known.holds_under(asked.pool, asked.prices):
+        if known is None or not known.holds_under(asked.allowlist, asked.prices):
             known = asked
         self._lines[line] = known
         kept = list(self._lines.items())

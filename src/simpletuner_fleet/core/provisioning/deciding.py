@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.provisioning.growth import FleetNow, Wanted, grow
 from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
 from simpletuner_fleet.core.provisioning.money import budget_is_used_up, spending_towards
-from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderLook
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine
 from simpletuner_fleet.core.provisioning.upkeep import Upkeep, WorkerFacts, strays, tended
 
@@ -30,14 +30,14 @@ class ProvisioningDecision(Struct, frozen=True, kw_only=True):
 def decide(
     pools: Sequence[MachinePool],
     machines: Sequence[Machine],
-    looks: Mapping[str, ProviderLook],
+    snapshots: Mapping[str, ProviderSnapshot],
     workers: Mapping[str, WorkerFacts],
     fleet: FleetNow,
     our_beginning: str,
 ) -> ProvisioningDecision:
     """Decides on all machines that are not gone, and those that went this month.
 
-    `looks` has no pool that did not answer.
+    `snapshots` has no pool that did not answer.
     """
     taken = frozenset(machine.provider_id for machine in machines if machine.is_live and machine.provider_id)
     changed: list[tuple[Machine, Machine]] = []
@@ -47,19 +47,19 @@ def decide(
         upkeep = Upkeep(
             pool=pool,
             now=fleet.now,
-            look=looks.get(pool.name),
+            snapshot=snapshots.get(pool.name),
             workers=workers,
             budget_over=budget_is_used_up(pool, spending_towards(pool, own, fleet.now), fleet.lead_s),
             lead_s=fleet.lead_s,
             listening_since=fleet.listening_since,
         )
-        over, there = _over_and_there(own, upkeep.look)
+        over, there = _over_and_there(own, upkeep.snapshot)
         after = tended(there, upkeep, taken)
         after_of[pool.name] = [*over, *after]
         changed += [pair for pair in zip(there, after, strict=True) if pair[0] != pair[1]]
     live = [machine for rows in after_of.values() for machine in rows if machine.is_live]
-    unknown = _unknown(pools, looks, live, our_beginning)
-    growth = grow(pools, looks, after_of, fleet)
+    unknown = _unknown(pools, snapshots, live, our_beginning)
+    growth = grow(pools, snapshots, after_of, fleet)
     return ProvisioningDecision(
         changed=tuple(changed),
         strays=tuple(unknown),
@@ -69,13 +69,13 @@ def decide(
 
 
 def _over_and_there(
-    machines: Sequence[Machine], look: ProviderLook | None
+    machines: Sequence[Machine], snapshot: ProviderSnapshot | None
 ) -> tuple[list[Machine], list[Machine]]:
     """Separates machines that are gone and no longer listed: they count for money alone.
 
     There may be thousands of them in a month.
     """
-    shown = {word for one in (look.machines if look else ()) for word in (one.provider_id, one.name)}
+    shown = {word for one in (snapshot.machines if snapshot else ()) for word in (one.provider_id, one.name)}
     over: list[Machine] = []
     there: list[Machine] = []
     for machine in machines:
@@ -88,7 +88,7 @@ def _over_and_there(
 
 def _unknown(
     pools: Sequence[MachinePool],
-    looks: Mapping[str, ProviderLook],
+    snapshots: Mapping[str, ProviderSnapshot],
     machines: Sequence[Machine],
     beginning: str,
 ) -> list[Stray]:
@@ -96,8 +96,8 @@ def _unknown(
     unknown: list[Stray] = []
     seen: set[tuple[str, str]] = set()
     for pool in pools:
-        look = looks.get(pool.name)
-        for listed in strays(look, machines, beginning) if look else ():
+        snapshot = snapshots.get(pool.name)
+        for listed in strays(snapshot, machines, beginning) if snapshot else ():
             key = (pool.request.provider, listed.provider_id)
             if key not in seen:
                 seen.add(key)

@@ -14,12 +14,12 @@ from simpletuner_fleet.core.placement.matching import why_never, why_not_paid
 from simpletuner_fleet.core.placement.ordering import limit_reached
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Machine, Why
+from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Machine, MachineEndReason
 from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending_towards
 from simpletuner_fleet.core.provisioning.offers import (
     MachineOffer,
-    ProviderLook,
-    TeamPools,
+    ProviderSnapshot,
+    TeamAllowlists,
     expected_worker,
     fits,
     is_eligible,
@@ -59,7 +59,7 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     running: int = 0
     running_by_owner: Mapping[str, int] = {}
     running_by_team: Mapping[str, int] = {}
-    team_pools: TeamPools = {}
+    team_allowlists: TeamAllowlists = {}
     lead_s: float = 0.0
     listening_since: float = 0.0
     """When this orchestrator began."""
@@ -69,11 +69,11 @@ class FleetNow(Struct, frozen=True, kw_only=True):
 
     def busy_for(self, job: Job) -> list[tuple[Worker, Sequence[RunningJob]]]:
         """Returns the busy workers that could take the job once they have room."""
-        pool = self.team_pools.get(job.team)
+        allowlist = self.team_allowlists.get(job.team)
         return [
             (worker, running)
             for worker, running in self.busy
-            if why_never(worker, job.requires, pool, self.prices) is None
+            if why_never(worker, job.requires, allowlist, self.prices) is None
         ]
 
 
@@ -100,7 +100,7 @@ class _Room(Struct):
         requires = job.requires
         if self.slots < 1 or self.gpus < requires.gpus:
             return False
-        if not fits(self.worker, requires, fleet.team_pools, fleet.prices):
+        if not fits(self.worker, requires, fleet.team_allowlists, fleet.prices):
             return False
         self.slots -= 1
         self.gpus -= job.requires.gpus
@@ -111,7 +111,7 @@ class _Market(Struct):
     """Holds one pool with what its provider offers, and the money that is left."""
 
     pool: MachinePool
-    look: ProviderLook
+    snapshot: ProviderSnapshot
     spent: Spending
     paused_until: float
     boot_s: float
@@ -119,7 +119,7 @@ class _Market(Struct):
 
 def grow(
     pools: Sequence[MachinePool],
-    looks: Mapping[str, ProviderLook],
+    snapshots: Mapping[str, ProviderSnapshot],
     machines: Mapping[str, Sequence[Machine]],
     fleet: FleetNow,
 ) -> Growth:
@@ -128,13 +128,13 @@ def grow(
     markets = [
         _Market(
             pool=pool,
-            look=looks[pool.name],
+            snapshot=snapshots[pool.name],
             spent=spending_towards(pool, machines[pool.name], fleet.now),
             paused_until=paused_until(machines[pool.name]),
             boot_s=usual_boot_s(machines[pool.name]),
         )
         for pool in pools
-        if pool.brings_machines and pool.name in looks
+        if pool.brings_machines and pool.name in snapshots
     ]
     if not markets:
         return growth
@@ -222,9 +222,9 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
     fitting = sorted(
         (
             offer
-            for offer in market.look.offers
+            for offer in market.snapshot.offers
             if is_eligible(pool, offer)
-            and fits(expected_worker(pool, offer), job.requires.at_any_cost, fleet.team_pools)
+            and fits(expected_worker(pool, offer), job.requires.at_any_cost, fleet.team_allowlists)
         ),
         key=lambda offer: preference_of(pool, offer, job.interruptions),
     )
@@ -269,12 +269,12 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
 def _can_be_paid(pool: MachinePool, offer: MachineOffer, job: Job, fleet: FleetNow) -> bool:
     """Tells whether what is left of the job's ceiling is enough for a machine at this price."""
     worker = with_price(expected_worker(pool, offer), offer.hourly_micros)
-    return why_not_paid(worker, job.requires, fleet.team_pools.get(job.team), fleet.prices) is None
+    return why_not_paid(worker, job.requires, fleet.team_allowlists.get(job.team), fleet.prices) is None
 
 
 def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, growth: Growth) -> None:
     pool = market.pool
-    eligible = [offer for offer in market.look.offers if is_eligible(pool, offer)]
+    eligible = [offer for offer in market.snapshot.offers if is_eligible(pool, offer)]
     missing = pool.request.min_machines - market.spent.machines
     if fleet.now < market.paused_until:
         return
@@ -315,7 +315,7 @@ def paused_until(machines: Sequence[Machine]) -> float:
     for machine in over:
         if machine.joined_at is not None:
             break
-        if machine.why in FAILURES or machine.why in (Why.VANISHED, Why.LEFT):
+        if machine.why in FAILURES or machine.why in (MachineEndReason.VANISHED, MachineEndReason.LEFT):
             rounds.add(machine.created_at)
             last = max(last, machine.gone_at or 0.0)
     if not rounds:

@@ -62,7 +62,7 @@ IN_USE = frozenset({_S.JOINED, _S.DRAINING})
 MAY_JOIN = frozenset({_S.ASKED, _S.BOOTING})
 
 
-class Why(StrEnum):
+class MachineEndReason(StrEnum):
     """Gives the reason for which a machine is no longer wanted, or is gone."""
 
     IDLE = "idle"
@@ -89,7 +89,7 @@ class Why(StrEnum):
     """It carries our name, and nobody here knows of it."""
 
 
-FAILURES = frozenset({Why.REFUSED, Why.NEVER_MADE, Why.BOOT_DEADLINE})
+FAILURES = frozenset({MachineEndReason.REFUSED, MachineEndReason.NEVER_MADE, MachineEndReason.BOOT_DEADLINE})
 """After these the pool waits before it asks for the next; so it does where one vanished, or ended, before it joined."""
 MAX_DETAIL_CHARS = 2000
 MAX_LOG_CHARS = 16_000

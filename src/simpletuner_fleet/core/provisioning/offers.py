@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.placement.matching import why_never
-from simpletuner_fleet.core.placement.pools import Pool
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.pool import POOL_LABEL, MachinePool
 from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, WorkerType
@@ -49,7 +49,7 @@ class ListedMachine(Struct, frozen=True, kw_only=True):
     """What keeps it from working, in the provider's words; empty: nothing. None: the list does not say such things."""
 
 
-class ProviderLook(Struct, frozen=True, kw_only=True):
+class ProviderSnapshot(Struct, frozen=True, kw_only=True):
     """Holds the machines and offers that a provider showed, and when it was asked.
 
     What was done since is not in it.
@@ -112,21 +112,21 @@ def worker_labels(pool: MachinePool) -> dict[str, str]:
     return {**pool.request.labels, POOL_LABEL: pool.name}
 
 
-TeamPools = Mapping[str, Pool]
+TeamAllowlists = Mapping[str, TeamAllowlist]
 """By team, what of the fleet it may use; a team that is not named may use everything."""
 
 
 def fits(
-    worker: Worker, requires: Requirements, team_pools: TeamPools, prices: PriceList = NO_PRICES
+    worker: Worker, requires: Requirements, team_allowlists: TeamAllowlists, prices: PriceList = NO_PRICES
 ) -> bool:
     """Tells whether the worker fits the job, with exactly as many nodes: idle nodes are paid for, too.
 
     No machine is brought, or waited for, that has more than the job asks for.
     """
-    team_pool = team_pools.get(requires.team)
+    team_allowlist = team_allowlists.get(requires.team)
     if worker.nodes != requires.nodes:
         return False
-    return requires.target is not Target.LOCAL and why_never(worker, requires, team_pool, prices) is None
+    return requires.target is not Target.LOCAL and why_never(worker, requires, team_allowlist, prices) is None
 
 
 def is_eligible(pool: MachinePool, offer: MachineOffer) -> bool:

@@ -16,13 +16,13 @@ from simpletuner_fleet.core.provisioning.machine import (
     MAX_DETAIL_CHARS,
     ON_ITS_WAY,
     Machine,
+    MachineEndReason,
     MachineInput,
     MachineState,
-    Why,
     at_price,
     moved,
 )
-from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderLook
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerType
 
@@ -64,7 +64,7 @@ class Upkeep(Struct, frozen=True, kw_only=True):
 
     pool: MachinePool
     now: float
-    look: ProviderLook | None
+    snapshot: ProviderSnapshot | None
     """None: the provider did not answer, so that nothing is known of what it has."""
     workers: Mapping[str, WorkerFacts]
     """By worker id."""
@@ -81,13 +81,13 @@ class Upkeep(Struct, frozen=True, kw_only=True):
 
 def tended(machines: Sequence[Machine], upkeep: Upkeep, taken: frozenset[str] = frozenset()) -> list[Machine]:
     """Returns the pool's machines after this look; `taken` are the provider's ids of all known machines."""
-    shown = _Shown.of(upkeep.look, taken) if upkeep.look else None
+    shown = _Shown.of(upkeep.snapshot, taken) if upkeep.snapshot else None
     seen = [_compared(machine, upkeep, shown) for machine in machines]
     spare = sum(machine.is_live for machine in seen) - upkeep.pool.request.min_machines
     after: list[Machine] = []
     for machine in seen:
         judged = _judged(machine, upkeep, may_go_idle=spare > 0)
-        if judged.why == Why.IDLE and machine.why != Why.IDLE:
+        if judged.why == MachineEndReason.IDLE and machine.why != MachineEndReason.IDLE:
             spare -= 1
         after.append(judged)
     return _within_the_hourly_limit(after, upkeep)
@@ -121,17 +121,17 @@ def _usefulness(machine: Machine, upkeep: Upkeep) -> tuple[int, float]:
 
 def _over_budget(machine: Machine, upkeep: Upkeep) -> Machine:
     if machine.state in ON_ITS_WAY:
-        return moved(machine, MachineInput.DESTROY, upkeep.now, Why.BUDGET)
-    return _drained(machine, upkeep, Why.BUDGET)
+        return moved(machine, MachineInput.DESTROY, upkeep.now, MachineEndReason.BUDGET)
+    return _drained(machine, upkeep, MachineEndReason.BUDGET)
 
 
-def strays(look: ProviderLook, known: Iterable[Machine], beginning: str) -> list[ListedMachine]:
+def strays(snapshot: ProviderSnapshot, known: Iterable[Machine], beginning: str) -> list[ListedMachine]:
     """Returns machines that carry our name and belong to nobody; those with another name are never touched."""
     rows = [machine for machine in known if machine.is_live]
     ids = {machine.provider_id for machine in rows if machine.provider_id}
     names = {machine.name for machine in rows if not machine.provider_id}
     unknown: list[ListedMachine] = []
-    for listed in look.machines:
+    for listed in snapshot.machines:
         if not listed.name.startswith(beginning) or listed.provider_id in ids:
             continue
         if listed.name in names:
@@ -149,10 +149,10 @@ class _Shown(Struct, frozen=True):
     """Those that no known machine has the id of; of several with one name the first."""
 
     @classmethod
-    def of(cls, look: ProviderLook, taken: frozenset[str]) -> "_Shown":
-        in_order = sorted(look.machines, key=lambda one: one.provider_id, reverse=True)
+    def of(cls, snapshot: ProviderSnapshot, taken: frozenset[str]) -> "_Shown":
+        in_order = sorted(snapshot.machines, key=lambda one: one.provider_id, reverse=True)
         nobodys = {one.name: one for one in in_order if one.provider_id not in taken}
-        return cls({one.provider_id: one for one in look.machines}, nobodys)
+        return cls({one.provider_id: one for one in snapshot.machines}, nobodys)
 
     def listed(self, machine: Machine) -> ListedMachine | None:
         if machine.provider_id:
@@ -161,12 +161,12 @@ class _Shown(Struct, frozen=True):
 
 
 def _compared(machine: Machine, upkeep: Upkeep, shown: _Shown | None) -> Machine:
-    look = upkeep.look
-    if look is None or shown is None or machine.state is MachineState.WANTED:
+    snapshot = upkeep.snapshot
+    if snapshot is None or shown is None or machine.state is MachineState.WANTED:
         return machine
     listed = shown.listed(machine)
     if listed is None:
-        return _missed(machine, upkeep, look)
+        return _missed(machine, upkeep, snapshot)
     price = machine.hourly_micros if listed.hourly_micros is None else listed.hourly_micros
     ended_at = None if listed.runs else machine.ended_at or upkeep.now
     known = replace(machine, provider_id=listed.provider_id, missing_since=None, ended_at=ended_at)
@@ -175,34 +175,39 @@ def _compared(machine: Machine, upkeep: Upkeep, shown: _Shown | None) -> Machine
         known = replace(known, detail=listed.note[:MAX_DETAIL_CHARS])
     if known.state is MachineState.ASKED:
         return moved(known, MachineInput.APPEAR, upkeep.now)
-    if known.state is MachineState.GONE and _is_news(known, look):
-        return moved(known, MachineInput.APPEAR, upkeep.now, Why.STRAY)
+    if known.state is MachineState.GONE and _is_news(known, snapshot):
+        return moved(known, MachineInput.APPEAR, upkeep.now, MachineEndReason.STRAY)
     return known if known.is_live else machine
 
 
-def _is_news(machine: Machine, look: ProviderLook) -> bool:
-    return machine.gone_at is not None and look.at > machine.gone_at
+def _is_news(machine: Machine, snapshot: ProviderSnapshot) -> bool:
+    return machine.gone_at is not None and snapshot.at > machine.gone_at
 
 
-def _missed(machine: Machine, upkeep: Upkeep, look: ProviderLook) -> Machine:
-    if not machine.is_live or machine.asked_at is None or look.at <= machine.asked_at:
+def _missed(machine: Machine, upkeep: Upkeep, snapshot: ProviderSnapshot) -> Machine:
+    if not machine.is_live or machine.asked_at is None or snapshot.at <= machine.asked_at:
         return machine
     worker = upkeep.workers.get(machine.worker_id)
     if machine.state in IN_USE and worker is not None and worker.connected:
         return machine
-    missing = replace(machine, missing_since=machine.missing_since or look.at)
-    since = max(missing.missing_since or look.at, machine.asked_at)
-    if look.at - since < look.settle_s:
+    missing = replace(machine, missing_since=machine.missing_since or snapshot.at)
+    since = max(missing.missing_since or snapshot.at, machine.asked_at)
+    if snapshot.at - since < snapshot.settle_s:
         return missing
     seen = machine.provider_id or machine.joined_at is not None
-    return moved(missing, MachineInput.VANISH, upkeep.now, Why.VANISHED if seen else Why.NEVER_MADE)
+    return moved(
+        missing,
+        MachineInput.VANISH,
+        upkeep.now,
+        MachineEndReason.VANISHED if seen else MachineEndReason.NEVER_MADE,
+    )
 
 
 def _judged(machine: Machine, upkeep: Upkeep, *, may_go_idle: bool) -> Machine:
     now = upkeep.now
     if machine.state is MachineState.WANTED:
         # It should have been asked for in the round that wanted it: whoever needs one now wants it anew.
-        return moved(machine, MachineInput.DROP, now, Why.NOT_NEEDED)
+        return moved(machine, MachineInput.DROP, now, MachineEndReason.NOT_NEEDED)
     if machine.state in ON_ITS_WAY:
         why = _why_not_awaited(machine, upkeep)
         return moved(machine, MachineInput.DESTROY, now, why) if why else machine
@@ -213,35 +218,37 @@ def _judged(machine: Machine, upkeep: Upkeep, *, may_go_idle: bool) -> Machine:
     return machine
 
 
-def _why_not_awaited(machine: Machine, upkeep: Upkeep) -> Why | None:
+def _why_not_awaited(machine: Machine, upkeep: Upkeep) -> MachineEndReason | None:
     request = upkeep.pool.request
     if upkeep.pool.deleted_at is not None:
-        return Why.POOL_DELETED
+        return MachineEndReason.POOL_DELETED
     if upkeep.budget_over:
-        return Why.BUDGET
+        return MachineEndReason.BUDGET
     if request.max_price_micros is not None and machine.hourly_micros > request.max_price_micros:
-        return Why.PRICE
+        return MachineEndReason.PRICE
     if machine.ended_at is not None:
-        return Why.LEFT
+        return MachineEndReason.LEFT
     asked_at = machine.asked_at or machine.created_at
     if upkeep.now - asked_at >= request.boot_s and upkeep.may_give_up(asked_at):
-        return Why.BOOT_DEADLINE
+        return MachineEndReason.BOOT_DEADLINE
     return None
 
 
 def _joined(machine: Machine, upkeep: Upkeep, may_go_idle: bool) -> Machine:
     now, worker = upkeep.now, upkeep.workers.get(machine.worker_id)
     if worker is None:
-        return moved(machine, MachineInput.DESTROY, now, Why.WORKER_DELETED)
+        return moved(machine, MachineInput.DESTROY, now, MachineEndReason.WORKER_DELETED)
     if _is_lost(machine, worker, upkeep):
-        why = Why.LEFT if worker.leaves or machine.ended_at is not None else Why.LOST
+        why = (
+            MachineEndReason.LEFT if worker.leaves or machine.ended_at is not None else MachineEndReason.LOST
+        )
         return moved(machine, MachineInput.DESTROY, now, why)
     why_drained = _why_drained(machine, worker, upkeep, may_go_idle)
     return machine if why_drained is None else _drained(machine, upkeep, why_drained)
 
 
-def _drained(machine: Machine, upkeep: Upkeep, why: Why) -> Machine:
-    stops = why is Why.BUDGET and upkeep.pool.request.over_budget == "stop"
+def _drained(machine: Machine, upkeep: Upkeep, why: MachineEndReason) -> Machine:
+    stops = why is MachineEndReason.BUDGET and upkeep.pool.request.over_budget == "stop"
     stop_by = upkeep.now + upkeep.lead_s if stops else None
     return _draining(replace(moved(machine, MachineInput.DRAIN, upkeep.now, why), stop_by=stop_by), upkeep)
 
@@ -259,18 +266,20 @@ def _is_lost(machine: Machine, worker: WorkerFacts, upkeep: Upkeep) -> bool:
     return silent_s >= upkeep.pool.request.boot_s and upkeep.may_give_up(worker.offline_since)
 
 
-def _why_drained(machine: Machine, worker: WorkerFacts, upkeep: Upkeep, may_go_idle: bool) -> Why | None:
+def _why_drained(
+    machine: Machine, worker: WorkerFacts, upkeep: Upkeep, may_go_idle: bool
+) -> MachineEndReason | None:
     request = upkeep.pool.request
     idle = worker.connected and not worker.busy
     if upkeep.pool.deleted_at is not None:
-        return Why.POOL_DELETED
+        return MachineEndReason.POOL_DELETED
     if upkeep.budget_over:
-        return Why.BUDGET
+        return MachineEndReason.BUDGET
     if request.max_price_micros is not None and machine.hourly_micros > request.max_price_micros:
-        return Why.PRICE
+        return MachineEndReason.PRICE
     idle_s = request.idle_s or SHORTEST_IDLE_S
     if idle and may_go_idle and upkeep.now - max(worker.idle_since, machine.joined_at or 0.0) >= idle_s:
-        return Why.IDLE
+        return MachineEndReason.IDLE
     return None
 
 

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.reason_sentences import fixes, sentence
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code
 from simpletuner_fleet.core.provisioning.machine import ON_ITS_WAY, Machine
-from simpletuner_fleet.core.provisioning.offers import TeamPools, expected_worker, fits, with_price
+from simpletuner_fleet.core.provisioning.offers import TeamAllowlists, expected_worker, fits, with_price
 from simpletuner_fleet.core.provisioning.pool import PROVIDER_NAMES, MachinePool, NoMachine
 
 WHILE_NO_WORKER = IMPOSSIBLE | {
@@ -34,7 +34,7 @@ def with_machines(
     job: Job,
     pools: Sequence[MachinePool],
     machines: Sequence[Machine],
-    team_pools: TeamPools,
+    team_allowlists: TeamAllowlists,
     currency: str,
 ) -> Explanation:
     if job.state is not JobState.QUEUED or explanation.code not in WHILE_NO_WORKER or not pools:
@@ -42,7 +42,7 @@ def with_machines(
     explanation = kept_for_others(explanation, job, pools)
     pools = [pool for pool in pools if pool.is_for(job)]
     now = explanation.as_of
-    coming = _coming(job, pools, machines, team_pools)
+    coming = _coming(job, pools, machines, team_allowlists)
     if coming is not None:
         provider = next(pool.request.provider for pool in pools if pool.name == coming.pool)
         return _told(explanation, Code.WAITING_FOR_MACHINE, machine_params(coming, provider, now, currency))
@@ -105,7 +105,7 @@ def machine_text(machine: Machine) -> str:
 
 
 def _coming(
-    job: Job, pools: Sequence[MachinePool], machines: Sequence[Machine], team_pools: TeamPools
+    job: Job, pools: Sequence[MachinePool], machines: Sequence[Machine], team_allowlists: TeamAllowlists
 ) -> Machine | None:
     """Returns the machine on its way: the one wanted for this job before any other that fits it."""
     pool_of = {pool.name: pool for pool in pools}
@@ -117,7 +117,7 @@ def _coming(
         and fits(
             with_price(expected_worker(pool_of[machine.pool], machine), machine.hourly_micros),
             job.requires,
-            team_pools,
+            team_allowlists,
         )
     ]
     return min(fitting, key=lambda one: (one.for_job != job.id, one.asked_at or one.created_at), default=None)

@@ -12,15 +12,15 @@ from types import ModuleType
 from typing import Any
 
 from simpletuner_fleet.delivery.apprise.exchange import ServiceAnswer, exchange
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 
 
 class RequestCarrier:
     """Sends the requests of one message. A plug-in's thread calls it, and the event loop sends."""
 
-    def __init__(self, reach: OutwardReach, loop: asyncio.AbstractEventLoop) -> None:
-        self._reach = reach
+    def __init__(self, outbound: OutboundConnector, loop: asyncio.AbstractEventLoop) -> None:
+        self._outbound = outbound
         self._loop = loop
         self._under_way: Future[ServiceAnswer] | None = None
         self._closed = False
@@ -31,7 +31,7 @@ class RequestCarrier:
         """Sends one request and returns its answer. Raises DeliveryFailed."""
         if self._closed:
             raise DeliveryFailed("It took too long.")
-        asked = exchange(self._reach, method, url, headers.items(), body)
+        asked = exchange(self._outbound, method, url, headers.items(), body)
         self._under_way = asyncio.run_coroutine_threadsafe(asked, self._loop)
         try:
             self.last = self._under_way.result()

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.notices.checking import URL, place_of
 from simpletuner_fleet.delivery.http_post import MAX_ANSWER_BYTES
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 
 READ_BYTES = 16 * 1024
 
@@ -21,7 +21,7 @@ class ServiceAnswer(Struct, frozen=True):
 
 
 async def exchange(
-    reach: OutwardReach, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes
+    outbound: OutboundConnector, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes
 ) -> ServiceAnswer:
     """Returns the answer. Raises DeliveryFailed where nobody may be called there, or what comes is no answer.
 
@@ -30,7 +30,7 @@ async def exchange(
     if not url.startswith("https://") or not URL.fullmatch(url):
         raise DeliveryFailed("Services are called with TLS alone.", hopeless=True)
     _, host, port, path = place_of(url)
-    reader, writer = await reach.connect(host, port, tls=True)
+    reader, writer = await outbound.connect(host, port, tls=True)
     try:
         connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_ANSWER_BYTES)
         for event in _request(method, host, port, path, headers, body):

@@ -17,8 +17,8 @@ from simpletuner_fleet.core.notices.services import Service, check_options, serv
 from simpletuner_fleet.delivery.apprise.carrier import CarriedRequests, RequestCarrier
 from simpletuner_fleet.delivery.formats import unmarked
 from simpletuner_fleet.delivery.http_post import TIMEOUT_S, judged
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.wording import Wording
 
 THREADS = 4
@@ -50,11 +50,11 @@ class AppriseSender:
         await asyncio.get_running_loop().run_in_executor(self._threads, self._opened, address)
 
     async def send(
-        self, reach: OutwardReach, address: str, wording: Wording, timeout_s: float = TIMEOUT_S
+        self, outbound: OutboundConnector, address: str, wording: Wording, timeout_s: float = TIMEOUT_S
     ) -> str:
         """Returns what was answered, in a few words. Raises DeliveryFailed."""
         loop = asyncio.get_running_loop()
-        carrier = RequestCarrier(reach, loop)
+        carrier = RequestCarrier(outbound, loop)
         try:
             async with asyncio.timeout(timeout_s):
                 taken = await loop.run_in_executor(self._threads, self._notify, carrier, address, wording)

@@ -4,7 +4,7 @@ import msgspec
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import User
-from simpletuner_fleet.core.people.teams import pools_of
+from simpletuner_fleet.core.people.teams import allowlists_of
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
@@ -100,7 +100,7 @@ class FleetIndex:
         if self.organisation is None:
             self.organisation = read_organisation(view)
             self.usage.advance(now)
-            self.roster.set_pools(pools_of(self.organisation.teams.values()))
+            self.roster.set_allowlists(allowlists_of(self.organisation.teams.values()))
             self.roster.set_prices(self.organisation.prices)
             self.roster.book = book_of(view, self.organisation, self.usage, now)
             self.roster.lines.shares = shares_of(view, self.organisation, self.usage, now)
@@ -147,7 +147,7 @@ def roster_of(view: View) -> Roster:
     """Returns the workers and what they hold as a snapshot, without the waiting jobs."""
     roster = Roster()
     organisation = read_organisation(view)
-    roster.set_pools(pools_of(organisation.teams.values()))
+    roster.set_allowlists(allowlists_of(organisation.teams.values()))
     roster.set_prices(organisation.prices)
     for worker in view.workers():
         roster.put_worker(worker)

@@ -15,7 +15,7 @@ from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.quotas import Quota
 from simpletuner_fleet.core.people.sign_in.stored import PROVIDER_PREFIX, StoredProvider
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in, team_for, visibility_of
-from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
+from simpletuner_fleet.core.people.visibility import Belonging, Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.shares import FairShare
 from simpletuner_fleet.engine.memory.layered import NOTHING, Layered
 from simpletuner_fleet.ports import View
@@ -58,10 +58,12 @@ class Organisation(Struct, frozen=True, kw_only=True):
     def provider(self, provider_id: str) -> StoredProvider | None:
         return next((one for one in self.providers if one.provider.id == provider_id), None)
 
-    def onlooker(self, ids: Iterable[str], *, above: bool, looks_after_machines: bool = False) -> Onlooker:
+    def visibility_scope(
+        self, ids: Iterable[str], *, above: bool, looks_after_machines: bool = False
+    ) -> VisibilityScope:
         whose = frozenset(one for one in ids if one)
         teams = frozenset(team.id for team in self.teams.values() if not whose.isdisjoint(team.members))
-        return Onlooker(ids=whose, teams=teams, above=above, looks_after_machines=looks_after_machines)
+        return VisibilityScope(ids=whose, teams=teams, above=above, looks_after_machines=looks_after_machines)
 
     def leads_any(self, user_id: str) -> bool:
         return bool(self.led_by(frozenset({user_id})))

@@ -67,7 +67,9 @@ def voter_now(view: View, organisation: Organisation, id_: str, job: Job) -> Vot
     if (user is None and (token is None or whose)) or (user is not None and user.disabled_at is not None):
         return None
     ids = frozenset(one for one in (id_, whose) if one)
-    if not may_see(organisation.onlooker(ids, above=holds_now(view, id_, "admin.see_all")), job.belongs):
+    if not may_see(
+        organisation.visibility_scope(ids, above=holds_now(view, id_, "admin.see_all")), job.belongs
+    ):
         return None
     return Voter(
         ids=ids,

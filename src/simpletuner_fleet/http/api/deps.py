@@ -9,12 +9,12 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.errors import InvalidToken, StoreUnavailable
-from simpletuner_fleet.core.people.visibility import Onlooker
-from simpletuner_fleet.core.workers.reach import HowSure, reach_of
+from simpletuner_fleet.core.people.visibility import VisibilityScope
+from simpletuner_fleet.core.workers.join_host import HowSure, join_host
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.sight import SeenFleet
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
+from simpletuner_fleet.engine.visibility import ScopedFleet
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.access.networks import addresses_for_others, without_port
@@ -219,22 +219,23 @@ class Deps(Struct, kw_only=True):
         called = call.headers.get("host", "")
         host = without_port(called)
         port = called.removeprefix(f"[{host}]").removeprefix(host)
-        reach = reach_of(self.bound_to, host, self.addresses())
+        to_join = join_host(self.bound_to, host, self.addresses())
         urls = [
-            f"{scheme}://{one if ':' not in one else f'[{one}]'}{port}" for one in (reach.host, *reach.others)
+            f"{scheme}://{one if ':' not in one else f'[{one}]'}{port}"
+            for one in (to_join.host, *to_join.others)
         ]
-        to_change = self.line_for_others if reach.sure is HowSure.LOOPBACK else ""
-        return JoinAddress(url=urls[0], sure=reach.sure, others=tuple(urls[1:]), to_change=to_change)
+        to_change = self.line_for_others if to_join.sure is HowSure.LOOPBACK else ""
+        return JoinAddress(url=urls[0], sure=to_join.sure, others=tuple(urls[1:]), to_change=to_change)
 
 
-class SeenDeps:
+class ScopedDeps:
     """Gives a handler everything that it needs, with the fleet as its caller may see it."""
 
     __slots__ = ("_whole", "fleet")
     _whole: Deps
-    fleet: SeenFleet
+    fleet: ScopedFleet
 
-    def __init__(self, whole: Deps, fleet: SeenFleet) -> None:
+    def __init__(self, whole: Deps, fleet: ScopedFleet) -> None:
         object.__setattr__(self, "_whole", whole)
         object.__setattr__(self, "fleet", fleet)
 
@@ -266,12 +267,12 @@ def deps_of(call: Call[Any]) -> Deps:
     deps, caller = whole_deps(call), call.principal
     if caller.kind not in ("token", "user") or caller.can(SEE_ALL):
         return deps
-    return cast(Deps, SeenDeps(deps, SeenFleet(deps.fleet, lambda: onlooker_of(call))))
+    return cast(Deps, ScopedDeps(deps, ScopedFleet(deps.fleet, lambda: visibility_scope_of(call))))
 
 
-def onlooker_of(call: Call[Any]) -> Onlooker:
+def visibility_scope_of(call: Call[Any]) -> VisibilityScope:
     caller, organisation = call.principal, whole_deps(call).fleet.organisation
-    return organisation.onlooker(
+    return organisation.visibility_scope(
         (caller.id, caller.owner_id),
         above=caller.can(SEE_ALL),
         looks_after_machines=caller.can(LOOK_AFTER_MACHINES),

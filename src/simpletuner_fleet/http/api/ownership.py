@@ -13,8 +13,8 @@ from simpletuner_fleet.core.people.own_roles import only_own_jobs, permissions_h
 from simpletuner_fleet.core.people.ownership import Writer, stands_above
 from simpletuner_fleet.core.people.permissions import allowed, may_steer_job
 from simpletuner_fleet.core.people.teams import priority_ceiling
-from simpletuner_fleet.engine.sight import SeenFleet
-from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.engine.visibility import ScopedFleet
+from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.edge.routes import Access, Answer, Call, Route
 
 ABOUT_ONE_JOB = (
@@ -61,7 +61,7 @@ def writer_of(call: Call[Any]) -> Writer:
         actor=call.actor,
         owns_as=caller.owns_as,
         above=stands_above(caller.permissions),
-        onlooker=onlooker_of(call),
+        scope=visibility_scope_of(call),
     )
 
 
@@ -127,7 +127,7 @@ def guarded(row: Route) -> Route:
     @wraps(handler)
     async def look_first(call: Call[Any]) -> Answer:
         deps = deps_of(call)
-        if isinstance(deps.fleet, SeenFleet):
+        if isinstance(deps.fleet, ScopedFleet):
             job_id = call.path["id"]
             seen = await deps.fleet.read_now(lambda view: view.job(job_id) or view.deleted_job(job_id))
             if seen is None or (isinstance(seen, DeletedJob) and row.method != "DELETE"):

@@ -19,7 +19,7 @@ EVENT_HEADERS: RawHeaders = [
 ]
 
 
-class StreamLine(Protocol):
+class StreamConnection(Protocol):
     """A stream line is the connection beneath a stream of events."""
 
     def send(self, chunk: bytes) -> bool:
@@ -46,8 +46,8 @@ class EventStream:
     __slots__ = (
         "_buffer",
         "_buffered",
+        "_connection",
         "_flush_planned",
-        "_line",
         "_max",
         "_on_close",
         "_ping",
@@ -79,7 +79,7 @@ class EventStream:
         self._ping = ping
         self._ping_every_s = ping_every_s
         self._write_timeout_s = write_timeout_s
-        self._line: StreamLine | None = None
+        self._connection: StreamConnection | None = None
         self._flush_planned = False
         self._timer: asyncio.TimerHandle | None = None
         """The next ping, or, while the reader stands still, the end of our patience."""
@@ -107,9 +107,9 @@ class EventStream:
         self._close(why)
         self._plan_flush()
 
-    def attach(self, line: StreamLine) -> None:
+    def attach(self, connection: StreamConnection) -> None:
         """Starts sending on this line, where the answer has begun."""
-        self._line = line
+        self._connection = connection
         if self.why in ("slow", "gone"):
             self._drop_slow_reader()
             return
@@ -131,23 +131,23 @@ class EventStream:
 
     def _plan_flush(self) -> None:
         """Plans to send all that is pushed in one turn of the event loop as one piece."""
-        if self._line and not self._flush_planned and not self._stalled:
+        if self._connection and not self._flush_planned and not self._stalled:
             self._flush_planned = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_planned = False
-        if self._line is None or self._stalled:
+        if self._connection is None or self._stalled:
             return
         if self._buffer:
             chunk, self._buffer, self._buffered = b"".join(self._buffer), None, 0
-            if not self._line.send(chunk):
+            if not self._connection.send(chunk):
                 self._wait_for_reader()
                 return
         if self.why is not None:
-            line = self._line
+            connection = self._connection
             self._detach()
-            line.end_stream()
+            connection.end_stream()
 
     def _wait_for_reader(self) -> None:
         self._stalled = True
@@ -157,10 +157,10 @@ class EventStream:
 
     def _drop_slow_reader(self) -> None:
         self._close("slow")
-        line = self._line
+        connection = self._connection
         self._detach()
-        if line:
-            line.abort()
+        if connection:
+            connection.abort()
 
     def _ping_later(self) -> None:
         if self._ping and self.why is None and not self._stalled:
@@ -182,7 +182,7 @@ class EventStream:
 
     def _detach(self) -> None:
         self._stop_timer()
-        self._line = self._buffer = None
+        self._connection = self._buffer = None
         on_detached, self.on_detached = self.on_detached, None
         if on_detached:
             on_detached(self)

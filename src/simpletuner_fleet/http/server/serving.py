@@ -134,7 +134,7 @@ class HttpServer:
         self._idle_timeout_s = idle_timeout_s
         self._connections: set[HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._walks: set[Walk] = set()
+        self._waiting: set[TasklessRequest] = set()
         self._most = most_connections()
         self._most_per_peer = max(LEAST_PER_PEER, self._most * 3 // 4)
         """One address never has them all; many workers may share one, behind a proxy or a gateway."""
@@ -166,20 +166,20 @@ class HttpServer:
     def run(self, exchange: HttpExchange) -> None:
         """Runs a request at once, as far as it goes without waiting."""
         exchange.in_task = False
-        walk = Walk(self, self._app(exchange), exchange)
-        walk.context.run(walk.go_on)
+        request = TasklessRequest(self, self._app(exchange), exchange)
+        request.context.run(request.resume)
 
-    def under_way(self, walk: "Walk") -> None:
+    def note_waiting(self, request: "TasklessRequest") -> None:
         """Remembers a request that waits, so that it can be ended when the server stops."""
-        self._walks.add(walk)
+        self._waiting.add(request)
 
-    def over(self, walk: "Walk") -> None:
-        self._walks.discard(walk)
+    def forget_request(self, request: "TasklessRequest") -> None:
+        self._waiting.discard(request)
 
-    def into_task(self, walk: "Walk") -> None:
-        self._walks.discard(walk)
-        walk.exchange.in_task = True
-        task = self._loop.create_task(_rest_of(walk), context=walk.context)
+    def continue_in_task(self, request: "TasklessRequest") -> None:
+        self._waiting.discard(request)
+        request.exchange.in_task = True
+        task = self._loop.create_task(_run_rest(request), context=request.context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -215,8 +215,8 @@ class HttpServer:
             await _first_of(self._all_gone.wait(), stopping.at_once.wait(), asyncio.sleep(GRACE_S))
         for task in list(self._tasks):
             task.cancel("the server stops")
-        for walk in list(self._walks):
-            walk.end()
+        for request in list(self._waiting):
+            request.cancel()
         for connection in list(self._connections):
             connection.abort()
         if self._tasks:
@@ -226,7 +226,7 @@ class HttpServer:
         self.date_line = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
 
 
-class Walk:
+class TasklessRequest:
     """Answers a request without a task: a task costs more than the rest of a small answer.
 
     Whatever it waits for calls it back. Where it needs a task after all, it is given one and goes on there.
@@ -243,7 +243,7 @@ class Walk:
         self.context = copy_context()
         self._over = False
 
-    def go_on(self, _awaited: "asyncio.Future[Any] | None" = None) -> None:
+    def resume(self, _awaited: "asyncio.Future[Any] | None" = None) -> None:
         if self._over:
             return  # it was broken off while it waited
         try:
@@ -256,7 +256,7 @@ class Walk:
         else:
             self._wait_for(awaited)
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """Cancels the request where it waits."""
         with suppress(StopIteration, asyncio.CancelledError):
             self.coroutine.throw(asyncio.CancelledError("the server stops"))
@@ -264,23 +264,23 @@ class Walk:
 
     def _wait_for(self, awaited: "asyncio.Future[Any] | None") -> None:
         if awaited is None:
-            self._server.into_task(self)
+            self._server.continue_in_task(self)
             return
         awaited._asyncio_future_blocking = False  # as a task does when it begins to wait
-        awaited.add_done_callback(self.go_on, context=self.context)
-        self._server.under_way(self)
+        awaited.add_done_callback(self.resume, context=self.context)
+        self._server.note_waiting(self)
 
     def _finish(self) -> None:
         self._over = True
-        self._server.over(self)
+        self._server.forget_request(self)
         finished(self.exchange)
 
 
-async def _rest_of(walk: Walk) -> None:
+async def _run_rest(request: TasklessRequest) -> None:
     try:
-        await _unfinished(walk.coroutine)
+        await _unfinished(request.coroutine)
     finally:
-        finished(walk.exchange)
+        finished(request.exchange)
 
 
 @types.coroutine

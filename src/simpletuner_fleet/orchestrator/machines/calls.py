@@ -15,9 +15,9 @@ from simpletuner_fleet.core.provisioning.machine import (
     MAX_DETAIL_CHARS,
     MAX_LOG_CHARS,
     Machine,
+    MachineEndReason,
     MachineInput,
     MachineState,
-    Why,
     at_price,
     moved,
     worker_price,
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 LEAVES_AFTER_S = 900.0
 """A machine whose orchestrator does not answer for so long ends its worker by itself."""
-NEVER_JOINED = (Why.BOOT_DEADLINE, Why.LEFT)
+NEVER_JOINED = (MachineEndReason.BOOT_DEADLINE, MachineEndReason.LEFT)
 """What such a machine has printed says why."""
 
 
@@ -145,7 +145,7 @@ async def _note(
         if hourly_micros is not None:
             after = at_price(after, hourly_micros, transaction.now)
         if machine_input is not None and machine.state is MachineState.ASKED:
-            why = Why.REFUSED if machine_input is MachineInput.REFUSE else ""
+            why = MachineEndReason.REFUSED if machine_input is MachineInput.REFUSE else ""
             after = moved(after, machine_input, transaction.now, why)
         if after != machine:
             save_machine(transaction, machine, after)

@@ -10,9 +10,9 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
     Machine,
+    MachineEndReason,
     MachineInput,
     MachineState,
-    Why,
     moved,
 )
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest, check_pool, check_same_place
@@ -146,11 +146,11 @@ def _ended(machine: Machine, now: float, *, at_once: bool) -> Machine:
     if machine.state in (MachineState.DESTROYING, MachineState.GONE):
         return machine
     if machine.state is MachineState.WANTED:
-        return moved(machine, MachineInput.DROP, now, Why.ASKED_FOR)
+        return moved(machine, MachineInput.DROP, now, MachineEndReason.ASKED_FOR)
     if machine.state in IN_USE and not at_once:
         draining = machine.state is MachineState.DRAINING
-        return machine if draining else moved(machine, MachineInput.DRAIN, now, Why.ASKED_FOR)
-    return moved(machine, MachineInput.DESTROY, now, Why.ASKED_FOR)
+        return machine if draining else moved(machine, MachineInput.DRAIN, now, MachineEndReason.ASKED_FOR)
+    return moved(machine, MachineInput.DESTROY, now, MachineEndReason.ASKED_FOR)
 
 
 def existing_pool(view: View, name: str) -> MachinePool:

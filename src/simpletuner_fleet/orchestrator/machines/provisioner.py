@@ -11,12 +11,12 @@ import httpx2
 
 from simpletuner_fleet.core.errors import FleetError, NotLeader
 from simpletuner_fleet.core.provisioning.machine import Machine
-from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer, ProviderLook
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import secret_value
 from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
-from simpletuner_fleet.orchestrator.machines.rounds import LooksOfRound, decide_once, look_at
+from simpletuner_fleet.orchestrator.machines.rounds import ProviderSnapshots, decide_once, take_snapshot
 from simpletuner_fleet.providers.contract import MachineProvider, ProviderSurroundings, ProviderUnsure
 from simpletuner_fleet.providers.registry import make_provider
 
@@ -108,22 +108,24 @@ class Provisioner:
         names = {pool.name for pool in pools}
         self._providers = {name: known for name, known in self._providers.items() if name in names}
         wants_offers = fleet.has_waiting_jobs() or any(pool.request.min_machines for pool in pools)
-        answers = await asyncio.gather(*(self._look(pool, wants_offers) for pool in pools))
-        looks = {name: look for name, look in answers if isinstance(look, ProviderLook)}
-        troubles = {name: look if isinstance(look, str) else look.trouble for name, look in answers}
-        calls = await decide_once(fleet, LooksOfRound(looks=looks, troubles=troubles))
+        answers = await asyncio.gather(*(self._snapshot_of(pool, wants_offers) for pool in pools))
+        snapshots = {name: snapshot for name, snapshot in answers if isinstance(snapshot, ProviderSnapshot)}
+        troubles = {
+            name: snapshot if isinstance(snapshot, str) else snapshot.trouble for name, snapshot in answers
+        }
+        calls = await decide_once(fleet, ProviderSnapshots(snapshots=snapshots, troubles=troubles))
         rows = await fleet.read(lambda view: [view.machine(one) for one in calls.ask])
         asks = [self._ask(machine) for machine in rows if machine is not None]
         await _some_at_once([*(self._destroy(machine) for machine in calls.destroy), *asks])
         known = [provider.sweep_s for _, provider in self._providers.values()]
         return min(known, default=HTTP_TIMEOUT_S)
 
-    async def _look(self, pool: MachinePool, wants_offers: bool) -> tuple[str, ProviderLook | str]:
+    async def _snapshot_of(self, pool: MachinePool, wants_offers: bool) -> tuple[str, ProviderSnapshot | str]:
         now = self._fleet.clock.now()
         try:
             provider = await self._provider_of(pool)
             async with asyncio.timeout(HTTP_TIMEOUT_S):
-                return pool.name, await look_at(
+                return pool.name, await take_snapshot(
                     provider, now, with_offers=wants_offers and pool.brings_machines
                 )
         except FleetError as error:

@@ -15,12 +15,12 @@ from simpletuner_fleet.core.provisioning.growth import Wanted
 from simpletuner_fleet.core.provisioning.machine import (
     IN_USE,
     Machine,
+    MachineEndReason,
     MachineState,
-    Why,
     worker_price,
 )
 from simpletuner_fleet.core.provisioning.money import day_begins, month_begins
-from simpletuner_fleet.core.provisioning.offers import MachineOffer, ProviderLook
+from simpletuner_fleet.core.provisioning.offers import MachineOffer, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine, name_for, our_beginning
 from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.engine.fleet import Fleet
@@ -46,13 +46,13 @@ class MachineCalls(Struct, frozen=True, kw_only=True):
     destroy: tuple[Machine, ...] = ()
 
 
-class LooksOfRound(Struct, frozen=True, kw_only=True):
-    looks: Mapping[str, ProviderLook]
+class ProviderSnapshots(Struct, frozen=True, kw_only=True):
+    snapshots: Mapping[str, ProviderSnapshot]
     troubles: Mapping[str, str]
     """By pool, what kept its provider from being looked at."""
 
 
-async def look_at(provider: MachineProvider, now: float, *, with_offers: bool) -> ProviderLook:
+async def take_snapshot(provider: MachineProvider, now: float, *, with_offers: bool) -> ProviderSnapshot:
     """Asks a provider for its machines and offers. `now` is read before that.
 
     Its machines are returned even where there are no offers.
@@ -63,7 +63,7 @@ async def look_at(provider: MachineProvider, now: float, *, with_offers: bool) -
         offers = await provider.offers() if with_offers else []
     except (ProviderRefused, ProviderUnsure) as error:
         trouble = str(error)
-    return ProviderLook(
+    return ProviderSnapshot(
         at=now,
         settle_s=provider.settle_s,
         machines=tuple(machines),
@@ -72,7 +72,7 @@ async def look_at(provider: MachineProvider, now: float, *, with_offers: bool) -
     )
 
 
-async def decide_once(fleet: Fleet, seen: LooksOfRound) -> MachineCalls:
+async def decide_once(fleet: Fleet, seen: ProviderSnapshots) -> MachineCalls:
     return await fleet.act(lambda transaction: _decide(transaction, seen, fleet.began_at))
 
 
@@ -81,18 +81,18 @@ def since_when(now: float) -> float:
     return min(month_begins(now), day_begins(now) - 86_400.0)
 
 
-def _decide(transaction: Transaction, seen: LooksOfRound, began_at: float) -> MachineCalls:
+def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) -> MachineCalls:
     tx, now = transaction.tx, transaction.now
     fleet_id = tx.setting(FLEET_ID)
     if fleet_id is None or tx.setting(HANDS_OFF) is not None:
         return MachineCalls()
     pools, machines = tx.pools(), tx.machines_since(since_when(now))
     facts = worker_facts(transaction, machines)
-    lead_s = stop_lead_s(transaction.policy, seen.looks)
+    lead_s = stop_lead_s(transaction.policy, seen.snapshots)
     decision = decide(
         pools,
         machines,
-        seen.looks,
+        seen.snapshots,
         facts,
         fleet_now(transaction, pools, machines, facts, lead_s, began_at),
         our_beginning(fleet_id),
@@ -128,9 +128,9 @@ def _tell_price(transaction: Transaction, machine: Machine) -> None:
         transaction.save_worker(replace(worker, reported_price_micros=price))
 
 
-def stop_lead_s(policy: Policy, looks: Mapping[str, ProviderLook]) -> float:
+def stop_lead_s(policy: Policy, snapshots: Mapping[str, ProviderSnapshot]) -> float:
     """Returns how long it takes from the decision to stop a machine until it surely costs nothing any more."""
-    settle_s = max((look.settle_s for look in looks.values()), default=0.0)
+    settle_s = max((snapshot.settle_s for snapshot in snapshots.values()), default=0.0)
     return policy.checkpoint_wait_s + policy.cancel_grace_s + 2 * settle_s + ROUNDS_MARGIN_S
 
 
@@ -175,7 +175,7 @@ def _save_stray(transaction: Transaction, stray: Stray) -> Machine:
         provider_id=stray.listed.provider_id,
         offered_micros=price,
         rates=((now, price),),
-        why=Why.STRAY,
+        why=MachineEndReason.STRAY,
     )
     transaction.tx.put_machine(machine)
     transaction.record(machine_event(machine))
@@ -187,12 +187,12 @@ def _tell_pool(
     pool: MachinePool,
     machines: Sequence[Machine],
     no_machine: dict[str, NoMachine],
-    seen: LooksOfRound,
+    seen: ProviderSnapshots,
 ) -> None:
     if pool.deleted_at is not None and not any(one.is_live and one.pool == pool.name for one in machines):
         transaction.tx.delete_pool(pool.name)
         return
-    unseen_at = None if pool.name in seen.looks else transaction.now
+    unseen_at = None if pool.name in seen.snapshots else transaction.now
     after = with_state_for_people(pool, no_machine, seen.troubles.get(pool.name, ""), unseen_at)
     if after != pool:
         transaction.tx.put_pool(after)

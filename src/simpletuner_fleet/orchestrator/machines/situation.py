@@ -60,7 +60,7 @@ def fleet_now(
         running=roster.running,
         running_by_owner=dict(roster.running_by_owner),
         running_by_team=dict(roster.running_by_team),
-        team_pools=roster.pools,
+        team_allowlists=roster.allowlists,
         prices=roster.prices,
         lead_s=lead_s,
         listening_since=listening_since,

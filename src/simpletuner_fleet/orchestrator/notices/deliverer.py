@@ -22,9 +22,9 @@ from simpletuner_fleet.delivery.outcome import DeliveryFailed
 from simpletuner_fleet.delivery.sender import Destination, MessageSender
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.notices.endpoint_queue import EndpointQueue, OutgoingMessage
 from simpletuner_fleet.orchestrator.notices.endpoints import HISTORY
 from simpletuner_fleet.orchestrator.notices.ledger import Ledger
-from simpletuner_fleet.orchestrator.notices.mailbox import Mailbox, Parcel
 from simpletuner_fleet.orchestrator.notices.reading import (
     approval_paths,
     approvals_kept,
@@ -50,7 +50,7 @@ class Deliverer:
         self._fleet = fleet
         self._ledger = Ledger(fleet)
         self._waits = WaitWatch(fleet)
-        self._boxes: dict[str, Mailbox] = {}
+        self._queues: dict[str, EndpointQueue] = {}
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -58,7 +58,7 @@ class Deliverer:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        tasks = [box.task for box in self._boxes.values() if box.task]
+        tasks = [queue.task for queue in self._queues.values() if queue.task]
         for task in (self._task, *tasks):
             if task:
                 task.cancel()
@@ -69,9 +69,9 @@ class Deliverer:
 
     async def changed(self, endpoint_id: str) -> None:
         """Starts an endpoint anew after a person has changed or deleted it: what was under way there ends."""
-        box = self._boxes.pop(endpoint_id, None)
-        if box and box.task:
-            box.task.cancel()
+        queue = self._queues.pop(endpoint_id, None)
+        if queue and queue.task:
+            queue.task.cancel()
         endpoint = await self._fleet.read(lambda view: view.endpoint(endpoint_id))
         self._watch(endpoint)
         self._woken.set()
@@ -81,16 +81,16 @@ class Deliverer:
         more = await self._read_on()
         now = self._fleet.clock.now()
         due = [now if more else now + LOOK_S]
-        for box in self._boxes.values():
-            if box.is_sending:
+        for queue in self._queues.values():
+            if queue.is_sending:
                 continue
-            parcel = box.next(now)
-            if isinstance(parcel, Parcel):
-                box.task = asyncio.create_task(self._tell(box))
-            elif parcel is not None:
-                due.append(parcel.until)
+            outgoing = queue.next(now)
+            if isinstance(outgoing, OutgoingMessage):
+                queue.task = asyncio.create_task(self._tell(queue))
+            elif outgoing is not None:
+                due.append(outgoing.until)
         await self._note_how_far(now)
-        if any("job.waits_long" in box.endpoint.rules.events for box in self._boxes.values()):
+        if any("job.waits_long" in queue.endpoint.rules.events for queue in self._queues.values()):
             await self._waits.look(now)
         return max(0.0, min(due) - now)
 
@@ -102,7 +102,7 @@ class Deliverer:
                     for endpoint in await self._fleet.read(lambda view: view.endpoints()):
                         self._watch(endpoint)
                     loaded = True
-                pause_s = await self.look_once() if self._boxes else None
+                pause_s = await self.look_once() if self._queues else None
             except Exception:
                 log.exception("what has happened could not be told; it is tried again")
                 pause_s = AFTER_TROUBLE_S
@@ -113,72 +113,79 @@ class Deliverer:
 
     def _watch(self, endpoint: Endpoint | None) -> None:
         if endpoint is not None and endpoint.paused is None:
-            self._boxes[endpoint.id] = Mailbox(endpoint, self._fleet.clock.now())
+            self._queues[endpoint.id] = EndpointQueue(endpoint, self._fleet.clock.now())
 
     async def _read_on(self) -> bool:
         """Reads the log once for all endpoints at the same position, and tells whether there is more to read."""
         head = self._fleet.audit_head.seq if self._fleet.audit_head else 0
-        places: dict[int, list[Mailbox]] = defaultdict(list)
-        for box in self._boxes.values():
-            if box.has_room and box.scanned < head:
-                places[box.scanned].append(box)
-        for after, boxes in places.items():
-            owners = {box.endpoint.owner for box in boxes if "approval.needed" in box.endpoint.rules.events}
+        places: dict[int, list[EndpointQueue]] = defaultdict(list)
+        for queue in self._queues.values():
+            if queue.has_room and queue.scanned < head:
+                places[queue.scanned].append(queue)
+        for after, queues in places.items():
+            owners = {
+                queue.endpoint.owner for queue in queues if "approval.needed" in queue.endpoint.rules.events
+            }
             organisation = self._fleet.organisation
             chunk = await self._fleet.read(
                 partial(read_chunk, organisation=organisation, after=after, owners=owners)
             )
-            for box in boxes:
-                box.take(chunk)
-        return bool(places) and any(box.has_room and box.scanned < head for box in self._boxes.values())
+            for queue in queues:
+                queue.take(chunk)
+        return bool(places) and any(
+            queue.has_room and queue.scanned < head for queue in self._queues.values()
+        )
 
-    async def _tell(self, box: Mailbox) -> None:
+    async def _tell(self, queue: EndpointQueue) -> None:
         """Sends one message after the other until there is none, or one fails."""
         try:
-            while isinstance(parcel := box.next(self._fleet.clock.now()), Parcel):
-                if not await self._send(box, parcel):
+            while isinstance(outgoing := queue.next(self._fleet.clock.now()), OutgoingMessage):
+                if not await self._send(queue, outgoing):
                     return
         except NotLeader:
             await asyncio.sleep(AFTER_TROUBLE_S)  # whoever leads goes on
         except Exception:
             log.exception(
-                "endpoint %s: what became of a message could not be noted; it is sent again", box.endpoint.id
+                "endpoint %s: what became of a message could not be noted; it is sent again",
+                queue.endpoint.id,
             )
             await asyncio.sleep(AFTER_TROUBLE_S)
 
-    async def _send(self, box: Mailbox, parcel: Parcel) -> bool:
+    async def _send(self, queue: EndpointQueue, outgoing: OutgoingMessage) -> bool:
         """Sends a message; tells whether it arrived and that was noted."""
-        state = box.endpoint.state
-        if parcel.upto not in (0, state.upto):
-            begun = replace(box.endpoint, state=replace(state, upto=parcel.upto))
-            if not await self._note(box, begun):
+        state = queue.endpoint.state
+        if outgoing.upto not in (0, state.upto):
+            begun = replace(queue.endpoint, state=replace(state, upto=outgoing.upto))
+            if not await self._note(queue, begun):
                 return False
         began = time.monotonic()
-        detail, failure = await self._try(box.endpoint, parcel)
+        detail, failure = await self._try(queue.endpoint, outgoing)
         now = self._fleet.clock.now()
         if failure:
-            after = after_failure(box.endpoint, detail, now, hopeless=failure.hopeless, wait_s=failure.wait_s)
+            after = after_failure(
+                queue.endpoint, detail, now, hopeless=failure.hopeless, wait_s=failure.wait_s
+            )
         else:
-            after = after_success(box.endpoint, parcel.last, now)
+            after = after_success(queue.endpoint, outgoing.last, now)
         delivery = DeliveryTry(
-            endpoint_id=box.endpoint.id,
+            endpoint_id=queue.endpoint.id,
             number=0,
-            message_id=parcel.message.id,
+            message_id=outgoing.message.id,
             at=now,
-            event=parcel.event,
-            first_seq=parcel.first,
-            last_seq=parcel.last,
+            event=outgoing.event,
+            first_seq=outgoing.first,
+            last_seq=outgoing.last,
             ok=failure is None,
             detail=detail,
             took_s=round(time.monotonic() - began, 3),
         )
-        if not await self._note(box, after, delivery) or failure:
+        if not await self._note(queue, after, delivery) or failure:
             return False
-        box.delivered_upto(parcel.last)
+        queue.delivered_upto(outgoing.last)
         return True
 
-    async def _try(self, endpoint: Endpoint, parcel: Parcel) -> tuple[str, DeliveryFailed | None]:
-        now, fleet, notices = self._fleet.clock.now(), self._fleet, parcel.message.notices
+    async def _try(self, endpoint: Endpoint, outgoing: OutgoingMessage) -> tuple[str, DeliveryFailed | None]:
+        now, fleet, notices = self._fleet.clock.now(), self._fleet, outgoing.message.notices
         vault, organisation, life_s = fleet.vault, fleet.organisation, fleet.policy.approval_link_s
 
         def look(view: View) -> tuple[Destination | str, tuple[Notice, ...], dict[str, str]]:
@@ -193,11 +200,11 @@ class Deliverer:
             return NOTHING_LEFT, None
         self._fleet.insist_on_leading()
         try:
-            return await self.sender.send(to, replace(parcel.message, notices=kept, links=paths)), None
+            return await self.sender.send(to, replace(outgoing.message, notices=kept, links=paths)), None
         except DeliveryFailed as error:
             return error.detail, error
 
-    async def _note(self, box: Mailbox, after: Endpoint, delivery: DeliveryTry | None = None) -> bool:
+    async def _note(self, queue: EndpointQueue, after: Endpoint, delivery: DeliveryTry | None = None) -> bool:
         """Writes the endpoint's new state, unless a person has changed it meanwhile: then nothing of this counts."""
 
         def step(transaction: Transaction) -> bool:
@@ -213,26 +220,27 @@ class Deliverer:
 
         if not await self._ledger.write(step):
             return False
-        box.endpoint = after
-        box.noted_at = self._fleet.clock.now()
-        if after.paused and self._boxes.get(after.id) is box:
-            del self._boxes[after.id]
+        queue.endpoint = after
+        queue.noted_at = self._fleet.clock.now()
+        if after.paused and self._queues.get(after.id) is queue:
+            del self._queues[after.id]
         return True
 
     async def _note_how_far(self, now: float) -> None:
         late = [
-            box
-            for box in self._boxes.values()
-            if box.is_empty
-            and not box.is_sending
-            and box.scanned > box.endpoint.state.cursor
+            queue
+            for queue in self._queues.values()
+            if queue.is_empty
+            and not queue.is_sending
+            and queue.scanned > queue.endpoint.state.cursor
             and (
-                now - box.noted_at >= NOTED_EVERY_S or box.scanned - box.endpoint.state.cursor >= NOTED_EVERY
+                now - queue.noted_at >= NOTED_EVERY_S
+                or queue.scanned - queue.endpoint.state.cursor >= NOTED_EVERY
             )
         ]
-        for box in late[:NOTED_AT_ONCE]:
-            state = replace(box.endpoint.state, cursor=box.scanned, upto=0)
-            await self._note(box, replace(box.endpoint, state=state))
+        for queue in late[:NOTED_AT_ONCE]:
+            state = replace(queue.endpoint.state, cursor=queue.scanned, upto=0)
+            await self._note(queue, replace(queue.endpoint, state=state))
 
 
 def _paused(endpoint: Endpoint) -> Event:

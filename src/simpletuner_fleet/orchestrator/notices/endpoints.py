@@ -40,7 +40,7 @@ OVERLAP_S = 24 * 3600.0
 Change = Callable[[Transaction, Endpoint], Endpoint]
 
 
-class Telling(Struct, frozen=True, kw_only=True):
+class EndpointCaller(Struct, frozen=True, kw_only=True):
     """Describes the caller who looks at or changes endpoints, and what they may do."""
 
     writer: Writer
@@ -56,22 +56,22 @@ class NewEndpoint(Struct, frozen=True, kw_only=True):
     rules: NoticeRules
 
 
-class Made(Struct, frozen=True, kw_only=True):
+class EndpointWithKey(Struct, frozen=True, kw_only=True):
     endpoint: Endpoint
     key: str = ""
     """The secret of a webhook, which is shown once."""
 
 
-async def list_endpoints(fleet: Fleet, who: Telling) -> list[Endpoint]:
+async def list_endpoints(fleet: Fleet, who: EndpointCaller) -> list[Endpoint]:
     rows = await fleet.read(lambda view: view.endpoints())
     return [one for one in rows if who.sees_all or one.owner == who.writer.owns_as]
 
 
-async def endpoint_of(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
+async def endpoint_of(fleet: Fleet, endpoint_id: str, who: EndpointCaller) -> Endpoint:
     return await fleet.read(lambda view: _seen(view, endpoint_id, who))
 
 
-async def history_of(fleet: Fleet, endpoint_id: str, who: Telling) -> list[DeliveryTry]:
+async def history_of(fleet: Fleet, endpoint_id: str, who: EndpointCaller) -> list[DeliveryTry]:
     def look(view: View) -> list[DeliveryTry]:
         _seen(view, endpoint_id, who)
         return view.deliveries(endpoint_id, HISTORY)
@@ -79,7 +79,7 @@ async def history_of(fleet: Fleet, endpoint_id: str, who: Telling) -> list[Deliv
     return await fleet.read(look)
 
 
-async def add(fleet: Fleet, asked: NewEndpoint, who: Telling) -> Made:
+async def add(fleet: Fleet, asked: NewEndpoint, who: EndpointCaller) -> EndpointWithKey:
     check_name(asked.name)
     check_address(asked.channel, asked.address)
     _check_rules(asked.channel, asked.rules, who)
@@ -113,13 +113,13 @@ async def add(fleet: Fleet, asked: NewEndpoint, who: Telling) -> Made:
         )
         return endpoint
 
-    return Made(endpoint=await fleet.act(step), key=key)
+    return EndpointWithKey(endpoint=await fleet.act(step), key=key)
 
 
 async def change(
     fleet: Fleet,
     endpoint_id: str,
-    who: Telling,
+    who: EndpointCaller,
     *,
     name: str | None = None,
     address: str | None = None,
@@ -156,7 +156,9 @@ async def change(
     return await _change(fleet, endpoint_id, who, changed)
 
 
-async def rotate_key(fleet: Fleet, endpoint_id: str, who: Telling, overlap_s: float = OVERLAP_S) -> Made:
+async def rotate_key(
+    fleet: Fleet, endpoint_id: str, who: EndpointCaller, overlap_s: float = OVERLAP_S
+) -> EndpointWithKey:
     """Makes a new secret, which signs from now on; the one before it goes on signing for a while as well."""
     key, vault = new_key(), _vault(fleet)
 
@@ -171,10 +173,10 @@ async def rotate_key(fleet: Fleet, endpoint_id: str, who: Telling, overlap_s: fl
         transaction.record(_event(EventType.NOTIFICATION_KEY_ROTATED, endpoint, who, overlap_s=overlap_s))
         return replace(endpoint, keys=(replace(newest, until=now + overlap_s), fresh))
 
-    return Made(endpoint=await _change(fleet, endpoint_id, who, rotated), key=key)
+    return EndpointWithKey(endpoint=await _change(fleet, endpoint_id, who, rotated), key=key)
 
 
-async def pause(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
+async def pause(fleet: Fleet, endpoint_id: str, who: EndpointCaller) -> Endpoint:
     def paused(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
         if endpoint.paused:
             return endpoint
@@ -187,7 +189,7 @@ async def pause(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
     return await _change(fleet, endpoint_id, who, paused)
 
 
-async def resume(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
+async def resume(fleet: Fleet, endpoint_id: str, who: EndpointCaller) -> Endpoint:
     """Resumes an endpoint where it stopped: what happened meanwhile is sent now."""
 
     def resumed(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
@@ -200,7 +202,7 @@ async def resume(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
 
 
 async def replay(
-    fleet: Fleet, endpoint_id: str, who: Telling, *, seq: int | None = None, since: float | None = None
+    fleet: Fleet, endpoint_id: str, who: EndpointCaller, *, seq: int | None = None, since: float | None = None
 ) -> Endpoint:
     """Sends again what happened from this entry of the log on, or from this moment; each message keeps its id."""
 
@@ -212,7 +214,7 @@ async def replay(
     return await _change(fleet, endpoint_id, who, replayed)
 
 
-async def delete(fleet: Fleet, endpoint_id: str, who: Telling) -> None:
+async def delete(fleet: Fleet, endpoint_id: str, who: EndpointCaller) -> None:
     def step(transaction: Transaction) -> None:
         endpoint = _seen(transaction.tx, endpoint_id, who)
         transaction.tx.delete_endpoint(endpoint_id)
@@ -240,7 +242,7 @@ def key_seal(endpoint_id: str, number: int) -> str:
     return f"endpoint {endpoint_id} key {number}"
 
 
-async def _change(fleet: Fleet, endpoint_id: str, who: Telling, change: Change) -> Endpoint:
+async def _change(fleet: Fleet, endpoint_id: str, who: EndpointCaller, change: Change) -> Endpoint:
     def step(transaction: Transaction) -> Endpoint:
         before = _seen(transaction.tx, endpoint_id, who)
         after = replace(change(transaction, before), turn=before.turn + 1)
@@ -250,7 +252,7 @@ async def _change(fleet: Fleet, endpoint_id: str, who: Telling, change: Change) 
     return await fleet.act(step)
 
 
-def _seen(view: View, endpoint_id: str, who: Telling) -> Endpoint:
+def _seen(view: View, endpoint_id: str, who: EndpointCaller) -> Endpoint:
     """Returns the endpoint. Another person's endpoint is reported as unknown, like one that does not exist."""
     endpoint = view.endpoint(endpoint_id)
     if endpoint is None or not (who.sees_all or endpoint.owner == who.writer.owns_as):
@@ -261,13 +263,13 @@ def _seen(view: View, endpoint_id: str, who: Telling) -> Endpoint:
     return endpoint
 
 
-def _check_rules(channel: Channel, rules: NoticeRules, who: Telling) -> None:
+def _check_rules(channel: Channel, rules: NoticeRules, who: EndpointCaller) -> None:
     check_rules(channel, rules)
     zone_named(rules.zone)
     _check_may(rules, who)
 
 
-def _check_may(rules: NoticeRules, who: Telling) -> None:
+def _check_may(rules: NoticeRules, who: EndpointCaller) -> None:
     for permission in sorted(needed_permissions(rules.events, rules.scope)):
         if not who.may(permission):
             raise Forbidden(permission)
@@ -288,7 +290,7 @@ def _vault(fleet: Fleet) -> Vault:
     return fleet.vault
 
 
-def _event(type_: EventType, endpoint: Endpoint, who: Telling, **more: Any) -> Event:
+def _event(type_: EventType, endpoint: Endpoint, who: EndpointCaller, **more: Any) -> Event:
     details = {
         "name": endpoint.name,
         "channel": str(endpoint.channel),

@@ -10,11 +10,11 @@ from simpletuner_fleet.delivery.outcome import DeliveryFailed
 from simpletuner_fleet.delivery.sender import Message, MessageSender
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.notices.endpoints import HISTORY, Telling, endpoint_of
+from simpletuner_fleet.orchestrator.notices.endpoints import HISTORY, EndpointCaller, endpoint_of
 from simpletuner_fleet.orchestrator.notices.reading import destination_of
 
 
-async def try_out(fleet: Fleet, sender: MessageSender, endpoint_id: str, who: Telling) -> DeliveryTry:
+async def try_out(fleet: Fleet, sender: MessageSender, endpoint_id: str, who: EndpointCaller) -> DeliveryTry:
     """Sends the test. It changes nothing else: neither how far the endpoint was told, nor whether it is paused."""
     endpoint = await endpoint_of(fleet, endpoint_id, who)
     now, vault = fleet.clock.now(), fleet.vault
@@ -61,6 +61,6 @@ async def try_out(fleet: Fleet, sender: MessageSender, endpoint_id: str, who: Te
     return delivery
 
 
-def _entry(now: float, who: Telling) -> tuple[AuditEntry, ...]:
+def _entry(now: float, who: EndpointCaller) -> tuple[AuditEntry, ...]:
     actor = who.writer.actor
     return (AuditEntry(0, now, EventType.NOTIFICATION_TESTED, actor.id, actor.name, actor.ip, "", "", {}),)

@@ -29,7 +29,7 @@ class ApprovalVerdict(StrEnum):
     REJECT = "reject"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class LinkedApproval(Struct, frozen=True, kw_only=True):
     """Says what an approval link is for: the job, its approval, and who decides by the link."""
 
     link: ApprovalLink
@@ -60,23 +60,23 @@ def link_path(view: View, vault: Vault, user_id: str, job_id: str, life_s: float
 TO_URL, FROM_URL = str.maketrans("+/", "-_"), str.maketrans("-_", "+/")
 
 
-async def look(fleet: Fleet, secret: str) -> Asked:
+async def look(fleet: Fleet, secret: str) -> LinkedApproval:
     """Says what a link is for. Looking changes nothing: programs that scan mails for bad links look, too."""
     link, organisation = _opened(fleet.vault, secret), fleet.organisation
-    return await fleet.read(lambda view: _asked(view, organisation, link, fleet.clock.now()))
+    return await fleet.read(lambda view: _linked(view, organisation, link, fleet.clock.now()))
 
 
-async def decide(fleet: Fleet, secret: str, verdict: ApprovalVerdict, note: str, ip: str) -> Asked:
+async def decide(fleet: Fleet, secret: str, verdict: ApprovalVerdict, note: str, ip: str) -> LinkedApproval:
     """Decides as the person the link was made for, with the permissions they have at this moment."""
     link = _opened(fleet.vault, secret)
 
-    def step(transaction: Transaction) -> Asked:
-        asked = _asked(transaction.tx, transaction.organisation, link, transaction.now)
-        actor = Actor(link.user_id, asked.voter.name, ip)
-        transaction.record(job_event(EventType.APPROVAL_LINK_USED, asked.job, actor, verdict=str(verdict)))
+    def step(transaction: Transaction) -> LinkedApproval:
+        linked = _linked(transaction.tx, transaction.organisation, link, transaction.now)
+        actor = Actor(link.user_id, linked.voter.name, ip)
+        transaction.record(job_event(EventType.APPROVAL_LINK_USED, linked.job, actor, verdict=str(verdict)))
         how = approve_within if verdict is ApprovalVerdict.APPROVE else reject_within
-        how(transaction, link.job_id, asked.voter, actor, note)
-        return asked
+        how(transaction, link.job_id, linked.voter, actor, note)
+        return linked
 
     return await fleet.act(step)
 
@@ -91,7 +91,7 @@ def _opened(vault: Vault | None, secret: str) -> ApprovalLink:
     return msgspec.json.decode(text, type=ApprovalLink)
 
 
-def _asked(view: View, organisation: Organisation, link: ApprovalLink, now: float) -> Asked:
+def _linked(view: View, organisation: Organisation, link: ApprovalLink, now: float) -> LinkedApproval:
     waiting = waiting_approval(view, link.job_id)
     if waiting is None:
         raise ApprovalLinkOver
@@ -101,4 +101,6 @@ def _asked(view: View, organisation: Organisation, link: ApprovalLink, now: floa
     if voter is None:
         raise ApprovalLinkOver
     check_voter(approval, voter)
-    return Asked(link=link, job=job, approval=approval, voter=voter, owner_name=name_of(view, job.owner))
+    return LinkedApproval(
+        link=link, job=job, approval=approval, voter=voter, owner_name=name_of(view, job.owner)
+    )

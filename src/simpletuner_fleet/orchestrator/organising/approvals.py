@@ -27,7 +27,7 @@ from simpletuner_fleet.core.people.approvals import (
     requirement_of,
     with_vote,
 )
-from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.placement.matching import why_never
 from simpletuner_fleet.core.placement.ordering import class_id
 from simpletuner_fleet.engine.fleet import Fleet
@@ -47,7 +47,7 @@ def with_approval(
     others: Sequence[Requirement],
     *,
     is_approver: bool,
-    onlooker: Onlooker,
+    scope: VisibilityScope,
 ) -> tuple[Job, Approval | None]:
     """Returns the job as it may go on, and the approval that it waits for, if any.
 
@@ -58,7 +58,7 @@ def with_approval(
     facts = JobFacts(
         is_first=_is_first(transaction, job, rules),
         only_on=only_on,
-        cost_micros=_cost(transaction, job, rules, onlooker),
+        cost_micros=_cost(transaction, job, rules, scope),
     )
     holding = [rule for rule in rules if applies(rule, job, facts)]
     requirements = [*others, *map(requirement_of, holding)]
@@ -86,9 +86,9 @@ def _kept_off(
 
 def _somebody_fits(transaction: Transaction, requires: Requirements) -> bool:
     roster = transaction.index.roster
-    pool = roster.pools.get(requires.team)
+    allowlist = roster.allowlists.get(requires.team)
     workers = roster.workers.values()
-    return any(why_never(worker, requires, pool, roster.prices) is None for worker in workers)
+    return any(why_never(worker, requires, allowlist, roster.prices) is None for worker in workers)
 
 
 def _is_first(transaction: Transaction, job: Job, rules: Sequence[ApprovalRule]) -> bool:
@@ -99,11 +99,11 @@ def _is_first(transaction: Transaction, job: Job, rules: Sequence[ApprovalRule])
 
 
 def _cost(
-    transaction: Transaction, job: Job, rules: Sequence[ApprovalRule], onlooker: Onlooker
+    transaction: Transaction, job: Job, rules: Sequence[ApprovalRule], scope: VisibilityScope
 ) -> int | None:
     if all(rule.cost_over_micros is None for rule in rules):
         return None
-    estimate = estimate_in(transaction, job, onlooker)
+    estimate = estimate_in(transaction, job, scope)
     return most_expected(estimate) if estimate else None
 
 

@@ -27,7 +27,7 @@ class IssuedKey(Struct, frozen=True, kw_only=True):
     expires_at: float
 
 
-class Changed(Struct, frozen=True, kw_only=True):
+class UserChange(Struct, frozen=True, kw_only=True):
     user: User
     sessions: list[str]
     """Hashes of those that ended, or that may do something else from now on."""
@@ -140,13 +140,13 @@ def add_user(
 
 async def change_user(
     fleet: Fleet, user_id: str, actor: Actor, *, role: str | None = None, disabled: bool | None = None
-) -> Changed:
-    def step(transaction: Transaction) -> Changed:
+) -> UserChange:
+    def step(transaction: Transaction) -> UserChange:
         user = existing_user(transaction.tx, user_id)
         others = [other for other in transaction.tx.users() if other.id != user_id]
         after = accounts.changed(user, others, transaction.now, role=role, disabled=disabled)
         if after == user:
-            return Changed(user=user, sessions=[])
+            return UserChange(user=user, sessions=[])
         transaction.tx.save_user(after)
         if after.role != user.role:
             transaction.user_changed(after)
@@ -162,7 +162,7 @@ async def change_user(
             transaction.record(user_event(kind, user.id, actor, name=user.name))
             drop_keys(transaction, user.id)
             end_sessions(transaction, user.id)
-        return Changed(user=after, sessions=touched)
+        return UserChange(user=after, sessions=touched)
 
     return await fleet.act(step)
 

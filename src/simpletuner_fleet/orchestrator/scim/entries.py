@@ -11,7 +11,7 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.scim.filters import FilterTerm
 from simpletuner_fleet.core.people.scim.resources import ScimGroup, ScimKind, ScimUser
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.sign_in.following import Doorway, follow_groups, groups_by
+from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource, follow_groups, groups_by
 from simpletuner_fleet.ports import ScimEntry, View
 
 NO_GROUPS: frozenset[str] = frozenset()
@@ -20,7 +20,7 @@ NO_GROUPS: frozenset[str] = frozenset()
 ScimResource = ScimUser | ScimGroup
 
 
-class Saved(Struct, frozen=True):
+class ScimChange(Struct, frozen=True):
     resource: ScimResource
     touched: list[str]
     """Hashes of credentials that ended, or that may do something else from now on."""
@@ -93,16 +93,18 @@ def _present(entries: Iterable[ScimEntry | None]) -> list[ScimEntry]:
     return [entry for entry in entries if entry]
 
 
-def follow(transaction: Transaction, door: Doorway, user_ids: Iterable[str], actor: Actor) -> list[str]:
+def follow(
+    transaction: Transaction, source: IdentitySource, user_ids: Iterable[str], actor: Actor
+) -> list[str]:
     """Makes these users what SCIM says of them now. Returns the hashes of the credentials that this affects.
 
     Where groups are known only at a log-in, an active user stays as they are until their next one.
     """
     users = [user for user in map(transaction.tx.user, user_ids) if user]
-    known = [(user, groups_by(transaction.tx, user, door, NO_GROUPS)) for user in users]
-    by_groups = door.scim is not None and door.scim.groups
+    known = [(user, groups_by(transaction.tx, user, source, NO_GROUPS)) for user in users]
+    by_groups = source.scim is not None and source.scim.groups
     people = [(user, groups) for user, groups in known if by_groups or groups is None]
-    return [one for _, hashes in follow_groups(transaction, door, people, actor) for one in hashes]
+    return [one for _, hashes in follow_groups(transaction, source, people, actor) for one in hashes]
 
 
 def scim_event(kind: EventType, entry: ScimKind, target_id: str, actor: Actor, **details: Any) -> Event:

@@ -12,60 +12,62 @@ from simpletuner_fleet.core.people.scim.resources import ScimGroup, ScimKind, gr
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.scim.entries import (
-    Saved,
+    ScimChange,
     existing,
     follow,
     group_in,
     put_group,
     scim_event,
 )
-from simpletuner_fleet.orchestrator.sign_in.following import Doorway
+from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
 
 MAX_GROUPS = 5_000
 MAX_MEMBERS = 20_000
 
 
-async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> Saved:
-    def step(transaction: Transaction) -> Saved:
+async def create(
+    fleet: Fleet, source: IdentitySource, document: Mapping[str, Any], actor: Actor
+) -> ScimChange:
+    def step(transaction: Transaction) -> ScimChange:
         if transaction.tx.scim_count(ScimKind.GROUP) >= MAX_GROUPS:
             raise Conflict(f"There are {MAX_GROUPS} groups already, and no more are kept.")
         group, members = group_from(document, group_id=transaction.ids.new("g"), now=transaction.now)
-        return _save(transaction, door, None, group, members, (), actor)
+        return _save(transaction, source, None, group, members, (), actor)
 
     return await fleet.act(step)
 
 
 async def replaced(
-    fleet: Fleet, door: Doorway, group_id: str, document: Mapping[str, Any], actor: Actor
-) -> Saved:
-    def step(transaction: Transaction) -> Saved:
+    fleet: Fleet, source: IdentitySource, group_id: str, document: Mapping[str, Any], actor: Actor
+) -> ScimChange:
+    def step(transaction: Transaction) -> ScimChange:
         before = group_in(existing(transaction.tx, ScimKind.GROUP, group_id))
         group, members = group_from(document, group_id=group_id, now=transaction.now)
         known = set(transaction.tx.scim_members(group_id))
         gone = known.difference(members)
         group = replace(group, created_at=before.created_at)
-        return _save(transaction, door, before, group, members, gone, actor)
+        return _save(transaction, source, before, group, members, gone, actor)
 
     return await fleet.act(step)
 
 
 async def patched(
-    fleet: Fleet, door: Doorway, group_id: str, document: Mapping[str, Any], actor: Actor
-) -> Saved:
+    fleet: Fleet, source: IdentitySource, group_id: str, document: Mapping[str, Any], actor: Actor
+) -> ScimChange:
     operations = read_operations(document)
 
-    def step(transaction: Transaction) -> Saved:
+    def step(transaction: Transaction) -> ScimChange:
         before = group_in(existing(transaction.tx, ScimKind.GROUP, group_id))
         group, changes = patched_group(before, operations, transaction.now)
         gone = changes.removed
         if changes.replaced:
             gone = set(transaction.tx.scim_members(group_id)).difference(changes.added)
-        return _save(transaction, door, before, group, changes.added, gone, actor)
+        return _save(transaction, source, before, group, changes.added, gone, actor)
 
     return await fleet.act(step)
 
 
-async def deleted(fleet: Fleet, door: Doorway, group_id: str, actor: Actor) -> list[str]:
+async def deleted(fleet: Fleet, source: IdentitySource, group_id: str, actor: Actor) -> list[str]:
     def step(transaction: Transaction) -> list[str]:
         tx = transaction.tx
         group = group_in(existing(tx, ScimKind.GROUP, group_id))
@@ -74,20 +76,20 @@ async def deleted(fleet: Fleet, door: Doorway, group_id: str, actor: Actor) -> l
         tx.delete_scim_entry(ScimKind.GROUP, group_id)
         about = {"name": group.display_name, "members": len(members)}
         transaction.record(scim_event(EventType.SCIM_GROUP_DELETED, ScimKind.GROUP, group_id, actor, **about))
-        return _follow(transaction, door, {group.display_name}, members, actor)
+        return _follow(transaction, source, {group.display_name}, members, actor)
 
     return await fleet.act(step)
 
 
 def _save(
     transaction: Transaction,
-    door: Doorway,
+    source: IdentitySource,
     before: ScimGroup | None,
     group: ScimGroup,
     wanted: Iterable[str],
     unwanted: Collection[str],
     actor: Actor,
-) -> Saved:
+) -> ScimChange:
     tx = transaction.tx
     known = set(tx.scim_members(group.id)) if before else set()
     added = [one for one in wanted if one not in known]
@@ -99,7 +101,7 @@ def _save(
         raise Conflict(f"A group has at most {MAX_MEMBERS} members.")
     renamed = before is not None and before.display_name != group.display_name
     if before is not None and not (added or removed or _differs(group, before)):
-        return Saved(before, [])
+        return ScimChange(before, [])
     group = replace(group, changed_at=transaction.now)
     put_group(transaction, group)
     tx.add_scim_members(group.id, added)
@@ -108,7 +110,7 @@ def _save(
     transaction.record(scim_event(EventType.SCIM_GROUP_SET, ScimKind.GROUP, group.id, actor, **about))
     names = {group.display_name, before.display_name if before else ""}
     affected = {*known, *added} if renamed else {*added, *removed}
-    return Saved(group, _follow(transaction, door, names, sorted(affected), actor))
+    return ScimChange(group, _follow(transaction, source, names, sorted(affected), actor))
 
 
 def _differs(group: ScimGroup, before: ScimGroup) -> bool:
@@ -116,7 +118,7 @@ def _differs(group: ScimGroup, before: ScimGroup) -> bool:
 
 
 def _follow(
-    transaction: Transaction, door: Doorway, names: set[str], user_ids: Iterable[str], actor: Actor
+    transaction: Transaction, source: IdentitySource, names: set[str], user_ids: Iterable[str], actor: Actor
 ) -> list[str]:
     """Updates the users. A group on which nothing depends changes nobody."""
-    return [] if door.group_names.isdisjoint(names) else follow(transaction, door, user_ids, actor)
+    return [] if source.group_names.isdisjoint(names) else follow(transaction, source, user_ids, actor)

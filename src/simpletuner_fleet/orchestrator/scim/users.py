@@ -21,66 +21,68 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.people.accounts import add_user, existing_user
 from simpletuner_fleet.orchestrator.scim.entries import (
-    Saved,
+    ScimChange,
     existing,
     follow,
     put_user,
     scim_event,
     user_in,
 )
-from simpletuner_fleet.orchestrator.sign_in.following import Doorway, role_by
+from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource, role_by
 from simpletuner_fleet.ports import ScimEntry
 
 MAX_USERS = 100_000
 
 
-async def create(fleet: Fleet, door: Doorway, document: Mapping[str, Any], actor: Actor) -> Saved:
+async def create(
+    fleet: Fleet, source: IdentitySource, document: Mapping[str, Any], actor: Actor
+) -> ScimChange:
     """Creates a user.
 
     One who has logged in before stays the same user; one whom the provider had deleted comes back.
     """
 
-    def step(transaction: Transaction) -> Saved:
+    def step(transaction: Transaction) -> ScimChange:
         tx = transaction.tx
         asked = user_from(document, user_id="", active=True, now=transaction.now)
         if tx.scim_count(ScimKind.USER) >= MAX_USERS:
             raise Conflict(f"There are {MAX_USERS} users already, and no more are kept.")
-        subject = subject_by(asked, _source(door).subject)
-        user = tx.user_by_subject(door.issuer, subject)
+        subject = subject_by(asked, _scim_source(source).subject)
+        user = tx.user_by_subject(source.issuer, subject)
         if user and tx.scim_entry(ScimKind.USER, user.id):
             raise NameTaken(f"There is a user of the provider's name '{subject}' already.")
-        user = user or _made(transaction, door, asked, subject, actor)
+        user = user or _made(transaction, source, asked, subject, actor)
         tx.delete_scim_entry(ScimKind.GONE, user.id)
-        return _save(transaction, door, replace(asked, id=user.id), actor)
+        return _save(transaction, source, replace(asked, id=user.id), actor)
 
     return await fleet.act(step)
 
 
 async def replaced(
-    fleet: Fleet, door: Doorway, user_id: str, document: Mapping[str, Any], actor: Actor
-) -> Saved:
-    def step(transaction: Transaction) -> Saved:
+    fleet: Fleet, source: IdentitySource, user_id: str, document: Mapping[str, Any], actor: Actor
+) -> ScimChange:
+    def step(transaction: Transaction) -> ScimChange:
         before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
         after = user_from(document, user_id=before.id, active=before.active, now=transaction.now)
-        return _change(transaction, door, before, replace(after, created_at=before.created_at), actor)
+        return _change(transaction, source, before, replace(after, created_at=before.created_at), actor)
 
     return await fleet.act(step)
 
 
 async def patched(
-    fleet: Fleet, door: Doorway, user_id: str, document: Mapping[str, Any], actor: Actor
-) -> Saved:
+    fleet: Fleet, source: IdentitySource, user_id: str, document: Mapping[str, Any], actor: Actor
+) -> ScimChange:
     operations = read_operations(document)
 
-    def step(transaction: Transaction) -> Saved:
+    def step(transaction: Transaction) -> ScimChange:
         before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
         after = patched_user(before, operations, transaction.now)
-        return _change(transaction, door, before, after, actor)
+        return _change(transaction, source, before, after, actor)
 
     return await fleet.act(step)
 
 
-async def deleted(fleet: Fleet, door: Doorway, user_id: str, actor: Actor) -> list[str]:
+async def deleted(fleet: Fleet, source: IdentitySource, user_id: str, actor: Actor) -> list[str]:
     """Deletes the provider's entry.
 
     The user stays, since what they have done stays, but cannot log in until created again.
@@ -96,44 +98,46 @@ async def deleted(fleet: Fleet, door: Doorway, user_id: str, actor: Actor) -> li
         transaction.record(
             scim_event(EventType.SCIM_USER_DELETED, ScimKind.USER, user_id, actor, name=before.name)
         )
-        return follow(transaction, door, [user_id], actor)
+        return follow(transaction, source, [user_id], actor)
 
     return await fleet.act(step)
 
 
-def _made(transaction: Transaction, door: Doorway, asked: ScimUser, subject: str, actor: Actor) -> User:
+def _made(
+    transaction: Transaction, source: IdentitySource, asked: ScimUser, subject: str, actor: Actor
+) -> User:
     return add_user(
         transaction,
         actor,
-        name=free_name(asked.user_name, door.id, lambda one: transaction.tx.user_by_name(one) is not None),
-        role=role_by(transaction, door, frozenset()) or Role.VIEWER,
+        name=free_name(asked.user_name, source.id, lambda one: transaction.tx.user_by_name(one) is not None),
+        role=role_by(transaction, source, frozenset()) or Role.VIEWER,
         language="",
         password_hash="",
-        issuer=door.issuer,
+        issuer=source.issuer,
         subject=subject,
     )
 
 
 def _change(
-    transaction: Transaction, door: Doorway, before: ScimUser, after: ScimUser, actor: Actor
-) -> Saved:
+    transaction: Transaction, source: IdentitySource, before: ScimUser, after: ScimUser, actor: Actor
+) -> ScimChange:
     if replace(after, changed_at=before.changed_at) == before:
-        return Saved(before, [])
-    source = _source(door).subject
-    subject = subject_by(after, source)
-    if subject != subject_by(before, source):
-        if transaction.tx.user_by_subject(door.issuer, subject):
+        return ScimChange(before, [])
+    subject_source = _scim_source(source).subject
+    subject = subject_by(after, subject_source)
+    if subject != subject_by(before, subject_source):
+        if transaction.tx.user_by_subject(source.issuer, subject):
             raise NameTaken(f"There is a user of the provider's name '{subject}' already.")
         transaction.tx.save_user(replace(existing_user(transaction.tx, after.id), subject=subject))
-    return _save(transaction, door, after, actor)
+    return _save(transaction, source, after, actor)
 
 
-def _save(transaction: Transaction, door: Doorway, user: ScimUser, actor: Actor) -> Saved:
+def _save(transaction: Transaction, source: IdentitySource, user: ScimUser, actor: Actor) -> ScimChange:
     put_user(transaction, user)
     about = {"name": user.user_name, "external_id": user.external_id, "active": user.active}
     transaction.record(scim_event(EventType.SCIM_USER_SET, ScimKind.USER, user.id, actor, **about))
-    return Saved(user, follow(transaction, door, [user.id], actor))
+    return ScimChange(user, follow(transaction, source, [user.id], actor))
 
 
-def _source(door: Doorway) -> ScimSource:
-    return door.scim or ScimSource(provider=door.id)
+def _scim_source(source: IdentitySource) -> ScimSource:
+    return source.scim or ScimSource(provider=source.id)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import Conflict
 from simpletuner_fleet.core.people.sign_in.providers import Provider
 from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.ports import Vault
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ class AddedProviders:
         self,
         committed: Committed = lambda: (),
         vault: Vault | None = None,
-        reach: OutwardReach | None = None,
+        outbound: OutboundConnector | None = None,
     ) -> None:
-        self._committed, self._vault, self._reach = committed, vault, reach
+        self._committed, self._vault, self._outbound = committed, vault, outbound
         self._made: dict[str, tuple[StoredProvider, OpenIdProvider | None]] = {}
 
     def __bool__(self) -> bool:
@@ -48,12 +48,12 @@ class AddedProviders:
     def made_for(self, row: StoredProvider, deadline_s: float) -> "OpenIdProvider | None":
         """Returns the provider of a row; None where its secret cannot be unsealed, or nobody may be called."""
         settings = self.opened(row)
-        if settings is None or self._reach is None:
+        if settings is None or self._outbound is None:
             return None
         # Whoever has no provider need not pay for the import of what reads tokens.
         from simpletuner_fleet.orchestrator.sign_in.provider import OpenIdProvider
 
-        return OpenIdProvider(settings, deadline_s, self._reach, row)
+        return OpenIdProvider(settings, deadline_s, self._outbound, row)
 
     def opened(self, row: StoredProvider) -> Provider | None:
         """Returns the provider with its secret; None where the secret was sealed with another key than the server's."""

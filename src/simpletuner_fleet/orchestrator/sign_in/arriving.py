@@ -13,7 +13,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.people.accounts import add_user, user_event
 from simpletuner_fleet.orchestrator.people.logins import NOBODY, UNKNOWN, LoggedIn, Vouched, enter, leave
-from simpletuner_fleet.orchestrator.sign_in.following import Doorway, follow_groups, groups_by, role_by
+from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource, follow_groups, groups_by, role_by
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -28,27 +28,29 @@ class Arrival(Struct, frozen=True, kw_only=True):
     """Hashes of credentials of the user that ended, or that may do something else from now on."""
 
 
-async def arrive(fleet: Fleet, door: Doorway, person: Person, ip: str, before: str | None = None) -> Arrival:
+async def arrive(
+    fleet: Fleet, source: IdentitySource, person: Person, ip: str, before: str | None = None
+) -> Arrival:
     """Logs a person in, and ends the session that the same browser had `before`."""
     secret = fleet.ids.token(tokens.SESSION)
 
     def step(transaction: Transaction) -> Arrival:
-        if door.stored is not None and transaction.organisation.provider(door.id) != door.stored:
+        if source.stored is not None and transaction.organisation.provider(source.id) != source.stored:
             changed = SignInFailed("The provider was changed or switched off while you logged in.")
-            return _refused(transaction, door, None, changed, ip)
+            return _refused(transaction, source, None, changed, ip)
         user = transaction.tx.user_by_subject(person.issuer, person.subject)
-        groups = groups_by(transaction.tx, user, door, person.groups)
-        role = role_by(transaction, door, groups)
-        if user is None and (role is None or not door.new_users):
-            return _refused(transaction, door, None, _why(role), ip)
-        user = user or _made(transaction, door, person, role or Role.VIEWER, ip)
-        by = replace(NOBODY, name=door.id, ip=ip)
-        [(after, ended)] = follow_groups(transaction, door, [(user, groups)], by)
+        groups = groups_by(transaction.tx, user, source, person.groups)
+        role = role_by(transaction, source, groups)
+        if user is None and (role is None or not source.new_users):
+            return _refused(transaction, source, None, _why(role), ip)
+        user = user or _made(transaction, source, person, role or Role.VIEWER, ip)
+        by = replace(NOBODY, name=source.id, ip=ip)
+        [(after, ended)] = follow_groups(transaction, source, [(user, groups)], by)
         if after.disabled_at is not None:
-            refused = _refused(transaction, door, after, NoRole() if role is None else UserDisabled(), ip)
+            refused = _refused(transaction, source, after, NoRole() if role is None else UserDisabled(), ip)
             return replace(refused, ended=ended)
         ended = [*ended, *leave(transaction, before, ip)]
-        vouched = Vouched(issuer=person.issuer, sid=person.sid, id_token=person.id_token, provider=door.id)
+        vouched = Vouched(issuer=person.issuer, sid=person.sid, id_token=person.id_token, provider=source.id)
         entered = enter(transaction, after, secret, ip, vouched)
         return Arrival(login=LoggedIn(user=entered, secret=secret, ended=ended), ended=ended)
 
@@ -82,8 +84,8 @@ async def end_at_the_providers_word(
     return await fleet.act(step)
 
 
-def _made(transaction: Transaction, door: Doorway, person: Person, role: str, ip: str) -> User:
-    name = free_name(person.name, door.id, lambda one: transaction.tx.user_by_name(one) is not None)
+def _made(transaction: Transaction, source: IdentitySource, person: Person, role: str, ip: str) -> User:
+    name = free_name(person.name, source.id, lambda one: transaction.tx.user_by_name(one) is not None)
     return add_user(
         transaction,
         None,
@@ -98,7 +100,11 @@ def _made(transaction: Transaction, door: Doorway, person: Person, role: str, ip
 
 
 def _refused(
-    transaction: Transaction, door: Doorway, user: User | None, why: SignInFailed | UserDisabled, ip: str
+    transaction: Transaction,
+    source: IdentitySource,
+    user: User | None,
+    why: SignInFailed | UserDisabled,
+    ip: str,
 ) -> Arrival:
     about = {"name": user.name} if user else {}
     actor: Actor = replace(NOBODY, ip=ip)
@@ -107,7 +113,7 @@ def _refused(
             EventType.USER_LOGIN_FAILED,
             user.id if user else UNKNOWN,
             actor,
-            provider=door.id,
+            provider=source.id,
             reason=why.code,
             **about,
         )

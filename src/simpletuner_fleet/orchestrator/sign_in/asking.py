@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 
 from simpletuner_fleet.core.errors import ProviderUnusable
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach
 
 MAX_ANSWER_BYTES = 512 * 1024
 DEADLINE_S = 10.0
@@ -21,15 +21,15 @@ class Asker:
     """Sends requests to one provider. Its HTTP client is made with the first of them."""
 
     def __init__(
-        self, ca_file: str = "", deadline_s: float = DEADLINE_S, reach: OutwardReach | None = None
+        self, ca_file: str = "", deadline_s: float = DEADLINE_S, outbound: OutboundConnector | None = None
     ) -> None:
-        """Takes `reach`, which says which machines may be asked.
+        """Takes `outbound`, which says which machines may be asked.
 
         Without it all may be: then the server's owner named the provider.
         """
         self._ca_file = ca_file
         self._deadline_s = deadline_s
-        self._reach = reach
+        self._outbound = outbound
         self._http: httpx2.AsyncClient | None = None
         self._making = asyncio.Lock()
 
@@ -86,10 +86,10 @@ class Asker:
     async def _looked_at(self, url: str) -> tuple[httpx2.URL, dict[str, str], dict[str, Any]]:
         """Returns the URL with the checked address in place of the name, which may resolve differently later."""
         named = httpx2.URL(url)
-        if self._reach is None:
+        if self._outbound is None:
             return named, {}, {}
         by_tls = named.scheme == "https"
-        address = await self._reach.allowed_address(
+        address = await self._outbound.allowed_address(
             named.host, named.port or (443 if by_tls else 80), tls=by_tls
         )
         known_as = {"sni_hostname": named.host} if by_tls else {}
@@ -102,11 +102,11 @@ class Asker:
 
     async def _client(self) -> httpx2.AsyncClient:
         async with self._making:
-            if self._http is None and self._reach is not None:
+            if self._http is None and self._outbound is not None:
                 # Two names may mean one address: a connection that was made for one of them is not used for the other.
                 none_kept = httpx2.Limits(max_keepalive_connections=0)
                 self._http = httpx2.AsyncClient(
-                    verify=self._reach.trust, timeout=self._deadline_s, limits=none_kept, trust_env=False
+                    verify=self._outbound.trust, timeout=self._deadline_s, limits=none_kept, trust_env=False
                 )
             if self._http is None:
                 context = await asyncio.to_thread(_trust, self._ca_file)

@@ -20,7 +20,7 @@ Groups = frozenset[str] | None
 """None: the provider says that somebody does not come in, whatever groups they are in."""
 
 
-class Doorway(Struct, frozen=True, kw_only=True):
+class IdentitySource(Struct, frozen=True, kw_only=True):
     """Describes one way in which people log in, and the roles and teams that it gives them."""
 
     id: str
@@ -42,16 +42,16 @@ class Doorway(Struct, frozen=True, kw_only=True):
         return frozenset().union(*of_roles, *((*one.lead, *one.member, *one.viewer) for one in teams))
 
 
-def groups_by(view: View, user: User | None, door: Doorway, at_login: frozenset[str]) -> Groups:
+def groups_by(view: View, user: User | None, source: IdentitySource, at_login: frozenset[str]) -> Groups:
     """Returns the groups that count: from SCIM for a user whom it provisions, else from the log-in."""
-    if user is None or door.scim is None:
+    if user is None or source.scim is None:
         return at_login
     entry = view.scim_entry(ScimKind.USER, user.id)
     if entry is None:
         return None if view.scim_entry(ScimKind.GONE, user.id) else at_login
     if not msgspec.json.decode(entry.document, type=ScimUser).active:
         return None
-    return scim_groups(view, user.id) if door.scim.groups else at_login
+    return scim_groups(view, user.id) if source.scim.groups else at_login
 
 
 def scim_groups(view: View, user_id: str) -> frozenset[str]:
@@ -60,53 +60,53 @@ def scim_groups(view: View, user_id: str) -> frozenset[str]:
     return frozenset(entry.name for entry in entries if entry)
 
 
-def role_by(transaction: Transaction, door: Doorway, groups: Groups) -> str | None:
+def role_by(transaction: Transaction, source: IdentitySource, groups: Groups) -> str | None:
     if groups is None:
         return None
-    return door.roles.role_for(groups, transaction.organisation.own_roles)
+    return source.roles.role_for(groups, transaction.organisation.own_roles)
 
 
 def follow_groups(
-    transaction: Transaction, door: Doorway, people: Sequence[tuple[User, Groups]], actor: Actor
+    transaction: Transaction, source: IdentitySource, people: Sequence[tuple[User, Groups]], actor: Actor
 ) -> list[tuple[User, list[str]]]:
     """Makes these users what their groups say.
 
     Returns each user as they are now, with the hashes of the credentials that this affects.
     """
     afters = [
-        after_sign_in(user, role_by(transaction, door, groups), transaction.now) for user, groups in people
+        after_sign_in(user, role_by(transaction, source, groups), transaction.now) for user, groups in people
     ]
-    joined = _into_teams(transaction, door, people, actor)
+    joined = _into_teams(transaction, source, people, actor)
     changed = {
         user.id for (user, _), after in zip(people, afters, strict=True) if after != user or user.id in joined
     }
     touched = _credentials_of(transaction, changed)
     for (user, _), after in zip(people, afters, strict=True):
         if user.id in changed:
-            _save(transaction, door, user, after, actor)
+            _save(transaction, source, user, after, actor)
     return [(after, touched.get(after.id, [])) for after in afters]
 
 
-def _save(transaction: Transaction, door: Doorway, user: User, after: User, actor: Actor) -> None:
+def _save(transaction: Transaction, source: IdentitySource, user: User, after: User, actor: Actor) -> None:
     transaction.tx.save_user(after)
     if after.role != user.role:
         transaction.user_changed(after)
         transaction.consider_every_class()
-        about = {"name": user.name, "was": user.role, "now": after.role, "provider": door.id}
+        about = {"name": user.name, "was": user.role, "now": after.role, "provider": source.id}
         transaction.record(user_event(EventType.USER_ROLE_CHANGED, user.id, actor, **about))
     if after.disabled_at != user.disabled_at:
         kind = EventType.USER_ENABLED if after.disabled_at is None else EventType.USER_DISABLED
-        transaction.record(user_event(kind, user.id, actor, name=user.name, provider=door.id))
+        transaction.record(user_event(kind, user.id, actor, name=user.name, provider=source.id))
         drop_keys(transaction, user.id)
         end_sessions(transaction, user.id)
 
 
 def _into_teams(
-    transaction: Transaction, door: Doorway, people: Sequence[tuple[User, Groups]], actor: Actor
+    transaction: Transaction, source: IdentitySource, people: Sequence[tuple[User, Groups]], actor: Actor
 ) -> frozenset[str]:
     """Gives users the roles that their groups say in the teams of the settings; returns whose role changed."""
     changed: set[str] = set()
-    for name, rules in door.teams.items():
+    for name, rules in source.teams.items():
         known = (team for team in transaction.organisation.teams.values() if team.name == name)
         team = next(known, None)
         if team is not None:

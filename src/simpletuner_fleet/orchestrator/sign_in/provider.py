@@ -19,7 +19,7 @@ from simpletuner_fleet.core.people.sign_in.providers import (
     is_safe,
 )
 from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.orchestrator.sign_in.asking import DEADLINE_S, Asker
 from simpletuner_fleet.orchestrator.sign_in.journeys import Begun, Returned
 from simpletuner_fleet.orchestrator.sign_in.keys import KeyRing
@@ -49,11 +49,11 @@ class Issuer:
         for_people: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
         deadline_s: float = DEADLINE_S,
-        reach: OutwardReach | None = None,
+        outbound: OutboundConnector | None = None,
     ) -> None:
         self._issuer, self._hosts, self._for_people = issuer, hosts, for_people
         self._monotonic = monotonic
-        self.asker = Asker(ca_file, deadline_s, reach)
+        self.asker = Asker(ca_file, deadline_s, outbound)
         self._keys = KeyRing(self._fetch_keys, monotonic)
         self._described: tuple[float, Described] | None = None
         self._failed: tuple[float, ProviderUnusable] | None = None
@@ -103,12 +103,12 @@ class OpenIdProvider(Issuer):
         self,
         provider: Provider,
         deadline_s: float = DEADLINE_S,
-        reach: OutwardReach | None = None,
+        outbound: OutboundConnector | None = None,
         stored: StoredProvider | None = None,
     ) -> None:
         """Takes `stored`, the row that the provider was made from; it is None for one of the server's own file."""
         super().__init__(
-            provider.issuer, provider.hosts, provider.ca_file, deadline_s=deadline_s, reach=reach
+            provider.issuer, provider.hosts, provider.ca_file, deadline_s=deadline_s, outbound=outbound
         )
         self.settings = provider
         self.stored = stored

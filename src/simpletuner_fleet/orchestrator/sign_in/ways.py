@@ -16,7 +16,7 @@ from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
 from simpletuner_fleet.core.people.sign_in.trial import Trial
 from simpletuner_fleet.orchestrator.sign_in.added import AddedProviders
 from simpletuner_fleet.orchestrator.sign_in.asking import DEADLINE_S
-from simpletuner_fleet.orchestrator.sign_in.following import Doorway
+from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
 from simpletuner_fleet.orchestrator.sign_in.journeys import Journeys
 from simpletuner_fleet.orchestrator.sign_in.terminals import Terminals
 
@@ -130,9 +130,11 @@ class SignIn:
     def _directory_of(self, issuer: str) -> "AskedDirectory | None":
         return next((one for one in self.directories if one.settings.issuer == issuer), None)
 
-    def doorway(self, provider: Provider | Directory, stored: StoredProvider | None = None) -> Doorway:
+    def identity_source(
+        self, provider: Provider | Directory, stored: StoredProvider | None = None
+    ) -> IdentitySource:
         """Returns the way in through a provider. `stored` is its row, if it is one that was added."""
-        return Doorway(
+        return IdentitySource(
             id=provider.id,
             issuer=provider.issuer,
             roles=provider.roles,
@@ -142,8 +144,8 @@ class SignIn:
             stored=stored,
         )
 
-    def proxy_doorway(self, proxy: ProxyIdentity) -> Doorway:
-        return Doorway(
+    def proxy_identity_source(self, proxy: ProxyIdentity) -> IdentitySource:
+        return IdentitySource(
             id=PROXY,
             issuer=PROXY,
             roles=proxy.roles,
@@ -152,24 +154,24 @@ class SignIn:
             scim=self._scim_of(PROXY),
         )
 
-    def scim_doorway(self) -> Doorway:
+    def scim_identity_source(self) -> IdentitySource:
         """Returns the way in whose users and groups come by SCIM. Raises NotFound where the settings name none."""
         named = self._scim.provider if self._scim else ""
         if named == PROXY and self.proxy:
-            return self.proxy_doorway(self.proxy)
+            return self.proxy_identity_source(self.proxy)
         provider = self._providers.get(named) or self._directory_of(LDAP + named)
         if provider is None:
             raise NotFound(
                 "This server takes no users and groups by SCIM.",
                 next_step="Name a provider under [scim] in the file of --sign-in-file.",
             )
-        return self.doorway(provider.settings)
+        return self.identity_source(provider.settings)
 
-    def scim_groups_doorway(self) -> Doorway:
-        door = self.scim_doorway()
-        if door.scim and not door.scim.groups:
+    def scim_groups_identity_source(self) -> IdentitySource:
+        source = self.scim_identity_source()
+        if source.scim and not source.scim.groups:
             raise NotFound("This server takes users by SCIM, and no groups: those of each log-in count.")
-        return door
+        return source
 
     def _scim_of(self, provider_id: str) -> ScimSource | None:
         return self._scim if self._scim and self._scim.provider == provider_id else None

@@ -48,7 +48,7 @@ def _check_admission(transaction: Transaction, before: Job, after: Job, by: Subm
         _, needed = admitted(transaction, anew, by)
     else:
         others = [BY_SETTING] if by_setting else []
-        _, needed = with_approval(transaction, anew, others, is_approver=by.may_approve, onlooker=by.onlooker)
+        _, needed = with_approval(transaction, anew, others, is_approver=by.may_approve, scope=by.scope)
     editing.check_approval(before, after, transaction.tx.approval(before.id), needed)
 
 

@@ -212,14 +212,14 @@ def held_as(item: HeldAttempt) -> Held:
 def _follow_heartbeat(
     transaction: Transaction, worker: Worker, decision: HeartbeatDecision
 ) -> list[StopAttempt]:
-    visit = Visit()
+    reconciled = ReconciledAttempts()
     for attempt in decision.lost:
         why = "its worker says that it runs nothing"
         give_up(transaction, attempt, why)
     for attempt in decision.in_doubt:
         give_up(transaction, attempt, WITHOUT_LEASE)
     if decision.strays:
-        take_back(transaction, worker.id, worker.incarnation, decision.strays, visit)
+        take_back(transaction, worker.id, worker.incarnation, decision.strays, reconciled)
     if decision.worker is not None:
         transaction.save_worker(decision.worker)
     actor = Actor(worker.id, worker.name)
@@ -239,7 +239,7 @@ def _follow_heartbeat(
         transaction.record(_worker_event(EventType.WORKER_CONNECTED, worker, actor))
     if decision.reachable is not None:
         transaction.set_reachable(worker.id, decision.reachable)
-    return visit.stop
+    return reconciled.stop
 
 
 async def goodbye(fleet: Fleet, worker_id: str, message: Goodbye, *, ip: str, token_hash: str) -> None:
@@ -313,7 +313,7 @@ def witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
     fleet.witnesses[worker_id] = brought
 
 
-class Visit(Struct):
+class ReconciledAttempts(Struct):
     """Gathers the attempts that a worker keeps or stops, for the answer to its registration or heartbeat."""
 
     keep: list[Attempt] = []
@@ -321,7 +321,11 @@ class Visit(Struct):
 
 
 def take_back(
-    transaction: Transaction, worker_id: str, incarnation: str, strays: Sequence[Held], visit: Visit
+    transaction: Transaction,
+    worker_id: str,
+    incarnation: str,
+    strays: Sequence[Held],
+    reconciled: ReconciledAttempts,
 ) -> None:
     """Lets attempts that were given up, but that the worker still holds, go on if no other worker was asked.
 
@@ -330,7 +334,7 @@ def take_back(
     for held in strays:
         attempt = transaction.attempt_by_epoch(held.job_id, held.epoch)
         if attempt is None or attempt.worker_id != worker_id:
-            visit.stop.append(
+            reconciled.stop.append(
                 StopAttempt(job_id=held.job_id, epoch=held.epoch, reason=EndReason.STALE, grace_s=0.0)
             )
             continue
@@ -342,11 +346,11 @@ def take_back(
         free = gpus_free(transaction, attempt)
         if may_readopt(job, attempt, worker_id, incarnation, gpus_free=free, in_doubt=in_doubt):
             transaction.apply(lifecycle.readopted(job, attempt, now=transaction.now))
-            visit.keep.append(transaction.attempt(attempt.id))
+            reconciled.keep.append(transaction.attempt(attempt.id))
             continue
         if attempt.outcome is Outcome.LOST and attempt.incarnation == incarnation:
             transaction.apply(lifecycle.survived(job, worker_id))
-        visit.stop.append(stale_order(attempt))
+        reconciled.stop.append(stale_order(attempt))
 
 
 def _stream_opened(

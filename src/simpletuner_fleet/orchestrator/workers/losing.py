@@ -2,7 +2,7 @@
 
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import Attempt
-from simpletuner_fleet.core.provisioning.machine import Why
+from simpletuner_fleet.core.provisioning.machine import MachineEndReason
 from simpletuner_fleet.core.provisioning.pool import POOL_LABEL
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.transaction import Transaction
@@ -32,4 +32,6 @@ def _has_vanished(transaction: Transaction, worker: Worker) -> bool:
         return False
     rows = transaction.tx.machines_since(transaction.now - 1.0)
     machine = next((one for one in rows if one.worker_id == worker.id), None)
-    return machine is not None and (machine.missing_since is not None or machine.why == Why.VANISHED)
+    return machine is not None and (
+        machine.missing_since is not None or machine.why == MachineEndReason.VANISHED
+    )

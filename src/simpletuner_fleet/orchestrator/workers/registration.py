@@ -25,7 +25,7 @@ from simpletuner_fleet.engine.orders import orders_for, with_stops
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.attendance import (
     WITHOUT_LEASE,
-    Visit,
+    ReconciledAttempts,
     audit_head_for_workers,
     held_as,
     holder_of_token,
@@ -131,7 +131,7 @@ def _register(
     listening = transaction.index.holds_placements(transaction.now)
     reconciliation = reconcile(transaction.live_attempts(worker_id), held, same_home, listening=listening)
     transaction.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
-    visit = _apply_reconciliation(transaction, worker_id, message.incarnation, reconciliation)
+    reconciled = _apply_reconciliation(transaction, worker_id, message.incarnation, reconciliation)
     transaction.save_worker(
         _newcomer(transaction.worker(worker_id), message, known_process, ip, transaction.now)
     )
@@ -144,7 +144,7 @@ def _register(
             details={"gpu_count": len(transaction.worker(worker_id).gpus), "version": message.version},
         )
     )
-    return _answer(transaction, worker_id, message, visit, base_url), visit.keep, taken_over
+    return _answer(transaction, worker_id, message, reconciled, base_url), reconciled.keep, taken_over
 
 
 def _refuse_old_news(worker: Worker, message: Register) -> None:
@@ -176,8 +176,8 @@ def _held(transaction: Transaction, worker: Worker, message: Register) -> list[H
 
 def _apply_reconciliation(
     transaction: Transaction, worker_id: str, incarnation: str, reconciliation: Reconciliation
-) -> Visit:
-    visit = Visit()
+) -> ReconciledAttempts:
+    reconciled = ReconciledAttempts()
     for attempt in reconciliation.lost:
         why = "the worker came back without its trainer"
         give_up(transaction, attempt, why)
@@ -186,16 +186,16 @@ def _apply_reconciliation(
     for attempt in reconciliation.accept:
         job = transaction.job(attempt.job_id)
         transaction.apply(lifecycle.accept(job, attempt, incarnation=incarnation, now=transaction.now))
-        visit.keep.append(transaction.attempt(attempt.id))
+        reconciled.keep.append(transaction.attempt(attempt.id))
     for attempt in reconciliation.keep:
         if incarnation and attempt.incarnation != incarnation:
             transaction.apply(Decision(attempt=replace(attempt, incarnation=incarnation)))
-        visit.keep.append(transaction.attempt(attempt.id))
+        reconciled.keep.append(transaction.attempt(attempt.id))
     for attempt in reconciliation.doubtful:
         # The next registration comes from the same folder as this one, and knows as little of it.
         transaction.apply(Decision(attempt=replace(attempt, incarnation=ELSEWHERE)))
-    take_back(transaction, worker_id, incarnation, reconciliation.stop, visit)
-    return visit
+    take_back(transaction, worker_id, incarnation, reconciliation.stop, reconciled)
+    return reconciled
 
 
 def _newcomer(worker: Worker, message: Register, known_process: bool, ip: str, now: float) -> Worker:
@@ -219,7 +219,7 @@ def _newcomer(worker: Worker, message: Register, known_process: bool, ip: str, n
 
 
 def _answer(
-    transaction: Transaction, worker_id: str, message: Register, visit: Visit, base_url: str
+    transaction: Transaction, worker_id: str, message: Register, reconciled: ReconciledAttempts, base_url: str
 ) -> Registered:
     worker = transaction.worker(worker_id)
     live = transaction.live_attempts(worker_id)
@@ -228,7 +228,7 @@ def _answer(
     )
     kept = [
         HeldAttempt(job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number)
-        for attempt in visit.keep
+        for attempt in reconciled.keep
     ]
     answer = Registered(
         worker_id=worker.id,

@@ -22,7 +22,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.orchestrator.machines import pools
 from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
-from simpletuner_fleet.orchestrator.machines.rounds import LooksOfRound, decide_once, look_at
+from simpletuner_fleet.orchestrator.machines.rounds import ProviderSnapshots, decide_once, take_snapshot
 from simpletuner_fleet.providers.contract import ProviderUnsure
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.people import ADMIN, People
@@ -256,7 +256,7 @@ class MachineDays:
     async def _one_round(self, fleet: Fleet) -> None:
         pool = await fleet.read(lambda view: view.pool("cloud"))
         assert pool is not None
-        seen = await self._looks(fleet, pool)
+        seen = await self._snapshots(fleet, pool)
         calls = await decide_once(fleet, seen)
         for machine in calls.destroy:
             self._before_call()
@@ -266,12 +266,14 @@ class MachineDays:
             await ask_once(fleet, self.cloud, pool, machine_id, {})
             self.world.counts["machine asked for"] += 1
 
-    async def _looks(self, fleet: Fleet, pool: MachinePool) -> LooksOfRound:
+    async def _snapshots(self, fleet: Fleet, pool: MachinePool) -> ProviderSnapshots:
         try:
-            look = await look_at(self.cloud, fleet.clock.now(), with_offers=fleet.has_waiting_jobs())
+            snapshot = await take_snapshot(
+                self.cloud, fleet.clock.now(), with_offers=fleet.has_waiting_jobs()
+            )
         except ProviderUnsure as error:
-            return LooksOfRound(looks={}, troubles={pool.name: str(error)})
-        return LooksOfRound(looks={pool.name: look}, troubles={})
+            return ProviderSnapshots(snapshots={}, troubles={pool.name: str(error)})
+        return ProviderSnapshots(snapshots={pool.name: snapshot}, troubles={})
 
     def _go_on(self, life: int, round_: Coroutine[CallPause, None, None]) -> None:
         """Runs the round to its next call; it ends with the orchestrator's process."""

@@ -154,14 +154,14 @@ class SimStore(MemoryStore):
             name: _copied(rows) for name, rows in vars(self._tables).items() if name not in NOT_BACKED_UP
         } | {"lease": self.lease}
 
-    def restore(self, backup: Backup, amend: Callable[[Tx], None]) -> None:
+    def restore(self, backup: Backup, fix_up: Callable[[Tx], None]) -> None:
         """Restores the rows as they were, amended before anybody uses them."""
         for name, rows in backup.items():
             if name != "lease":
                 setattr(self._tables, name, _copied(rows))
         self.lease = backup["lease"]
         self._tables.observer = NobodyWatches()
-        amend(self._tx)
+        fix_up(self._tx)
         self._tables.keep()
         self._audited = len(self._tables.audit)
         self.disturbed += 1

@@ -7,7 +7,6 @@ import psycopg
 from psycopg import sql
 
 from simpletuner_fleet.core.people.revocations import Withdrawn
-from simpletuner_fleet.store.backup.amends import amend
 from simpletuner_fleet.store.backup.archive import (
     CHUNK_BYTES,
     BackupManifest,
@@ -15,6 +14,7 @@ from simpletuner_fleet.store.backup.archive import (
     Member,
     member_of,
 )
+from simpletuner_fleet.store.backup.restore_fixups import apply_fixups
 from simpletuner_fleet.store.failures import StoreBusy
 from simpletuner_fleet.store.postgres import translated_for_psycopg
 from simpletuner_fleet.store.postgres_connection import LOCK_SPACE
@@ -104,7 +104,7 @@ def put_back(
             cursor = connection.execute(translated_for_psycopg(text), params)
             return cursor.fetchall() if cursor.description else []
 
-        amend(run, withdrawn, link_prefix, now, note)
+        apply_fixups(run, withdrawn, link_prefix, now, note)
     return kept
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simpletuner_fleet.core.people.revocations import Withdrawn
-from simpletuner_fleet.store.backup.amends import amend
 from simpletuner_fleet.store.backup.archive import BackupManifest, BackupUnusable, member_of
+from simpletuner_fleet.store.backup.restore_fixups import apply_fixups
 from simpletuner_fleet.store.sqlite_file import claimed, make_private
 
 COPY = "fleet.db"
@@ -102,7 +102,7 @@ def put_back(
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
-            amend(connection.execute, withdrawn, link_prefix, now, note)
+            apply_fixups(connection.execute, withdrawn, link_prefix, now, note)
             connection.execute("COMMIT")
         draft = database.with_name(database.name + ".restored")
         draft.write_bytes(copy.read_bytes())

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, used_attempt
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
-from simpletuner_fleet.core.people.visibility import Onlooker, may_see
+from simpletuner_fleet.core.people.visibility import VisibilityScope, may_see
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication, PublicationState
 from simpletuner_fleet.core.training.checkpoint import newest_checkpoint
@@ -70,7 +70,7 @@ class MemoryView(
             yield tables.jobs[tables.job_ids_by_seq[tables.seqs[index]]]
 
     def queue_page(
-        self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
+        self, after: tuple[float, int] | None, limit: int, seen_by: VisibilityScope | None = None
     ) -> list[Job]:
         queue = self._tables.queue
         start = 0 if after is None else bisect_right(queue, (*after, AFTER_EVERY_ID))
@@ -80,7 +80,7 @@ class MemoryView(
     def queued_ahead(self, rank: float, seq: int) -> int:
         return bisect_left(self._tables.queue, (rank, seq, BEFORE_EVERY_ID))
 
-    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
+    def job_counts(self, seen_by: VisibilityScope | None = None, owner: str | None = None) -> dict[str, int]:
         if owner is not None or (seen_by is not None and not seen_by.above):
             jobs = (one for one in self._tables.jobs.values() if owner is None or one.owner == owner)
             return dict(Counter(str(job.state) for job in jobs if seen_by is None or _seen(job, seen_by)))
@@ -98,7 +98,7 @@ class MemoryView(
         backoffs = self._tables.backoffs
         return backoffs[0][0] if backoffs else None
 
-    def job_titles(self, job_ids: Collection[str], seen_by: Onlooker | None = None) -> dict[str, str]:
+    def job_titles(self, job_ids: Collection[str], seen_by: VisibilityScope | None = None) -> dict[str, str]:
         jobs = filter(None, map(self._tables.jobs.get, job_ids))
         return {job.id: job.name or job.config_name for job in jobs if _seen(job, seen_by)}
 
@@ -391,5 +391,5 @@ class MemoryView(
         return list(self._tables.notes.get(job_id, {}).values())
 
 
-def _seen(job: Job, onlooker: Onlooker | None) -> bool:
-    return onlooker is None or may_see(onlooker, job.belongs)
+def _seen(job: Job, scope: VisibilityScope | None) -> bool:
+    return scope is None or may_see(scope, job.belongs)

@@ -38,7 +38,7 @@ ADD_TO_TALLY = "ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n
 AnswerKey = tuple[str, str]
 Tally = tuple[str, str]
 S = TypeVar("S")
-Changed = dict[str, S]
+ChangedRows = dict[str, S]
 """Ids of rows, each with what is stored of it: the row itself or its version; 0 where neither matters."""
 
 
@@ -66,13 +66,13 @@ class Unsaved:
 
     def __init__(self) -> None:
         self.new_jobs: dict[str, None] = {}
-        self.jobs: Changed[Job] = {}
+        self.jobs: ChangedRows[Job] = {}
         self.new_attempts: dict[str, None] = {}
-        self.attempts: Changed[Attempt] = {}
+        self.attempts: ChangedRows[Attempt] = {}
         self.new_workers: dict[str, None] = {}
-        self.workers: Changed[int] = {}
+        self.workers: ChangedRows[int] = {}
         self.deleted_workers: dict[str, None] = {}
-        self.marks: Changed[int] = {}
+        self.marks: ChangedRows[int] = {}
         self.classes: dict[str, Job] = {}
         """By class id, a job of the class."""
         self.bundles: dict[str, bytes] = {}
@@ -98,7 +98,7 @@ class Unsaved:
         )
 
     @staticmethod
-    def change(changed: Changed[S], new: dict[str, None], row_id: str, stored: S) -> None:
+    def change(changed: ChangedRows[S], new: dict[str, None], row_id: str, stored: S) -> None:
         """Notes that a row has changed. A row that is not stored yet is inserted in its last state.
 
         The others keep the order of their last changes: a row that took another's name is written after the one that
@@ -136,7 +136,7 @@ class Unsaved:
         if later.marks:
             self._change_all(self.marks, self.new_workers, later.marks)
 
-    def _change_all(self, changed: Changed[S], new: dict[str, None], later: Changed[S]) -> None:
+    def _change_all(self, changed: ChangedRows[S], new: dict[str, None], later: ChangedRows[S]) -> None:
         for row_id, stored in later.items():
             self.change(changed, new, row_id, stored)
 

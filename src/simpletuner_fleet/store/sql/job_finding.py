@@ -11,7 +11,7 @@ import msgspec
 
 from simpletuner_fleet.core.jobs.finding import NOT_YET, JobOrder, JobPlace, JobSort, in_order
 from simpletuner_fleet.core.jobs.job import TERMINAL, Job, Results
-from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.ports import JobFilter, WaitingGroup
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.sql import statements as sql
@@ -122,22 +122,22 @@ def job_conditions(where: JobFilter, state: str | None) -> Conditions:
     for some in (_texts(where), _asked(where), _written(where), _reasons(where)):
         conditions += some[0]
         params |= some[1]
-    seen, onlooker = seen_condition(where.seen_by)
+    seen, seen_params = seen_condition(where.seen_by)
     if seen:
         conditions.append(seen)
-        params |= onlooker
+        params |= seen_params
     return conditions, params
 
 
-def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
+def seen_condition(scope: VisibilityScope | None) -> tuple[str, dict[str, Any]]:
     """Returns `core.people.visibility.may_see` as a condition on rows; empty where everything may be seen."""
-    if onlooker is None or onlooker.above:
+    if scope is None or scope.above:
         return "", {}
     params: dict[str, Any] = {}
     allowed = ["visibility = 'everybody'"]
     for column, values, also in (
-        ("owner", onlooker.ids, ""),
-        ("team", onlooker.teams, " AND visibility = 'team'"),
+        ("owner", scope.ids, ""),
+        ("team", scope.teams, " AND visibility = 'team'"),
     ):
         names = {f"seen_{column}_{at}": value for at, value in enumerate(sorted(values)) if value}
         if names:

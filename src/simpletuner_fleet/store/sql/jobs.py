@@ -5,7 +5,7 @@ from itertools import chain
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
-from simpletuner_fleet.core.people.visibility import Onlooker, Visibility
+from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
 from simpletuner_fleet.store.rows.codec import strings
@@ -58,7 +58,7 @@ class JobsView(FindingView):
         )
 
     def queue_page(
-        self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
+        self, after: tuple[float, int] | None, limit: int, seen_by: VisibilityScope | None = None
     ) -> list[Job]:
         condition, params = seen_condition(seen_by)
         seen = f" AND {condition}" if condition else ""
@@ -76,7 +76,7 @@ class JobsView(FindingView):
         row = self._db.row(sql.QUEUED_AHEAD, {"rank": float(rank), "seq": seq})
         return 0 if row is None else int(row[0])
 
-    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
+    def job_counts(self, seen_by: VisibilityScope | None = None, owner: str | None = None) -> dict[str, int]:
         condition, params = seen_condition(seen_by)
         if not condition and owner is None:
             return self._tally(JOBS)
@@ -84,15 +84,17 @@ class JobsView(FindingView):
         where = {**params, "owner": owner} if owner is not None else params
         return dict(self._db.rows(sql.JOBS_MATCHING.format(conditions=" AND ".join(conditions)), where))
 
-    def job_titles(self, job_ids: Collection[str], seen_by: Onlooker | None = None) -> dict[str, str]:
-        condition, onlooker = seen_condition(seen_by)
+    def job_titles(self, job_ids: Collection[str], seen_by: VisibilityScope | None = None) -> dict[str, str]:
+        condition, seen_params = seen_condition(seen_by)
         seen = f" AND {condition}" if condition else ""
         wanted = list(dict.fromkeys(job_ids))
         titles: dict[str, str] = {}
         for at in range(0, len(wanted), MOST_NAMED_AT_ONCE):
             ids = {f"id_{number}": id for number, id in enumerate(wanted[at : at + MOST_NAMED_AT_ONCE])}
             listed = ", ".join(f":{name}" for name in ids)
-            titles |= dict(self._db.rows(sql.JOB_TITLES.format(ids=listed, seen=seen), {**ids, **onlooker}))
+            titles |= dict(
+                self._db.rows(sql.JOB_TITLES.format(ids=listed, seen=seen), {**ids, **seen_params})
+            )
         return titles
 
     def live_jobs(self) -> list[Job]:

@@ -103,7 +103,7 @@ def _bring_up_to_date(session: SqlSession) -> None:
     """Writes what follows from the code and from the rows, and only what differs, so a full disk can be opened."""
     session.begin()
     try:
-        _teach_edges(session)
+        _write_job_edges(session)
         recount_jobs(session)
         session.commit()
     except BaseException:
@@ -119,7 +119,7 @@ def reachable_pairs() -> set[tuple[JobState, JobState]]:
     return {(state, after) for state, after in pairs if state is not after}
 
 
-def _teach_edges(session: SqlSession) -> None:
+def _write_job_edges(session: SqlSession) -> None:
     """Tells the database which changes of state to accept: all that one or more transitions lead to.
 
     A commit may hold several steps.

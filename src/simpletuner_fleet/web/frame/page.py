@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from simpletuner_fleet import __version__
 from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.http.api.deps import deps as deps_of
-from simpletuner_fleet.http.api.deps import onlooker_of
+from simpletuner_fleet.http.api.deps import visibility_scope_of
 from simpletuner_fleet.http.edge.problem_words import language_for
 from simpletuner_fleet.http.edge.routes import Call, Reply, rfc3339
 from simpletuner_fleet.languages import LANGUAGES, Words, spoken_in, translator
@@ -56,7 +56,7 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
                 principal=call.principal,
                 caller=call.principal.id,
                 navigation=navigation(
-                    call.principal, call.route.path, in_teams=bool(onlooker_of(call).teams)
+                    call.principal, call.route.path, in_teams=bool(visibility_scope_of(call).teams)
                 ),
                 here=here(call),
                 help=help_link(call.route.path),

@@ -10,7 +10,7 @@ from simpletuner_fleet.core.people.visibility import knows_of
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import name_of
-from simpletuner_fleet.http.api.deps import Deps, onlooker_of
+from simpletuner_fleet.http.api.deps import Deps, visibility_scope_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
@@ -136,10 +136,10 @@ async def fleet_page(call: Call[None]) -> Reply:
     """Shows which GPUs there are and which are free, to everybody who may see jobs."""
     fleet = deps_of(call).fleet
     query = call.query
-    free, eyes = await free_now.look(fleet), onlooker_of(call)
+    free, scope = await free_now.look(fleet), visibility_scope_of(call)
     listing = await machines(
         fleet,
-        lambda worker, _: knows_of(eyes, worker.audience),
+        lambda worker, _: knows_of(scope, worker.audience),
         lambda *_: False,
         query.page - 1,
         MACHINES_SHOWN,
@@ -237,11 +237,11 @@ def _steps(window: TimeWindow, *, all_lanes: bool) -> list[tuple[str, str, str, 
     ]
 
 
-async def _usage(fleet: Fleet, onlooker: str) -> list[tuple[str, float]]:
+async def _usage(fleet: Fleet, person_id: str) -> list[tuple[str, float]]:
     async def made() -> list[tuple[str, float]]:
         return await _owner_names(fleet, await last_day.gpu_hours(fleet))
 
-    return await _usage_kept.get(fleet, onlooker, made)
+    return await _usage_kept.get(fleet, person_id, made)
 
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:

@@ -16,7 +16,7 @@ from simpletuner_fleet.core.people.ownership import may_change
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.http.api.deps import deps as deps_of
-from simpletuner_fleet.http.api.deps import onlooker_of
+from simpletuner_fleet.http.api.deps import visibility_scope_of
 from simpletuner_fleet.http.api.jobs.queue import MAX_SUBMIT_BYTES, SubmitBody, submitter
 from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -132,7 +132,7 @@ async def train(call: Call[None]) -> Reply:
     deps, query = deps_of(call), call.query
     draft = await _draft(call)
     around = await drafts.surroundings(
-        deps.fleet, onlooker_of(call), datasets=call.principal.can("data.read")
+        deps.fleet, visibility_scope_of(call), datasets=call.principal.can("data.read")
     )
     bundle = msgspec.to_builtins(draft.bundle)
     schema = await trainer_options.newest_options(deps.fleet, ASKED_FOR_OPTIONS)

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.ship.hole import punch
+from simpletuner_fleet.agent.ship.hole_punching import punch_hole
 from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange, Fold
 from simpletuner_fleet.agent.ship.logs.log_journal import Journal, Record
 from simpletuner_fleet.agent.ship.logs.output_log import Chunk
@@ -125,7 +125,7 @@ class LogStream:
         end = next(record.raw for record in self._journal.records_at(size - 2 * tail)) - self._mask_bytes
         start = max(start, self._freed)
         if end - start >= PUNCH_BYTES:
-            punch(self._sources[source], start, end)
+            punch_hole(self._sources[source], start, end)
             self._freed = end
 
     def read_chunk(self, offset: int, *, ended: bool) -> Chunk | None:

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from simpletuner_fleet.cli.frame.errors import usage
 from simpletuner_fleet.core.mail_addresses import MAIL
 from simpletuner_fleet.delivery.apprise.sending import AppriseSender, is_installed
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
 from simpletuner_fleet.languages import _
@@ -18,10 +18,10 @@ SECURITY = {"smtps": "tls", "smtp": "starttls", "smtp+plain": "plain"}
 PORTS = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
 
 
-def reach_of(args: argparse.Namespace) -> OutwardReach:
+def outbound_of(args: argparse.Namespace) -> OutboundConnector:
     """Returns where the server may connect of its own accord: to notify people, and to providers that were added."""
     try:
-        return OutwardReach([ip_network(one) for one in args.notify_networks], args.notify_ca)
+        return OutboundConnector([ip_network(one) for one in args.notify_networks], args.notify_ca)
     except (OSError, ssl.SSLError):
         raise usage(
             _("%(file)s is not a file of certificates", file=args.notify_ca),
@@ -30,9 +30,9 @@ def reach_of(args: argparse.Namespace) -> OutwardReach:
         ) from None
 
 
-def sender_of(args: argparse.Namespace, reach: OutwardReach) -> MessageSender:
+def sender_of(args: argparse.Namespace, outbound: OutboundConnector) -> MessageSender:
     apprise = AppriseSender() if is_installed() else None
-    return MessageSender(reach, relay_of(args), args.public_url or "", socket.gethostname(), apprise)
+    return MessageSender(outbound, relay_of(args), args.public_url or "", socket.gethostname(), apprise)
 
 
 def relay_of(args: argparse.Namespace) -> Relay | None:

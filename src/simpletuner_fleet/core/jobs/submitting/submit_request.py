@@ -24,7 +24,7 @@ from simpletuner_fleet.core.configs.stored_bundle import MOST_REMEMBERED, is_sma
 from simpletuner_fleet.core.errors import Forbidden, Invalid
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import OnMaxCost, OnPartition, OnTimeLimit, Target
-from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker, Visibility
+from simpletuner_fleet.core.people.visibility import FULL_VISIBILITY, Visibility, VisibilityScope
 from simpletuner_fleet.core.policy import MAX_PRIORITY, PRIORITY_NAMES
 from simpletuner_fleet.core.publishing import Publish, check_publish
 from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog, merged
@@ -51,7 +51,7 @@ class Submitter(Struct, frozen=True, kw_only=True):
     """And with them their checkpoints."""
     may_run_commands: bool = True
     """Whether their jobs may be whatever code they write."""
-    onlooker: Onlooker = EVERYBODYS_EYES
+    scope: VisibilityScope = FULL_VISIBILITY
     """What they may see: nothing else can be named in a job."""
 
     @property

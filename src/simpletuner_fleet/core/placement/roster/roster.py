@@ -21,11 +21,11 @@ from simpletuner_fleet.core.placement.matching import (
     preference,
     why_never,
 )
-from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.roster.alike import Alike
 from simpletuner_fleet.core.placement.roster.gpu_holders import GpuHolders
 from simpletuner_fleet.core.placement.roster.lines import Lines, Waiting, waits
 from simpletuner_fleet.core.placement.roster.reservations import Reservations
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.audience import Audience
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
 
@@ -43,7 +43,7 @@ class Roster:
         self.book: QuotaBook | None = None
         """None where there are no quotas."""
         self.lines = Lines(begun=self._match_alike, over=self._forget_alike)
-        self.pools: Mapping[str, Pool] = {}
+        self.allowlists: Mapping[str, TeamAllowlist] = {}
         """By team, what its jobs may use; a team that is not here may use everything."""
         self.prices: PriceList = NO_PRICES
         """By which machines are too dear for jobs that say what they may cost."""
@@ -72,7 +72,7 @@ class Roster:
         seen.running = self.running
         seen.running_by_owner = dict(self.running_by_owner)
         seen.running_by_team = dict(self.running_by_team)
-        seen.book, seen.pools, seen.prices = self.book, self.pools, self.prices
+        seen.book, seen.allowlists, seen.prices = self.book, self.allowlists, self.prices
         known = self._occupancy
         seen._occupancy = {id: known.get(id) or self._count_occupancy(id) for id in seen.workers}
         seen._attempts_of = dict(self._attempts_of)
@@ -261,7 +261,7 @@ class Roster:
             worker, held = self.workers[worker_id], self.occupancy(worker_id)
             if self._kept_from(worker_id, job):
                 continue
-            gpus = allocate(worker, held, waiting.requires, self.pools.get(waiting.requires.team))
+            gpus = allocate(worker, held, waiting.requires, self.allowlists.get(waiting.requires.team))
             if gpus is None:
                 continue
             key = preference(worker, held, waiting.requires)
@@ -298,7 +298,7 @@ class Roster:
         if self._kept_from(worker_id, job):
             return None
         requires = self.lines.classes[job.line].requires
-        gpus = allocate(worker, self.occupancy(worker_id), requires, self.pools.get(requires.team))
+        gpus = allocate(worker, self.occupancy(worker_id), requires, self.allowlists.get(requires.team))
         return (worker, gpus) if gpus is not None else None
 
     def _kept_from(self, worker_id: str, job: Job) -> bool:
@@ -319,11 +319,11 @@ class Roster:
             self.lines.alike[requires].fitting.add(worker.id)
         self._fits[worker.id] = fits
 
-    def set_pools(self, pools: Mapping[str, Pool]) -> None:
+    def set_allowlists(self, allowlists: Mapping[str, TeamAllowlist]) -> None:
         """Sets what teams may use, and matches every worker anew if that has changed."""
-        if pools == self.pools:
+        if allowlists == self.allowlists:
             return
-        self.pools = pools
+        self.allowlists = allowlists
         self._match_all()
 
     def set_prices(self, prices: PriceList) -> None:
@@ -351,7 +351,7 @@ class Roster:
             del self._fits[worker_id][alike.requires]
 
     def _could_take(self, worker: Worker, requires: Requirements) -> bool:
-        return why_never(worker, requires, self.pools.get(requires.team), self.prices) is None
+        return why_never(worker, requires, self.allowlists.get(requires.team), self.prices) is None
 
     def _place_worker(self, worker: Worker) -> None:
         open_now = self._takes_offers(worker)

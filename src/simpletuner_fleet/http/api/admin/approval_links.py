@@ -10,7 +10,7 @@ from simpletuner_fleet.http.api.deps import whole_deps
 from simpletuner_fleet.http.edge.routes import KIB, PUBLIC, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import approval_links
-from simpletuner_fleet.orchestrator.organising.approval_links import ApprovalVerdict, Asked
+from simpletuner_fleet.orchestrator.organising.approval_links import ApprovalVerdict, LinkedApproval
 
 LINK = f"{APPROVALS}/link"
 
@@ -37,16 +37,16 @@ class VerdictBody(Struct, kw_only=True, forbid_unknown_fields=True):
     note: Remark = ""
 
 
-def link_view(asked: Asked) -> ApprovalLinkView:
-    job = asked.job
+def link_view(linked: LinkedApproval) -> ApprovalLinkView:
+    job = linked.job
     return ApprovalLinkView(
         job_id=job.id,
         job_name=job.name or job.config_name,
-        owner_name=asked.owner_name,
+        owner_name=linked.owner_name,
         gpus=job.requires.gpus,
-        why=[one.why for one in asked.approval.requirements],
-        approver=asked.voter.name,
-        expires_at=rfc3339(asked.link.expires_at),
+        why=[one.why for one in linked.approval.requirements],
+        approver=linked.voter.name,
+        expires_at=rfc3339(linked.link.expires_at),
     )
 
 
@@ -61,8 +61,8 @@ async def look_at_link(call: Call[None]) -> ApprovalLinkView:
 
 async def decide_by_link(call: Call[VerdictBody]) -> Done:
     body = call.body
-    asked = await approval_links.decide(whole_deps(call).fleet, body.k, body.verdict, body.note, call.ip)
-    return Done(id=asked.job.id)
+    linked = await approval_links.decide(whole_deps(call).fleet, body.k, body.verdict, body.note, call.ip)
+    return Done(id=linked.job.id)
 
 
 ROUTES = [

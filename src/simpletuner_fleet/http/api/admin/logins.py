@@ -117,7 +117,7 @@ async def _by_directory(call: Call[LoginBody], name: str) -> LoggedIn | None:
         except ProviderUnusable as error:
             trouble = error
             continue
-        return await arrive_by(call, deps.sign_in.doorway(directory.settings), person)
+        return await arrive_by(call, deps.sign_in.identity_source(directory.settings), person)
     if trouble:
         raise trouble
     return None

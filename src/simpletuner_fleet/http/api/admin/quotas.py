@@ -8,7 +8,7 @@ from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.people.quotas import OF_MONEY, Quota, QuotaBook, whose
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.engine.memory.organisation import Organisation
-from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import quotas
@@ -84,12 +84,12 @@ async def delete_quota(call: Call[None]) -> Done:
 
 async def standings(call: Call[Any]) -> list[StandingView]:
     """Returns every quota that the caller's own jobs are counted in, and those of the caller's teams."""
-    fleet, onlooker = deps_of(call).fleet, onlooker_of(call)
+    fleet, scope = deps_of(call).fleet, visibility_scope_of(call)
     organisation, book = fleet.organisation, fleet.book or QuotaBook((), {}, {}, UseLedger())
     owner, now = call.principal.owns_as, fleet.clock.now()
     counted = {
         (quota.id, account): (quota, account)
-        for team_id in ("", *sorted(onlooker.teams))
+        for team_id in ("", *sorted(scope.teams))
         for quota, account in book.concerning(owner, team_id)
     }
     seen = {key: book.standing(quota, account, now) for key, (quota, account) in counted.items()}

@@ -5,7 +5,7 @@ from msgspec import UNSET, Struct, UnsetType
 from simpletuner_fleet.core.bounds import FreeText, Name
 from simpletuner_fleet.engine.stored_secrets import StoredSecret
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
-from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
@@ -38,11 +38,9 @@ class SecretsView(Struct):
 
 async def list_secrets(call: Call[None]) -> SecretsView:
     secrets = await keyring.list_secrets(deps_of(call).fleet)
-    onlooker = onlooker_of(call)
-    ids = (*onlooker.ids, *onlooker.teams)
-    return SecretsView(
-        [_view(name, one) for name, one in secrets.items() if onlooker.above or one.is_for(*ids)]
-    )
+    scope = visibility_scope_of(call)
+    ids = (*scope.ids, *scope.teams)
+    return SecretsView([_view(name, one) for name, one in secrets.items() if scope.above or one.is_for(*ids)])
 
 
 async def save_secret(call: Call[SecretValue]) -> SecretView:

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.people.teams import Team, TeamRole, TeamRules, named_team, role_in
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.engine.memory.owners import name_of
-from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import teams
@@ -117,11 +117,11 @@ async def _forget(call: Call[Any], user_ids: Any) -> None:
 
 def known_teams(call: Call[Any]) -> list[Team]:
     """Returns the teams that the caller may know of, by name."""
-    onlooker, everything = onlooker_of(call), call.principal.can(PERMISSION)
+    scope, everything = visibility_scope_of(call), call.principal.can(PERMISSION)
     known = (
         team
         for team in deps_of(call).fleet.organisation.teams.values()
-        if everything or onlooker.above or team.id in onlooker.teams
+        if everything or scope.above or team.id in scope.teams
     )
     return sorted(known, key=lambda team: team.name.casefold())
 
@@ -131,7 +131,7 @@ def _team(call: Call[Any]) -> Team:
 
 
 def _require_lead(call: Call[Any], team: Team) -> None:
-    leads = role_in(team, onlooker_of(call).ids) is TeamRole.LEAD
+    leads = role_in(team, visibility_scope_of(call).ids) is TeamRole.LEAD
     if not leads and not call.principal.can(PERMISSION):
         raise Forbidden(PERMISSION)
 
@@ -139,7 +139,7 @@ def _require_lead(call: Call[Any], team: Team) -> None:
 async def team_view(call: Call[Any], team: Team) -> TeamView:
     fleet = deps_of(call).fleet
     names = await fleet.read_now(lambda view: {one: name_of(view, one) for one in team.members})
-    role = role_in(team, onlooker_of(call).ids)
+    role = role_in(team, visibility_scope_of(call).ids)
     members = [
         MemberView(id=one, name=names[one], role=membership.role, since=rfc3339(membership.since))
         for one, membership in team.members.items()

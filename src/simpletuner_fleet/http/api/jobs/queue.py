@@ -21,7 +21,7 @@ from simpletuner_fleet.core.jobs.submitting.submit_request import (
 )
 from simpletuner_fleet.core.money.estimate import Estimate
 from simpletuner_fleet.http.api.admin.approvals import NoteBody, voter_for
-from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.api.ownership import (
     acts_for_itself_alone,
     holds_by_role,
@@ -110,7 +110,7 @@ def submitter(call: Call[Any]) -> Submitter:
         owns_as=call.principal.owns_as,
         may_read_jobs=call.principal.can(READ_JOBS),
         may_run_commands=call.principal.can(SUBMIT_COMMAND),
-        onlooker=onlooker_of(call),
+        scope=visibility_scope_of(call),
     )
 
 

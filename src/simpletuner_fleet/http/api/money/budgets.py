@@ -7,7 +7,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.people.quotas import OF_MONEY, Quota, QuotaBook, QuotaStanding, whose
 from simpletuner_fleet.core.placement.usage import UseLedger, person, team
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.fields import Time, view_of
 
@@ -69,7 +69,7 @@ def _standings(call: Call[Any], fleet: Fleet, book: QuotaBook | None) -> list[Qu
     book, now = book or QuotaBook((), {}, {}, UseLedger()), fleet.clock.now()
     pairs = (
         [(quota, account) for quota in book.quotas for account in book.accounts_of(quota)]
-        if call.principal.can(SETS_THEM) and onlooker_of(call).above
+        if call.principal.can(SETS_THEM) and visibility_scope_of(call).above
         else _own(call, book)
     )
     return [book.standing(quota, account, now) for quota, account in pairs if quota.kind in OF_MONEY]
@@ -79,7 +79,7 @@ def _own(call: Call[Any], book: QuotaBook) -> list[tuple[Quota, str]]:
     owner = call.principal.owns_as
     concerned = {
         (quota.id, account): (quota, account)
-        for team_id in ("", *sorted(onlooker_of(call).teams))
+        for team_id in ("", *sorted(visibility_scope_of(call).teams))
         for quota, account in book.concerning(owner, team_id)
     }
     return list(concerned.values())

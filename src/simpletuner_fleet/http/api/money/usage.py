@@ -13,7 +13,7 @@ from simpletuner_fleet.core.money.amounts import plain_amount
 from simpletuner_fleet.core.money.reports import MAX_SPAN_S, UsageLine, UsageReport, UsedBy, report
 from simpletuner_fleet.core.placement.usage import month_of
 from simpletuner_fleet.engine.memory.owners import name_of
-from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
+from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.views.fields import Time
 from simpletuner_fleet.http.views.times import read_moment
@@ -123,7 +123,7 @@ def usage_view(seen: UsageSeen, currency: str) -> UsageView:
 
 
 def sees_everything(call: Call[Any]) -> bool:
-    return onlooker_of(call).above
+    return visibility_scope_of(call).above
 
 
 def _names(view: View, made: UsageReport, teams: Mapping[str, str]) -> dict[str, str]:

@@ -34,7 +34,7 @@ from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.times import read_time
 from simpletuner_fleet.orchestrator.notices import endpoints
-from simpletuner_fleet.orchestrator.notices.endpoints import Made, NewEndpoint, Telling
+from simpletuner_fleet.orchestrator.notices.endpoints import EndpointCaller, EndpointWithKey, NewEndpoint
 from simpletuner_fleet.orchestrator.notices.trial import try_out
 
 TAGS = ("notifications",)
@@ -43,9 +43,9 @@ TRIAL_WAIT_S = 3.0
 MAX_OVERLAP_S = 30 * 86_400.0
 
 
-def telling_of(call: Call[Any]) -> Telling:
+def endpoint_caller(call: Call[Any]) -> EndpointCaller:
     may = call.principal.can
-    return Telling(writer=writer_of(call), may=may, sees_all=may(OF_EVERYBODY))
+    return EndpointCaller(writer=writer_of(call), may=may, sees_all=may(OF_EVERYBODY))
 
 
 async def list_events(call: Call[None]) -> EventsList:
@@ -61,7 +61,7 @@ async def list_events(call: Call[None]) -> EventsList:
 
 
 async def list_endpoints(call: Call[None]) -> EndpointsList:
-    rows = await endpoints.list_endpoints(deps_of(call).fleet, telling_of(call))
+    rows = await endpoints.list_endpoints(deps_of(call).fleet, endpoint_caller(call))
     return EndpointsList(await views_of(call, rows))
 
 
@@ -74,7 +74,7 @@ async def add_endpoint(call: Call[EndpointBody]) -> MadeView:
         )
     await _check_service(call, body.channel, body.address)
     asked = NewEndpoint(name=body.name, channel=body.channel, address=body.address, rules=rules_of(body))
-    return await _made(call, await endpoints.add(deps.fleet, asked, telling_of(call)))
+    return await _made(call, await endpoints.add(deps.fleet, asked, endpoint_caller(call)))
 
 
 async def _check_service(call: Call[Any], channel: Channel, address: str) -> None:
@@ -96,13 +96,13 @@ async def _check_service(call: Call[Any], channel: Channel, address: str) -> Non
 
 async def show_endpoint(call: Call[None]) -> EndpointView:
     return await _view(
-        call, await endpoints.endpoint_of(deps_of(call).fleet, call.path["id"], telling_of(call))
+        call, await endpoints.endpoint_of(deps_of(call).fleet, call.path["id"], endpoint_caller(call))
     )
 
 
 async def change_endpoint(call: Call[EndpointChange]) -> EndpointView:
     require_fresh_login(call)
-    body, fleet, who = call.body, deps_of(call).fleet, telling_of(call)
+    body, fleet, who = call.body, deps_of(call).fleet, endpoint_caller(call)
     known = await endpoints.endpoint_of(fleet, call.path["id"], who)
     if body.address is not UNSET:
         check_address(known.channel, body.address)
@@ -120,7 +120,7 @@ async def change_endpoint(call: Call[EndpointChange]) -> EndpointView:
 
 async def delete_endpoint(call: Call[None]) -> Done:
     deps, endpoint_id = deps_of(call), call.path["id"]
-    await endpoints.delete(deps.fleet, endpoint_id, telling_of(call))
+    await endpoints.delete(deps.fleet, endpoint_id, endpoint_caller(call))
     if deps.deliverer:
         await deps.deliverer.changed(endpoint_id)
     return Done(id=endpoint_id)
@@ -132,7 +132,7 @@ async def test_endpoint(call: Call[None]) -> TrialView:
     A slow receiver blocks nobody: the history has the rest.
     """
     deps = deps_of(call)
-    who, endpoint_id = telling_of(call), call.path["id"]
+    who, endpoint_id = endpoint_caller(call), call.path["id"]
     if deps.deliverer is None:
         raise Conflict("This orchestrator sends nothing.")
     await endpoints.endpoint_of(deps.fleet, endpoint_id, who)
@@ -151,12 +151,12 @@ async def _awaited(sending: "asyncio.Task[DeliveryTry]") -> None:
 
 
 async def pause_endpoint(call: Call[None]) -> EndpointView:
-    paused = await endpoints.pause(deps_of(call).fleet, call.path["id"], telling_of(call))
+    paused = await endpoints.pause(deps_of(call).fleet, call.path["id"], endpoint_caller(call))
     return await _view(call, await _after(call, paused))
 
 
 async def resume_endpoint(call: Call[None]) -> EndpointView:
-    resumed = await endpoints.resume(deps_of(call).fleet, call.path["id"], telling_of(call))
+    resumed = await endpoints.resume(deps_of(call).fleet, call.path["id"], endpoint_caller(call))
     return await _view(call, await _after(call, resumed))
 
 
@@ -165,7 +165,7 @@ async def replay_endpoint(call: Call[ReplayBody]) -> EndpointView:
         raise Invalid("Give either seq or since: from where to tell again.", path="$.seq")
     since = read_time(call.body.since, "$.since")
     replayed = await endpoints.replay(
-        deps_of(call).fleet, call.path["id"], telling_of(call), seq=call.body.seq, since=since
+        deps_of(call).fleet, call.path["id"], endpoint_caller(call), seq=call.body.seq, since=since
     )
     return await _view(call, await _after(call, replayed))
 
@@ -175,13 +175,13 @@ async def rotate_endpoint(call: Call[RotateBody]) -> MadeView:
     if not 0 <= call.body.overlap_s <= MAX_OVERLAP_S:
         raise Invalid("The old secret can stay valid for 30 days at most.", path="$.overlap_s")
     made = await endpoints.rotate_key(
-        deps_of(call).fleet, call.path["id"], telling_of(call), call.body.overlap_s
+        deps_of(call).fleet, call.path["id"], endpoint_caller(call), call.body.overlap_s
     )
     return await _made(call, made)
 
 
 async def endpoint_history(call: Call[None]) -> HistoryView:
-    rows = await endpoints.history_of(deps_of(call).fleet, call.path["id"], telling_of(call))
+    rows = await endpoints.history_of(deps_of(call).fleet, call.path["id"], endpoint_caller(call))
     return HistoryView([delivery_view(row) for row in rows])
 
 
@@ -196,7 +196,7 @@ async def _view(call: Call[Any], endpoint: Endpoint) -> EndpointView:
     return (await views_of(call, [endpoint]))[0]
 
 
-async def _made(call: Call[Any], made: Made) -> MadeView:
+async def _made(call: Call[Any], made: EndpointWithKey) -> MadeView:
     endpoint = await _after(call, made.endpoint)
     return MadeView(endpoint=await _view(call, endpoint), secret=made.key)
 

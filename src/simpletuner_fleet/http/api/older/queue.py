@@ -9,7 +9,7 @@ from simpletuner_fleet.core.jobs.finding import SearchWord
 from simpletuner_fleet.core.jobs.states import AT_WORK
 from simpletuner_fleet.http.api.jobs.jobs import JobListQuery
 from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording
-from simpletuner_fleet.http.api.queue_looks import states_named
+from simpletuner_fleet.http.api.queue_views import states_named
 
 SUBMIT = "POST /api/queue/submit"
 LIMITS = "POST /api/queue/concurrency"

@@ -20,8 +20,14 @@ from simpletuner_fleet.http.api.scim.answers import (
     scim_route,
 )
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
-from simpletuner_fleet.orchestrator.scim.entries import Saved, ScimResource, existing, page_of, resource_in
-from simpletuner_fleet.orchestrator.sign_in.following import Doorway
+from simpletuner_fleet.orchestrator.scim.entries import (
+    ScimChange,
+    ScimResource,
+    existing,
+    page_of,
+    resource_in,
+)
+from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
 from simpletuner_fleet.ports import View
 
@@ -41,13 +47,13 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
     kind: ScimKind
     at: str
     filters: frozenset[str]
-    door: Callable[[SignIn], Doorway]
+    identity_source: Callable[[SignIn], IdentitySource]
     """Raises NotFound where this kind is not taken."""
     shown: Callable[[View, Any, frozenset[str], dict[str, Any]], dict[str, Any]]
     """Takes the resource, the attributes that are not wanted, in lower case, and its meta."""
-    create: Callable[..., Awaitable[Saved]]
-    replaced: Callable[..., Awaitable[Saved]]
-    patched: Callable[..., Awaitable[Saved]]
+    create: Callable[..., Awaitable[ScimChange]]
+    replaced: Callable[..., Awaitable[ScimChange]]
+    patched: Callable[..., Awaitable[ScimChange]]
     deleted: Callable[..., Awaitable[list[str]]]
 
     def routes(self, said: Summaries) -> list[Route]:
@@ -63,7 +69,7 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
 
     async def _list(self, call: Call[None]) -> Reply:
         deps, query = deps_of(call), call.query
-        self.door(deps.sign_in)
+        self.identity_source(deps.sign_in)
         terms = read_filter(query.filter, self.filters)
 
         def look(view: View) -> Reply:
@@ -74,7 +80,7 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
 
     async def _get(self, call: Call[None]) -> Reply:
         deps = deps_of(call)
-        self.door(deps.sign_in)
+        self.identity_source(deps.sign_in)
 
         def look(view: View) -> Reply:
             return answered(self._view(call, view, resource_in(existing(view, self.kind, call.path["id"]))))
@@ -83,7 +89,7 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
 
     async def _create(self, call: Call[dict[str, Any]]) -> Reply:
         deps = deps_of(call)
-        saved = await self.create(deps.fleet, self.door(deps.sign_in), call.body, call.actor)
+        saved = await self.create(deps.fleet, self.identity_source(deps.sign_in), call.body, call.actor)
         return await self._saved(call, saved, status=201)
 
     async def _replace(self, call: Call[dict[str, Any]]) -> Reply:
@@ -92,18 +98,22 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
     async def _patch(self, call: Call[dict[str, Any]]) -> Reply:
         return await self._changed(call, self.patched)
 
-    async def _changed(self, call: Call[dict[str, Any]], change: Callable[..., Awaitable[Saved]]) -> Reply:
+    async def _changed(
+        self, call: Call[dict[str, Any]], change: Callable[..., Awaitable[ScimChange]]
+    ) -> Reply:
         deps = deps_of(call)
-        door = self.door(deps.sign_in)
-        return await self._saved(call, await change(deps.fleet, door, call.path["id"], call.body, call.actor))
+        source = self.identity_source(deps.sign_in)
+        return await self._saved(
+            call, await change(deps.fleet, source, call.path["id"], call.body, call.actor)
+        )
 
     async def _delete(self, call: Call[None]) -> Reply:
         deps = deps_of(call)
-        door = self.door(deps.sign_in)
-        deps.revoke(await self.deleted(deps.fleet, door, call.path["id"], call.actor))
+        source = self.identity_source(deps.sign_in)
+        deps.revoke(await self.deleted(deps.fleet, source, call.path["id"], call.actor))
         return gone()
 
-    async def _saved(self, call: Call[Any], saved: Saved, status: int | None = None) -> Reply:
+    async def _saved(self, call: Call[Any], saved: ScimChange, status: int | None = None) -> Reply:
         deps = deps_of(call)
         deps.revoke(saved.touched)
         body = await deps.fleet.read(lambda view: self._view(call, view, saved.resource))

@@ -58,7 +58,7 @@ TYPES = {"User": ("/Users", USER_SCHEMA), "Group": ("/Groups", GROUP_SCHEMA)}
 
 
 async def service_config(call: Call[None]) -> Reply:
-    deps_of(call).sign_in.scim_doorway()
+    deps_of(call).sign_in.scim_identity_source()
     no = {"supported": False}
     return answered(
         {
@@ -102,8 +102,8 @@ async def get_schema(call: Call[None]) -> Reply:
 
 def _names(call: Call[Any]) -> list[str]:
     """Returns the kinds of resources that this server accepts."""
-    door = deps_of(call).sign_in.scim_doorway()
-    return ["User", "Group"] if door.scim is None or door.scim.groups else ["User"]
+    source = deps_of(call).sign_in.scim_identity_source()
+    return ["User", "Group"] if source.scim is None or source.scim.groups else ["User"]
 
 
 def _known(name: str, names: list[str]) -> str:

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, knows_of, may_see
-from simpletuner_fleet.http.api.deps import Deps, deps_of, onlooker_of
+from simpletuner_fleet.core.people.visibility import Belonging, VisibilityScope, knows_of, may_see
+from simpletuner_fleet.http.api.deps import Deps, deps_of, visibility_scope_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.protocol.sse import encode_raw
@@ -28,14 +28,14 @@ POOL = "pool"
 class EventWatch:
     """Streams events to one watcher. A watcher that does not keep up is dropped and connects again."""
 
-    __slots__ = ("_call", "_caller", "_deps", "_hidden", "_ip", "_onlooker", "_organisation", "events")
+    __slots__ = ("_call", "_caller", "_deps", "_hidden", "_ip", "_organisation", "_scope", "events")
 
     def __init__(self, deps: Deps, call: Call[None]) -> None:
         self._deps = deps
         self._caller, self._ip = call.principal.id, call.ip
         self._call = call
         self._organisation = deps.fleet.organisation
-        self._onlooker = onlooker_of(call)
+        self._scope = visibility_scope_of(call)
         self._hidden = frozenset(
             event for event, permission in NEEDED_FOR.items() if not call.principal.can(permission)
         )
@@ -54,20 +54,20 @@ class EventWatch:
         shown = {"type": event, **data}
         if event in BELONGING and not self._sees(shown.pop("belongs", None)):
             return
-        if event == POOL and not knows_of(self._eyes(), shown.pop("audience", None)):
+        if event == POOL and not knows_of(self._scope_now(), shown.pop("audience", None)):
             return
         self.events.push(encode_raw(event, event_id, msgspec.json.encode(shown)))
 
     def _sees(self, thing: Belonging | None) -> bool:
-        eyes = self._eyes()
-        return eyes.above if thing is None else may_see(eyes, thing)
+        scope = self._scope_now()
+        return scope.above if thing is None else may_see(scope, thing)
 
-    def _eyes(self) -> Onlooker:
+    def _scope_now(self) -> VisibilityScope:
         """Returns what the watcher may see now: who has left a team since they began is told no more of it."""
         if self._organisation is not self._deps.fleet.organisation:
             self._organisation = self._deps.fleet.organisation
-            self._onlooker = onlooker_of(self._call)
-        return self._onlooker
+            self._scope = visibility_scope_of(self._call)
+        return self._scope
 
     def _ping(self) -> bytes:
         now = rfc3339(self._deps.fleet.clock.now())

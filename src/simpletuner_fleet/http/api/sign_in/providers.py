@@ -21,7 +21,7 @@ from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator.people.logins import LoggedIn
 from simpletuner_fleet.orchestrator.sign_in.arriving import arrive, end_at_the_providers_word
-from simpletuner_fleet.orchestrator.sign_in.following import Doorway
+from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
 
 TAGS = ("account",)
 SEE_OTHER = 303
@@ -55,7 +55,7 @@ async def begin(call: Call[Any], following: str) -> Reply:
     proxy = deps.sign_in.proxy
     if call.path["provider"] == PROXY and proxy:
         arrival = await arrive_by(
-            call, deps.sign_in.proxy_doorway(proxy), person_by_proxy(call.headers, proxy)
+            call, deps.sign_in.proxy_identity_source(proxy), person_by_proxy(call.headers, proxy)
         )
         return _leading_to(following, session_cookie(arrival.secret, call.secure))
     provider = deps.sign_in.provider(call.path["provider"])
@@ -77,15 +77,15 @@ async def finish(call: Call[Any], *, code: str, state: str, error: str, issuer: 
     if error or not code:
         raise SignInFailed(f"The provider says: {_plain(error) or 'nothing'}.")
     person = await provider.person(code, returned, _redirect_uri(call), deps.fleet.clock.now())
-    login = await arrive_by(call, deps.sign_in.doorway(provider.settings, provider.stored), person)
+    login = await arrive_by(call, deps.sign_in.identity_source(provider.settings, provider.stored), person)
     cookies = (session_cookie(login.secret, call.secure), no_sign_in_cookie(call.secure))
     return _leading_to(returned.following, *cookies)
 
 
-async def arrive_by(call: Call[Any], door: Doorway, person: Person) -> LoggedIn:
+async def arrive_by(call: Call[Any], source: IdentitySource, person: Person) -> LoggedIn:
     deps = deps_of(call)
     before = session_secret(call.headers.get("cookie"), call.secure)
-    arrival = await arrive(deps.fleet, door, person, call.ip, before)
+    arrival = await arrive(deps.fleet, source, person, call.ip, before)
     deps.revoke(arrival.ended)
     if arrival.login is None:
         raise arrival.refused or SignInFailed

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.core.training.samples import HEAD_BYTES, MAX_BYTES, picture_type
 from simpletuner_fleet.http.api.admin.teams import known_teams
 from simpletuner_fleet.http.api.deps import deps as deps_of
-from simpletuner_fleet.http.api.deps import onlooker_of
+from simpletuner_fleet.http.api.deps import visibility_scope_of
 from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_
@@ -128,8 +128,8 @@ async def upload(call: Call[None]) -> Reply:
 
 
 def _row(call: Call[Any], dataset: Dataset) -> DatasetRow:
-    names, onlooker = deps_of(call).fleet.organisation.names, onlooker_of(call)
-    knows_team = onlooker.above or dataset.team in onlooker.teams
+    names, scope = deps_of(call).fleet.organisation.names, visibility_scope_of(call)
+    knows_team = scope.above or dataset.team in scope.teams
     return DatasetRow(
         id=dataset.id,
         name=dataset.name,

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.notices.endpoint import FOR_LOGS, FOR_PROGRAMS, Chan
 from simpletuner_fleet.core.notices.kinds import AUDIT, KINDS, NEEDED, OF_EVERYBODY, OF_ONESELF, SEES_ALL
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.notices.bodies import delivery_view
-from simpletuner_fleet.http.api.notices.endpoints import telling_of, views_of
+from simpletuner_fleet.http.api.notices.endpoints import endpoint_caller, views_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import LANGUAGES, N_
 from simpletuner_fleet.orchestrator.notices import endpoints
@@ -43,7 +43,7 @@ class ChannelChoice(Struct, frozen=True, kw_only=True):
 
 
 async def notifications(call: Call[None]) -> Reply:
-    deps, who = deps_of(call), telling_of(call)
+    deps, who = deps_of(call), endpoint_caller(call)
     sender = deps.deliverer.sender if deps.deliverer else None
     has_mail, has_apprise = bool(sender and sender.has_mail), bool(sender and sender.apprise)
     may_log = all(map(call.principal.can, NEEDED[AUDIT]))

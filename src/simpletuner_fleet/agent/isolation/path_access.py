@@ -18,7 +18,7 @@ LOOKED_AT = 5_000
 FOLDER_FOR_ALL = stat.S_IROTH | stat.S_IXOTH
 
 
-class Reach(Struct, frozen=True):
+class PathAccess(Struct, frozen=True):
     places: Sequence[Place]
     own_user: bool
     """Jobs run as users of their own, to whom permissions of files apply as to anybody."""

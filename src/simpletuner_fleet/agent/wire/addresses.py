@@ -16,7 +16,7 @@ ANSWER_TIMEOUT_S = 15.0
 MakeContext = Callable[[], Awaitable[ssl.SSLContext | None]]
 
 
-class Line:
+class AddressConnections:
     """Holds the connections that are open to one address."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
@@ -46,15 +46,17 @@ class Line:
 class Address:
     """Names an address where an orchestrator may be. Whom to trust there is found out when it is first used."""
 
-    def __init__(self, url: str, make_context: MakeContext, line: Line | None = None) -> None:
+    def __init__(
+        self, url: str, make_context: MakeContext, connections: AddressConnections | None = None
+    ) -> None:
         self.url = url.rstrip("/")
         self._make_context = make_context
-        self.open_line = line
+        self.open_connections = connections
 
-    async def line(self) -> Line:
-        if self.open_line is None:
-            self.open_line = Line(self.url, await self._make_context())
-        return self.open_line
+    async def connections(self) -> AddressConnections:
+        if self.open_connections is None:
+            self.open_connections = AddressConnections(self.url, await self._make_context())
+        return self.open_connections
 
 
 class Addresses:
@@ -84,8 +86,8 @@ class Addresses:
         self._current = self._all.index(address)
 
     @property
-    def open_lines(self) -> list[Line]:
-        return [each.open_line for each in self._all if each.open_line]
+    def open_connections(self) -> list[AddressConnections]:
+        return [each.open_connections for each in self._all if each.open_connections]
 
     def check_term(self, said: str | None) -> None:
         """Raises Unreachable where the answer is from a leader that was replaced since: such an answer says nothing."""

@@ -32,7 +32,7 @@ class DirectFailed(Exception):
     """The storage could not be reached, or said no. The error's message holds no link."""
 
 
-class DirectLine:
+class DirectConnections:
     """Keeps the connections straight to the storage, shared by all attempts of a worker.
 
     What one attempt has found out, the others need not try.

@@ -30,7 +30,7 @@ RESOLVERS = 4
 READ_LIMIT_BYTES = 64 * 1024
 
 
-class OutwardReach:
+class OutboundConnector:
     def __init__(
         self, allowed: Sequence[Network] = (), ca_file: str | None = None, resolve: Resolve | None = None
     ) -> None:

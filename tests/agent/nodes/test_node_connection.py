@@ -11,7 +11,6 @@ import pytest
 from devtools.ports import free_port
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.nodes.host import NodeHost
-from simpletuner_fleet.agent.nodes.line import LineLost, dial, kept_secret, tls_context
 from simpletuner_fleet.agent.nodes.messages import (
     Beat,
     ContentEnd,
@@ -21,6 +20,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     NotWelcome,
     Welcome,
 )
+from simpletuner_fleet.agent.nodes.node_connection import ConnectionLost, dial, kept_secret, tls_context
 from simpletuner_fleet.core.worker_errors import NodeSecretError
 from simpletuner_fleet.core.workers.worker import Gpu
 from simpletuner_fleet.protocol.messages import GpuReport
@@ -82,14 +82,14 @@ async def test_who_has_another_secret_is_neither_heard_nor_listened_to(secret: P
     (tmp_path / "other").mkdir()
     other = kept_secret(new_node_secret(), None, tmp_path / "other")
     async with listening(secret) as (host, port):
-        with pytest.raises(LineLost):
+        with pytest.raises(ConnectionLost):
             await dial("127.0.0.1", port, tls_context(other, is_first=False))
         # One that believes everybody is not believed.
         careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
         line = await dial("127.0.0.1", port, careless)
         line.send(joining())
-        with pytest.raises(LineLost):
+        with pytest.raises(ConnectionLost):
             await line.receive()
         await line.finish()
         assert host.samples() == []

@@ -30,7 +30,7 @@ class JoinHost(Struct, frozen=True, kw_only=True):
     """Further addresses by which it may be found, the likeliest first."""
 
 
-def reach_of(bound: str, called: str, addresses: Sequence[str]) -> JoinHost:
+def join_host(bound: str, called: str, addresses: Sequence[str]) -> JoinHost:
     """Returns the address for other machines.
 
     `bound` is what the server listens on, `called` the host that the caller named, and `addresses` are those of the

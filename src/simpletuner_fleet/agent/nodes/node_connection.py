@@ -25,11 +25,11 @@ Heard = TypeVar("Heard")
 _encoder = msgspec.msgpack.Encoder()
 
 
-class LineLost(Exception):
-    """The other end of the line hung up, or sent what cannot be understood."""
+class ConnectionLost(Exception):
+    """The other end of the connection hung up, or sent what cannot be understood."""
 
 
-class NodeLine(Generic[Heard]):
+class NodeConnection(Generic[Heard]):
     def __init__(
         self,
         reader: asyncio.StreamReader,
@@ -59,22 +59,22 @@ class NodeLine(Generic[Heard]):
         self._writer.write(len(content).to_bytes(LENGTH_BYTES, "big") + content)
 
     async def sent(self) -> None:
-        """Waits until there is room for more. Raises LineLost."""
+        """Waits until there is room for more. Raises ConnectionLost."""
         try:
             await self._writer.drain()
         except OSError as error:
-            raise LineLost(str(error)) from error
+            raise ConnectionLost(str(error)) from error
 
     async def receive(self) -> Heard:
         try:
             length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES), "big")
             if length > MAX_FRAME_BYTES:
-                raise LineLost("it says too much at once")
+                raise ConnectionLost("it says too much at once")
             return self._decoder.decode(await self._reader.readexactly(length))
         except (EOFError, OSError) as error:
-            raise LineLost(str(error)) from error
+            raise ConnectionLost(str(error)) from error
         except msgspec.MsgspecError as error:
-            raise LineLost(f"it cannot be understood: {error}") from error
+            raise ConnectionLost(f"it cannot be understood: {error}") from error
 
     def close(self) -> None:
         self._writer.close()
@@ -93,16 +93,16 @@ FROM_FOLLOWER: msgspec.msgpack.Decoder[FromFollower] = msgspec.msgpack.Decoder(F
 TO_FOLLOWER: msgspec.msgpack.Decoder[ToFollower] = msgspec.msgpack.Decoder(ToFollower)
 
 
-async def dial(host: str, port: int, context: ssl.SSLContext) -> NodeLine[ToFollower]:
-    """Connects to a node; raises LineLost where nobody answers who has the machine's secret."""
+async def dial(host: str, port: int, context: ssl.SSLContext) -> NodeConnection[ToFollower]:
+    """Connects to a node; raises ConnectionLost where nobody answers who has the machine's secret."""
     try:
         async with asyncio.timeout(OPEN_WITHIN_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
     except TimeoutError as error:
-        raise LineLost("no answer") from error
+        raise ConnectionLost("no answer") from error
     except OSError as error:
-        raise LineLost(str(error)) from error
-    return NodeLine(reader, writer, TO_FOLLOWER)
+        raise ConnectionLost(str(error)) from error
+    return NodeConnection(reader, writer, TO_FOLLOWER)
 
 
 def kept_secret(secret: str | None, file: Path | None, folder: Path) -> Path:

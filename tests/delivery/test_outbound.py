@@ -6,8 +6,8 @@ from ipaddress import ip_address
 import pytest
 
 from simpletuner_fleet.delivery.http_post import post
+from simpletuner_fleet.delivery.outbound import OutboundConnector, is_public
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import OutwardReach, is_public
 from tests.delivery.conftest import LOOPBACK
 from tests.delivery.receivers import Certificates, Hook, hook, listening
 
@@ -34,7 +34,7 @@ def test_addresses_of_the_whole_world_are_public(address: str) -> None:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f000001", "017700000001", "127.1", "0"]
 )
-async def test_this_machine_is_not_called_however_it_is_written(strict: OutwardReach, host: str) -> None:
+async def test_this_machine_is_not_called_however_it_is_written(strict: OutboundConnector, host: str) -> None:
     reached = Hook()
     async with listening(reached.serve) as port:
         for scheme in ("https", "http"):
@@ -51,43 +51,43 @@ async def test_a_name_that_means_another_machine_a_moment_later_gains_nothing(ce
         asked.append(host)
         return ["192.31.196.1"] if len(asked) == 1 else ["127.0.0.1"]
 
-    reach = OutwardReach((), certs.ca, rebinding)
+    outbound = OutboundConnector((), certs.ca, rebinding)
     async with hook(certs.context) as inside:
         with pytest.raises(DeliveryFailed):
-            await post(reach, inside.url, b"{}", {}, 0.0, timeout_s=0.3)
+            await post(outbound, inside.url, b"{}", {}, 0.0, timeout_s=0.3)
         assert (asked, inside.got) == (["localhost"], [])
         with pytest.raises(DeliveryFailed, match="private"):
-            await post(reach, inside.url, b"{}", {}, 0.0)
+            await post(outbound, inside.url, b"{}", {}, 0.0)
         assert inside.got == []
-    reach.close()
+    outbound.close()
 
 
 async def test_a_name_with_one_private_address_among_others_is_refused(certs: Certificates) -> None:
     async def mixed(host: str, port: int) -> list[str]:
         return ["1.1.1.1", "10.0.0.1"]
 
-    reach = OutwardReach((), certs.ca, mixed)
+    outbound = OutboundConnector((), certs.ca, mixed)
     with pytest.raises(DeliveryFailed, match="private"):
-        await post(reach, "https://example.org/", b"{}", {}, 0.0)
-    reach.close()
+        await post(outbound, "https://example.org/", b"{}", {}, 0.0)
+    outbound.close()
 
 
 async def test_without_tls_only_named_networks_are_called(certs: Certificates) -> None:
     async def public(host: str, port: int) -> list[str]:
         return ["1.1.1.1"]
 
-    reach = OutwardReach(LOOPBACK, certs.ca, public)
+    outbound = OutboundConnector(LOOPBACK, certs.ca, public)
     with pytest.raises(DeliveryFailed, match="Without TLS"):
-        await post(reach, "http://example.org/", b"{}", {}, 0.0)
-    reach.close()
+        await post(outbound, "http://example.org/", b"{}", {}, 0.0)
+    outbound.close()
 
 
 async def test_a_certificate_that_nobody_vouches_for_gets_nothing(certs: Certificates) -> None:
-    distrustful = OutwardReach(LOOPBACK)
+    distrustful = OutboundConnector(LOOPBACK)
     async with hook(certs.context) as receiver:
         with pytest.raises(DeliveryFailed, match="certificate"):
             await post(distrustful, receiver.url, b"{}", {}, 0.0)
-        reach = OutwardReach(LOOPBACK, certs.ca, lambda host, port: asyncio.sleep(0, ["127.0.0.1"]))
+        outbound = OutboundConnector(LOOPBACK, certs.ca, lambda host, port: asyncio.sleep(0, ["127.0.0.1"]))
         with pytest.raises(DeliveryFailed):
-            await post(reach, receiver.url.replace("localhost", "other.example"), b"{}", {}, 0.0)
+            await post(outbound, receiver.url.replace("localhost", "other.example"), b"{}", {}, 0.0)
         assert receiver.got == []

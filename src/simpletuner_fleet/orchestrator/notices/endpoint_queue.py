@@ -21,7 +21,7 @@ MOST_HELD = 1_000
 ENTRIES_IN_ONE = 100
 
 
-class Parcel(Struct, frozen=True, kw_only=True):
+class OutgoingMessage(Struct, frozen=True, kw_only=True):
     """Holds the message that is sent to an endpoint next, and says which entries of the audit log it covers."""
 
     message: Message
@@ -32,7 +32,7 @@ class Parcel(Struct, frozen=True, kw_only=True):
     """What must be noted before it is sent; 0: a message about one entry needs no such note."""
 
 
-class Mailbox:
+class EndpointQueue:
     def __init__(self, endpoint: Endpoint, now: float) -> None:
         self.endpoint = endpoint
         self.scanned = endpoint.state.cursor
@@ -65,7 +65,7 @@ class Mailbox:
             ]
         self.scanned = max(self.scanned, chunk.last)
 
-    def next(self, now: float) -> Parcel | Wait | None:
+    def next(self, now: float) -> OutgoingMessage | Wait | None:
         """Returns what to send next, or until when to wait.
 
         Returns None where there is nothing to send, or where not all of a begun message has been read again.
@@ -79,23 +79,23 @@ class Mailbox:
         if upto > self.scanned:
             return None
         if self._is_log:
-            return self._log_parcel(upto)
+            return self._outgoing_log(upto)
         begun = [one for one in self._held if one.seq <= upto]
         if begun:
-            return self._parcel(begun, begun[-1].seq)
+            return self._outgoing(begun, begun[-1].seq)
         decision = next_message(self.endpoint.rules, self._held, now, self._zone)
         if isinstance(decision, Wait):
             return decision
         notices = self._held[: decision.count]
-        return self._parcel(notices, notices[-1].seq if decision.held_back else 0)
+        return self._outgoing(notices, notices[-1].seq if decision.held_back else 0)
 
     def delivered_upto(self, seq: int) -> None:
         self._held = [one for one in self._held if one.seq > seq]
         self._entries = [one for one in self._entries if one.seq > seq]
 
-    def _parcel(self, notices: Sequence[Notice], upto: int) -> Parcel:
+    def _outgoing(self, notices: Sequence[Notice], upto: int) -> OutgoingMessage:
         first, last = notices[0], notices[-1]
-        return Parcel(
+        return OutgoingMessage(
             message=Message(
                 id=message_id(self.endpoint.id, first.seq, first.hash, upto), notices=tuple(notices)
             ),
@@ -105,11 +105,11 @@ class Mailbox:
             upto=upto,
         )
 
-    def _log_parcel(self, upto: int) -> Parcel:
+    def _outgoing_log(self, upto: int) -> OutgoingMessage:
         begun = [one for one in self._entries if one.seq <= upto]
         entries = begun or self._entries[:ENTRIES_IN_ONE]
         first, last = entries[0], entries[-1]
-        return Parcel(
+        return OutgoingMessage(
             message=Message(
                 id=message_id(self.endpoint.id, first.seq, first.hash, last.seq), entries=tuple(entries)
             ),

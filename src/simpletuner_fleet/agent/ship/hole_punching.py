@@ -11,7 +11,7 @@ FALLOC_FL_KEEP_SIZE = 1
 FALLOC_FL_PUNCH_HOLE = 2
 
 
-def punch(path: Path, start: int, end: int) -> bool:
+def punch_hole(path: Path, start: int, end: int) -> bool:
     """Frees these bytes, which are read as zeros; no offset changes. Returns False where the file system cannot."""
     if sys.platform != "linux" or start >= end:
         return False

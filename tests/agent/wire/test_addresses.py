@@ -6,9 +6,9 @@ import json
 import pytest
 
 from devtools.ports import free_port
+from simpletuner_fleet.agent.wire.addresses import Address
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
-from simpletuner_fleet.agent.wire.lines import Address
 from simpletuner_fleet.protocol.messages import Heartbeat, Register
 from simpletuner_fleet.protocol.paths import ends_of
 from simpletuner_fleet.protocol.problems import TYPE_PREFIX

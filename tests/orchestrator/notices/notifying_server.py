@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.delivery.apprise.sending import AppriseSender
-from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
@@ -25,7 +25,7 @@ PUBLIC = "https://fleet.example.org"
 JOB_EVENTS = ["job.failed", "job.completed"]
 
 
-class Telling(Struct):
+class NotifyingServer(Struct):
     running: Running
     ca: str
     relay: Relay | None = None
@@ -34,7 +34,7 @@ class Telling(Struct):
     async def start(self) -> Deliverer:
         """As whoever leads does."""
         apprise = AppriseSender() if self.has_apprise else None
-        sender = MessageSender(OutwardReach(LOOPBACK, self.ca), self.relay, PUBLIC, "host", apprise)
+        sender = MessageSender(OutboundConnector(LOOPBACK, self.ca), self.relay, PUBLIC, "host", apprise)
         deliverer = self.running.deps.deliverer = Deliverer(self.running.fleet, sender)
         deliverer.start()
         return deliverer
@@ -71,13 +71,13 @@ class Telling(Struct):
 
 
 @asynccontextmanager
-async def telling(
+async def notifying_server(
     tmp_path: Path, certs: Certificates, store: Store | None = None, relay: Relay | None = None, **policy: Any
-) -> AsyncIterator[Telling]:
+) -> AsyncIterator[NotifyingServer]:
     vault = SealedVault.at(tmp_path / "key")
     async with orchestrator(store, Policy(max_retries=0, **policy), vault=vault) as running:
         await note_start(running.fleet, "0")
-        made = Telling(running, certs.ca, relay)
+        made = NotifyingServer(running, certs.ca, relay)
         await made.start()
         try:
             yield made

@@ -15,7 +15,7 @@ from simpletuner_fleet.blobs.opening import local_folder, open_direct
 from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
 from simpletuner_fleet.cli.programs.addresses import line_for_others
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
-from simpletuner_fleet.cli.programs.leading.notices import reach_of, sender_of
+from simpletuner_fleet.cli.programs.leading.notices import outbound_of, sender_of
 from simpletuner_fleet.cli.programs.local_worker import LocalWorker, environment_of
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
@@ -81,14 +81,14 @@ class Term(Struct, frozen=True, kw_only=True):
     may_promise: Callable[[], bool]
 
 
-class Reign:
+class LeaderServices:
     def __init__(self, plan: ServerPlan, store: Store, term: Term | None = None) -> None:
         """Composes the server; `term` is None where the store admits no other orchestrator."""
         self._plan = plan
         self._args = plan.args
         self._term = term
         self._local_worker: LocalWorker | None = None
-        self._reach = reach_of(plan.args)
+        self._outbound = outbound_of(plan.args)
         self.deps = self._compose(store)
         self.edge = self._edge()
         self.first_key: accounts.IssuedKey | None = None
@@ -150,7 +150,7 @@ class Reign:
         publisher = Publisher(deps.storage, Places(args.publish_url, args.hub_url))
         publisher.start()
         running.push_async_callback(publisher.stop)
-        deps.deliverer = Deliverer(fleet, sender_of(args, self._reach))
+        deps.deliverer = Deliverer(fleet, sender_of(args, self._outbound))
         deps.deliverer.start()
         running.push_async_callback(deps.deliverer.stop)
 
@@ -204,7 +204,7 @@ class Reign:
             args.storage_url, args.storage_direct, args.storage_direct_url, os.environ, fleet.leads
         )
         sign_in = SignIn(plan.sign_in, fleet.clock.now)
-        sign_in.added = AddedProviders(lambda: fleet.organisation.providers, vault, self._reach)
+        sign_in.added = AddedProviders(lambda: fleet.organisation.providers, vault, self._outbound)
         return Deps(
             fleet=fleet,
             audit_heads=heads,

@@ -1,4 +1,4 @@
-"""Shows one onlooker what they may see of the store; every read of a person or a program goes through here.
+"""Shows one caller what they may see of the store; every read of a person or a program goes through here.
 
 The rule is `core.people.visibility.may_see`; here it is applied between whoever reads and the rows. What may not be
 seen is not there: no list counts it, and a search for it finds nothing.
@@ -16,7 +16,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, seen_owner, seen_use
 from simpletuner_fleet.core.people.approvals import Approval
-from simpletuner_fleet.core.people.visibility import EVERYBODYS_EYES, Onlooker, knows_of, may_see
+from simpletuner_fleet.core.people.visibility import FULL_VISIBILITY, VisibilityScope, knows_of, may_see
 from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.core.publishing import Publication
@@ -24,7 +24,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredManifest, View, WaitingGroup
 
 T = TypeVar("T")
-NOBODYS = frozenset(
+UNSCOPED = frozenset(
     {
         *("deleted_jobs_with_files", "deleted_jobs_since"),
         *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since", "any_priced_attempt"),
@@ -50,56 +50,56 @@ NOBODYS = frozenset(
         *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
     }
 )
-"""What of a view is as it is for every onlooker: it belongs to nobody, is asked for by routes with a permission of their
+"""What of a view is as it is for every caller: it belongs to nobody, is asked for by routes with a permission of their
 own, or only by the server itself. What is named neither here nor below cannot be asked for at all."""
 
 
-class SightView:
-    """Leaves out what the onlooker may not see; all else is as in the view behind it."""
+class ScopedView:
+    """Leaves out what the caller may not see; all else is as in the view behind it."""
 
-    def __init__(self, whole: View, onlooker: Onlooker) -> None:
+    def __init__(self, whole: View, scope: VisibilityScope) -> None:
         self.whole = whole
-        self.onlooker = onlooker
+        self.scope = scope
 
     def __getattr__(self, name: str) -> Any:
-        if name not in NOBODYS:
-            raise AttributeError(f"nobody has said who may see what {name} finds (engine/sight.py)")
+        if name not in UNSCOPED:
+            raise AttributeError(f"nobody has said who may see what {name} finds (engine/visibility.py)")
         return getattr(self.whole, name)
 
     def job(self, job_id: str) -> Job | None:
         job = self.whole.job(job_id)
-        return job if job and may_see(self.onlooker, job.belongs) else None
+        return job if job and may_see(self.scope, job.belongs) else None
 
     def deleted_job(self, job_id: str) -> DeletedJob | None:
         deleted = self.whole.deleted_job(job_id)
-        return deleted if deleted and may_see(self.onlooker, deleted.belongs) else None
+        return deleted if deleted and may_see(self.scope, deleted.belongs) else None
 
     def job_bundle(self, job_id: str) -> bytes | None:
         return self.whole.job_bundle(job_id) if self.job(job_id) else None
 
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
-        return self.whole.jobs_page(replace(where, seen_by=self.onlooker), before_seq, limit)
+        return self.whole.jobs_page(replace(where, seen_by=self.scope), before_seq, limit)
 
     def jobs_sorted(self, where: JobFilter, order: JobOrder, after: JobPlace | None, limit: int) -> list[Job]:
-        return self.whole.jobs_sorted(replace(where, seen_by=self.onlooker), order, after, limit)
+        return self.whole.jobs_sorted(replace(where, seen_by=self.scope), order, after, limit)
 
     def jobs_matching(self, where: JobFilter) -> dict[str, int]:
-        return self.whole.jobs_matching(replace(where, seen_by=self.onlooker))
+        return self.whole.jobs_matching(replace(where, seen_by=self.scope))
 
     def waiting_groups(self, where: JobFilter, limit: int) -> list[WaitingGroup]:
-        return self.whole.waiting_groups(replace(where, seen_by=self.onlooker), limit)
+        return self.whole.waiting_groups(replace(where, seen_by=self.scope), limit)
 
     def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
-        return self.whole.queue_page(after, limit, self.onlooker)
+        return self.whole.queue_page(after, limit, self.scope)
 
     def job_counts(self, *, owner: str | None = None) -> dict[str, int]:
-        return self.whole.job_counts(self.onlooker, owner)
+        return self.whole.job_counts(self.scope, owner)
 
     def job_titles(self, job_ids: Collection[str]) -> dict[str, str]:
-        return self.whole.job_titles(job_ids, self.onlooker)
+        return self.whole.job_titles(job_ids, self.scope)
 
     def dependents_of(self, job_id: str) -> list[Job]:
-        return [one for one in self.whole.dependents_of(job_id) if may_see(self.onlooker, one.belongs)]
+        return [one for one in self.whole.dependents_of(job_id) if may_see(self.scope, one.belongs)]
 
     def job_naming(self, dataset_id: str) -> str | None:
         named_by = self.whole.job_naming(dataset_id)
@@ -135,10 +135,10 @@ class SightView:
 
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
         used = self.whole.attempts_used(since, until)
-        return [seen for one in used if (seen := seen_use(self.onlooker, one))]
+        return [seen for one in used if (seen := seen_use(self.scope, one))]
 
     def time_used(self, since: float, now: float) -> list[UsedTime]:
-        used = ((one, seen_owner(self.onlooker, one)) for one in self.whole.time_used(since, now))
+        used = ((one, seen_owner(self.scope, one)) for one in self.whole.time_used(since, now))
         return [replace(one, owner=owner) for one, owner in used if owner is not None]
 
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
@@ -171,20 +171,20 @@ class SightView:
 
     def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
         config = self.whole.config(name, version)
-        return config if config and may_see(self.onlooker, config.belongs) else None
+        return config if config and may_see(self.scope, config.belongs) else None
 
     def configs(self) -> list[ConfigVersion]:
-        return [one for one in self.whole.configs() if may_see(self.onlooker, one.belongs)]
+        return [one for one in self.whole.configs() if may_see(self.scope, one.belongs)]
 
     def config_versions(self, name: str) -> list[ConfigVersion]:
-        return [one for one in self.whole.config_versions(name) if may_see(self.onlooker, one.belongs)]
+        return [one for one in self.whole.config_versions(name) if may_see(self.scope, one.belongs)]
 
     def pool(self, name: str) -> MachinePool | None:
         pool = self.whole.pool(name)
-        return pool if pool and knows_of(self.onlooker, pool.audience) else None
+        return pool if pool and knows_of(self.scope, pool.audience) else None
 
     def pools(self) -> list[MachinePool]:
-        return [one for one in self.whole.pools() if knows_of(self.onlooker, one.audience)]
+        return [one for one in self.whole.pools() if knows_of(self.scope, one.audience)]
 
     def machine(self, machine_id: str) -> Machine | None:
         machine = self.whole.machine(machine_id)
@@ -196,44 +196,44 @@ class SightView:
 
     def dataset(self, dataset_id: str) -> Dataset | None:
         dataset = self.whole.dataset(dataset_id)
-        return dataset if dataset and may_see(self.onlooker, dataset.belongs) else None
+        return dataset if dataset and may_see(self.scope, dataset.belongs) else None
 
     def datasets(self) -> list[Dataset]:
-        return [one for one in self.whole.datasets() if may_see(self.onlooker, one.belongs)]
+        return [one for one in self.whole.datasets() if may_see(self.scope, one.belongs)]
 
     def dataset_file_size(self, dataset_ids: Sequence[str], sha256: str) -> int | None:
         return self.whole.dataset_file_size([one for one in dataset_ids if self.dataset(one)], sha256)
 
 
-def seen_through(view: View, onlooker: Onlooker) -> View:
-    return view if onlooker.above else cast(View, SightView(view, onlooker))
+def restricted(view: View, scope: VisibilityScope) -> View:
+    return view if scope.above else cast(View, ScopedView(view, scope))
 
 
 def unrestricted(view: View) -> View:
-    """Returns the view behind an onlooker's, which must never be used to show whose something is.
+    """Returns the view behind a caller's, which must never be used to show whose something is.
 
     It is for counting who holds which GPU, and for what may exist only once.
     """
-    return view.whole if isinstance(view, SightView) else view
+    return view.whole if isinstance(view, ScopedView) else view
 
 
-def whose_eyes(view: View) -> Onlooker:
-    return view.onlooker if isinstance(view, SightView) else EVERYBODYS_EYES
+def scope_of(view: View) -> VisibilityScope:
+    return view.scope if isinstance(view, ScopedView) else FULL_VISIBILITY
 
 
-class SeenFleet(Fleet):
-    """Shows the fleet as one onlooker sees it; all but its reads is shared with the fleet itself."""
+class ScopedFleet(Fleet):
+    """Shows the fleet as one caller sees it; all but its reads is shared with the fleet itself."""
 
-    __slots__ = ("_onlooker_of",)
+    __slots__ = ("_scope_of",)
 
-    def __init__(self, fleet: Fleet, onlooker_of: Callable[[], Onlooker]) -> None:
+    def __init__(self, fleet: Fleet, visibility_scope_of: Callable[[], VisibilityScope]) -> None:
         self.__dict__ = fleet.__dict__
-        self._onlooker_of = onlooker_of
+        self._scope_of = visibility_scope_of
 
     async def read(self, look: Callable[[View], T]) -> T:
-        onlooker = self._onlooker_of()
-        return await super().read(lambda view: look(seen_through(view, onlooker)))
+        scope = self._scope_of()
+        return await super().read(lambda view: look(restricted(view, scope)))
 
     async def read_now(self, look: Callable[[View], T]) -> T:
-        onlooker = self._onlooker_of()
-        return await super().read_now(lambda view: look(seen_through(view, onlooker)))
+        scope = self._scope_of()
+        return await super().read_now(lambda view: look(restricted(view, scope)))

@@ -19,7 +19,7 @@ UNUSABLE = "restored:"
 Run = Callable[[str, Mapping[str, Any]], Iterable[tuple[Any, ...]]]
 
 
-def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: str) -> None:
+def apply_fixups(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: str) -> None:
     """Runs statements that both databases understand, in the caller's transaction."""
     run(
         "UPDATE counters SET epoch = CASE WHEN epoch + :leap > :least THEN epoch + :leap ELSE :least END",
@@ -41,22 +41,22 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
             "UPDATE api_tokens SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL",
             {"now": now, "id": token_id},
         )
-    _amend_people(run, withdrawn, now)
+    _fix_people(run, withdrawn, now)
     for worker_id in withdrawn.workers:
         run(
             "UPDATE workers SET token_hash = :hash WHERE id = :id",
             {"hash": f"{UNUSABLE}{secrets.token_hex(16)}", "id": worker_id},
         )
-    _amend_providers(run, withdrawn)
+    _fix_providers(run, withdrawn)
     for team_id in withdrawn.teams:
         run("DELETE FROM settings WHERE key = :key", {"key": TEAM_PREFIX + team_id})
     for team_id, since in withdrawn.members.items():
-        _amend_team(run, TEAM_PREFIX + team_id, since)
+        _fix_team(run, TEAM_PREFIX + team_id, since)
     for key, value in ((RESTORED, note), (HANDS_OFF, repr(now))):
-        _amend_setting(run, key, value)
+        _put_setting(run, key, value)
 
 
-def _amend_people(run: Run, withdrawn: Withdrawn, now: float) -> None:
+def _fix_people(run: Run, withdrawn: Withdrawn, now: float) -> None:
     for user_id in withdrawn.passwords:
         run("UPDATE users SET password_hash = '' WHERE id = :id", {"id": user_id})
     for user_id in withdrawn.disabled:
@@ -67,10 +67,10 @@ def _amend_people(run: Run, withdrawn: Withdrawn, now: float) -> None:
     for user_id, role in withdrawn.roles.items():
         run("UPDATE users SET role = :role WHERE id = :id", {"role": role, "id": user_id})
     for name, document in withdrawn.own_roles.items():
-        _amend_setting(run, ROLE_PREFIX + name, document)
+        _put_setting(run, ROLE_PREFIX + name, document)
 
 
-def _amend_providers(run: Run, withdrawn: Withdrawn) -> None:
+def _fix_providers(run: Run, withdrawn: Withdrawn) -> None:
     """Switches off providers that were changed since the backup, until somebody has checked them.
 
     The change may have been what kept somebody out, so nobody logs in with them before that.
@@ -83,18 +83,18 @@ def _amend_providers(run: Run, withdrawn: Withdrawn) -> None:
         row = msgspec.json.decode(document, type=StoredProvider)
         gone = withdrawn.providers.get(row.provider.id)
         if gone:
-            _amend_setting(run, key, "")
+            _put_setting(run, key, "")
         elif withdrawn.everything or gone is not None:
-            _amend_setting(run, key, msgspec.json.encode(replace(row, enabled=False)).decode())
+            _put_setting(run, key, msgspec.json.encode(replace(row, enabled=False)).decode())
 
 
-def _amend_setting(run: Run, key: str, document: str) -> None:
+def _put_setting(run: Run, key: str, document: str) -> None:
     run("DELETE FROM settings WHERE key = :key", {"key": key})
     if document:
         run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": key, "value": document})
 
 
-def _amend_team(run: Run, key: str, since: Mapping[str, str]) -> None:
+def _fix_team(run: Run, key: str, since: Mapping[str, str]) -> None:
     """Brings the members of a team up to date as far as the backup has them.
 
     Who joined after the backup is not in it; who has left, or has another role by now, stays as they are now.
@@ -106,5 +106,5 @@ def _amend_team(run: Run, key: str, since: Mapping[str, str]) -> None:
             for user_id, membership in team.members.items()
             if since.get(user_id, membership.role)
         }
-        amended = msgspec.json.encode(replace(team, members=members)).decode()
-        run("UPDATE settings SET value = :value WHERE key = :key", {"value": amended, "key": key})
+        fixed = msgspec.json.encode(replace(team, members=members)).decode()
+        run("UPDATE settings SET value = :value WHERE key = :key", {"value": fixed, "key": key})

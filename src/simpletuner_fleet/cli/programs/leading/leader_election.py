@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 
-from simpletuner_fleet.cli.programs.leading.reign import Reign, Term
+from simpletuner_fleet.cli.programs.leading.leader_services import LeaderServices, Term
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.leadership import Lease
 from simpletuner_fleet.http.peers.proof import PeerProof
@@ -21,18 +21,18 @@ PAUSE_AFTER_FAILURE_S = 5.0
 """Whoever could not begin to lead lets the others try first."""
 
 
-class Succession:
+class LeaderElection:
     def __init__(
         self,
         book: LeaseBook,
         fleet_key: bytes,
         make_store: Callable[[int], Store],
-        make_reign: Callable[[Store, Term], Reign],
+        make_services: Callable[[Store, Term], LeaderServices],
         *,
         tls: bool,
     ) -> None:
-        """Calls `make_store` and `make_reign` anew in every term: nothing of an old one is kept."""
-        self._make_store, self._make_reign = make_store, make_reign
+        """Calls `make_store` and `make_services` anew in every term: nothing of an old one is kept."""
+        self._make_store, self._make_services = make_store, make_services
         holder = secrets.token_hex(8)
         self._leadership = Leadership(book, holder)
         standing = Standing(
@@ -43,79 +43,79 @@ class Succession:
         )
         self.roles = Roles(standing, PeerProof(fleet_key), tls=tls, problem_page=problem_page)
         self._leadership.on_change = self._leader_changed
-        self._settled: asyncio.Future[Reign | None] | None = None
-        self._reigning: asyncio.Task[None] | None = None
-        self._reign: Reign | None = None
+        self._settled: asyncio.Future[LeaderServices | None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._services: LeaderServices | None = None
         self._store: Store | None = None
-        self.on_reign: Callable[[Reign], None] | None = None
-        """Told of every reign once it has begun."""
+        self.on_leading: Callable[[LeaderServices], None] | None = None
+        """Called in every term, with what runs in it, once it has begun."""
 
     def start(
         self,
         url: str,
         fingerprint: str,
-        on_settled: Callable[[Reign | None], None],
+        on_settled: Callable[[LeaderServices | None], None],
         on_failure: Callable[[], None],
     ) -> None:
-        """Calls `on_settled` once: with the `Reign` if this orchestrator leads, or with None if another one does.
+        """Calls `on_settled` once: with what runs here if this orchestrator leads, or with None if another one does.
 
         Calls `on_failure` if this one cannot even begin for the first time; `stop` then raises the reason.
         """
         self._settled = asyncio.get_running_loop().create_future()
         self._settled.add_done_callback(lambda done: None if done.cancelled() else on_settled(done.result()))
         self._leadership.start(url, fingerprint)
-        self._reigning = asyncio.create_task(self._reign_for_ever())
-        self._reigning.add_done_callback(lambda task: None if task.cancelled() else on_failure())
+        self._task = asyncio.create_task(self._run_terms())
+        self._task.add_done_callback(lambda task: None if task.cancelled() else on_failure())
 
     async def end_streams(self) -> None:
         self.roles.stop()
-        if self._reign:
-            await self._reign.end_streams()
+        if self._services:
+            await self._services.end_streams()
 
     async def stop(self) -> None:
         """Stops leading, if it does, and returns the lease once nothing is written any more."""
         try:
-            if self._reigning:
-                self._reigning.cancel()
+            if self._task:
+                self._task.cancel()
                 with suppress(asyncio.CancelledError):
-                    await self._reigning
+                    await self._task
         finally:
-            await self._end_reign()
+            await self._end_services()
             await self._leadership.stop()
 
-    async def _reign_for_ever(self) -> None:
+    async def _run_terms(self) -> None:
         while True:
             term = await self._leadership.leads()
             try:
-                await self._begin_reign(term)
+                await self._start_services(term)
             except FleetError as error:
                 if self._settled is not None and not self._settled.done():
                     raise
                 log.error("this orchestrator cannot lead: %s", error.detail)
-                await self._end_reign()
+                await self._end_services()
                 await self._leadership.step_down(PAUSE_AFTER_FAILURE_S)
                 continue
             await self._leadership.term_over(term)
             self.roles.follow()
-            await self._end_reign()
+            await self._end_services()
 
-    async def _begin_reign(self, number: int) -> None:
+    async def _start_services(self, number: int) -> None:
         self._store = await asyncio.to_thread(self._make_store, number)
         term = Term(number=number, may_promise=lambda: self._leadership.may_promise(number))
-        reign = self._make_reign(self._store, term)
-        await reign.begin()
-        self._reign = reign
-        self.roles.lead(reign.edge, number)
-        self._settle(reign)
-        if self.on_reign:
-            self.on_reign(reign)
+        services = self._make_services(self._store, term)
+        await services.begin()
+        self._services = services
+        self.roles.lead(services.edge, number)
+        self._settle(services)
+        if self.on_leading:
+            self.on_leading(services)
 
-    async def _end_reign(self) -> None:
-        reign, self._reign = self._reign, None
+    async def _end_services(self) -> None:
+        services, self._services = self._services, None
         store, self._store = self._store, None
-        if reign:
-            await reign.end_streams()
-            await reign.end()
+        if services:
+            await services.end_streams()
+            await services.end()
         if store:
             await store.close()
 
@@ -126,6 +126,6 @@ class Succession:
             log.info("the orchestrator at %s leads, in term %d", lease.url, lease.term)
             self._settle(None)
 
-    def _settle(self, reign: Reign | None) -> None:
+    def _settle(self, services: LeaderServices | None) -> None:
         if self._settled is not None and not self._settled.done():
-            self._settled.set_result(reign)
+            self._settled.set_result(services)
