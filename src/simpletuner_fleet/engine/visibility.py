@@ -119,7 +119,7 @@ class ScopedView:
         return self._without_names(self.whole.live_attempts_of_worker(worker_id))
 
     def _without_names(self, attempts: list[Attempt]) -> list[Attempt]:
-        """Returns the attempts without ids where the onlooker may not see the job: that a GPU is held is no secret."""
+        """Returns the attempts without ids where the caller may not see the job: that a GPU is held is no secret."""
         return [one if self.job(one.job_id) else replace(one, id="", job_id="") for one in attempts]
 
     def attempts_of_job(self, job_id: str) -> list[Attempt]:

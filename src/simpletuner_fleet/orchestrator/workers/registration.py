@@ -241,7 +241,7 @@ def _answer(
         keep=kept,
         labels=worker.effective_labels,
         worker_type=worker.chosen_type or "",
-        **with_stops(given, visit.stop),
+        **with_stops(given, reconciled.stop),
     )
     if message.current_job_id:
         resumed = next((item for item in kept if item.job_id == message.current_job_id), None)
