@@ -1,12 +1,14 @@
 """Whether a config names a trainer that anybody has."""
 
 from simpletuner_fleet.core.configs.trainer_names import BUILT_IN, check_trainer
+from simpletuner_fleet.trainers import registry as trainers
 from simpletuner_fleet.trainers.registry import Registry
 
 
 def test_the_built_in_ones_are_those_of_the_registry() -> None:
     registry = Registry.load(environment={})
     assert all(registry.get(name).name == name for name in BUILT_IN)
+    assert len(trainers.BUILT_IN) == len(BUILT_IN)
     assert not any(check_trainer(name) for name in BUILT_IN)
 
 

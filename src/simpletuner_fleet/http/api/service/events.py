@@ -13,7 +13,7 @@ from simpletuner_fleet.protocol.sse import encode_raw
 MAX_BUFFER_BYTES = 256 * 1024
 NEEDED_FOR = {
     "worker": "admin.workers",
-    "audit": "admin.workers",
+    "audit": "admin.audit",
     "pool": "machines.read",
     "machine": "machines.read",
     "config": "configs.read",
