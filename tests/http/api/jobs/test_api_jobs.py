@@ -359,6 +359,26 @@ async def test_watchers_are_told_what_changed_and_nothing_they_may_not_see() -> 
         await everything.close()
 
 
+async def test_of_the_audit_log_they_are_told_who_may_read_it() -> None:
+    async with orchestrator() as running:
+        auditor = await running.token("jobs.read", "admin.audit", name="auditor")
+        keeper = await running.token("jobs.read", "admin.workers", name="keeper")
+        async with running.as_user(auditor) as first, running.as_user(keeper) as second:
+            reads, does_not = await read_events(first, "/api/events"), await read_events(second, "/api/events")
+            for reading in (reads, does_not):
+                await reading.events.next("ready")
+            refused = await running.http.post(
+                "/api/workers/register", json={"name": "x"}, headers={"x-worker-token": "wrong"}
+            )
+            assert refused.status_code == 401
+            assert (await reads.events.next("audit"))["event_type"] == "worker.registration_failed"
+            await running.worker()
+            await does_not.events.next("worker")
+            assert does_not.events.of_kind("audit") == []
+            await reads.close()
+            await does_not.close()
+
+
 async def test_one_caller_cannot_hold_endless_event_streams() -> None:
     async with orchestrator() as running:
         running.deps.watching.by_caller["t_admin"] = 64
