@@ -364,7 +364,10 @@ async def test_of_the_audit_log_they_are_told_who_may_read_it() -> None:
         auditor = await running.token("jobs.read", "admin.audit", name="auditor")
         keeper = await running.token("jobs.read", "admin.workers", name="keeper")
         async with running.as_user(auditor) as first, running.as_user(keeper) as second:
-            reads, does_not = await read_events(first, "/api/events"), await read_events(second, "/api/events")
+            reads, does_not = (
+                await read_events(first, "/api/events"),
+                await read_events(second, "/api/events"),
+            )
             for reading in (reads, does_not):
                 await reading.events.next("ready")
             refused = await running.http.post(
