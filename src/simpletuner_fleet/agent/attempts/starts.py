@@ -6,7 +6,6 @@ trainer waits for the command to go. Where the job is not ours after all, all of
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 
 from simpletuner_fleet.agent.actions import turn_of
@@ -78,29 +77,29 @@ class Starts:
             self._runner.warm_up()
 
     async def _hold_at_once(self, offer: JobSubmit) -> HeldTrainer:
-        """Prepares an attempt that somebody waits for.
+        """Prepares an attempt that needs no data, as fast as possible, because somebody waits for it.
 
-        Whether the job may have what it names is looked at while its shim closes the wall, and in the thread that has
-        prepared it: on a busy machine each way to a thread and back costs more than the look.
+        Whether the job may have the paths it names is checked while its wall is being closed.
         """
-        turn, loop = turn_of(offer), asyncio.get_running_loop()
+        turn = turn_of(offer)
         shim = self._shims[turn] = await self._runner.take()
 
-        async def hold(order: Order) -> HeldTrainer:
-            return await self._runner.hold(await self._fitting_shim(turn), order)
-
-        def prepare() -> tuple[Launch, Future[HeldTrainer], bool]:
+        def prepare() -> tuple[Launch, Order, bool]:
             launch = self._move_in(offer, shim)
             # What is shown in its cache must be there before the cache becomes its user's.
             is_shown = self._preparation.caches.place_of(offer.attempt_id) is not None
             if is_shown and not self._look_around(offer, launch):
                 self._ready.pop(turn, None)
-            holding = asyncio.run_coroutine_threadsafe(hold(self._walled_order(offer, launch)), loop)
-            self._state.attempt(offer.attempt_id).save_order(offer)
-            return launch, holding, is_shown or self._look_around(offer, launch)
+            return launch, self._walled_order(offer, launch), is_shown
 
-        launch, holding, fits = await asyncio.to_thread(prepare)
-        held = await asyncio.wrap_future(holding)
+        launch, order, is_shown = await asyncio.to_thread(prepare)
+        shim = await self._fitting_shim(turn)
+
+        def look_around() -> bool:
+            self._state.attempt(offer.attempt_id).save_order(offer)
+            return is_shown or self._look_around(offer, launch)
+
+        held, fits = await asyncio.gather(self._runner.hold(shim, order), asyncio.to_thread(look_around))
         if fits:
             return held
         del self._ready[turn]
