@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 
 from bench.load.generator import connected_workers, create_accounts
+from bench.load.handshakes import handshakes_per_cpu_s
 from bench.load.orders import SendHeartbeats
 from bench.load.tls_heartbeats import HeartbeatOutcome, HeartbeatTask
 from bench.load.worker_messages import WorkerAccount
@@ -23,6 +24,7 @@ TITLE = "heartbeats of idle workers with open streams, the server on one core"
 WORKERS = 96
 """So many that none comes near the limit of calls for one worker."""
 TLS_CLIENTS = 6
+HANDSHAKES = 500
 
 
 def measure(options: Options, results: Results) -> None:
@@ -100,8 +102,11 @@ def _measure_tls(options: Options, results: Results, server_cores: set[int], cli
                 seconds = max(outcome.seconds for outcome in outcomes)
                 costs.note(heartbeats, seconds, server_cpu_s, sum(outcome.cpu_s for outcome in outcomes))
                 resumed.append(sum(outcome.resumed for outcome in outcomes) / max(1, heartbeats) * 100)
+    with scratch() as folder:
+        alone = [handshakes_per_cpu_s(folder, HANDSHAKES) for _ in range(options.repetitions)]
     note = "each over a connection of its own, counted by the second of the server's CPU time"
     results.judge(HEARTBEATS_NEW_TLS, costs.per_cpu_second, note)
+    results.add("resumed handshakes of OpenSSL alone", "/s", alone, "in memory, the server's side: the limit")
     results.add("the same, by the clock", "/s", costs.rates, "less where the clients' cores are the limit")
     results.add("sessions resumed", "%", resumed)
     costs.add_rows(results, "new TLS connections")
