@@ -14,8 +14,10 @@ class Ranks:
     def __init__(self) -> None:
         self._chunks: list[list[float]] = []
         self._firsts: list[float] = []
+        self._count = 0
 
     def add(self, rank: float) -> None:
+        self._count += 1
         if not self._chunks:
             self._chunks, self._firsts = [[rank]], [rank]
             return
@@ -42,16 +44,21 @@ class Ranks:
     def _remove_at(self, at: int, place: int) -> None:
         chunk = self._chunks[at]
         del chunk[place]
+        self._count -= 1
         if chunk:
             self._firsts[at] = chunk[0]
         else:
             del self._chunks[at], self._firsts[at]
 
     def up_to(self, rank: float) -> int:
+        """Counts from the nearer end: whoever has just joined asks most often, and stands last."""
         at = bisect_right(self._firsts, rank)
         if at == 0:
             return 0
-        return sum(map(len, self._chunks[: at - 1])) + bisect_right(self._chunks[at - 1], rank)
+        here = bisect_right(self._chunks[at - 1], rank)
+        if at <= len(self._chunks) // 2:
+            return sum(map(len, self._chunks[: at - 1])) + here
+        return self._count - sum(map(len, self._chunks[at - 1 :])) + here
 
     def __len__(self) -> int:
-        return sum(map(len, self._chunks))
+        return self._count
