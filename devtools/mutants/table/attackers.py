@@ -5,6 +5,22 @@ from devtools.mutants.table.mutant import Mutant
 ATTACKERS = (
     # What jobs see
     Mutant(
+        "a-handshake-without-end",
+        "who begins a TLS handshake and says no more keeps a connection for ever",
+        "http/server/tls_connection.py",
+        "call_later(HANDSHAKE_TIMEOUT_S, self.abort)",
+        "call_later(HANDSHAKE_TIMEOUT_S, self.is_closing)",
+        ("tests/http/server/test_tls_connection.py",),
+    ),
+    Mutant(
+        "a-forged-record-is-skipped",
+        "bytes that were changed on the way are left out, and the rest is read",
+        "http/server/tls_connection.py",
+        "        except OSError:\n            self.abort()\n            return\n        self._flush()  # what",
+        "        except OSError:\n            pass\n        self._flush()  # what",
+        ("tests/http/server/test_tls_connection.py",),
+    ),
+    Mutant(
         "an-ungranted-path-is-let-through",
         "a path that no job may see is taken by the trainer for a name on the Hub",
         "agent/isolation/named_paths.py",

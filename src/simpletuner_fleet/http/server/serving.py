@@ -22,6 +22,7 @@ from simpletuner_fleet.http.server.connection import BUSY, HEAD, IDLE, NEW, STRE
 from simpletuner_fleet.http.server.http_exchange import HttpExchange
 from simpletuner_fleet.http.server.shared_port import SharedPort
 from simpletuner_fleet.http.server.sockets import BACKLOG, allow_many_connections, listen
+from simpletuner_fleet.http.server.tls_connection import TlsConnection
 
 IDLE_TIMEOUT_S = 75.0
 IDLE_INTERVALS = 2.5
@@ -98,8 +99,16 @@ async def _acceptor(
             lambda came_by_tls: HttpConnection(server, came_by_tls),
             most_connections() // 4,
         )
+
+    def connection() -> asyncio.Protocol:
+        return HttpConnection(server, tls is not None)
+
+    def encrypted() -> asyncio.Protocol:
+        assert tls
+        return TlsConnection(tls, connection)
+
     return await asyncio.get_running_loop().create_server(
-        lambda: HttpConnection(server, tls is not None), sock=listener, ssl=tls, backlog=BACKLOG
+        encrypted if tls else connection, sock=listener, backlog=BACKLOG
     )
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from simpletuner_fleet.http.server.refusals import PLAIN_REFUSED
+from simpletuner_fleet.http.server.tls_connection import TlsConnection
 
 ACCEPTED_AT_ONCE = 100
 FIRST_BYTE_TIMEOUT_S = 15.0
-HANDSHAKE_TIMEOUT_S = 15.0
 LINGER_S = 1.0
 PAUSE_S = 1.0
 """How long nobody is let in after the process ran out of files."""
@@ -46,7 +46,8 @@ class SharedPort:
         self._most_waiting = most_waiting
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
         """Connected, and nothing was said yet."""
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._handshakes: dict[TlsConnection, None] = {}
+        self._starting: set[asyncio.Task[None]] = set()
         self._refused: dict[socket.socket, None] = {}
         """Answered, and about to be closed."""
         self._closed = False
@@ -58,8 +59,10 @@ class SharedPort:
         self._loop.remove_reader(self._listener.fileno())
         for one in list(self._silent):
             self._hang_up(one)
-        for task in self._handshakes:
+        for task in self._starting:
             task.cancel()
+        for handshake in list(self._handshakes):
+            handshake.abort()
         for one in list(self._refused):
             self._close_refused(one)
 
@@ -98,20 +101,30 @@ class SharedPort:
         if not tls and not self._plain_from(peer):
             self._refuse(connected)
             return
-        task = self._loop.create_task(self._let_in(connected, tls))
-        self._handshakes[task] = None
-        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        if tls:
+            protocol: asyncio.Protocol = self._handshake()
+        else:
+            protocol = self._make_protocol(False)
+        task = self._loop.create_task(self._let_in(connected, protocol))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
 
-    async def _let_in(self, connected: socket.socket, tls: bool) -> None:
+    def _handshake(self) -> TlsConnection:
+        connection = TlsConnection(self._context, lambda: self._make_protocol(True), self._shaken_hands)
+        self._handshakes[connection] = None
+        return connection
+
+    async def _let_in(self, connected: socket.socket, protocol: asyncio.Protocol) -> None:
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: self._make_protocol(tls),
-                connected,
-                ssl=self._context if tls else None,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S if tls else None,
-            )
-        except (OSError, asyncio.CancelledError):  # a failed handshake is the caller's affair
+            await self._loop.connect_accepted_socket(lambda: protocol, connected)
+        except (OSError, asyncio.CancelledError):
             connected.close()
+            if isinstance(protocol, TlsConnection):
+                self._shaken_hands(protocol)
+
+    def _shaken_hands(self, connection: TlsConnection) -> None:
+        """Counts it no longer: its handshake is over, well or not."""
+        self._handshakes.pop(connection, None)
 
     def _refuse(self, connected: socket.socket) -> None:
         """Refuses a plain connection.
@@ -138,9 +151,9 @@ class SharedPort:
         elif self._silent:
             self._hang_up(next(iter(self._silent)))
         else:
-            task = next(iter(self._handshakes))
-            del self._handshakes[task]
-            task.cancel()
+            handshake = next(iter(self._handshakes))
+            del self._handshakes[handshake]
+            handshake.abort()
 
     def _hang_up(self, connected: socket.socket) -> None:
         self._forget(connected)
