@@ -9,7 +9,7 @@ ATTACKERS = (
         "who begins a TLS handshake and says no more keeps a connection for ever",
         "http/server/tls_connection.py",
         "call_later(HANDSHAKE_TIMEOUT_S, self.abort)",
-        "call_later(HANDSHAKE_TIMEOUT_S, self.is_closing)",
+        'call_later(HANDSHAKE_TIMEOUT_S, self.get_extra_info, "peername")',
         ("tests/http/server/test_tls_connection.py",),
     ),
     Mutant(

@@ -34,7 +34,11 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         self.ended = "aborted"
 
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
     def pause_reading(self) -> None:
+        assert not self.ended
         self.calls.append("pause")
 
     def resume_reading(self) -> None:
@@ -234,6 +238,16 @@ async def test_pauses_go_through_both_ways(files: TlsFiles) -> None:
     pair.reader.transport.resume_reading()
     assert pair.reader.calls == ["made", "pause", "resume"]
     assert pair.wire.calls == ["pause", "resume"]
+
+
+async def test_a_connection_whose_other_side_has_left_counts_as_closing(files: TlsFiles) -> None:
+    pair = Pair(files)
+    pair.shake_hands()
+    assert not pair.reader.transport.is_closing()
+    pair.wire.close()
+    assert pair.reader.transport.is_closing()
+    pair.connection.connection_lost(None)
+    assert pair.reader.transport.is_closing()
 
 
 async def test_a_reader_that_closes_at_once_reads_nothing(files: TlsFiles) -> None:

@@ -157,7 +157,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._transport.abort()
 
     def is_closing(self) -> bool:
-        return self._closing
+        """Returns also whether the other side has left: a plain transport that closes must not be paused any more."""
+        return self._closing or self._transport is None or self._transport.is_closing()
 
     def pause_reading(self) -> None:
         if self._transport is not None:
