@@ -55,7 +55,7 @@ class QuietHeartbeats:
     def note(self, worker_id: str, incarnation: str, facts: HeartbeatFacts, answer: HeartbeatAnswer) -> None:
         """Remembers a heartbeat and its answer, after it has been decided and stored."""
         worker = self._idle_row(worker_id)
-        if worker is None or worker.legacy or facts.held or facts.leaving or not answer.are_none:
+        if worker is None or worker.legacy or facts.held or facts.leaving or not answer.is_empty:
             self._by_worker.pop(worker_id, None)
         else:
             self._by_worker[worker_id] = QuietHeartbeat(worker, incarnation, facts, answer)

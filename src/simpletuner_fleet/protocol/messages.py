@@ -253,7 +253,7 @@ class Orders(Struct, kw_only=True):
     shutdown: bool = False
 
     @property
-    def are_none(self) -> bool:
+    def is_empty(self) -> bool:
         """Returns whether they ask for nothing: then the next heartbeat may be answered alike."""
         return not (self.jobs or self.stop or self.save or self.validate or self.drain or self.shutdown)
 

@@ -52,7 +52,7 @@ from simpletuner_fleet.sim.server.streams import Stream
 
 GOODBYE_TRIES = 3
 TRAINER = "simpletuner"
-TRAINER_IS_DEAF = 0.1
+TRAINER_NOT_READY = 0.1
 """Now and then a trainer cannot be asked for anything, and has to be asked again."""
 RESUME_FAILS = 0.5
 
@@ -322,23 +322,23 @@ class SimulatedAgent(AgentProcess):
         else:
             self._tell(turn, report)
 
-    def _trainer_hears(self, turn: Turn) -> SimulatedShim | None:
+    def _shim_to_ask(self, turn: Turn) -> SimulatedShim | None:
         """Returns the guardian of a trainer that can be asked for something now."""
         shim = self.machine.shims.get(turn)
-        if shim is None or shim.done or shim.is_paused or self.world.happens(TRAINER_IS_DEAF):
+        if shim is None or shim.done or shim.is_paused or self.world.happens(TRAINER_NOT_READY):
             self.world.counts["trainer could not be asked"] += 1
             return None
         return shim
 
     def _ask_for_checkpoint(self, turn: Turn) -> None:
-        shim = self._trainer_hears(turn)
+        shim = self._shim_to_ask(turn)
         if shim is None:
             self.inbox.could_not_ask(turn)
         else:
             shim.save_soon()
 
     def _ask_to_validate(self, turn: Turn, asked_at: float) -> None:
-        heard = self._trainer_hears(turn) is not None
+        heard = self._shim_to_ask(turn) is not None
         if heard:
             self.machine.truth.asked_to_validate(self.incarnation, turn, asked_at)
         self._act(self.inbox.asked_to_validate(turn, asked_at, heard=heard))

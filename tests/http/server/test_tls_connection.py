@@ -80,8 +80,8 @@ class Pair:
 
     def __init__(self, files: TlsFiles, reader: Reader | None = None) -> None:
         self.reader, self.wire = reader or Reader(), Wire()
-        self.made, self.settled = 0, 0
-        self.connection = TlsConnection(server_context(files), self._make, self._settle)
+        self.made, self.handshakes_over = 0, 0
+        self.connection = TlsConnection(server_context(files), self._make, self._count_handshake)
         self._to_client, self._to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = ssl.create_default_context(cafile=str(files.ca))
         self.client = context.wrap_bio(self._to_client, self._to_server, server_hostname="localhost")
@@ -90,14 +90,14 @@ class Pair:
         self.made += 1
         return self.reader
 
-    def _settle(self, connection: TlsConnection) -> None:
+    def _count_handshake(self, connection: TlsConnection) -> None:
         assert connection is self.connection
-        self.settled += 1
+        self.handshakes_over += 1
 
     def connect(self) -> None:
         self.connection.connection_made(self.wire)
 
-    def shake_hands(self, with_last: bytes = b"") -> None:
+    def complete_handshake(self, with_last: bytes = b"") -> None:
         """`with_last` is sent together with the last of the client's handshake."""
         self.connect()
         for _ in range(4):
@@ -139,10 +139,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 async def test_what_comes_with_the_last_of_the_handshake_is_read(files: TlsFiles) -> None:
     pair = Pair(files, Reader(lambda reader, data: reader.transport.write(b"answer to " + data)))
-    pair.shake_hands(with_last=b"request")
+    pair.complete_handshake(with_last=b"request")
     assert pair.reader.read == b"request"
     assert pair.heard() == b"answer to request"
-    assert (pair.made, pair.settled, pair.reader.calls) == (1, 1, ["made"])
+    assert (pair.made, pair.handshakes_over, pair.reader.calls) == (1, 1, ["made"])
     assert pair.reader.transport.get_extra_info("peername") == ("192.0.2.7", 4711)
 
 
@@ -150,7 +150,7 @@ async def test_what_comes_with_the_last_of_the_handshake_is_read(files: TlsFiles
 async def test_much_arrives_whole_and_in_order_however_it_is_cut(files: TlsFiles, piece: int) -> None:
     sent = LARGE if piece > 1 else LARGE[:5000]
     pair = Pair(files)
-    pair.shake_hands()
+    pair.complete_handshake()
     pair.client.write(sent)
     pair.deliver(piece)
     assert pair.reader.read == sent
@@ -167,7 +167,7 @@ async def test_who_speaks_no_tls_is_told_and_left_and_nobody_above_hears_of_it(f
     assert pair.wire.sent[:1] == b"\x15"  # an alert
     pair.connection.data_received(b"more")
     pair.connection.connection_lost(None)
-    assert (pair.made, pair.settled) == (0, 1)
+    assert (pair.made, pair.handshakes_over) == (0, 1)
 
 
 async def test_who_is_silent_in_the_handshake_is_cut_off(
@@ -176,7 +176,7 @@ async def test_who_is_silent_in_the_handshake_is_cut_off(
     monkeypatch.setattr(tls_connection, "HANDSHAKE_TIMEOUT_S", 0.05)
     slow, fast = Pair(files), Pair(files)
     slow.connect()
-    fast.shake_hands()
+    fast.complete_handshake()
     await asyncio.sleep(0.2)
     assert (slow.wire.ended, fast.wire.ended) == ("aborted", "")
 
@@ -190,7 +190,7 @@ async def test_who_must_make_room_before_it_is_connected_is_cut_off_then(files: 
 
 async def test_closing_says_so_and_sends_nothing_more(files: TlsFiles) -> None:
     pair = Pair(files)
-    pair.shake_hands()
+    pair.complete_handshake()
     pair.reader.transport.write(b"last words")
     pair.reader.transport.close()
     pair.reader.transport.write(b"too late")
@@ -205,7 +205,7 @@ async def test_closing_says_so_and_sends_nothing_more(files: TlsFiles) -> None:
 
 async def test_a_client_that_says_goodbye_is_closed(files: TlsFiles) -> None:
     pair = Pair(files)
-    pair.shake_hands()
+    pair.complete_handshake()
     pair.client.write(b"the last")
     with pytest.raises(ssl.SSLWantReadError):
         pair.client.unwrap()
@@ -216,7 +216,7 @@ async def test_a_client_that_says_goodbye_is_closed(files: TlsFiles) -> None:
 
 async def test_what_was_changed_on_the_way_ends_the_connection(files: TlsFiles) -> None:
     pair = Pair(files)
-    pair.shake_hands()
+    pair.complete_handshake()
     pair.client.write(b"secret")
     record = bytearray(pair._to_server.read())
     record[-1] ^= 1
@@ -231,7 +231,7 @@ async def test_pauses_go_through_both_ways(files: TlsFiles) -> None:
     pair.connection.pause_writing()
     pair.connection.resume_writing()
     pair = Pair(files)
-    pair.shake_hands()
+    pair.complete_handshake()
     pair.connection.pause_writing()
     pair.connection.resume_writing()
     pair.reader.transport.pause_reading()
@@ -242,7 +242,7 @@ async def test_pauses_go_through_both_ways(files: TlsFiles) -> None:
 
 async def test_a_connection_whose_other_side_has_left_counts_as_closing(files: TlsFiles) -> None:
     pair = Pair(files)
-    pair.shake_hands()
+    pair.complete_handshake()
     assert not pair.reader.transport.is_closing()
     pair.wire.close()
     assert pair.reader.transport.is_closing()
@@ -257,6 +257,6 @@ async def test_a_reader_that_closes_at_once_reads_nothing(files: TlsFiles) -> No
             self.transport.abort()
 
     pair = Pair(files, Refusing())
-    pair.shake_hands(with_last=b"request")
+    pair.complete_handshake(with_last=b"request")
     assert pair.reader.read == b""
     assert pair.wire.ended == "aborted"

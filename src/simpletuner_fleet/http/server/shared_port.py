@@ -110,7 +110,7 @@ class SharedPort:
         task.add_done_callback(self._starting.discard)
 
     def _handshake(self) -> TlsConnection:
-        connection = TlsConnection(self._context, lambda: self._make_protocol(True), self._shaken_hands)
+        connection = TlsConnection(self._context, lambda: self._make_protocol(True), self._handshake_over)
         self._handshakes[connection] = None
         return connection
 
@@ -120,9 +120,9 @@ class SharedPort:
         except (OSError, asyncio.CancelledError):
             connected.close()
             if isinstance(protocol, TlsConnection):
-                self._shaken_hands(protocol)
+                self._handshake_over(protocol)
 
-    def _shaken_hands(self, connection: TlsConnection) -> None:
+    def _handshake_over(self, connection: TlsConnection) -> None:
         """Counts it no longer: its handshake is over, well or not."""
         self._handshakes.pop(connection, None)
 

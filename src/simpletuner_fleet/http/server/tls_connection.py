@@ -25,7 +25,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         "_closing",
         "_incoming",
         "_make_protocol",
-        "_on_settled",
+        "_on_handshake_over",
         "_outgoing",
         "_protocol",
         "_session",
@@ -37,15 +37,15 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self,
         context: ssl.SSLContext,
         make_protocol: Callable[[], asyncio.Protocol],
-        on_settled: "Callable[[TlsConnection], None]" = lambda connection: None,
+        on_handshake_over: "Callable[[TlsConnection], None]" = lambda connection: None,
     ) -> None:
-        """Calls `on_settled` once, when the handshake is done or the connection is lost before that."""
+        """Calls `on_handshake_over` once, when the handshake is done or the connection is lost before that."""
         super().__init__()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._session = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._make_protocol = make_protocol
         self._protocol: asyncio.Protocol | None = None
-        self._on_settled: Callable[[TlsConnection], None] | None = on_settled
+        self._on_handshake_over: Callable[[TlsConnection], None] | None = on_handshake_over
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
@@ -61,7 +61,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._settle()
+        self._end_handshake()
         protocol, self._protocol, self._transport = self._protocol, None, None
         if protocol is not None:
             protocol.connection_lost(exc)
@@ -70,7 +70,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         if self._closing:
             return
         self._incoming.write(data)
-        if self._protocol is not None or self._shake_hands():
+        if self._protocol is not None or self._continue_handshake():
             self._read()
 
     def pause_writing(self) -> None:
@@ -81,7 +81,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         if self._protocol is not None:
             self._protocol.resume_writing()
 
-    def _shake_hands(self) -> bool:
+    def _continue_handshake(self) -> bool:
         """Goes on with the handshake, and returns whether it is done."""
         try:
             self._session.do_handshake()
@@ -95,7 +95,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                 self._transport.close()
             return False
         self._flush()
-        self._settle()
+        self._end_handshake()
         self._protocol = self._make_protocol()
         self._protocol.connection_made(self)
         return not self._closing
@@ -119,13 +119,13 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         if is_over:
             self.close()
 
-    def _settle(self) -> None:
+    def _end_handshake(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        on_settled, self._on_settled = self._on_settled, None
-        if on_settled is not None:
-            on_settled(self)
+        on_handshake_over, self._on_handshake_over = self._on_handshake_over, None
+        if on_handshake_over is not None:
+            on_handshake_over(self)
 
     # As the transport of the protocol above
 
