@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import stat
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +19,10 @@ from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.job_trees import remove_tree
 
 DELIVERED = "delivered"
+JOB = "job"
+KNOWN_ATTEMPTS = 64
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+"""Never where a job laid a link."""
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -25,45 +30,64 @@ def default_state_dir(worker_name: str) -> Path:
     return Path.home() / ".simpletuner" / "worker" / checked_id(worker_name)
 
 
-class AttemptDir(Struct, frozen=True):
+class AttemptDir(Struct, frozen=True, dict=True):
+    """Names the files and folders of one attempt. A start asks for them many times, so each name is made once."""
+
     path: Path
 
     @property
     def attempt_id(self) -> str:
         return self.path.name
 
-    @property
+    @cached_property
     def order_file(self) -> Path:
         return self.path / "order.json"
 
-    @property
+    @cached_property
     def output_log(self) -> Path:
         return self.path / "output.log"
 
     @property
     def job_dir(self) -> Path:
         """Returns what belongs to the job; beside it lies what is the worker's, which no job touches."""
+        return self._job_folders.get(JOB) or self._look_for_job_dir()
+
+    @cached_property
+    def _job_folders(self) -> dict[str, Path]:
+        """By name, once they are there."""
+        return {}
+
+    def _look_for_job_dir(self) -> Path:
         own = self.job_dir_for_new()
-        return own if own.is_dir() else self.path  # as an agent of an earlier version left it
+        if not own.is_dir():
+            return self.path  # as an agent of an earlier version left it
+        self._job_folders[JOB] = own
+        return own
 
     def job_dir_for_new(self) -> Path:
-        return self.path / "job"
+        return self.path / JOB
 
     @property
     def output_dir(self) -> Path:
-        return self.job_dir / "output"
+        return self._folder("output")
 
     @property
     def config_dir(self) -> Path:
-        return self.job_dir / "config"
+        return self._folder("config")
 
     @property
     def home_dir(self) -> Path:
-        return self.job_dir / "home"
+        return self._folder("home")
 
     @property
     def temporary_dir(self) -> Path:
-        return self.job_dir / "tmp"
+        return self._folder("tmp")
+
+    def _folder(self, name: str) -> Path:
+        job = self.job_dir
+        if not self._job_folders:
+            return job / name
+        return self._job_folders.get(name) or self._job_folders.setdefault(name, job / name)
 
     def folders_for_new(self) -> list[Path]:
         """Returns all that stands behind a wall, and what it stands in."""
@@ -121,6 +145,9 @@ class StateDir:
         self.path = path
         self.home = home
         self._lock = lock
+        self._attempt = lru_cache(KNOWN_ATTEMPTS)(
+            lambda attempt_id: AttemptDir(path / "attempts" / checked_id(attempt_id))
+        )
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -161,7 +188,7 @@ class StateDir:
         return self.path / "spool"
 
     def attempt(self, attempt_id: str) -> AttemptDir:
-        return AttemptDir(self.path / "attempts" / checked_id(attempt_id))
+        return self._attempt(attempt_id)
 
     def create_attempt(self, attempt_id: str) -> AttemptDir:
         attempt = self.attempt(attempt_id)
@@ -191,15 +218,15 @@ class StateDir:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
-    )  # never where a job laid a link
+    temporary = f"{path.parent}/.{path.name}.tmp"
+    try:
+        descriptor = os.open(temporary, NEW_FILE, 0o600)
+    except FileExistsError:
+        os.unlink(temporary)
+        descriptor = os.open(temporary, NEW_FILE, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
-    temporary.rename(path)
+    os.rename(temporary, path)
 
 
 def checked_id(name: str) -> str:

@@ -78,8 +78,10 @@ def _written(paths: Paths) -> dict[str, Any]:
 
 def _write(paths: Paths, name: str, content: bytes) -> None:
     try:
-        (paths.config_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
-        (paths.config_dir / name).write_bytes(content)
+        file = paths.config_dir / name
+        if "/" in name:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+        file.write_bytes(content)
         if paths.kept_config and name == paths.config_file.name:
             paths.kept_config.write_bytes(content)
     except OSError as error:

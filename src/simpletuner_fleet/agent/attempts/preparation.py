@@ -116,12 +116,19 @@ class Preparation:
             fetching.cancel()
         return None
 
-    def prepare(self, offer: JobSubmit) -> Launch:
-        """Writes folder and config; nothing runs yet. It blocks: call it in a thread."""
+    def make_folders(self, offer: JobSubmit, *, were_spare: bool) -> None:
+        """Makes the attempt's folders, and gives it those that are kept between attempts. It blocks.
+
+        Those that `were_spare` are there already.
+        """
         if offer.missing_secrets:
             raise TrainerError(_explain_missing(offer.missing_secrets))
-        self._state.create_attempt(offer.attempt_id)
+        if not were_spare:
+            self._state.create_attempt(offer.attempt_id)
         self.take_caches(offer)
+
+    def launch(self, offer: JobSubmit) -> Launch:
+        """Writes the config; nothing runs yet. It blocks: call it in a thread."""
         return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
 
     def take_downloads(self, offer: JobSubmit) -> Path | None:

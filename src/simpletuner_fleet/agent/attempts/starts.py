@@ -85,7 +85,8 @@ class Starts:
         shim = self._shims[turn] = await self._runner.take()
 
         def prepare() -> tuple[Launch, Order, bool]:
-            launch = self._move_in(offer, shim)
+            self._make_folders(offer, shim)
+            launch = self._preparation.launch(offer)
             # What is shown in its cache must be there before the cache becomes its user's.
             is_shown = self._preparation.caches.place_of(offer.attempt_id) is not None
             if is_shown and not self._look_around(offer, launch):
@@ -112,7 +113,8 @@ class Starts:
         self._runner.warm_up()
 
         def move_in() -> Launch:
-            launch = self._move_in(offer, shim)
+            self._make_folders(offer, shim)
+            launch = self._preparation.launch(offer)
             self._state.attempt(offer.attempt_id).save_order(offer)
             return launch
 
@@ -140,11 +142,12 @@ class Starts:
 
     # These block: they are called in a thread.
 
-    def _move_in(self, offer: JobSubmit, shim: ShimProcess) -> Launch:
+    def _make_folders(self, offer: JobSubmit, shim: ShimProcess) -> None:
         """Makes the folder of the spare's wall the attempt's, unless the attempt has one."""
-        if shim.ready and self._walls.move_in(shim.ready, self._state.attempt(offer.attempt_id)):
-            self._ready[turn_of(offer)] = shim.ready
-        return self._preparation.prepare(offer)
+        turn, ready = turn_of(offer), shim.ready
+        if ready and self._walls.move_in(ready, self._state.attempt(offer.attempt_id)):
+            self._ready[turn] = ready
+        self._preparation.make_folders(offer, were_spare=turn in self._ready)
 
     def _look_around(self, offer: JobSubmit, launch: Launch) -> bool:
         """Returns False if the machine has changed since the attempt's wall was built. Raises PathNotGranted.

@@ -5,7 +5,6 @@ import os
 import stat
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -41,9 +40,9 @@ class PathAccess(Struct, frozen=True):
             return None
         real = os.path.realpath(path)
         root = self._root_of(real)
-        for parent in reversed(Path(real).parents):
-            if parent.is_relative_to(root) and parent.exists() and not _mode(str(parent)) & stat.S_IXOTH:
-                return str(parent)
+        for parent in _parents(real):
+            if lies_in(parent, root) and os.path.exists(parent) and not _mode(parent) & stat.S_IXOTH:
+                return parent
         return _locked(real, with_content) if os.path.exists(real) else None
 
     def _access(self, path: str) -> Access | None:
@@ -67,6 +66,15 @@ class PathAccess(Struct, frozen=True):
         if deepest is None or deepest[2] == "hide":
             return None, ""
         return deepest[2], deepest[1]
+
+
+def _parents(path: str) -> list[str]:
+    """Returns the folders that a real path lies in, the outermost first."""
+    parents = []
+    while (parent := os.path.dirname(path)) != path:
+        parents.append(parent)
+        path = parent
+    return parents[::-1]
 
 
 def _locked(path: str, with_content: bool) -> str | None:

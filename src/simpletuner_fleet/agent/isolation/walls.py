@@ -84,7 +84,7 @@ class Walls:
         self._folder = folder
         self._users = _Users(slots) if kind == "user" or as_own_user else None
         self._fixed: list[Place] = []
-        self._mounts: tuple[str, tuple[str, ...]] = ("", ())
+        self._mounts: tuple[bytes, tuple[str, ...]] = (b"", ())
         """What the machine has mounted, as last seen, and those of it that are shown behind walls."""
         if kind:
             self._fixed = [
@@ -121,8 +121,6 @@ class Walls:
         if self.kind is None:
             return launch, None
         job = attempt.job_dir
-        for folder in (attempt.home_dir, attempt.temporary_dir):
-            folder.mkdir(mode=0o700, exist_ok=True)
         kept = [folder for folder in (cache, downloads) if folder]
         views: list[Place] = [(str(folder), str(folder), "rw") for folder in kept]
         if data and data.is_dir() and not (cache and data.is_relative_to(cache)):
@@ -130,6 +128,8 @@ class Walls:
         if ready:
             wall = replace(ready.wall, places=in_order([(str(job), str(job), "rw"), *views]))
         else:
+            for folder in (attempt.home_dir, attempt.temporary_dir):
+                folder.mkdir(mode=0o700, exist_ok=True)
             wall = self._wall([*self._own_places(job), *views], attempt.attempt_id)
         if wall.uid is not None and wall.gid is not None:
             for folder in (job, *kept):
@@ -195,9 +195,11 @@ class Walls:
     def _seen(self) -> tuple[object, ...]:
         """Returns whatever a wall shows that may be another thing later: what is mounted, replaced or plugged in."""
         shown = [source for source, _, access in self._fixed if access != "hide"]
-        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+        with open("/proc/self/mountinfo", "rb", buffering=0) as file:
+            mounts = file.readall()
         if mounts != self._mounts[0]:
-            within = (line for line in mounts.splitlines() if _lies_in_any(line.split(" ", 5)[4], shown))
+            lines = mounts.decode("utf-8", "surrogateescape").splitlines()
+            within = (line for line in lines if _lies_in_any(line.split(" ", 5)[4], shown))
             self._mounts = (mounts, tuple(within))
         return (self._mounts[1], *device_paths("/dev"), *map(_identity, shown))
 
