@@ -241,6 +241,22 @@ PLACING = (
         ("tests/core/placement/test_verdicts.py",),
     ),
     Mutant(
+        "survey-of-a-former-fleet",
+        "why a job waits is told of the fleet as it was before a worker changed",
+        "core/placement/roster/roster.py",
+        "        self._occupancy.pop(worker.id, None)\n        self.surveys.rows_changed()",
+        "        self._occupancy.pop(worker.id, None)",
+        ("tests/core/placement/roster/test_known_surveys.py",),
+    ),
+    Mutant(
+        "survey-of-former-work",
+        "why a job waits is told of what workers held before",
+        "core/placement/roster/known_surveys.py",
+        "(survey.follows_work and work != self._work)",
+        "(survey.follows_work and work > self._work)",
+        ("tests/core/placement/roster/test_known_surveys.py",),
+    ),
+    Mutant(
         "rotated-token-remembered",
         "a rotated token still works because it was remembered",
         "http/access/credential_cache.py",

@@ -36,7 +36,7 @@ from simpletuner_fleet.core.people.quotas import QuotaAction, quota_params
 from simpletuner_fleet.core.people.teams import Team, priority_ceiling, team_for
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.ordering import behind
-from simpletuner_fleet.core.placement.place import Placement, survey_of, why_waiting, would_start_now
+from simpletuner_fleet.core.placement.place import Placement, known_survey_of, why_waiting, would_start_now
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.provisioning.waiting import kept_for_others
@@ -403,7 +403,7 @@ def _dry_run_answer(transaction: Transaction, job: Job) -> Submitted:
     explanation, position = answer.explanation, answer.position
     if explanation and position is not None:
         explanation, position = replace(explanation, ahead=position), position + 1
-    survey = survey_of(transaction.index.roster, job)
+    survey = known_survey_of(transaction.index.roster, job)
     return replace(answer, explanation=explanation, position=position, fleet=survey)
 
 

@@ -16,6 +16,7 @@ from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList, hourly_pri
 from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
 from simpletuner_fleet.core.placement.label_match import labels_match
 from simpletuner_fleet.core.placement.matching import (
+    BY_WORK,
     EVERYBODY,
     NEVER,
     STEPS,
@@ -81,6 +82,8 @@ class Survey(Struct, frozen=True, kw_only=True):
     """How many workers could ever take such a job."""
     free: int = 0
     """How many of them have room for it now."""
+    follows_work: bool = True
+    """Whether it may change with what workers hold, and not only with the workers themselves."""
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -143,24 +146,28 @@ def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> S
     eligible = [worker for worker, _, refusal in verdicts if refusal not in OUT_OF_QUESTION]
     params = _params(code, requires, eligible)
     params |= _more_params(code, by_refusal, requires, allowlist, prices)
-    nearest = ((step, *one) for step in reversed(STEPS) for one in by_refusal.get(step, ()))
+    nearest = islice(
+        ((step, *one) for step in reversed(STEPS) for one in by_refusal.get(step, ())), MAX_WORKERS_TOLD
+    )
+    told = [
+        WorkerVerdict(
+            worker.id,
+            worker.name,
+            (refusal.name.lower(),),
+            tuple(sorted(occupancy.through)) if refusal in BY_WORK else (),
+            as_had(requires.labels, worker) if refusal is Refusal.LABELS_DIFFER else (),
+        )
+        for refusal, worker, occupancy in nearest
+    ]
     return Survey(
         code=code,
         params=params,
         funnel=tuple(funnel),
-        workers=tuple(
-            WorkerVerdict(
-                worker.id,
-                worker.name,
-                (refusal.name.lower(),),
-                tuple(sorted(occupancy.through)),
-                as_had(requires.labels, worker) if refusal is Refusal.LABELS_DIFFER else (),
-            )
-            for refusal, worker, occupancy in islice(nearest, MAX_WORKERS_TOLD)
-        ),
+        workers=tuple(told),
         fixes=fixes(code, params),
         possible=sum(many for refusal, many in refused.items() if refusal is None or refusal not in NEVER),
         free=refused[None],
+        follows_work=any(refused[one] for one in BY_WORK),
     )
 
 

@@ -51,6 +51,8 @@ EVERYBODY = "workers"
 """The funnel's first step, before anybody is ruled out."""
 STEPS = tuple(Refusal)
 NEVER = frozenset(STEPS[: STEPS.index(Refusal.OFFLINE)])
+BY_WORK = (None, Refusal.HELD_ELSEWHERE, Refusal.NOT_LISTENING, Refusal.BUSY)
+"""What a worker says by what it holds, and by whether it listens; None: it has room."""
 
 
 class Occupancy(Struct, frozen=True):

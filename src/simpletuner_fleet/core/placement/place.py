@@ -161,7 +161,7 @@ def why_waiting(
     roster: Roster, job: Job, limits: Limits, now: float, held_until: float | None = None
 ) -> Explanation:
     """Explains why the job waits; while a fitting worker is in service, the rest of the fleet is not asked."""
-    answer = (None if job.refused_by else _if_merely_busy(roster, job)) or survey_of(roster, job)
+    answer = (None if job.refused_by else _if_merely_busy(roster, job)) or known_survey_of(roster, job)
     ahead = max(0, roster.lines.position(job.rank) - 1)
     return why_waiting_given(roster, job, limits, now, answer, ahead=ahead, held_until=held_until)
 
@@ -190,6 +190,13 @@ def survey_of(roster: Roster, job: Job, known: KnownVerdicts | None = None) -> S
     workers = ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
     asked = Verdicts(job.requires, job.refused_by, roster.allowlists.get(job.requires.team), roster.prices)
     return survey_by(asked if known is None else known.of_line(job.line, asked), workers)
+
+
+def known_survey_of(roster: Roster, job: Job) -> Survey:
+    """Returns the same, without asking every worker again where nothing has changed since a job like this asked."""
+    if job.refused_by:
+        return survey_of(roster, job)
+    return roster.surveys.of(job.line, lambda: survey_of(roster, job))
 
 
 def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:

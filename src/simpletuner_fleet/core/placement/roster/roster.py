@@ -23,6 +23,7 @@ from simpletuner_fleet.core.placement.matching import (
 )
 from simpletuner_fleet.core.placement.roster.alike import Alike
 from simpletuner_fleet.core.placement.roster.gpu_holders import GpuHolders
+from simpletuner_fleet.core.placement.roster.known_surveys import KnownSurveys
 from simpletuner_fleet.core.placement.roster.lines import Lines, Waiting, waits
 from simpletuner_fleet.core.placement.roster.reservations import Reservations
 from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
@@ -61,6 +62,7 @@ class Roster:
         self._finishing: dict[str, bool] = {}
         """Jobs whose trainer has ended well; True: they have left place and GPUs, as they do where their worker stays."""
         self.reservations = Reservations()
+        self.surveys = KnownSurveys()
         self._unreachable: set[str] = set()
         self._holders: dict[str, dict[str, None]] = {}
         """By dataset, the workers that have it."""
@@ -122,6 +124,7 @@ class Roster:
             self.kept.pop(worker.id, None)
         self.workers[worker.id] = worker
         self._occupancy.pop(worker.id, None)
+        self.surveys.rows_changed()
         self._gpus.note_offered(worker.id, known.gpus if known else (), worker.gpus)
         if known is None or _shape(known) != _shape(worker):
             self._match_worker(worker)
@@ -138,6 +141,7 @@ class Roster:
         else:
             self._unreachable.add(worker_id)
         self._occupancy.pop(worker_id, None)
+        self.surveys.work_changed()
         worker = self.workers.get(worker_id)
         if worker:
             self._place_worker(worker)
@@ -149,6 +153,7 @@ class Roster:
             return
         self._note_datasets(worker_id, gone.datasets, ())
         self._occupancy.pop(worker_id, None)
+        self.surveys.rows_changed()
         self._gpus.note_offered(worker_id, gone.gpus, ())
         for requires in self._fits.pop(worker_id, ()):
             alike = self.lines.alike[requires]
@@ -215,6 +220,7 @@ class Roster:
 
     def _occupy(self, attempt: Attempt, is_live: bool) -> None:
         _add(self._live, attempt.worker_id, 1 if is_live else -1)
+        self.surveys.work_changed()
         for uuid in attempt.gpus:
             self._gpus.hold(gpu_identity(attempt.worker_id, uuid), attempt, is_live)
         for worker_id in self._gpus.offering(attempt.worker_id, attempt.gpus):
@@ -324,6 +330,7 @@ class Roster:
         if allowlists == self.allowlists:
             return
         self.allowlists = allowlists
+        self.surveys.rows_changed()
         self._match_all()
 
     def set_prices(self, prices: PriceList) -> None:
@@ -331,6 +338,7 @@ class Roster:
         if prices == self.prices:
             return
         self.prices = prices
+        self.surveys.rows_changed()
         self._match_all()
 
     def _match_all(self) -> None:
