@@ -26,7 +26,14 @@ class JobWatch:
         self._completed_ns: dict[str, int] = {}
         self._failed: dict[str, str] = {}
         self._news = threading.Condition()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Is to be called when the server has ended, with which the listening ends."""
+        self._thread.join()
+        self._stream.close()
+        self._connection.close()
 
     def completed_ns(self, job_id: str) -> int:
         """Waits for the completion and returns when it was heard of, in nanoseconds since 1970."""

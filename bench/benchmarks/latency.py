@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,8 +38,11 @@ def measure(options: Options, results: Results) -> None:
     with scratch() as folder:
         fork = results.add("fork + exec", "ms", fork_exec_ms(), "the machine")
         sync = results.add("one fdatasync", "ms", fdatasync_ms(folder), "the machine")
-        with running_server(folder) as server, running_agents(server, folder):
-            submitter = Submitter(server, folder)
+        with ExitStack() as stack:
+            after_the_server = stack.enter_context(ExitStack())
+            server = stack.enter_context(running_server(folder))
+            stack.enter_context(running_agents(server, folder))
+            submitter = after_the_server.enter_context(closing(Submitter(server, folder)))
             repetitions = 1 if options.quick else 3
             waits = submitter.measure_single_jobs(options.latency_jobs, repetitions)
             _add_rows(results, START_P50, START_P99, [repetition.start_ms for repetition in waits])
@@ -72,6 +76,10 @@ class Submitter:
         }
         command = stamping_trainer.command(shared, self._stamps, LONGEST_MS)
         server.put_config("stamp", {"trainer": "command", "settings": {"command": command}})
+
+    def close(self) -> None:
+        self._connection.close()
+        self._watch.close()
 
     def measure_single_jobs(self, jobs: int, repetitions: int) -> list[Waits]:
         """Each job finds the worker idle."""

@@ -6,6 +6,7 @@ Worker, orchestrator and trainer share the machine. The same without any worker 
 
 import hashlib
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -128,7 +129,10 @@ def _run_under_worker(server: Server, answer: Path, size_mib: int) -> tuple[str,
 
 
 def _argv(size_mib: int, answer: Path) -> list[str]:
-    return [sys.executable, "-I", "-S", str(TRAINER), str(size_mib), str(answer), f"{answer}.own"]
+    """Runs a copy beside its answer: behind its wall a job sees nothing of this repository."""
+    trainer = answer.with_name(TRAINER.name)
+    shutil.copyfile(TRAINER, trainer)
+    return [sys.executable, "-I", "-S", str(trainer), str(size_mib), str(answer), f"{answer}.own"]
 
 
 def _read_times(path: Path) -> TrainerTimes:

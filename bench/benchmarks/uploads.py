@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,6 +63,10 @@ class UploadingAttempt:
         self.job_id = str(server.post("/api/queue/submit", CPU_JOB)["job_id"])
         self.epoch = int(self._offer()["epoch"])
         self._call(f"/api/workers/job/{self.job_id}/accept", {"epoch": self.epoch, "seq": 2})
+
+    def close(self) -> None:
+        self._stream.close()
+        self._wire.close()
 
     def _offer(self) -> dict[str, Any]:
         deadline = time.monotonic() + UP_WITHIN_S
@@ -117,8 +121,12 @@ class UploadingAttempt:
 def measure(options: Options, results: Results) -> None:
     size_mib = 256 if options.quick else 1024
     agent, curl, bare, growth = [], [], [], []
-    with scratch() as folder, running_server(folder) as server, _receiver(folder) as receiver:
-        attempt = UploadingAttempt(server)
+    with (
+        scratch() as folder,
+        running_server(folder) as server,
+        _receiver(folder) as receiver,
+        closing(UploadingAttempt(server)) as attempt,
+    ):
         weights = _random_file(folder / "weights", size_mib // 3)
         optimizer = _random_file(folder / "optimizer", size_mib - size_mib // 3)
         whole = _random_file(folder / "whole", size_mib)
@@ -144,6 +152,7 @@ def measure(options: Options, results: Results) -> None:
         "share of the bare receiver", "of its rate", [statistics.median(agent) / statistics.median(bare)]
     )
     results.add("the server's memory, growth", "MiB", growth)
+    results.add("SHA-256 on one core", "MiB/s", _digest_rates(), "the agent's digest and the server's")
 
 
 def _random_file(path: Path, size_mib: int) -> Path:
@@ -163,7 +172,13 @@ def _renew(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _timed(act: Callable[[], None]) -> float:
+def _digest_rates() -> list[float]:
+    """Returns what bounds both sides where the processor has no instructions for it, and few cores are free."""
+    data = os.urandom(64 * MIB)
+    return [len(data) / MIB / _timed(lambda: hashlib.sha256(data).digest()) for _ in range(3)]
+
+
+def _timed(act: Callable[[], object]) -> float:
     began = time.monotonic()
     act()
     return time.monotonic() - began
