@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from simpletuner_fleet.agent.metrics.metric_files import latest_points, opened
-from simpletuner_fleet.core.training.metrics import Bar, loss_of, read_bar
+from simpletuner_fleet.core.training.metrics import DRAWN, Bar, loss_of, read_bar
 from simpletuner_fleet.protocol.metrics import to_wire
 
 log = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ PIECE_BYTES = 1024 * 1024
 MOST_PIECES = 16
 MOST_UNENDED_BYTES = 64 * 1024
 _BREAK = re.compile(rb"[\r\n]")
+BAR = DRAWN.encode()
 
 
 class BarJournal:
@@ -65,7 +66,7 @@ class BarJournal:
 
     def _bars(self, ended: bool) -> Iterator[Bar]:
         for line in self._new_lines(ended):
-            bar = read_bar(line.decode("utf-8", "replace"))
+            bar = read_bar(line.decode("utf-8", "replace")) if BAR in line else None
             if bar is not None and bar.of_training and loss_of(bar.values) is not None:
                 yield bar
 
@@ -79,7 +80,7 @@ class BarJournal:
                 piece = file.read(PIECE_BYTES)
                 if not piece:
                     return
-                *lines, rest = _BREAK.split(piece)
+                *lines, rest = _BREAK.split(piece) if BAR in piece else _without_bars(piece)
                 if (ended and len(piece) < PIECE_BYTES) or len(rest) > MOST_UNENDED_BYTES:
                     lines, rest = [*lines, rest], b""
                 self._offset += len(piece) - len(rest)
@@ -93,3 +94,9 @@ class BarJournal:
                 file.writelines(lines)
         except OSError as error:
             log.debug("bars are not noted: %s", error)
+
+
+def _without_bars(piece: bytes) -> list[bytes]:
+    """Returns all whole lines as one, where nobody looks into them, and what follows the last of them."""
+    end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
+    return [piece[:end], piece[end + 1 :]] if end >= 0 else [piece]

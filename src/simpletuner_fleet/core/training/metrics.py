@@ -19,7 +19,7 @@ GPU_KEY = re.compile(r"gpu\.\d{1,4}\.(utilization|memory_gb|temperature_c|power_
 MAX_GPU_KEYS = 256
 MAX_LINE_CHARS = 64 * 1024
 MAX_BAR_CHARS = 512
-"""Terminals are no wider, and the time to look at a line that is no bar grows with its square."""
+"""Terminals are no wider."""
 _NOT_OF_A_KEY = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 _STEP_NAMES = ("step", "global_step")
 _TOTAL_NAMES = ("total", "max_steps", "total_steps")
@@ -27,12 +27,15 @@ _TIME_NAMES = ("time", "timestamp", "at")
 _NOT_FINITE = frozenset({"NaN", "nan", "Infinity", "inf", "-Infinity", "-inf"})
 _NO_VALUES = frozenset((*_STEP_NAMES, *_TOTAL_NAMES, *_TIME_NAMES, "schema_version", "metrics"))
 
-_BAR = re.compile(
-    r"^(?P<description>[^|]*?):?\s*(?P<percent>\d{1,3})%\|[^|]*\|\s*"
+_AFTER_PERCENT = re.compile(
+    r"[^|]*\|\s*"
     r"(?P<step>\d{1,15})/(?P<total>\d{1,15})\s*\[(?P<elapsed>[\d:]+)<(?P<left>[\d:]+|\?)"
     r"(?:,\s*(?P<rate>[\d.]+|\?)(?P<unit>[^\s,\]/]*/[^\s,\]]+))?(?P<facts>[^\]]*)\]"
 )
-_FACT = re.compile(r"([A-Za-z0-9_./-]{1,64})=([^,\]\s]+)")
+_PERCENT = re.compile(r"\d{1,3}\Z")
+DRAWN = "%|"
+"""What every bar has, and hardly any other line."""
+_FACT = re.compile(r"(?<![A-Za-z0-9_./-])([A-Za-z0-9_./-]{1,64})=([^,\]\s]+)")
 _OF_TRAINING = re.compile(r"\b(steps?|train\w*)\b", re.IGNORECASE)
 LOSSES = ("loss", "train_loss", "step_loss", "train.loss")
 _RATES = ("lr", "learning_rate", "train_lr", "train_learning_rate")
@@ -111,8 +114,12 @@ def key_of(name: str) -> str:
 
 
 def read_bar(line: str) -> Bar | None:
-    bar = _BAR.match(line.strip()) if len(line) <= MAX_BAR_CHARS else None
-    if bar is None:
+    """Returns the bar, or None for any other line, which most are: they cost a look for one character."""
+    description, _, drawn = line.partition(DRAWN) if len(line) <= MAX_BAR_CHARS else ("", "", "")
+    # Without its end a pattern would try every way to share the rest between its parts.
+    bar = _AFTER_PERCENT.match(drawn) if "]" in drawn and "|" not in description else None
+    percent = _PERCENT.search(description) if bar else None
+    if bar is None or percent is None:
         return None
     step, total = int(bar["step"]), int(bar["total"])
     if not total or step > total:
@@ -125,7 +132,7 @@ def read_bar(line: str) -> Bar | None:
     return Bar(
         step=step,
         total=total,
-        description=bar["description"].strip(),
+        description=description[: percent.start()].rstrip().removesuffix(":").strip(),
         rate=_bar_rate(bar["rate"], bar["unit"]),
         eta_s=_clock(bar["left"]),
         values=values,
