@@ -398,10 +398,27 @@ def test_a_lost_worker_is_no_failure_of_the_trainer() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "a.", "Warning:", "RESOURCE_EXHAUSTED: ", "Rendezvous", "watchdog: ", "1%|", "1%||["]
+    "piece",
+    [
+        "a",
+        "a.",
+        "Warning:",
+        "WARNING ",
+        "WARNING data directory ",
+        "RESOURCE_EXHAUSTED: ",
+        "Rendezvous",
+        "gloo ",
+        "Access to model ",
+        "404 Client Error",
+        "instance_data_dir ",
+        " names ",
+        "watchdog: ",
+        "1%|",
+        "1%||[",
+    ],
 )
 def test_a_long_line_is_classified_at_once(piece: str) -> None:
     line = (piece * 16_000)[:16_000]
     began = time.process_time()
     classify(1, None, line, line[:4_000], started=True)
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 0.2

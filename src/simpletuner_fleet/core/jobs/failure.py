@@ -104,7 +104,7 @@ SIGKILL, SIGSEGV, SIGBUS = 9, 11, 7
 _PREFIX = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
 _BAR = re.compile(r"\d{1,3}%\|[^|]{0,400}\|[^\[]{0,60}\[[^\]]{0,400}\]")
 """A progress bar ends no line: what is said next stands right behind it."""
-_NOISE = re.compile(r"^raise \w|Warning: |\bWARNING\b(?!.*data directory was not found)")
+_NOISE = re.compile(r"^raise \w|Warning: |\bWARNING\b(?!.{0,400}data directory was not found)")
 """The code in a traceback has names where its message has values, and what others warn of leads astray; but that the
 data is not there is the cause of what follows."""
 _EXCEPTION = re.compile(
@@ -278,7 +278,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
         _shown(
             r"(?:CUDA|HIP) out of memory|MPS backend out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY"
             r"|cudaErrorMemoryAllocation|torch\.(?:cuda\.)?OutOfMemoryError|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
-            r"|Cuda failure (?:\d+ )?'out of memory'|RESOURCE_EXHAUSTED: .*[Oo]ut of memory"
+            r"|Cuda failure (?:\d+ )?'out of memory'|RESOURCE_EXHAUSTED: .{0,200}[Oo]ut of memory"
         ),
     ),
     (
@@ -311,7 +311,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
         "nccl",
         _shown(
             r"NCCL error|\bnccl(?:Unhandled|System|Internal|Remote|Invalid)\w*|Watchdog caught collective operation timeout"
-            r"|DistBackendError|DistStoreError|DistNetworkError|Rendezvous\w*Error|\bEADDRINUSE\b|\bgloo\b.*(?:failed|closed)"
+            r"|DistBackendError|DistStoreError|DistNetworkError|Rendezvous\w*Error|\bEADDRINUSE\b|\bgloo\b.{0,200}(?:failed|closed)"
         ),
     ),
     (
@@ -333,14 +333,15 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (
         "model_gated",
         _shown(
-            r"GatedRepo(?:Error)?\b|gated repo|Access to model .* is restricted|(?:401|403) Client Error.*huggingface\.co"
+            r"GatedRepo(?:Error)?\b|gated repo|Access to model .{0,200} is restricted"
+            r"|(?:401|403) Client Error.{0,200}huggingface\.co"
         ),
     ),
     (
         "model_missing",
         _shown(
             r"it looks like \S+ is not the path to a directory|is not a local folder and is not a valid model identifier"
-            r"|does not appear to have a file named|RepositoryNotFoundError|404 Client Error.*huggingface\.co"
+            r"|does not appear to have a file named|RepositoryNotFoundError|404 Client Error.{0,200}huggingface\.co"
             r"|Repo id must be in the form|Can't load (?:the )?(?:model|tokenizer|config)\w* for '"
         ),
     ),
@@ -354,7 +355,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (
         "data_missing",
         _shown(
-            r"data directory was not found: |^- \(id=[^)]*\) \w+: /|instance_data_dir\b.*(?:not exist|not found)"
+            r"data directory was not found: |^- \(id=[^)]*\) \w+: /|instance_data_dir\b.{0,400}(?:not exist|not found)"
         ),
     ),
     (
@@ -374,7 +375,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
             r"|can't open file '"
         ),
     ),
-    ("path_not_granted", _said(r" names .* (?:not granted to jobs|may not be read by jobs)")),
+    ("path_not_granted", _said(r" names .{0,1000} (?:not granted to jobs|may not be read by jobs)")),
     ("config", _said(r"^(?:settings|env|files)\b|config's settings")),
     ("config", _wrong_usage),
     ("data", _said(r"^the data\b")),
