@@ -4,9 +4,11 @@ A sentence is recognised by its words. `./dev words` gathers those of errors int
 """
 
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.languages.choosing import ENGLISH
@@ -185,6 +187,7 @@ OF_SIGN_IN = (
 SENTENCES = Path(__file__).parent / "details.json"
 BLANK = re.compile(r"%\((\w+)\)s")
 MAX_CHARS = 500
+MOST_WAYS = 1_000
 
 
 def detail_text(words: Words, english: str) -> str:
@@ -195,31 +198,49 @@ def detail_text(words: Words, english: str) -> str:
     if translated != english.replace("%", "%%"):
         return translated.replace("%%", "%")
     if len(english) <= MAX_CHARS:
-        for pattern, sentence in _patterns():
-            if match := pattern.fullmatch(english):
-                return words.text(sentence, **match.groupdict())
+        for sentence in _sentences():
+            if match := sentence.match(english):
+                return words.text(sentence.text, **match.groupdict())
     return english
 
 
+class Sentence(NamedTuple):
+    """A sentence of ours with blanks in it."""
+
+    text: str
+    parts: tuple[str, ...]
+    """Its own words, before, between and after the blanks."""
+    pattern: re.Pattern[str]
+
+    def match(self, english: str) -> re.Match[str] | None:
+        """Returns how the blanks are filled; None where it is another sentence, or fits in more ways than ours ever do.
+
+        A stranger's text that is nothing but our words again and again would take seconds to be told apart.
+        """
+        begin, *between, end = self.parts
+        if not english.startswith(begin) or not english.endswith(end):
+            return None
+        ways = math.prod(english.count(part) for part in between)
+        return self.pattern.fullmatch(english) if 0 < ways <= MOST_WAYS else None
+
+
 @cache
-def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Returns the sentences with placeholders, those with the most text of their own first."""
+def _sentences() -> tuple[Sentence, ...]:
+    """Returns the sentences with blanks, those with the most text of their own first."""
     ours = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *OF_DELIVERIES, *OF_PROVIDERS, *OF_SIGN_IN)
     texts = (*ours, *json.loads(SENTENCES.read_text("utf-8")))
     sentences = [text for text in texts if BLANK.search(text)]
     sentences.sort(key=lambda text: -len(BLANK.sub("", text)))
-    return tuple((_pattern(text), text) for text in sentences)
+    return tuple(_sentence(text) for text in sentences)
 
 
-def _pattern(sentence: str) -> re.Pattern[str]:
+def _sentence(text: str) -> Sentence:
+    pieces = BLANK.split(text)
+    parts = tuple(part.replace("%%", "%") for part in pieces[::2])
     blanks: set[str] = set()
-    pattern = ""
-    for index, part in enumerate(BLANK.split(sentence)):
-        if index % 2 == 0:
-            pattern += re.escape(part.replace("%%", "%"))
-        elif part in blanks:
-            pattern += f"(?P={part})"
-        else:
-            blanks.add(part)
-            pattern += f"(?P<{part}>.*?)"
-    return re.compile(pattern, re.DOTALL)
+    pattern = re.escape(parts[0])
+    for blank, part in zip(pieces[1::2], parts[1:], strict=True):
+        pattern += f"(?P={blank})" if blank in blanks else f"(?P<{blank}>.*?)"
+        pattern += re.escape(part)
+        blanks.add(blank)
+    return Sentence(text, parts, re.compile(pattern, re.DOTALL))
