@@ -3,7 +3,6 @@
 Each is resolved on its own, and remembers where it came from.
 """
 
-import difflib
 import os
 import tomllib
 from argparse import Namespace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simpletuner_fleet.client.errors import ClientError, usage
+from simpletuner_fleet.core.spelling import nearest
 from simpletuner_fleet.languages import _, known
 from simpletuner_fleet.settings import GROUPS, Setting, values
 
@@ -185,7 +185,7 @@ def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     notes = []
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in ours | IN_A_JOB:
-            near = GUESSED.get(name) or next(iter(difflib.get_close_matches(name, ours, 1, ALIKE)), None)
+            near = GUESSED.get(name) or nearest(name, ours, ALIKE)
             if near:
                 notes.append(
                     _("note: %(name)s is not a setting; did you mean %(near)s?", name=name, near=near)
@@ -207,9 +207,9 @@ def _outside(key: str) -> str:
     home = [group for group, rows in GROUPS.items() if any(row.name == key.replace("-", "_") for row in rows)]
     if home:
         return _("'%(name)s' stands outside of any table: put it under [%(group)s]", name=key, group=home[0])
-    near = difflib.get_close_matches(key, GROUPS, n=1)
+    near = nearest(key, GROUPS)
     if near:
-        return _("there is no table '%(name)s'; did you mean [%(near)s]?", name=key, near=near[0])
+        return _("there is no table '%(name)s'; did you mean [%(near)s]?", name=key, near=near)
     return _(
         "there is no table '%(name)s'; there are %(tables)s",
         name=key,
@@ -218,13 +218,13 @@ def _outside(key: str) -> str:
 
 
 def _misspelt(group: str, name: str) -> str:
-    near = difflib.get_close_matches(name, [row.name for row in GROUPS[group]], n=1)
+    near = nearest(name, [row.name for row in GROUPS[group]])
     if near:
         return _(
             "[%(group)s] has no setting '%(name)s'; did you mean '%(near)s'?",
             group=group,
             name=name,
-            near=near[0],
+            near=near,
         )
     return _("[%(group)s] has no setting '%(name)s'", group=group, name=name)
 

@@ -81,6 +81,7 @@ OF_CHECKS = (
     N_("The trainer '%(trainer)s' has no setting '%(name)s': only the program can read it, from its config."),
     N_("lora_type 'lycoris' needs a lycoris_config."),
     N_("push_to_hub needs the worker's own Hugging Face Hub login, or a secret HF_TOKEN."),
+    N_("These are the first %(count)s findings; what follows was not checked."),
 )
 """What is found in a config that is checked against its trainer's options."""
 

@@ -1,6 +1,5 @@
 """Saves configs: every save is a version, and a job keeps the copy it was submitted with."""
 
-import difflib
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,6 +10,7 @@ from simpletuner_fleet.core.errors import Conflict, NotFound, TooLarge
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_see
+from simpletuner_fleet.core.spelling import nearest
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import refuse_others
 from simpletuner_fleet.engine.transaction import Transaction
@@ -104,10 +104,10 @@ def no_such_config(view: View, name: str, version: int | None = None) -> NotFoun
             f"Config '{name}' has no version {version}.",
             next_step=f"List its versions with 'simpletuner configs history {name}'.",
         )
-    near = difflib.get_close_matches(name, [config.name for config in view.configs()], n=1)
+    near = nearest(name, (config.name for config in view.configs()))
     if near:
         return NotFound(
-            f"There is no config '{name}'; did you mean '{near[0]}'?",
+            f"There is no config '{name}'; did you mean '{near}'?",
             next_step="List them with 'simpletuner configs list'.",
         )
     return NotFound(

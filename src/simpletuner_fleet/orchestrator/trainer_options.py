@@ -72,17 +72,16 @@ async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None)
 
     Trainers that every install has are checked against rules of our own.
     """
-    known, of_workers = await fleet.read(
-        lambda view: (
-            known_options(view, bundle.trainer),
-            {name for worker in view.workers() for name in worker.trainers},
-        )
-    )
+    return await fleet.read(lambda view: _checked(view, bundle, version))
+
+
+def _checked(view: View, bundle: Bundle, version: str | None) -> CheckedOptions:
     if bundle.trainer == DEMO:
         return CheckedOptions(__version__, check_demo_settings(bundle))
     if bundle.trainer in LAUNCH_SETTINGS:
         return CheckedOptions(__version__, check_launch_settings(bundle))
-    misnamed = check_trainer(bundle.trainer, of_workers)
+    known = known_options(view, bundle.trainer)
+    misnamed = check_trainer(bundle.trainer, {name for worker in view.workers() for name in worker.trainers})
     chosen = version or max(known, key=version_order, default=None)
     options = known.get(chosen) if chosen else None
     if options is None:

@@ -1,7 +1,6 @@
 """Extends argparse with errors in four parts and a guess at what was meant."""
 
 import argparse
-import difflib
 import re
 import shutil
 import sys
@@ -9,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from simpletuner_fleet.cli.frame.errors import CliError, output_refused, usage
+from simpletuner_fleet.core.spelling import nearest
 from simpletuner_fleet.languages import N_, _
 
 HELP_COLUMN = 27
@@ -128,23 +128,23 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _wrong(self, name: str, word: str, choices: list[str]) -> CliError:
-        near = difflib.get_close_matches(word, choices, n=1)
-        guess = [_("did you mean '%(near)s'?", near=near[0])] if near else []
+        near = nearest(word, choices)
+        guess = [_("did you mean '%(near)s'?", near=near)] if near else []
         return usage(
             _("%(prog)s: %(name)s cannot be '%(word)s'", prog=self.prog, name=name, word=word),
             "; ".join([_("expected one of %(allowed)s", allowed=", ".join(choices)), *guess]),
-            " ".join([self.prog, *([name.split("/")[-1]] if name.startswith("-") else []), near[0]])
+            " ".join([self.prog, *([name.split("/")[-1]] if name.startswith("-") else []), near])
             if near
             else f"{self.prog} --help",
         )
 
     def _unknown(self, word: str, names: Iterable[str]) -> CliError:
-        near = difflib.get_close_matches(word, list(names), n=1)
+        near = nearest(word, names)
         is_option = word.startswith("-")
         return usage(
             _("%(prog)s has no option '%(word)s'", prog=self.prog, word=word)
             if is_option
             else _("%(prog)s has no command or choice '%(word)s'", prog=self.prog, word=word),
-            _("did you mean '%(near)s'?", near=near[0]) if near else _("nothing here has that name"),
-            f"{self.prog} {near[0]}" if near and not is_option else f"{self.prog} --help",
+            _("did you mean '%(near)s'?", near=near) if near else _("nothing here has that name"),
+            f"{self.prog} {near}" if near and not is_option else f"{self.prog} --help",
         )

@@ -4,13 +4,13 @@ It understands both kinds: requests that each name their version (2026-07-28), a
 takes messages and returns messages, and touches no pipes.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.core.spelling import nearest
 
 MODERN = "2026-07-28"
 AFTER_HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -153,8 +153,8 @@ def _call(params: Message, tools: ToolBox) -> Message:
         return tools.call(name, arguments)
     except KeyError:
         names = [str(tool["name"]) for tool in tools.described()]
-        near = difflib.get_close_matches(name, names, n=1)
-        guess = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(name, names)
+        guess = f"; did you mean {near}?" if near else ""
         raise RpcError(INVALID_PARAMS, f"there is no such tool{guess}") from None
 
 

@@ -1,11 +1,11 @@
 """Finds what the user means: workers by id or name, jobs by id or a unique start of it."""
 
-import difflib
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, Json
 from simpletuner_fleet.client.files.file_api import segment as segment
+from simpletuner_fleet.core.spelling import nearest
 from simpletuner_fleet.languages import _, ngettext
 
 PAGE = 200
@@ -22,10 +22,10 @@ def worker(api: Api, name_or_id: str) -> dict[str, Any]:
         for candidate in rows:
             if candidate.get(key) == name_or_id:
                 return candidate
-    near = difflib.get_close_matches(name_or_id, [str(one.get("name")) for one in rows], n=1)
+    near = nearest(name_or_id, [str(one.get("name")) for one in rows])
     raise fail(
         _("there is no worker '%(called)s'", called=name_or_id),
-        _("did you mean '%(near)s'?", near=near[0]) if near else _("no worker has this id or name"),
+        _("did you mean '%(near)s'?", near=near) if near else _("no worker has this id or name"),
         "simpletuner workers list",
         "not_found",
         ExitCode.NOT_FOUND,

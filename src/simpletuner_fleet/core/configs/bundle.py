@@ -1,17 +1,19 @@
 """Defines a config bundle: what is stored under a name, and what it asks of a worker. It is data, never code."""
 
-import difflib
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.configs.datasets import check_mounts, references
+from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS, MAX_NODES_PER_JOB
 from simpletuner_fleet.core.publishing import Publish, check_publish
+from simpletuner_fleet.core.spelling import nearest
 from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog
 
 NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}")
@@ -39,6 +41,7 @@ LAUNCH_SETTINGS: dict[str, tuple[str, ...]] = {
 EITHER = frozenset({"script", "module"})
 """Whoever sets one of them does not want the other."""
 WHAT_IS_RUN = EITHER | {"command"}
+MOST_TOLD_CHARS = 100
 MOST_LETTERS, MOST_COMPARED = 40, 100
 """Of a setting that is looked at for its spelling, and how many are: a config may hold a hundred thousand."""
 
@@ -109,10 +112,11 @@ def _refuse_unknown(said: dict[str, Any], fields: Sequence[str], path: str) -> N
     unknown = min(set(said) - set(fields), default=None)
     if unknown is None:
         return
-    near = difflib.get_close_matches(unknown, fields, n=1)
+    near = nearest(unknown, fields)
+    unknown = excerpt(unknown, MOST_TOLD_CHARS)
     if near:
         raise Invalid(
-            f"A config has no field '{unknown}' here; did you mean '{near[0]}'?", path=f"{path}.{unknown}"
+            f"A config has no field '{unknown}' here; did you mean '{near}'?", path=f"{path}.{unknown}"
         )
     raise Invalid(
         f"A config has no field '{unknown}' here; there are {', '.join(fields)}.", path=f"{path}.{unknown}"
@@ -124,11 +128,11 @@ def refuse_headless(body: dict[str, Any]) -> None:
 
     A bare config never names a trainer: whoever names one meant a bundle, and left out `settings`.
     """
-    for key, value in body.items():
-        if isinstance(value, dict) and difflib.get_close_matches(key, ("settings",), cutoff=NEAR):
+    for key in _first_keys(body, dict):
+        if nearest(key, ("settings",), NEAR):
             raise Invalid(f"A config has no field '{key}'; did you mean 'settings'?", path=f"$.{key}")
-    for key, value in body.items():
-        if isinstance(value, str) and difflib.get_close_matches(key, ("trainer",), cutoff=NEAR):
+    for key in _first_keys(body, str):
+        if nearest(key, ("trainer",), NEAR):
             raise Invalid(
                 "A config that names its trainer keeps the trainer's settings under 'settings'.",
                 path=f"$.{key}",
@@ -164,6 +168,10 @@ def _check(bundle: Bundle) -> None:
         check_launcher(bundle.trainer, bundle.settings)
 
 
+def _first_keys(body: dict[str, Any], kind: type) -> list[str]:
+    return list(islice((key for key, value in body.items() if isinstance(value, kind)), MOST_COMPARED))
+
+
 def misspelt(bundle: Bundle, likeness: float) -> dict[str, str]:
     """Returns the settings that resemble one of their trainer's own that is not set, each with that one's name.
 
@@ -174,11 +182,8 @@ def misspelt(bundle: Bundle, likeness: float) -> dict[str, str]:
     either_is_set = not EITHER.isdisjoint(names.values())
     missing = [name for name in own if name not in names.values() and not (either_is_set and name in EITHER)]
     unknown = [key for key, name in names.items() if name not in own and len(key) <= MOST_LETTERS]
-    near = {
-        key: difflib.get_close_matches(names[key], missing, n=1, cutoff=likeness)
-        for key in unknown[:MOST_COMPARED]
-    }
-    return {key: match[0] for key, match in near.items() if match}
+    near = {key: nearest(names[key], missing, likeness) for key in unknown[:MOST_COMPARED]}
+    return {key: name for key, name in near.items() if name}
 
 
 def _check_spelling(bundle: Bundle) -> None:

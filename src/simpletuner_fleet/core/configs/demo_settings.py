@@ -1,9 +1,10 @@
 """Checks settings of the demo trainer, which is always installed: no worker needs to report them."""
 
-import difflib
+from collections.abc import Iterator
 
-from simpletuner_fleet.core.configs.bundle import Bundle
-from simpletuner_fleet.core.configs.options import OptionFinding
+from simpletuner_fleet.core.configs.bundle import MOST_TOLD_CHARS, Bundle
+from simpletuner_fleet.core.configs.options import OptionFinding, Spelling, first_of
+from simpletuner_fleet.core.cutting import excerpt
 
 DEMO = "demo"
 DEMO_SETTINGS = (
@@ -38,18 +39,17 @@ DEMO_SETTINGS = (
 
 def check_demo_settings(bundle: Bundle) -> list[OptionFinding]:
     """Returns warnings only: the demo accepts a config for SimpleTuner and ignores what it does not use."""
-    findings: list[OptionFinding] = []
-    for key in bundle.settings if bundle.trainer == DEMO else ():
+    return first_of(_ignored(bundle)) if bundle.trainer == DEMO else []
+
+
+def _ignored(bundle: Bundle) -> Iterator[OptionFinding]:
+    spelling = Spelling(DEMO_SETTINGS)
+    for key in bundle.settings:
         name = key.lstrip("-").replace("-", "_")
-        if name in DEMO_SETTINGS:
-            continue
-        near = difflib.get_close_matches(name, DEMO_SETTINGS, n=1, cutoff=0.75)
-        findings.append(
-            OptionFinding(
-                path=f"$.settings.{key}",
+        if name not in DEMO_SETTINGS:
+            yield OptionFinding(
+                path=f"$.settings.{excerpt(key, MOST_TOLD_CHARS)}",
                 level="warning",
-                detail=f"The demo trainer has no setting '{name}': it is ignored.",
-                next=f"Did you mean '{near[0]}'?" if near else None,
+                detail=f"The demo trainer has no setting '{excerpt(name, MOST_TOLD_CHARS)}': it is ignored.",
+                next=spelling.guess(name),
             )
-        )
-    return findings

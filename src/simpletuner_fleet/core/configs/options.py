@@ -1,17 +1,21 @@
 """Checks a config's settings against the options that the trainer itself reports."""
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Amount, Name, Remark
-from simpletuner_fleet.core.configs.bundle import Bundle
+from simpletuner_fleet.core.configs.bundle import MOST_TOLD_CHARS, Bundle
+from simpletuner_fleet.core.cutting import excerpt
+from simpletuner_fleet.core.spelling import nearest
 
 MAX_OPTIONS = 4000
 MAX_VERSIONS = 8
+MOST_FINDINGS = 100
+MOST_GUESSES = 20
 Kind = Literal["text", "int", "float", "switch", "other"]
 Level = Literal["error", "warning"]
 OURS = frozenset(
@@ -62,37 +66,59 @@ def version_order(version: str) -> tuple[tuple[int, str], ...]:
 
 def check_settings(bundle: Bundle, options: Options) -> list[OptionFinding]:
     """Returns what the trainer would complain about, or would silently do otherwise than its user thinks."""
+    return first_of(_findings(bundle, options))
+
+
+def first_of(findings: Iterable[OptionFinding]) -> list[OptionFinding]:
+    """Returns no more than somebody reads: a config may hold a hundred thousand settings, and each takes time."""
+    first = list(islice(findings, MOST_FINDINGS + 1))
+    if len(first) <= MOST_FINDINGS:
+        return first
+    more = OptionFinding(
+        path="$.settings",
+        level="error",
+        detail=f"These are the first {MOST_FINDINGS} findings; what follows was not checked.",
+    )
+    return [*first[:MOST_FINDINGS], more]
+
+
+def _findings(bundle: Bundle, options: Options) -> Iterator[OptionFinding]:
     by_name = {name: option for option in options.options for name in option.names}
-    findings: list[OptionFinding] = []
+    spelling = Spelling(by_name)
     seen: dict[str, str] = {}
     for key, value in bundle.settings.items():
         name = key.lstrip("-").replace("-", "_")
-        path = f"$.settings.{key}"
+        path = f"$.settings.{excerpt(key, MOST_TOLD_CHARS)}"
+        shown = excerpt(name, MOST_TOLD_CHARS)
         if seen.setdefault(name, key) != key:
-            findings.append(
-                OptionFinding(
-                    path=path, level="warning", detail=f"'{name}' is set twice: as {seen[name]} and as {key}."
-                )
-            )
+            first, second = (excerpt(one, MOST_TOLD_CHARS) for one in (seen[name], key))
+            twice = f"'{shown}' is set twice: as {first} and as {second}."
+            yield OptionFinding(path=path, level="warning", detail=twice)
         if name in OURS or name in options.also_read or name.startswith("__") or value is None:
             continue
         option = by_name.get(name)
         if option is None:
-            findings.append(_unknown(name, path, by_name, options))
+            detail = f"SimpleTuner {options.version} has no option '{shown}'."
+            yield OptionFinding(path=path, level="error", detail=detail, next=spelling.guess(name))
         else:
-            findings.extend(_complaints(name, path, value, option))
-            findings.extend(_beyond(name, path, value, option, options.version))
-    return findings + list(_together(bundle, set(seen), options))
+            yield from _complaints(name, path, value, option)
+            yield from _beyond(name, path, value, option, options.version)
+    yield from _together(bundle, set(seen), options)
 
 
-def _unknown(name: str, path: str, by_name: Mapping[str, Option], options: Options) -> OptionFinding:
-    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.75)
-    return OptionFinding(
-        path=path,
-        level="error",
-        detail=f"SimpleTuner {options.version} has no option '{name}'.",
-        next=f"Did you mean '{near[0]}'?" if near else None,
-    )
+class Spelling:
+    """Guesses what was meant by the first few unknown names; whoever has more of them has another mistake."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = tuple(names)
+        self._left = MOST_GUESSES
+
+    def guess(self, name: str) -> str | None:
+        if not self._left:
+            return None
+        self._left -= 1
+        near = nearest(name, self._names, 0.75)
+        return f"Did you mean '{near}'?" if near else None
 
 
 def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[OptionFinding]:
@@ -109,12 +135,12 @@ def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[Op
                 path=path, level="error", detail=f"'{name}' must be true or false, not {_shown(item)}."
             )
         elif option.choices and not isinstance(item, bool) and str(item) not in option.choices:
-            near = difflib.get_close_matches(str(item), option.choices, n=1, cutoff=0.6)
+            near = nearest(str(item), option.choices)
             yield OptionFinding(
                 path=path,
                 level="error",
                 detail=f"'{name}' must be one of {', '.join(option.choices[:20])}, not {_shown(item)}.",
-                next=f"Did you mean '{near[0]}'?" if near else None,
+                next=f"Did you mean '{near}'?" if near else None,
             )
 
 

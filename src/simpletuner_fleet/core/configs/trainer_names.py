@@ -1,9 +1,9 @@
 """Checks whether any worker has the trainer that a config names."""
 
-import difflib
 from collections.abc import Collection
 
 from simpletuner_fleet.core.configs.options import OptionFinding
+from simpletuner_fleet.core.spelling import nearest
 
 BUILT_IN = ("accelerate", "command", "demo", "simpletuner", "torchrun")
 
@@ -16,12 +16,12 @@ def check_trainer(name: str, of_workers: Collection[str] = ()) -> list[OptionFin
     known = sorted({*BUILT_IN, *of_workers})
     if name in known:
         return []
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    near = nearest(name, known, 0.75)
     return [
         OptionFinding(
             path="$.trainer",
             level="error" if near else "warning",
             detail=f"No worker has a trainer '{name}'.",
-            next=f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(known)}.",
+            next=f"Did you mean '{near}'?" if near else f"There are {', '.join(known)}.",
         )
     ]

@@ -1,6 +1,5 @@
 """Explains what is wrong with a field of a request, naming the field and what is allowed there."""
 
-import difflib
 import re
 from collections.abc import Collection
 from typing import Any
@@ -8,7 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.spelling import nearest
 
 FIELD_PATH = re.compile(r" - at `(?:key in )?([^`]*)`$")
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
@@ -28,16 +29,18 @@ def refused_field(error: msgspec.ValidationError, kind: Any) -> Invalid:
         return _unknown_field(unknown[1], path, here)
     if missing := MISSING_FIELD.fullmatch(text):
         return Invalid(f"The field '{missing[1]}' is missing.", path=f"{path}.{missing[1]}")
-    if (wrong := WRONG_CHOICE.fullmatch(text)) and (choices := _choices(here)):
-        return Invalid(f"{wrong[1]} is not possible here; choose one of {', '.join(choices)}.", path=path)
+    if (choice := WRONG_CHOICE.fullmatch(text)) and (choices := _choices(here)):
+        wrong = excerpt(choice[1], MOST_TOLD_CHARS)
+        return Invalid(f"{wrong} is not possible here; choose one of {', '.join(choices)}.", path=path)
     return Invalid(text, path=path)
 
 
 def _unknown_field(name: str, path: str, here: list[inspect.Type]) -> Invalid:
     names = [field.encode_name for one in here if isinstance(one, inspect.StructType) for field in one.fields]
-    near = difflib.get_close_matches(name, names, n=1)
+    near = nearest(name, names)
+    name = excerpt(name, MOST_TOLD_CHARS)
     if near:
-        return Invalid(f"There is no field '{name}' here; did you mean '{near[0]}'?", path=f"{path}.{name}")
+        return Invalid(f"There is no field '{name}' here; did you mean '{near}'?", path=f"{path}.{name}")
     if names:
         return Invalid(
             f"There is no field '{name}' here; there are {', '.join(names)}.", path=f"{path}.{name}"
@@ -47,12 +50,12 @@ def _unknown_field(name: str, path: str, here: list[inspect.Type]) -> Invalid:
 
 def unknown_parameter(name: str, names: Collection[str]) -> Invalid:
     """Returns an error that names an unknown parameter of a query, and the nearest one that the row knows."""
-    name = name[:MOST_TOLD_CHARS]
+    near = nearest(name, names)
+    name = excerpt(name, MOST_TOLD_CHARS)
     path = f"$.{name}"
-    near = difflib.get_close_matches(name, names, n=1)
     if near:
         return Invalid(
-            f"There is no parameter '{name}' here; did you mean '{near[0]}'?",
+            f"There is no parameter '{name}' here; did you mean '{near}'?",
             path=path,
             next_step="Correct its name, or leave it out of the query.",
         )
