@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from simpletuner_fleet.core.errors import Invalid, StepBackwards, TooLarge
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import (
+    MAX_SEGMENTS,
     SHA256_OF_NOTHING,
     CheckpointLimits,
     FileEntry,
@@ -63,6 +64,7 @@ def ids(manifests: list[StoredManifest]) -> list[str]:
     [
         *("", "/", "/etc/passwd", "..", "../x", "a/../b", "a//b", "a/", "./a", "a/.", "a\\b", "a\0", "a\nb"),
         *("x" * 1025, "x" * 256, "ä" * 128, "\ud800", "a\u202eb"),
+        "a/" * MAX_SEGMENTS + "f",
     ],
 )
 def test_a_path_that_could_lead_elsewhere_or_confuse_is_refused(path: str) -> None:
@@ -72,7 +74,10 @@ def test_a_path_that_could_lead_elsewhere_or_confuse_is_refused(path: str) -> No
     assert refused.value.params["errors"][0]["path"] == "$.manifest.files[0].path"
 
 
-@pytest.mark.parametrize("path", ["a", "unet/model 1.bin", "größe.txt", ".hidden", "...", "a/b/c/d"])
+@pytest.mark.parametrize(
+    "path",
+    ["a", "unet/model 1.bin", "größe.txt", ".hidden", "...", "a/b/c/d", "a/" * (MAX_SEGMENTS - 1) + "f"],
+)
 def test_an_ordinary_path_is_taken(path: str) -> None:
     check_manifest(manifest(file(path)), POLICY)
 

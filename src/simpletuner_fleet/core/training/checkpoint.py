@@ -18,6 +18,7 @@ from simpletuner_fleet.core.policy import Policy
 ManifestKind = Literal["checkpoint", "artifact"]
 
 MAX_PATH_CHARS = 1024
+MAX_SEGMENTS = 64
 MAX_SEGMENT_BYTES = 255
 MAX_STEP = 2**53
 LEFT_BEHIND_S = 7 * 86_400.0
@@ -117,6 +118,8 @@ def path_complaint(path: str) -> str | None:
     if not path.isprintable() or "\\" in path:
         return "A path holds printable characters and no backslash."
     segments = path.split("/")
+    if len(segments) > MAX_SEGMENTS:
+        return f"A path has at most {MAX_SEGMENTS} names, one within another."
     if any(segment in ("", ".", "..") for segment in segments):
         return "A path is relative and goes down only."
     if any(len(segment.encode()) > MAX_SEGMENT_BYTES for segment in segments):
