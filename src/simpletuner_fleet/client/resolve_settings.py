@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simpletuner_fleet.client.errors import ClientError, usage
-from simpletuner_fleet.core.spelling import nearest
+from simpletuner_fleet.core.configs.spelling import nearest
 from simpletuner_fleet.languages import _, known
 from simpletuner_fleet.settings import GROUPS, Setting, values
 

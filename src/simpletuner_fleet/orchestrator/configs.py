@@ -6,11 +6,11 @@ import msgspec
 
 from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change, diff_bundles
+from simpletuner_fleet.core.configs.spelling import nearest
 from simpletuner_fleet.core.errors import Conflict, NotFound, TooLarge
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_see
-from simpletuner_fleet.core.spelling import nearest
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import refuse_others
 from simpletuner_fleet.engine.transaction import Transaction

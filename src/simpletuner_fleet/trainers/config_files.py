@@ -79,8 +79,7 @@ def _written(paths: Paths) -> dict[str, Any]:
 def _write(paths: Paths, name: str, content: bytes) -> None:
     try:
         file = paths.config_dir / name
-        if "/" in name:
-            file.parent.mkdir(mode=0o700, exist_ok=True)
+        file.parent.mkdir(mode=0o700, exist_ok=True)
         file.write_bytes(content)
         if paths.kept_config and name == paths.config_file.name:
             paths.kept_config.write_bytes(content)

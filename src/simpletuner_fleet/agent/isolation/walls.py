@@ -95,7 +95,6 @@ class Walls:
             ]
         if self._users and kind == "user":
             self._fixed.append((str(self._users.write_names(folder, surroundings.home)), "/etc/passwd", "ro"))
-
         self._path_access = PathAccess(self._fixed, own_user=kind == "user") if kind else None
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from simpletuner_fleet.cli.frame.errors import CliError, output_refused, usage
-from simpletuner_fleet.core.spelling import nearest
+from simpletuner_fleet.core.configs.spelling import nearest
 from simpletuner_fleet.languages import N_, _
 
 HELP_COLUMN = 27

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.core.spelling import nearest
+from simpletuner_fleet.core.configs.spelling import nearest
 
 MODERN = "2026-07-28"
 AFTER_HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")

@@ -5,7 +5,7 @@ from typing import Any
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, Json
 from simpletuner_fleet.client.files.file_api import segment as segment
-from simpletuner_fleet.core.spelling import nearest
+from simpletuner_fleet.core.configs.spelling import nearest
 from simpletuner_fleet.languages import _, ngettext
 
 PAGE = 200

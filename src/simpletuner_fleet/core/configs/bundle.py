@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.configs.datasets import check_mounts, references
+from simpletuner_fleet.core.configs.spelling import nearest
 from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS, MAX_NODES_PER_JOB
 from simpletuner_fleet.core.publishing import Publish, check_publish
-from simpletuner_fleet.core.spelling import nearest
 from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog
 
 NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}")

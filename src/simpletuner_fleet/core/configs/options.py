@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Amount, Name, Remark
 from simpletuner_fleet.core.configs.bundle import MOST_TOLD_CHARS, Bundle
+from simpletuner_fleet.core.configs.spelling import nearest
 from simpletuner_fleet.core.cutting import excerpt
-from simpletuner_fleet.core.spelling import nearest
 
 MAX_OPTIONS = 4000
 MAX_VERSIONS = 8

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from simpletuner_fleet.core.configs.options import OptionFinding
-from simpletuner_fleet.core.spelling import nearest
+from simpletuner_fleet.core.configs.spelling import nearest
 
 BUILT_IN = ("accelerate", "command", "demo", "simpletuner", "torchrun")
 

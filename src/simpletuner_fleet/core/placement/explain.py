@@ -149,7 +149,7 @@ def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> S
     nearest = islice(
         ((step, *one) for step in reversed(STEPS) for one in by_refusal.get(step, ())), MAX_WORKERS_TOLD
     )
-    told = [
+    shown = [
         WorkerVerdict(
             worker.id,
             worker.name,
@@ -163,7 +163,7 @@ def survey_by(known: Verdicts, workers: Iterable[tuple[Worker, Occupancy]]) -> S
         code=code,
         params=params,
         funnel=tuple(funnel),
-        workers=tuple(told),
+        workers=tuple(shown),
         fixes=fixes(code, params),
         possible=sum(many for refusal, many in refused.items() if refusal is None or refusal not in NEVER),
         free=refused[None],

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from simpletuner_fleet.core.configs.spelling import nearest
 from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.spelling import nearest
 
 FIELD_PATH = re.compile(r" - at `(?:key in )?([^`]*)`$")
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")

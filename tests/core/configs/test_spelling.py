@@ -14,8 +14,8 @@ from simpletuner_fleet.core.configs.options import (
     Options,
     check_settings,
 )
+from simpletuner_fleet.core.configs.spelling import MOST_LETTERS, nearest
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.spelling import MOST_LETTERS, nearest
 
 NAMES = [
     f"{whose}_{what}_{kind}"
