@@ -7,10 +7,12 @@ import msgspec
 from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change, diff_bundles
 from simpletuner_fleet.core.configs.spelling import nearest
+from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.errors import Conflict, NotFound, TooLarge
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.visibility import Belonging, Visibility, may_see
+from simpletuner_fleet.core.policy import MAX_NAME_CHARS
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import refuse_others
 from simpletuner_fleet.engine.transaction import Transaction
@@ -105,6 +107,7 @@ def no_such_config(view: View, name: str, version: int | None = None) -> NotFoun
             next_step=f"List its versions with 'simpletuner configs history {name}'.",
         )
     near = nearest(name, (config.name for config in view.configs()))
+    name = excerpt(name, MAX_NAME_CHARS)
     if near:
         return NotFound(
             f"There is no config '{name}'; did you mean '{near}'?",

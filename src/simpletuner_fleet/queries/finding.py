@@ -12,8 +12,8 @@ from simpletuner_fleet.core.jobs.finding import (
     JobOrder,
     JobPlace,
     JobSearch,
-    check_tag,
-    read_label,
+    check_tags,
+    read_labels,
     read_place,
     sort_value,
     write_place,
@@ -134,14 +134,14 @@ def _read(
 ) -> tuple[JobFilter, bool]:
     """Returns the filter, and whether it may leave out jobs that fit."""
     where = JobFilter(
-        states=tuple(search.status),
+        states=tuple(dict.fromkeys(search.status)),
         owner=_owner(view, search.owner),
         worker_id=_worker(view, search.worker),
         config_name=search.config or None,
         trainer=search.trainer or None,
         dataset=read_id(search.dataset, "$.dataset") if search.dataset else None,
-        labels=tuple(read_label(label) for label in search.label if label),
-        tags=tuple(check_tag(tag, "$.tag") for tag in search.tag if tag),
+        labels=read_labels(search.label),
+        tags=check_tags([tag for tag in search.tag if tag], "$.tag"),
         created_since=read_moment(search.since, "$.since"),
         created_until=read_moment(search.until, "$.until"),
         finished_since=read_moment(search.ended_since, "$.ended_since"),

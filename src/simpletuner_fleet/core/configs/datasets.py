@@ -152,13 +152,18 @@ def check_mounts(datasets: Mapping[str, str], path: str) -> dict[str, str]:
 
 def references(value: Any) -> set[str]:
     """Returns the names of datasets that strings anywhere in it point to, as dataset://NAME or ${dataset:NAME}."""
-    if isinstance(value, str):
-        return {match[1] or match[2] for match in REFERENCE.finditer(value)}
-    if isinstance(value, dict):
-        return set[str]().union(*map(references, value.values()))
-    if isinstance(value, list | tuple):
-        return set[str]().union(*map(references, value))
-    return set()
+    names: set[str] = set()
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if "dataset:" in one:
+                names |= {match[1] or match[2] for match in REFERENCE.finditer(one)}
+        elif isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list | tuple):
+            waiting.extend(one)
+    return names
 
 
 def with_places(value: Any, places: Mapping[str, str]) -> Any:

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.policy import MAX_LABELS
 
 NOT_YET = 1e12
 """A job that has not started, or not ended, is listed as if it would do so after all others."""
@@ -188,6 +189,14 @@ class JobSearch(Struct, kw_only=True):
     ended_until: SearchWord | None = None
     q: SearchWord | None = None
     """Part of its name, its config's name or its id."""
+
+
+def read_labels(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Returns each label once, or raises what is wrong with one: no job has more than there can be."""
+    labels = tuple(dict.fromkeys(read_label(text) for text in texts if text))
+    if len(labels) > MAX_LABELS:
+        raise Invalid(f"There can be at most {MAX_LABELS} labels.", path="$.label")
+    return labels
 
 
 def read_label(text: str) -> tuple[str, str]:

@@ -142,3 +142,26 @@ async def test_an_act_on_very_many_goes_on_where_the_call_before_ended(
             body["cursor"] = answer["next"]
         assert done == [3, 3, 1]
         assert await ids(running, status="queued") == []
+
+
+@pytest.mark.parametrize(
+    ("search", "path"),
+    [
+        ({"tag": [f"t{number}" for number in range(9_000)]}, "$.tag"),
+        ({"label": [f"k{number}=v" for number in range(9_000)]}, "$.label"),
+    ],
+)
+async def test_a_search_for_more_than_any_job_has_is_refused(search: dict[str, Any], path: str) -> None:
+    """Each was a condition of its own, of which a database takes a thousand."""
+    async with orchestrator() as running:
+        refused = await running.http.post("/api/matching/count", json={"search": search, "act": "cancel"})
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["path"] == path
+
+
+async def test_what_is_said_many_times_is_searched_for_once() -> None:
+    async with orchestrator() as running:
+        job = (await running.submit())["job_id"]
+        await running.post(f"/api/jobs/{job}/tags", {"add": ["night"]})
+        search = {"tag": ["night"] * 5_000, "status": ["queued"] * 15_000}
+        assert await running.post("/api/matching/count", {"search": search, "act": "cancel"}) == {"count": 1}
