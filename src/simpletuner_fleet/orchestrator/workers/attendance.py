@@ -18,6 +18,7 @@ from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome, is_finishing
 from simpletuner_fleet.core.jobs.reconcile import (
+    ELSEWHERE,
     Held,
     is_in_doubt,
     may_readopt,
@@ -374,6 +375,8 @@ def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str
         job = transaction.job(attempt.job_id)
         if is_finishing(job):
             continue  # its results are on that worker's disk, and wait there for its next start
+        if attempt.incarnation == ELSEWHERE:
+            continue  # another agent with a copy of the token may run it still: its lease has to end first
         transaction.apply(
             stopping.released(
                 job, attempt, why, transaction.policy, now=transaction.now, reason=EndReason.PREEMPTED

@@ -149,6 +149,20 @@ async def test_another_agent_with_the_same_token_supersedes_the_first_which_is_t
         assert not second.events.ended.is_set()
 
 
+async def test_a_copy_that_leaves_gives_nothing_back_that_the_first_may_still_run() -> None:
+    async with orchestrator() as running:
+        first = await running.worker()
+        await first.register(home="here")
+        await first.open_stream()
+        job = (await running.submit())["job_id"]
+        offer = await first.take()
+        await first.report(offer, "running")
+        copy = Agent(running, {"worker_id": first.id, "token": first.token}, incarnation="i-2")
+        await copy.register(home="elsewhere")
+        await copy.call("disconnect", {"incarnation": "i-2"})
+        assert (await running.get(f"/api/jobs/{job}"))["status"] == "running"
+
+
 async def test_the_older_streams_clean_up_leaves_its_successor_alone() -> None:
     async with orchestrator() as running:
         agent = await running.worker()
