@@ -39,7 +39,7 @@ DEMO_SETTINGS = (
 
 def check_demo_settings(bundle: Bundle) -> list[OptionFinding]:
     """Returns warnings only: the demo accepts a config for SimpleTuner and ignores what it does not use."""
-    return first_of(_ignored(bundle)) if bundle.trainer == DEMO else []
+    return first_of(_ignored(bundle), worst="warning") if bundle.trainer == DEMO else []
 
 
 def _ignored(bundle: Bundle) -> Iterator[OptionFinding]:

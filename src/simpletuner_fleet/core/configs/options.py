@@ -69,14 +69,17 @@ def check_settings(bundle: Bundle, options: Options) -> list[OptionFinding]:
     return first_of(_findings(bundle, options))
 
 
-def first_of(findings: Iterable[OptionFinding]) -> list[OptionFinding]:
-    """Returns no more than somebody reads: a config may hold a hundred thousand settings, and each takes time."""
+def first_of(findings: Iterable[OptionFinding], worst: Level = "error") -> list[OptionFinding]:
+    """Returns no more than somebody reads: a config may hold a hundred thousand settings, and each takes time.
+
+    `worst` is what the rest may hold: what was not checked is not called right.
+    """
     first = list(islice(findings, MOST_FINDINGS + 1))
     if len(first) <= MOST_FINDINGS:
         return first
     more = OptionFinding(
         path="$.settings",
-        level="error",
+        level=worst,
         detail=f"These are the first {MOST_FINDINGS} findings; what follows was not checked.",
     )
     return [*first[:MOST_FINDINGS], more]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome, is_finishing
 
 _COUNT = re.compile(r"[0-9a-f]{8}", re.ASCII)
 ELSEWHERE = "elsewhere"
@@ -97,6 +97,15 @@ def reconcile(
         in_doubt=tuple(in_doubt),
         stop=tuple(by_key.values()),
     )
+
+
+def is_given_back(job: Job, attempt: Attempt) -> bool:
+    """Tells whether the worker's goodbye gives this attempt back, so that the job may start elsewhere at once.
+
+    Results of a job that is finishing are on that worker's disk and wait there for its next start. What was begun in
+    another folder, an agent with a copy of the token may still run: its lease has to end first.
+    """
+    return not is_finishing(job) and attempt.incarnation != ELSEWHERE
 
 
 def may_readopt(

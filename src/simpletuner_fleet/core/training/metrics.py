@@ -114,7 +114,7 @@ def key_of(name: str) -> str:
 
 
 def read_bar(line: str) -> Bar | None:
-    """Returns the bar, or None for any other line, which most are: they cost a look for one character."""
+    """Returns the bar, or None for any other line, which most are: they cost a look for two characters."""
     description, _, drawn = line.partition(DRAWN) if len(line) <= MAX_BAR_CHARS else ("", "", "")
     # Without its end a pattern would try every way to share the rest between its parts.
     bar = _AFTER_PERCENT.match(drawn) if "]" in drawn and "|" not in description else None

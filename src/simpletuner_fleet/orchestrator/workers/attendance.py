@@ -16,10 +16,10 @@ from simpletuner_fleet.core.errors import (
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome, is_finishing
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome
 from simpletuner_fleet.core.jobs.reconcile import (
-    ELSEWHERE,
     Held,
+    is_given_back,
     is_in_doubt,
     may_readopt,
 )
@@ -373,10 +373,8 @@ def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str
     for attempt in transaction.live_attempts(worker_id):
         why = reason or "the worker disconnected cleanly"
         job = transaction.job(attempt.job_id)
-        if is_finishing(job):
-            continue  # its results are on that worker's disk, and wait there for its next start
-        if attempt.incarnation == ELSEWHERE:
-            continue  # another agent with a copy of the token may run it still: its lease has to end first
+        if not is_given_back(job, attempt):
+            continue
         transaction.apply(
             stopping.released(
                 job, attempt, why, transaction.policy, now=transaction.now, reason=EndReason.PREEMPTED
