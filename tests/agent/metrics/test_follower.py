@@ -263,9 +263,8 @@ async def test_an_orchestrator_that_was_away_or_lost_points_gets_them_all(source
         await until(lambda: _has(one, list(range(1, 31))))
         client, one.client = one.client, OrchestratorClient("http://127.0.0.1:1", lambda: "", None)
     write(sources.files[0], range(31, 1201))
-    await asyncio.sleep(0.1)
+    await until(lambda: one.progress_reports[-1]["step"] == 1200)
     assert not follower.over.is_set()
-    assert one.progress_reports[-1]["step"] == 1200
     follower.trainer_ended()
     await asyncio.sleep(0.05)
     assert not follower.over.is_set()

@@ -10,6 +10,7 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import ReportAnswer, ReportStatus, StatusReport
 from simpletuner_fleet.protocol.problems import TYPE_PREFIX
+from tests.agent.ship.uploader_kit import until
 
 
 class Listening(OrchestratorClient):
@@ -55,12 +56,11 @@ async def test_a_report_waits_for_its_uploads_and_lets_others_pass(tmp_path: Pat
     running = asyncio.create_task(delivery.run())
     for job_id in ("j_1", "j_2"):
         await delivery.keep(Turn(job_id, 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
-    await asyncio.sleep(0.1)
+    await until(lambda: bool(client.heard))
     assert [job_id for job_id, _ in client.heard] == ["j_2"]
     uploading.clear()
     delivery.wake()
-    await asyncio.sleep(0.1)
-    assert [job_id for job_id, _ in client.heard] == ["j_2", "j_1"]
+    await until(lambda: [job_id for job_id, _ in client.heard] == ["j_2", "j_1"])
     running.cancel()
     await client.close()
 

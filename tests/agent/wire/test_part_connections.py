@@ -122,16 +122,18 @@ async def test_a_file_that_is_shorter_than_it_was_or_gone_is_told_apart_from_a_d
 
 
 async def test_a_part_nobody_waits_for_any_more_ends_at_once(file: Path) -> None:
-    hung_up = asyncio.Event()
+    begun, hung_up = asyncio.Event(), asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        begun.set()
         await reader.read()
         hung_up.set()
 
     async with listening(never_answer) as url:
         lines = PartConnections(url, None)
         sending = asyncio.create_task(sent(lines, file, 0, 1000))
-        await asyncio.sleep(0.2)
+        await asyncio.wait_for(begun.wait(), 20)
         sending.cancel()
         await asyncio.wait_for(hung_up.wait(), 3)
         lines.close()

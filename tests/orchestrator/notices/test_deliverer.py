@@ -198,7 +198,6 @@ async def test_replayed_messages_have_the_ids_they_had(tmp_path: Path, certs: Ce
         await here.ends(agent)
         await here.ends(agent)
         await receiver.has(2)
-        await asyncio.sleep(0.3)
         await here.running.post(f"/api/notifications/{made['endpoint']['id']}/replay", {"seq": 1})
         await receiver.has(4)
         ids = [one.headers["webhook-id"] for one in receiver.got]
@@ -351,3 +350,32 @@ async def test_a_test_message_says_what_came_of_it(tmp_path: Path, certs: Certif
         history = (await here.running.get(f"{path}/history"))["deliveries"]
         assert [one["event"] for one in history] == ["test", "test"]
         assert json.dumps(history).count("HTTP 403") == 1
+
+
+async def test_of_two_changes_at_once_only_one_goes_on_sending(tmp_path: Path, certs: Certificates) -> None:
+    reads, may_read = asyncio.Event(), asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def read(self, look):  # type: ignore[no-untyped-def]
+            task = asyncio.current_task()
+            if task and task.get_name() == "slow":
+                reads.set()
+                await may_read.wait()
+            return await super().read(look)
+
+    async with notifying_server(tmp_path, certs, SlowStore()) as here, hook() as receiver:
+        receiver.frozen = True
+        made = await here.add(receiver.url)
+        await here.ends(await here.running.worker())
+        await receiver.has(1)
+        deliverer = here.running.deps.deliverer
+        assert deliverer is not None
+        slow = asyncio.create_task(deliverer.changed(made["endpoint"]["id"]), name="slow")
+        await reads.wait()
+        await deliverer.changed(made["endpoint"]["id"])
+        await receiver.has(2)
+        may_read.set()
+        await slow
+        await receiver.has(3)
+        sending = [one for one in asyncio.all_tasks() if one.get_coro().__qualname__ == "Deliverer._tell"]  # type: ignore[union-attr]
+        assert len(sending) == 1

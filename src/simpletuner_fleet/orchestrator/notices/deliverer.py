@@ -69,10 +69,9 @@ class Deliverer:
 
     async def changed(self, endpoint_id: str) -> None:
         """Starts an endpoint anew after a person has changed or deleted it: what was under way there ends."""
-        queue = self._queues.pop(endpoint_id, None)
-        if queue and queue.task:
-            queue.task.cancel()
+        self._end(endpoint_id)
         endpoint = await self._fleet.read(lambda view: view.endpoint(endpoint_id))
+        self._end(endpoint_id)  # another change may have begun it anew while this one read
         self._watch(endpoint)
         self._woken.set()
 
@@ -110,6 +109,11 @@ class Deliverer:
                 async with asyncio.timeout(pause_s):
                     await self._woken.wait()
             self._woken.clear()
+
+    def _end(self, endpoint_id: str) -> None:
+        queue = self._queues.pop(endpoint_id, None)
+        if queue and queue.task:
+            queue.task.cancel()
 
     def _watch(self, endpoint: Endpoint | None) -> None:
         if endpoint is not None and endpoint.paused is None:

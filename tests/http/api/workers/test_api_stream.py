@@ -191,8 +191,7 @@ async def test_a_worker_whose_stream_is_closed_is_offered_nothing_until_it_hears
     async with orchestrator() as running:
         agent = await running.worker()
         await agent.close_stream()
-        await until(lambda: not running.deps.hub.streaming(agent.id))
-        await asyncio.sleep(0.1)
+        await until(lambda: agent.id not in running.fleet._index.reachable)
         job = await running.submit()
         assert job["status"] == "queued"
         await agent.open_stream()
