@@ -145,6 +145,14 @@ def test_a_files_name_is_an_id_and_never_a_path(paths: Paths, name: str) -> None
         launch(paths, files={name: "x"})
 
 
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("config.json/b",)])
+def test_a_file_that_another_needs_for_a_folder_is_the_configs_fault(
+    paths: Paths, names: tuple[str, ...]
+) -> None:
+    with pytest.raises(TrainerError, match="could not be written"):
+        launch(paths, files=dict.fromkeys(names, "x"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

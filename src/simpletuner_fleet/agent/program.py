@@ -23,7 +23,7 @@ from simpletuner_fleet.agent.attempts.attempts import (
     Attempts,
     ShimTrust,
 )
-from simpletuner_fleet.agent.attempts.retention import KeepLimits
+from simpletuner_fleet.agent.attempts.retention import KeepLimits, make_room
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
@@ -149,6 +149,7 @@ async def run_agent(
     cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
     log.info("control groups of jobs: %s", cgroups.sentence())
     with StateDir.open(folder) as state:
+        await asyncio.to_thread(make_room, state, settings.keep)
         remembered = RememberedEnd(state.path)
         await _outlive(remembered)
         token = await token_source(settings, state)

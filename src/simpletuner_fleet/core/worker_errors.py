@@ -109,6 +109,10 @@ class CacheFull(FleetError):
     code = "data_no_room"
 
 
+class CacheTooSmall(CacheFull):
+    """The dataset never fits on this worker: its owner gives data less room."""
+
+
 class DataFailed(FleetError):
     """The data is unavailable here: the attempt does not start."""
 

@@ -83,5 +83,5 @@ def _write(paths: Paths, name: str, content: bytes) -> None:
         file.write_bytes(content)
         if paths.kept_config and name == paths.config_file.name:
             paths.kept_config.write_bytes(content)
-    except OSError as error:
+    except (FileExistsError, IsADirectoryError) as error:  # the config names one file as another's folder
         raise TrainerError(f"{name} could not be written: {error.strerror}.") from error

@@ -12,6 +12,10 @@ MOST_READ_BYTES = 256 * 2**20
 OUTPUT = re.compile(r"j_[A-Za-z0-9_]+-\d+", re.ASCII)
 
 
+class LeadsOut(FileNotFoundError):
+    """A link of the job's leads out of its folder: for the agent nothing is there, however often it looks."""
+
+
 def open_job_file(path: Path) -> BinaryIO:
     return os.fdopen(open_descriptor(path, os.O_RDONLY), "rb")
 
@@ -38,7 +42,7 @@ def open_descriptor(path: Path, how: int) -> int:
         if own and sys.platform == "linux":
             real = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
             if not real.is_relative_to(Path(os.path.realpath(own.parent), own.name)):
-                raise FileNotFoundError(errno.ENOENT, "it leads out of the job's folder", str(path))
+                raise LeadsOut(errno.ENOENT, "it leads out of the job's folder", str(path))
     except BaseException:
         os.close(descriptor)
         raise

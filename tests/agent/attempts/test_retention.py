@@ -1,8 +1,11 @@
 """A worker's disk does not fill with what nobody needs, and keeps what is nowhere else."""
 
 import os
+import shutil
 import time
 from pathlib import Path
+
+import pytest
 
 from simpletuner_fleet.agent.attempts.retention import (
     DAY_S,
@@ -10,9 +13,11 @@ from simpletuner_fleet.agent.attempts.retention import (
     EndedFolder,
     KeepLimits,
     choose,
+    make_room,
     tidy,
 )
 from simpletuner_fleet.agent.state_dir import DELIVERED, StateDir
+from simpletuner_fleet.core.worker_errors import StateDirError
 
 PLENTY = KeepLimits(free_gb=0.0)
 
@@ -57,3 +62,34 @@ def test_a_disk_that_runs_short_takes_the_oldest_first_and_no_more_than_needed(t
             folder(state, f"a_{day}", day)
         assert tidy(state, PLENTY, set()) == []
         assert tidy(state, KeepLimits(free_gb=1e9), set()) in ([], ["a_2", "a_1", "a_0"])
+
+
+def test_a_folder_that_cannot_be_removed_keeps_no_other_from_it(tmp_path: Path) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        for name in ("a_1", "a_2"):
+            folder(state, name, days_ago=30)
+        (state.attempt("a_1").path / "order.json").mkdir()  # no file that could be unlinked
+        assert tidy(state, PLENTY, ()) == ["a_2"]
+
+
+def test_at_a_start_room_is_made_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        for name, marks in (("a_1", (DELIVERED,)), ("a_2", (DELIVERED, NOT_STORED)), ("a_3", ())):
+            folder(state, name, marks=marks)
+        make_room(state, PLENTY)
+        assert names(state) == {"a_1", "a_2", "a_3"}
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 0))
+        make_room(state, PLENTY)
+        assert names(state) == {"a_1", "a_2", "a_3"}, "as much room as it wants to keep"
+        make_room(state, KeepLimits())
+        assert names(state) == {"a_2", "a_3"}
+        assert not (state.path / "room").exists()
+
+
+def test_a_worker_without_room_says_so_instead_of_trying_its_walls(tmp_path: Path) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        (state.path / "room").mkdir()  # as little to be written as on a full disk
+        with pytest.raises(StateDirError, match="cannot be used"):
+            make_room(state, PLENTY)

@@ -22,7 +22,7 @@ from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.worker_errors import CacheInUse, CacheUnusable, DataFailed
+from simpletuner_fleet.core.worker_errors import CacheFull, CacheInUse, CacheUnusable, DataFailed
 from simpletuner_fleet.protocol.data import DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.trainers.registry import Registry
@@ -237,7 +237,7 @@ async def test_what_is_in_use_is_never_let_go(tmp_path: Path) -> None:
         cache = DataCache.open(tmp_path, len(BIG) + 1000)
         brought = Datasets(cache, client)
         await brought.put_in_place(offer(1, pets=PETS), FetchProgress())
-        with pytest.raises(DataFailed, match=r"may hold 0\.0 GB \(--data-cache-gb\)"):
+        with pytest.raises(CacheFull, match=r"may hold 0\.0 GB \(--data-cache-gb\)"):
             await brought.put_in_place(offer(2, pets=COWS), FetchProgress())
         assert cache.complete() == [order_of(PETS).id]
         assert_laid_out(cache.view("a_1", "pets"), PETS)
@@ -253,7 +253,7 @@ async def test_a_full_disk_is_told_before_anything_is_fetched(
     async with a_server() as (server, client):
         cache = DataCache.open(tmp_path, LIMIT)
         monkeypatch.setattr(data_cache, "SPARE_BYTES", real.total)
-        with pytest.raises(DataFailed, match="whose disk has"):
+        with pytest.raises(CacheFull, match="whose disk has"):
             await bring(cache, client, offer(pets=PETS))
         assert len(server.fetches) == 1, "its list of files alone"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from simpletuner_fleet.agent.guard import runner as runner_module
 from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner, RunningTrainer
 from simpletuner_fleet.agent.guard.shim_client import Hello, ShimGone, ShimLink
 from simpletuner_fleet.agent.state_dir import AttemptDir
@@ -435,3 +436,23 @@ async def test_the_death_of_a_held_trainers_shim_is_told_when_it_is_to_go(folder
         running = await runner.go(held)
         assert (running.pid, (await running.wait()).reason) == (None, "shim_lost")
     assert not (folder / "ticks").exists()
+
+
+async def test_a_shim_that_does_not_answer_is_ended_and_its_trainer_is_not_said_to_have_failed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "SHIM_ANSWERS_WITHIN_S", 0.3)
+    async with Runner(key="k") as first:
+        running = await start(first, order_for(folder, "import time; time.sleep(60)", adopt_grace_s=60.0), 60.0)
+    assert running.pid is not None
+    shim = shim_of(running.pid)
+    os.kill(shim, signal.SIGSTOP)
+    async with Runner(key="k") as second:
+        found = await second.adopt(folder)
+    assert isinstance(found, EndedAttempt)
+    assert (found.exit.reason, found.reported) == ("shim_lost", False)
+    assert not alive(running.pid)
+    await until(lambda: not alive(shim), "the end of the shim")
+    assert not (folder / "exit.json").exists()
+    assert running._shim.child is not None
+    await asyncio.to_thread(running._shim.child.wait, 10)

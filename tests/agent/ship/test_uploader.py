@@ -5,14 +5,16 @@ import functools
 import os
 import random
 import shutil
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from simpletuner_fleet.agent.ship.hashing import HashCache
-from simpletuner_fleet.agent.ship.uploader import Uploader
+from simpletuner_fleet.agent.ship.uploader import TRIES_WHILE_CHANGING, Uploader
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
-from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, FoundCheckpoint
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, FoundArtifact, FoundCheckpoint
 from simpletuner_fleet.trainers.contract import Paths
 from simpletuner_fleet.trainers.job_trees import remove_tree
 from tests.agent.object_server import ObjectServer
@@ -211,6 +213,57 @@ async def test_a_checkpoint_that_was_rotated_away_is_passed_over(paths: Paths) -
         assert server.names == ["checkpoint-20"]
         sending.stop()
         await asyncio.wait_for(task, 10)
+
+
+async def test_an_output_folder_that_was_replaced_by_a_link_is_given_up_and_said(tmp_path: Path) -> None:
+    """As one does who has more room on another disk: nothing is read there, and the report goes."""
+    job, roomy = tmp_path / "attempts" / "a_1" / "job", tmp_path / "roomy"
+    job.mkdir(parents=True)
+    roomy.mkdir()
+    (job / "output").symlink_to(roomy)
+    paths = Paths(attempt_dir=job, config_dir=job, output_dir=job / "output")
+    checkpoint(paths, 5)
+    (paths.output_dir / "model.safetensors").write_bytes(b"weights")
+    async with ObjectServer() as server, connected(server) as client:
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        await until(lambda: "checkpoint-5" in sending.not_sent)
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(task, 10)
+        assert (server.names, server.bytes_in) == ([], 0)
+    assert sorted(sending.not_sent) == ["checkpoint-5", "output"]
+    assert all("leads out of the job's folder" in why for why in sending.not_sent.values())
+    assert sending.left_something
+
+
+class Forgetful(CheckpointHabits):
+    """Names files that are not there: of a checkpoint, and of what is left at the end."""
+
+    def __init__(self) -> None:
+        self.looks: list[float] = []
+
+    def keeps(self, paths: Paths, name: str) -> int | None:
+        self.looks.append(time.monotonic())
+        return int((paths.config_dir / "gone").read_text())
+
+    def artifacts(self, paths: Paths) -> list[FoundArtifact]:
+        return [FoundArtifact("output", paths.output_dir, (paths.output_dir / "gone",))]
+
+
+async def test_what_is_listed_and_never_found_is_tried_a_few_times_with_pauses_and_then_said(
+    paths: Paths,
+) -> None:
+    checkpoint(paths, 5)
+    habits = Forgetful()
+    async with ObjectServer() as server, connected(server) as client:
+        sending = uploader(paths, client)
+        sending.habits = habits
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(sending.run(), 10)
+        assert server.names == []
+    assert len(habits.looks) == TRIES_WHILE_CHANGING
+    assert all(after - before >= 0.02 for before, after in pairwise(habits.looks))
+    assert sorted(sending.not_sent) == ["checkpoint-5", "output"]
 
 
 async def test_a_stale_attempt_sends_nothing_more(paths: Paths) -> None:

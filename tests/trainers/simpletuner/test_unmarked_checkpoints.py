@@ -8,12 +8,14 @@ import pytest
 
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings
+from simpletuner_fleet.trainers.job_trees import remove_tree
 from simpletuner_fleet.trainers.simpletuner.trainer import SimpleTunerTrainer
 from simpletuner_fleet.trainers.simpletuner.unmarked_checkpoints import (
     SETTLED_S,
     has_unsettled,
     settled_checkpoints,
 )
+from tests.trainers.test_job_trees import dig
 
 NOW = 1_000_000.0
 IN_ITS_ORDER = (
@@ -71,6 +73,20 @@ def test_a_rolling_one_of_the_same_step_says_nothing_of_the_other(tmp_path: Path
 def test_a_clock_far_ahead_keeps_nobody_waiting(tmp_path: Path) -> None:
     saved(tmp_path, 5, at=NOW + 3600)
     assert whole(tmp_path) == ["checkpoint-5"]
+
+
+@pytest.mark.parametrize("lasting", ["a link to itself", "folders without end"])
+def test_what_can_never_be_looked_at_keeps_nobody_waiting(tmp_path: Path, lasting: str) -> None:
+    made = saved(tmp_path, 5, at=NOW - 60)
+    if lasting == "a link to itself":
+        (made / "loop").symlink_to("loop")
+    else:
+        dig(made / "deep")
+    try:
+        assert whole(tmp_path) == ["checkpoint-5"]
+        assert not has_unsettled(tmp_path, lambda: NOW)
+    finally:
+        remove_tree(made)
 
 
 def test_a_folder_that_is_still_being_renamed_into_place_is_none(tmp_path: Path) -> None:

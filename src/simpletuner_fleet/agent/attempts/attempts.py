@@ -44,6 +44,7 @@ from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.training.completion import NOT_CHECKED
 from simpletuner_fleet.core.worker_errors import StateDirError
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch
@@ -171,11 +172,15 @@ class Attempts:
 
     async def _judged(self, turn: Turn, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
         """Returns how it is to be reported: the trainer's exit code counts unless the watchdog overrides it."""
-        material = self._material(offer)
-        checked = await completion.checked(
-            ending, offer, material.habits, material.paths, material.output_log
-        )
-        return await self.senders.watchdogs.last_word(turn, checked)
+        try:
+            material = self._material(offer)
+            ending = await completion.checked(
+                ending, offer, material.habits, material.paths, material.output_log
+            )
+            return await self.senders.watchdogs.last_word(turn, ending)
+        except Exception:  # what a job has written, anybody's plug-in: whatever it is, the attempt must end
+            log.exception("job %s: whether its training is complete could not be checked", turn[0])
+            return ending if ending.shortfall else replace(ending, shortfall=NOT_CHECKED)
 
     def stop(self, turn: Turn, grace_s: float, outcome: Outcome, save_s: float | None = None) -> None:
         """Asks for a checkpoint first where the trainer can make one and there is time.
@@ -268,9 +273,8 @@ class Attempts:
         attempt_id = self._folders.pop(turn, None)
         if attempt_id and unstored:
             self._mark(attempt_id, NOT_STORED)
-        if attempt_id and self.data:
-            await self.data.release(attempt_id)
         if attempt_id:
+            await self.preparation.release_data(attempt_id)
             await asyncio.to_thread(self._put_away, attempt_id)
         self._offers.pop(turn, None)
         running = self._running.pop(turn, None)
@@ -280,7 +284,6 @@ class Attempts:
         if self._nodes:
             self._nodes.forget(turn)
         if attempt_id:
-            self.preparation.spans.pop(attempt_id, None)
             self._walls.lower(attempt_id)
             await asyncio.to_thread(self._leave_no_group, attempt_id)
 
@@ -297,15 +300,19 @@ class Attempts:
     def _put_away(self, attempt_id: str) -> None:
         """Makes the attempt's caches available to others, and retires its folder.
 
-        It blocks: call it in a thread, and only once, since each thread call costs.
+        It blocks: call it in a thread, and only once, since each thread call costs. A full disk keeps nobody from going on.
         """
-        kept = self.preparation.caches.place_of(attempt_id)
-        if kept:
-            self._walls.clean(kept)
-        self.preparation.caches.release(attempt_id)
-        self.preparation.downloads.release(attempt_id)
-        with suppress(StateDirError, OSError):
-            self._state.attempt(attempt_id).retire()
+        self.preparation.release_kept(attempt_id)
+        with suppress(StateDirError):
+            self._retire(self._state.attempt(attempt_id))
+
+    @staticmethod
+    def _retire(attempt: AttemptDir) -> None:
+        """Retires a folder. What a full disk kept from being written is tried again at the next start."""
+        try:
+            attempt.retire()
+        except OSError as error:
+            log.warning("attempt %s could not be marked as done: %s", attempt.attempt_id, error)
 
     async def tidy(self, limits: KeepLimits) -> list[str]:
         """Removes folders that are kept for nobody any more."""
@@ -322,10 +329,15 @@ class Attempts:
                 continue
             if attempt.retired:
                 await asyncio.to_thread(end_group, attempt.path)
-                attempt.retire()  # again: the process before this one may have ended half-way
+                self._retire(attempt)  # again: the process before this one may have ended half-way
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
-            attempts += await self._find(attempt, offer)
+            try:
+                attempts += await self._find(attempt, offer)
+            except Exception:  # as above; and one attempt must not keep the worker from starting
+                log.exception("attempt %s cannot be taken up: it is ended", attempt.attempt_id)
+                await self._runner.end(attempt.path)
+                attempts.append(FoundAttempt(offer, None, AttemptEnding(reason=EndReason.AGENT_LOST)))
         running = [one.offer for one in attempts if one.running]
         await self.preparation.take_up(running)
         # Only now it is known whose users the running ones are.
@@ -355,7 +367,7 @@ class Attempts:
                 return [FoundAttempt(offer, running, None)]
             case EndedAttempt(exit=exit, reported=reported):
                 if exit.reason is EndReason.SHIM_LOST:
-                    attempt.retire()
+                    self._retire(attempt)
                     return []
                 if reported:
                     self._send_leftovers(offer, attempt, exit)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,21 @@ from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
-from simpletuner_fleet.core.worker_errors import DataFailed, PathNotGranted, ResumeFailed, ShimUnavailable
+from simpletuner_fleet.core.worker_errors import (
+    CacheTooSmall,
+    DataFailed,
+    PathNotGranted,
+    ResumeFailed,
+    ShimUnavailable,
+)
 from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.contract import Launch, NodeSpan, Paths, TrainerError
 from simpletuner_fleet.trainers.registry import Registry
+
+log = logging.getLogger(__name__)
 
 WANTED_LOOK_S = 0.2
 HUB = "hub"
@@ -81,6 +90,24 @@ class Preparation:
             if cache:
                 self._data.show_in(offer.attempt_id, cache / DATA)
         await self._data.take_up(running)
+
+    async def release_data(self, attempt_id: str) -> None:
+        """Gives back the data of an attempt that is over."""
+        self.spans.pop(attempt_id, None)
+        if self._data is None:
+            return
+        try:
+            await self._data.release(attempt_id)
+        except OSError as error:  # as the job laid out its cache, which is cleaned or begins anew next
+            log.warning("the data of attempt %s could not be taken away: %s", attempt_id, error)
+
+    def release_kept(self, attempt_id: str) -> None:
+        """Gives back the caches and downloads of an attempt that is over. Blocks: call it in a thread."""
+        for kept in (self.caches, self.downloads):
+            try:
+                kept.release(attempt_id)
+            except OSError as error:
+                log.warning("a folder of attempt %s could not be freed: %s", attempt_id, error)
 
     async def put_in_place(
         self,
@@ -173,7 +200,7 @@ class Preparation:
         if offer.datasets:
             await asyncio.shield(self.launches[turn])
             if self._data is None:
-                raise DataFailed("the data has no place here: this worker keeps no data cache")
+                raise CacheTooSmall("the data has no place here: this worker keeps no data cache")
             await self._data.put_in_place(offer, data)
             self.launches[turn] = asyncio.create_task(asyncio.to_thread(self._launch, offer))
         if offer.resume is not None:
@@ -243,9 +270,10 @@ def _explain_missing(names: list[str]) -> str:
 def blame_for(error: Exception) -> Blame:
     """Blames the job for a config that no trainer takes or missing data, which is the same anywhere, else this machine.
 
-    What this worker's owner did not grant another's may have. The worker is not blamed: it would be set aside for it.
+    What this worker's owner did not grant, or gives too little room for, another's may have. The worker is not blamed: it
+    would be set aside for it.
     """
-    if isinstance(error, PathNotGranted):
+    if isinstance(error, PathNotGranted | CacheTooSmall):
         return Blame.ELSEWHERE
     return Blame.JOB if isinstance(error, TrainerError | DataFailed) else Blame.WORKER
 

@@ -1,5 +1,6 @@
 """Decides which attempt folders a worker keeps: the newest few while there is room, and all that is not stored yet."""
 
+import contextlib
 import logging
 import os
 import shutil
@@ -8,13 +9,17 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
+from simpletuner_fleet.agent.guard.orphans import end_group
 from simpletuner_fleet.agent.state_dir import DELIVERED, AttemptDir, StateDir
+from simpletuner_fleet.core.worker_errors import StateDirError
 
 log = logging.getLogger(__name__)
 
 NOT_STORED = "not-stored"
 """Something of it could not be sent: its folder is the only place where that is."""
 GIB = 2**30
+ROOM_BYTES = 64 * 1024
+"""What the trial of a wall writes is less."""
 DAY_S = 86_400.0
 
 
@@ -53,18 +58,49 @@ def tidy(state: StateDir, limits: KeepLimits, in_use: Collection[str]) -> list[s
         for attempt in state.attempts()
         if attempt.attempt_id not in in_use and may_go(attempt)
     ]
-    gone = choose(folders, limits, time.time())
-    for name in gone:
-        state.remove_attempt(name)
-    left = sorted((one for one in folders if one.name not in gone), key=lambda one: one.ended_at)
+    chosen = choose(folders, limits, time.time())
+    gone = [name for name in chosen if _removed(state, name)]
+    left = sorted((one for one in folders if one.name not in chosen), key=lambda one: one.ended_at)
     for one in left:
         if not is_short(state, limits):
             break
-        state.remove_attempt(one.name)
-        gone.append(one.name)
+        if _removed(state, one.name):
+            gone.append(one.name)
     if gone:
         log.info("removed the folders of %d attempts that are stored or not wanted any more", len(gone))
     return gone
+
+
+def make_room(state: StateDir, limits: KeepLimits) -> None:
+    """Removes what may go where the disk is short, before anything is written at a start. Blocks for the disk.
+
+    Raises StateDirError where there is no room all the same: a wall that cannot be tried for want of room must not be
+    taken for one that this machine does not allow.
+    """
+    trial = state.path / "room"
+    try:
+        if is_short(state, limits):
+            tidy(state, limits, ())
+        trial.write_bytes(bytes(ROOM_BYTES))
+    except OSError as error:
+        raise StateDirError(
+            f"The state folder {state.path} cannot be used: {error.strerror}.",
+            next_step="Free space on its disk, or choose another folder with --work-dir.",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            trial.unlink(missing_ok=True)
+
+
+def _removed(state: StateDir, name: str) -> bool:
+    """Removes a folder; one that cannot be removed keeps no other from it."""
+    try:
+        end_group(state.attempt(name).path)
+        state.remove_attempt(name)
+    except OSError as error:
+        log.warning("the folder of attempt %s could not be removed: %s", name, error)
+        return False
+    return True
 
 
 def may_go(attempt: AttemptDir) -> bool:

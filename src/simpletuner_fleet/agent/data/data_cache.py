@@ -29,7 +29,13 @@ from simpletuner_fleet.core.configs.datasets import MAX_HELD, MOUNT, canonical, 
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
-from simpletuner_fleet.core.worker_errors import CacheFull, CacheInUse, CacheUnusable, StateDirError
+from simpletuner_fleet.core.worker_errors import (
+    CacheFull,
+    CacheInUse,
+    CacheTooSmall,
+    CacheUnusable,
+    StateDirError,
+)
 from simpletuner_fleet.trainers.job_trees import entries_beneath, remove_tree
 
 log = logging.getLogger(__name__)
@@ -167,6 +173,9 @@ class DataCache:
 
     def begin(self, attempt_id: str, manifests: Manifests, now: float) -> None:
         """Makes room for these datasets and keeps them as long as the attempt uses them. Raises CacheFull."""
+        wanted_bytes = sum(_contents(file for files in manifests.values() for file in files).values())
+        if wanted_bytes > self.limit_bytes:
+            raise CacheTooSmall(self._explain_limit(wanted_bytes))
         self._uses[attempt_id] = frozenset(manifests)
         for dataset_id, files in manifests.items():
             if dataset_id not in self._held:
@@ -292,10 +301,13 @@ class DataCache:
                 return
             self._evict(dataset_id)
         if self.held_bytes > self.limit_bytes:
-            raise CacheFull(
-                f"the data in use would have {_gb(self.held_bytes)}, and this worker's data cache may hold "
-                f"{_gb(self.limit_bytes)} (--data-cache-gb)"
-            )
+            raise CacheFull(self._explain_limit(self.held_bytes))
+
+    def _explain_limit(self, used_bytes: int) -> str:
+        return (
+            f"the data in use would have {_gb(used_bytes)}, and this worker's data cache may hold "
+            f"{_gb(self.limit_bytes)} (--data-cache-gb)"
+        )
 
     def _check_disk(self) -> None:
         absent = sum(size for sha256, size in self._sizes.items() if not self.object_path(sha256).exists())

@@ -1,6 +1,7 @@
 """Puts the datasets of an attempt in place; what is not cached is fetched once, however many attempts wait for it."""
 
 import asyncio
+import errno
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from simpletuner_fleet.agent.data.downloads import (
 from simpletuner_fleet.core.configs.datasets import with_places
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
-from simpletuner_fleet.core.worker_errors import CacheFull, DataFailed
+from simpletuner_fleet.core.worker_errors import CacheUnusable, DataFailed
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit
 
@@ -88,7 +89,10 @@ class Datasets:
         return self._cache.views(attempt_id)
 
     async def put_in_place(self, offer: JobSubmit, fetching: FetchProgress) -> None:
-        """Raises DataFailed. What was fetched stays for the next try, however this one ends."""
+        """Raises DataFailed; CacheFull or CacheUnusable where it is this machine that has no place for the data.
+
+        What was fetched stays for the next try, however this one ends.
+        """
         orders = offer.datasets or {}
         downloads = Downloads(
             lambda sha256, offset: self._client.fetch_data(offer.job_id, sha256, offset),
@@ -100,16 +104,16 @@ class Datasets:
             await self._in_the_books(self._begin, offer.attempt_id, manifests)
             await self._fetch_all(_contents(manifests), downloads, fetching)
             await self._in_the_books(self._lay_out, offer, manifests)
-        except (CacheFull, Invalid) as error:
-            raise DataFailed(
-                error.detail if isinstance(error, CacheFull) else f"the data: {error.detail}"
-            ) from error
+        except Invalid as error:
+            raise DataFailed(f"the data: {error.detail}") from error
         except DownloadStalled as error:
             raise DataUnreachable(f"the data could not be fetched: {error}") from error
         except DownloadFailed as error:
             raise DataFailed(f"the data cannot be had: {error}") from error
         except OSError as error:
-            raise DataFailed(f"the data could not be written: {error.strerror or error}") from error
+            # Its own paths may be longer than any system takes; everything else is this machine's trouble.
+            kind = DataFailed if error.errno == errno.ENAMETOOLONG else CacheUnusable
+            raise kind(f"the data could not be written: {error.strerror or error}") from error
 
     def show_in(self, attempt_id: str, folder: Path) -> None:
         """Shows the attempt its data there, so that files that a trainer writes beside it stay for the next attempt."""

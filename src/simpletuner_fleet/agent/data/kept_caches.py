@@ -79,7 +79,13 @@ class KeptCaches:
         return self._held.get(attempt_id)
 
     def release(self, attempt_id: str) -> None:
-        """Frees the folder of an attempt that is over: whoever comes next may use what it left."""
+        """Cleans and frees the folder of an attempt that is over: whoever comes next may use what it left."""
+        kept = self._held.get(attempt_id)
+        if kept:
+            try:
+                self._clean_or_drop(kept)
+            except OSError as error:  # whoever takes it next tries again
+                log.warning("the caches %s could not be cleaned: %s", kept.name, error)
         with self._lock:
             cache = self._held.pop(attempt_id, None)
             if cache:
@@ -91,8 +97,6 @@ class KeptCaches:
         """Learns at the start which attempts run still, and returns the folders of those that do not."""
         over = [attempt_id for attempt_id in self._held if attempt_id not in running]
         folders = [self._held[attempt_id] for attempt_id in over]
-        for folder in folders:
-            self._clean_or_drop(folder)
         for attempt_id in over:
             self.release(attempt_id)
         return folders

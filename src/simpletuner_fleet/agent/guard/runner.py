@@ -44,6 +44,8 @@ from simpletuner_fleet.core.worker_errors import ShimUnavailable
 log = logging.getLogger(__name__)
 
 SHIM_ANSWERS_WITHIN_S = 10.0
+GREETINGS, GREETING_PAUSE_S = 3, 0.2
+"""A shim gives up a new agent that does not read what it is told, and meets the next one."""
 
 
 class TrainerExit(Struct, frozen=True, kw_only=True):
@@ -289,16 +291,11 @@ class Runner:
     async def adopt(self, attempt_dir: Path) -> RunningTrainer | EndedAttempt:
         """Takes up an attempt of an agent before this one, or tells how it ended and leaves no process of it."""
         output = attempt_dir / "output.log"
-        link: ShimLink | None = None
         try:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
-                link = await ShimLink.to(attempt_dir)
-                if self._key:
-                    link.send(Greet(self._key))
-                greeting = await link.expect(Hello)
+                link, greeting = await self._greet(attempt_dir)
         except (ShimGone, TimeoutError):
-            if link is not None:
-                link.close()
+            await self._end_shim(attempt_dir)
             return await asyncio.to_thread(_ended, attempt_dir, output)
         running = self._watched(
             RunningTrainer(
@@ -310,6 +307,35 @@ class Runner:
         if greeting.exit is not None:
             await running._conclude(greeting.exit)
         return running
+
+    async def end(self, attempt_dir: Path) -> None:
+        """Leaves no process of an attempt that cannot be taken up, its shim included."""
+        await self._end_shim(attempt_dir)
+        await asyncio.to_thread(end_rest, attempt_dir)
+
+    async def _greet(self, attempt_dir: Path) -> tuple[ShimLink, Hello]:
+        """Raises ShimGone where no shim listens, or where one does not answer though it was asked again."""
+        for _ in range(GREETINGS - 1):
+            link = await ShimLink.to(attempt_dir)
+            with contextlib.suppress(ShimGone):
+                return link, await self._greeting(link)
+            await asyncio.sleep(GREETING_PAUSE_S)
+        link = await ShimLink.to(attempt_dir)
+        return link, await self._greeting(link)
+
+    async def _greeting(self, link: ShimLink) -> Hello:
+        if self._key:
+            link.send(Greet(self._key))
+        return await link.expect(Hello)
+
+    async def _end_shim(self, attempt_dir: Path) -> None:
+        """Kills a shim that does not answer: it would report what is done to its trainer as the trainer's own failure."""
+        with contextlib.suppress(ShimGone, TimeoutError):
+            async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
+                link = await ShimLink.to(attempt_dir)
+            log.error("the shim of attempt %s does not answer; it is ended", attempt_dir.name)
+            link.kill_shim(attempt_dir)
+            link.close()
 
     def _watched(self, running: RunningTrainer) -> RunningTrainer:
         self._running = [*(one for one in self._running if not one.is_over), running]
@@ -378,8 +404,17 @@ def _left_record(attempt_dir: Path) -> ExitRecord:
 
     One that was killed between recording how the trainer ended and telling it has still recorded the truth.
     """
+    recorded = _recorded(attempt_dir)
     end_rest(attempt_dir)
+    if recorded is None:
+        # One that was still there records what was just done to its trainer. Nobody ends well by being killed.
+        late = _recorded(attempt_dir)
+        recorded = late if late and late.exit_code == 0 else None
+    return recorded or ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
+
+
+def _recorded(attempt_dir: Path) -> ExitRecord | None:
     try:
         return msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
     except (OSError, msgspec.MsgspecError):
-        return ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
+        return None

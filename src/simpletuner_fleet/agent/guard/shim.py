@@ -174,9 +174,12 @@ class Shim:
             stranger.close()
             return
         self.agent = stranger
-        self.agent.setblocking(False)
         self.alone_until = None
+        # What is hidden may be more than the socket holds: this once it waits for the agent to read.
+        self.agent.settimeout(GREETING_TIMEOUT_S)
         self.tell_status("hello", hidden=self.order.get("hidden", []), out_of_time=self.out_of_time)
+        if self.agent is not None:
+            self.agent.setblocking(False)
 
     def knows_the_key(self, stranger: socket.socket) -> bool:
         """Returns whether a new agent shows the key, which lies where no job can read it.

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import os
+import signal
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 
-MAX_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""As the shim's own: a greeting holds every value that is to be hidden."""
 MAX_SOCKET_PATH_BYTES = 96
 
 
@@ -227,9 +230,11 @@ class ShimLink:
     async def receive(self) -> FromShim:
         try:
             line = await self._reader.readuntil(b"\n")
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            return _decoder.decode(line)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
             raise ShimGone from error
-        return _decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            raise ShimGone(f"it said what no shim says: {error}") from error
 
     async def expect(self, kind: type[T]) -> T:
         """Returns the first message. If another comes, or none in time, the connection is closed."""
@@ -241,6 +246,16 @@ class ShimLink:
             self.close()
             raise
         return message
+
+    def kill_shim(self, attempt_dir: Path) -> None:
+        """Kills the process that listens at the other end, if it is the shim: a shim works in its attempt's folder."""
+        line = self._writer.get_extra_info("socket")
+        if line is None or not hasattr(socket, "SO_PEERCRED"):
+            return
+        pid, _uid, _gid = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        with contextlib.suppress(OSError):
+            if os.path.samefile(f"/proc/{pid}/cwd", attempt_dir):
+                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         self._writer.close()

@@ -24,6 +24,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     NodeEnds,
     NotWelcome,
     PrepareRank,
+    Printed,
     StopRank,
     ToFollower,
     Welcome,
@@ -113,7 +114,8 @@ class Follower:
         self._doing: set[asyncio.Task[None]] = set()
 
     def tell(self, message: FromFollower) -> bool:
-        if self._connection is None:
+        """Returns False where it was not sent: there is no connection, or output must wait on a slow one."""
+        if self._connection is None or (isinstance(message, Printed) and not self._connection.has_room):
             return False
         self._connection.send(message)
         return True

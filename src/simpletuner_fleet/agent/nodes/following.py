@@ -6,6 +6,7 @@ import signal
 import socket
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.agent.attempts.retention import make_room
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.departure import Departure
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe
@@ -50,6 +51,7 @@ async def run_follower(settings: WorkerSettings, environment: dict[str, str]) ->
     cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
     probe = GpuProbe(environment)
     with StateDir.open(work_folder(settings)) as state:
+        await asyncio.to_thread(make_room, state, settings.keep)
         nodes = settings.nodes
         context = tls_context(kept_secret(nodes.secret, nodes.secret_file, state.path), is_first=False)
         host, port = settings.nodes.first

@@ -17,6 +17,7 @@ from simpletuner_fleet.core.worker_errors import NodeSecretError
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 BACKLOG_BYTES = 64 * 1024 * 1024
+ROOM_BYTES = 4 * 1024 * 1024
 LENGTH_BYTES = 4
 OPEN_WITHIN_S = 15.0
 CLOSE_WITHIN_S = 3.0
@@ -57,6 +58,11 @@ class NodeConnection(Generic[Heard]):
             return
         content = _encoder.encode(message)
         self._writer.write(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+
+    @property
+    def has_room(self) -> bool:
+        """Tells whether what was sent before has gone on its way but for a little."""
+        return self._writer.transport.get_write_buffer_size() <= ROOM_BYTES
 
     async def sent(self) -> None:
         """Waits until there is room for more. Raises ConnectionLost."""

@@ -78,13 +78,7 @@ class NodeParts:
         tell: Callable[[FromFollower], bool],
     ) -> None:
         """Takes `tell` to send to the first node; it returns False while there is no connection."""
-        self._state, self._runner, self._data, self._walls, self._cgroups = (
-            state,
-            runner,
-            data,
-            walls,
-            cgroups,
-        )
+        self._state, self._runner, self._walls, self._cgroups = state, runner, walls, cgroups
         self._tell = tell
         self._preparation = Preparation(state, trainers, source, data, walls.clean, self._must_see)
         self._starts = Starts(state, runner, self._preparation, walls, data, self._order)
@@ -116,6 +110,8 @@ class NodeParts:
         for turn, rank in self._ranks.items():
             rank.printed = offsets.get(turn, rank.printed)
             if rank.ended is not None:
+                if rank.task:
+                    rank.task.cancel()  # it was saying the same on the connection before
                 rank.task = asyncio.create_task(self._tell_end(rank, rank.ended))
             elif rank.held:
                 self._tell(RankHeld(job_id=turn.job_id, epoch=turn.epoch))
@@ -257,13 +253,13 @@ class NodeParts:
     async def _print(self, rank: NodePart) -> None:
         """Sends what it prints, until it is over and all of it is sent."""
         while True:
-            was_over = rank.over
-            data = await asyncio.to_thread(_read, rank.output, rank.printed)
-            message = Printed(
-                job_id=rank.offer.job_id, epoch=rank.offer.epoch, offset=rank.printed, data=data
-            )
+            was_over, offset = rank.over, rank.printed
+            data = await asyncio.to_thread(_read, rank.output, offset)
+            if offset != rank.printed:
+                continue  # a new connection begins elsewhere
+            message = Printed(job_id=rank.offer.job_id, epoch=rank.offer.epoch, offset=offset, data=data)
             if data and self._tell(message):
-                rank.printed += len(data)
+                rank.printed = offset + len(data)
             elif was_over and not data:
                 return
             else:
@@ -299,13 +295,8 @@ class NodeParts:
         )
 
     async def _remove(self, attempt_id: str) -> None:
-        await self._data.release(attempt_id)
-        kept = self._preparation.caches.place_of(attempt_id)
-        if kept:
-            await asyncio.to_thread(self._walls.clean, kept)
-        await asyncio.to_thread(self._preparation.caches.release, attempt_id)
-        await asyncio.to_thread(self._preparation.downloads.release, attempt_id)
-        self._preparation.spans.pop(attempt_id, None)
+        await self._preparation.release_data(attempt_id)
+        await asyncio.to_thread(self._preparation.release_kept, attempt_id)
         self._walls.lower(attempt_id)
         with suppress(StateDirError, OSError):
             await asyncio.to_thread(end_group, self._state.attempt(attempt_id).path)

@@ -1,5 +1,6 @@
 """Decides which of the files that a job has left can be stored at all. It blocks: call it in a thread."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,10 @@ def _complaint(root: Path, file: Path) -> str | None:
     facts = file.stat()
     if facts.st_size > MOST_FILE_BYTES:
         return f"One file may have at most {MOST_FILE_BYTES} bytes."
-    if facts.st_size > HOLLOW_BYTES and facts.st_blocks * 512 * HOLLOW_SHARE < facts.st_size:
+    if is_hollow(facts):
         return "There is next to nothing in it but holes."
     return None
+
+
+def is_hollow(facts: os.stat_result) -> bool:
+    return facts.st_size > HOLLOW_BYTES and facts.st_blocks * 512 * HOLLOW_SHARE < facts.st_size

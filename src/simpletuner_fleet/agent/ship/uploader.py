@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,6 +37,7 @@ from simpletuner_fleet.trainers.checkpoints import (
     files_beneath,
 )
 from simpletuner_fleet.trainers.contract import Paths
+from simpletuner_fleet.trainers.job_files import LeadsOut
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,8 @@ class Uploader:
         self._hashes = HashCache()
         self._settled: set[str] = set()
         """Names that need no more thought: sent, or impossible to send."""
+        self._not_found: Counter[str] = Counter()
+        """How often in a row files of it were gone when it was to be sent."""
         self.stored_something = False
         self._late = LateFiles()
         self._bound_reported = False
@@ -156,8 +160,10 @@ class Uploader:
         waiting = await asyncio.to_thread(self._next)
         if waiting is not None:
             await self._try(waiting.name, self._send_checkpoint(waiting))
-            if await asyncio.to_thread(self._next):
-                return Sent.MORE
+            following = await asyncio.to_thread(self._next)
+            if following:
+                # One that is listed still may be about to be removed: it is not tried again at once.
+                return Sent.ALL if following.name == waiting.name else Sent.MORE
         if not ended:
             await self._send_late(ended)
             if self._samples.is_due():
@@ -166,10 +172,9 @@ class Uploader:
         if await asyncio.to_thread(self._is_more_to_come):
             return Sent.ALL
         await self._send_late(ended)
-        await self._send_results()
-        return Sent.DONE
+        return await self._send_results()
 
-    async def _send_results(self) -> None:
+    async def _send_results(self) -> Sent:
         artifacts = []
         if self._with_artifacts:
             try:
@@ -179,8 +184,11 @@ class Uploader:
         for artifact in artifacts:
             if artifact.name not in self._settled:
                 await self._try(artifact.name, self._send_artifact(artifact))
+        if any(artifact.name not in self._settled for artifact in artifacts):
+            return Sent.ALL
         if all(artifact.name != SAMPLES for artifact in artifacts):
             await self._show_samples(last=True)
+        return Sent.DONE
 
     async def _show_samples(self, *, last: bool = False) -> None:
         if LIVE_SAMPLES not in self._settled:
@@ -190,8 +198,12 @@ class Uploader:
         """Sends, or says once that it cannot be sent, now or later; what may not wait is not tried until an admin helps."""
         try:
             await sending
-        except FileNotFoundError:
+            del self._not_found[name]
+        except FileNotFoundError as error:
             log.debug("job %s: %s was removed before it was sent", self._job_id, name)
+            self._not_found[name] += 1
+            if isinstance(error, LeadsOut) or self._not_found[name] == TRIES_WHILE_CHANGING:
+                self._give_up(name, str(error)[:MOST_WHY_CHARS])
         except (OSError, _Unsteady) as error:
             self._give_up(name, str(error)[:MOST_WHY_CHARS])
         except Refused as problem:

@@ -1,5 +1,6 @@
 """Holds the addresses at which an agent finds its orchestrators, and the connections that are open to each."""
 
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -13,6 +14,7 @@ from simpletuner_fleet.core.leadership import is_outdated
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 15.0
+TERM = re.compile(r"[0-9]{1,18}")
 MakeContext = Callable[[], Awaitable[ssl.SSLContext | None]]
 
 
@@ -91,7 +93,7 @@ class Addresses:
 
     def check_term(self, said: str | None) -> None:
         """Raises Unreachable where the answer is from a leader that was replaced since: such an answer says nothing."""
-        term = int(said) if said and said.isascii() and said.isdigit() else None
+        term = int(said) if said and TERM.fullmatch(said) else None
         if is_outdated(term, self._newest_term):
             cause = OSError("an orchestrator answered that does not lead any more")
             raise Unreachable(cause, refused=False)

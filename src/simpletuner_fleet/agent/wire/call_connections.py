@@ -177,7 +177,7 @@ class _Connection:
                 self._http.receive_data(await self._read(silence_s))
             elif isinstance(event, h11.Response):
                 status = event.status_code
-                term = next((value.decode() for name, value in event.headers if name == TERM), None)
+                term = next((value.decode("latin-1") for name, value in event.headers if name == TERM), None)
             elif isinstance(event, h11.Data):
                 content += event.data
                 most_bytes = MAX_ANSWER_BYTES if 200 <= status < 300 else MAX_PROBLEM_BYTES

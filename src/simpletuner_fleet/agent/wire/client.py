@@ -6,7 +6,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -333,12 +333,14 @@ class OrchestratorClient:
             headers["Last-Event-ID"] = last_event_id
         timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S, write=self.answer_timeout_s)
         async with self._connections() as connections:
+            opening = connections.http.stream("GET", connections.url + path, headers=headers, timeout=timeout)
             try:
-                async with connections.http.stream(
-                    "GET", connections.url + path, headers=headers, timeout=timeout
-                ) as response:
-                    if response.status_code != 200:
-                        raise problem_of(response.status_code, await _beginning_of(response))
+                async with AsyncExitStack() as opened:
+                    # Events come whenever they like; that they will come is said soon, or not at all.
+                    async with asyncio.timeout(CONNECT_TIMEOUT_S + self.answer_timeout_s):
+                        response = await opened.enter_async_context(opening)
+                        if response.status_code != 200:
+                            raise problem_of(response.status_code, await _beginning_of(response))
                     self._addresses.check_term(response.headers.get(TERM_HEADER))
                     yield _events(response, silence_s)
             except (*NO_ANSWER, EventTooLarge, TimeoutError) as error:

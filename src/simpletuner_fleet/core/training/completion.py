@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+NOT_CHECKED = "the trainer ended with exit code 0, but whether the training is complete could not be checked"
 _TRACEBACK = "Traceback (most recent call last):"
 _RANK = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|$)")

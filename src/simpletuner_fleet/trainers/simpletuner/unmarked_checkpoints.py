@@ -1,5 +1,6 @@
 """Finds checkpoints of trainers that do not mark a finished one: it is whole once nothing is written to it any more."""
 
+import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ SETTLED_S = 5.0
 STATE_FILES = "training_state*.json"
 LAST_STATE = "random_states_0.pkl"
 """Written after weights and optimizer: without it the trainer was stopped while it saved."""
+PASSING = frozenset({errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What keeps somebody from looking for a moment only."""
 
 Clock = Callable[[], float]
 
@@ -43,10 +46,11 @@ def _has_state(path: Path) -> bool:
 def _is_still(path: Path, now: float) -> bool:
     """Returns whether nothing changed lately.
 
-    A time in the future, as another machine's clock may write it, counts like one in the past.
+    A time in the future, as another machine's clock may write it, counts like one in the past. What can never be looked
+    at, such as a link to itself, is not waited for: whoever sends the checkpoint says why it cannot be sent.
     """
     try:
         changes = [file.stat().st_mtime for file in files_beneath(path, path)]
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno not in PASSING
     return all(abs(now - changed) >= SETTLED_S for changed in changes)

@@ -1,0 +1,224 @@
+"""Whatever a job or a full disk left behind, its attempt ends, is given back or put away, and the worker starts."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.data.data_cache import DataCache
+from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.data.kept_caches import DATA
+from simpletuner_fleet.agent.guard import completion
+from simpletuner_fleet.agent.guard.runner import Runner, RunningTrainer
+from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls, WallSurroundings
+from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.installed import trainers_for
+from tests.agent.shim_fixtures import alive, order_for, start
+
+OFFER = JobSubmit(
+    job_id="j_1",
+    attempt=1,
+    attempt_id="a_1",
+    epoch=3,
+    config_name="c",
+    config={"command": ["true"]},
+    trainer="command",
+    upload_endpoint="",
+    upload_token="x",
+)
+ENDED_WELL: dict[str, Any] = {
+    "exit_code": 0,
+    "signal": None,
+    "reason": "exited",
+    "error": None,
+    "ended_at": 1.0,
+}
+
+
+@asynccontextmanager
+async def worker(state: StateDir, walls: Walls = NO_WALLS) -> AsyncIterator[tuple[Attempts, Runner]]:
+    client = OrchestratorClient("http://127.0.0.1:9", lambda: "t", None)
+    cache = DataCache.open(state.path / "data-cache", 10**9)
+    async with Runner() as runner:
+        trainers = trainers_for(None, dict(os.environ))
+        data = Datasets(cache, client)
+        attempts = Attempts(state, runner, trainers, client, ShimTrust(), data=data, walls=walls)
+        yield attempts, runner
+        attempts.senders.hurry()
+    await client.close()
+    cache.close()
+
+
+def left(
+    state: StateDir, attempt_id: str = "a_1", *, began: bool = True, exit: dict[str, Any] | None = None
+) -> AttemptDir:
+    """An attempt as an agent that was killed leaves it."""
+    attempt = state.create_attempt(attempt_id)
+    attempt.save_order(OFFER if attempt_id == "a_1" else _other(attempt_id))
+    if began:
+        attempt.claim()
+        (attempt.path / "trainer.json").write_text("{}")
+    if exit:
+        (attempt.path / "exit.json").write_text(json.dumps(exit))
+    return attempt
+
+
+def _other(attempt_id: str) -> JobSubmit:
+    return JobSubmit(
+        job_id="j_2",
+        attempt=1,
+        attempt_id=attempt_id,
+        epoch=4,
+        config_name="c",
+        config={"command": ["true"]},
+        trainer="command",
+        upload_endpoint="",
+    )
+
+
+def keep_from_being_written(attempt: AttemptDir) -> None:
+    """As on a full disk: an order cannot be written anew."""
+    (attempt.path / ".order.json.tmp").mkdir()
+
+
+def nested_too_deep(folder: Path) -> None:
+    """Makes folders whose path is longer than the system takes."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=here)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+async def test_an_attempt_whose_end_cannot_be_checked_is_reported_and_not_as_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> AttemptEnding:
+        raise OverflowError("int too large to convert to float")
+
+    monkeypatch.setattr(completion, "checked", fail)
+    with StateDir.open(tmp_path / "worker") as state:
+        left(state, exit=ENDED_WELL)
+        left(state, "a_2", exit=ENDED_WELL)
+        async with worker(state) as (attempts, _runner):
+            found = await attempts.find_again()
+    assert [one.offer.attempt_id for one in found] == ["a_1", "a_2"]
+    for one in found:
+        assert one.ending
+        report = final_report(None, one.ending)
+        assert (report.status, report.exit_code) == ("failed", 0)
+        assert "could not be checked" in (report.error or "")
+
+
+async def test_an_attempt_that_cannot_be_taken_up_is_ended_and_given_back_and_the_others_are_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        broken = left(state, began=False)
+        left(state, "a_2", exit=ENDED_WELL)
+        async with Runner() as earlier:
+            running = await start(earlier, order_for(broken.path, "import time; time.sleep(60)"), 60.0)
+        assert running.pid is not None
+        async with worker(state) as (attempts, _runner):
+
+            def refuse(*_: object) -> None:
+                raise RuntimeError("a plug-in that was half upgraded")
+
+            monkeypatch.setattr(attempts, "_watch", refuse)
+            found = await attempts.find_again()
+        endings = {one.offer.attempt_id: one.ending for one in found}
+        assert endings.keys() == {"a_1", "a_2"}
+        assert endings["a_1"]
+        assert final_report(None, endings["a_1"]).status == "released"
+        assert endings["a_2"]
+        assert final_report(None, endings["a_2"]).status == "completed"
+        assert not alive(running.pid)
+    assert running._shim.child is not None
+    await asyncio.to_thread(running._shim.child.wait, 10)
+
+
+async def test_a_full_disk_does_not_keep_a_worker_from_starting_after_a_power_cut(tmp_path: Path) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        keep_from_being_written(left(state))
+        async with worker(state) as (attempts, _runner):
+            assert await attempts.find_again() == []
+
+
+@pytest.mark.parametrize("where", ["data", "cache"])
+async def test_whatever_a_job_made_of_its_folders_its_shim_its_user_and_its_cache_are_free_again(
+    tmp_path: Path, where: str
+) -> None:
+    home = tmp_path / "worker"
+    walls = _walls(home) if where == "cache" else NO_WALLS
+    offer = JobSubmit(
+        job_id="j_1",
+        attempt=1,
+        attempt_id="a_1",
+        epoch=3,
+        config_name="c",
+        config={"a": 1},
+        trainer="simpletuner",
+        upload_endpoint="",
+        upload_token="x",
+    )
+    with StateDir.open(home) as state:
+        async with worker(state, walls) as (attempts, runner):
+            turn, attempt = turn_of(offer), state.create_attempt("a_1")
+            attempt.save_order(offer)
+            running = await start(runner, order_for(attempt.path, "pass"))
+            await running.wait()
+            attempts._folders[turn], attempts._running[turn] = "a_1", running
+            attempts.preparation.take_caches(offer)
+            cache = attempts.preparation.caches.place_of("a_1")
+            assert cache
+            shown = cache / DATA
+            shown.mkdir()
+            nested_too_deep(shown if where == "data" else cache)
+            assert attempts.data
+            attempts.data.show_in("a_1", shown)
+
+            await attempts.forget(turn)
+
+            assert running.is_over, "its shim has left"
+            assert attempts.preparation.caches.place_of("a_1") is None
+            assert attempt.retired
+            assert b"upload_token" not in attempt.order_file.read_bytes()
+            assert turn not in attempts._running
+
+
+def _walls(home: Path) -> Walls:
+    """Of a kind that this machine need not allow: only its cleaning is asked for."""
+    about = WallSurroundings(home="/root", environment={}, pythons=(), grants=(), hidden=())
+    return Walls("namespace", about, home, 1)
+
+
+async def test_a_trainer_is_taken_up_again_however_much_of_its_output_is_to_be_hidden(tmp_path: Path) -> None:
+    hidden = [f"{number:02}é" + "s" * 16_000 for number in range(32)]
+    folder = tmp_path / "a_1"
+    async with Runner(key="k") as first:
+        order = order_for(folder, "import time; time.sleep(60)", hidden=hidden, adopt_grace_s=20.0)
+        began = await start(first, order, 60.0)
+    async with Runner(key="k") as second:
+        found = await second.adopt(folder)
+        assert isinstance(found, RunningTrainer)
+        assert found.hidden == hidden
+        assert began.pid is not None
+        assert alive(began.pid)
+        found.stop(0.0)
+        assert (await found.wait()).reason is EndReason.STOPPED
+        await found.release()
+    assert began._shim.child is not None
+    await asyncio.to_thread(began._shim.child.wait, 10)

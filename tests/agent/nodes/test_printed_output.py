@@ -1,0 +1,97 @@
+"""What a part on another node prints arrives whole at the first node, whatever happens to the line between them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.agent.nodes import ranks
+from simpletuner_fleet.agent.nodes.messages import FromFollower, Printed, PrintedSoFar, RankEnded
+from simpletuner_fleet.agent.nodes.ranks import NodePart, NodeParts
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.protocol.messages import JobSubmit
+from tests.http.api_kit import until
+
+OFFER = JobSubmit(
+    job_id="j_1",
+    attempt=1,
+    attempt_id="a_1",
+    epoch=3,
+    config_name="c",
+    config={},
+    trainer="command",
+    upload_endpoint="",
+)
+OUTPUT = b"".join(b"line %06d\n" % number for number in range(60_000))
+
+
+class FirstNode:
+    """Keeps what arrives in order; `loses` counts down to the message that a dying connection takes with it."""
+
+    def __init__(self, loses: int) -> None:
+        self.loses = loses
+        self.kept = bytearray()
+        self.ends: list[RankEnded] = []
+
+    def tell(self, message: FromFollower) -> bool:
+        if isinstance(message, RankEnded):
+            self.ends.append(message)
+        if not isinstance(message, Printed):
+            return True
+        self.loses -= 1
+        if self.loses == 0:
+            return True  # written to a socket that is dead already
+        if message.offset == len(self.kept):
+            self.kept += message.data
+        return True
+
+
+def part_that_printed(tmp_path: Path, first: FirstNode) -> tuple[NodeParts, NodePart]:
+    """A follower's part alone, without the machine around it."""
+    parts = object.__new__(NodeParts)
+    rank = NodePart(OFFER, tmp_path / "output.log")
+    parts._ranks, parts._tell = {rank.turn: rank}, first.tell
+    rank.output.write_bytes(OUTPUT)
+    return parts, rank
+
+
+async def test_a_line_that_is_dialled_anew_while_output_is_read_loses_and_mixes_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = FirstNode(loses=2)
+    parts, rank = part_that_printed(tmp_path, first)
+    loop, read = asyncio.get_running_loop(), ranks._read
+    welcomed: list[int] = []
+
+    def slow_read(path: Path, offset: int) -> bytes:
+        data = read(path, offset)
+        if offset > len(first.kept) and not welcomed:  # what was sent last is lost, and nobody knows yet
+            welcomed.append(offset)
+            so_far = PrintedSoFar(job_id="j_1", epoch=3, offset=len(first.kept))
+            asyncio.run_coroutine_threadsafe(_welcome(parts, so_far), loop).result(10)
+        return data
+
+    monkeypatch.setattr(ranks, "_read", slow_read)
+    rank.over = True
+    await asyncio.wait_for(parts._print(rank), 20)
+    assert welcomed
+    assert bytes(first.kept) == OUTPUT
+
+
+async def _welcome(parts: NodeParts, so_far: PrintedSoFar) -> None:
+    parts.welcomed([so_far])
+
+
+async def test_an_end_is_said_by_one_task_however_often_the_line_is_dialled_anew(tmp_path: Path) -> None:
+    first = FirstNode(loses=0)
+    parts, rank = part_that_printed(tmp_path, first)
+    rank.over = True
+    rank.ended = RankEnded(job_id="j_1", epoch=3, reason=EndReason.EXITED, exit_code=0)
+    for _ in range(3):
+        parts.welcomed([PrintedSoFar(job_id="j_1", epoch=3, offset=0)])
+        await asyncio.sleep(0)
+    await until(lambda: bool(first.ends))
+    assert rank.task
+    await rank.task
+    assert len(first.ends) == 1
+    assert bytes(first.kept) == OUTPUT
