@@ -12,7 +12,7 @@ def stream_of(path: Path, limits: LogLimits | None = None, mask: Mask = NO_MASK)
 
 
 def scanned(stream: LogStream, at: float = 1.0, *, ended: bool = False) -> LogStream:
-    while stream.scan(at, ended=ended):
+    while stream.scan(at, at, ended=ended):
         pass
     return stream
 

@@ -110,7 +110,7 @@ class CacheFull(FleetError):
 
 
 class CacheTooSmall(CacheFull):
-    """The dataset never fits on this worker: its owner gives data less room."""
+    """The dataset is larger than the data cache of this worker."""
 
 
 class DataFailed(FleetError):

@@ -114,9 +114,9 @@ async def test_an_attempt_whose_end_cannot_be_checked_is_reported_and_not_as_com
         left(state, exit=ENDED_WELL)
         left(state, "a_2", exit=ENDED_WELL)
         async with worker(state) as (attempts, _runner):
-            found = await attempts.find_again()
-    assert [one.offer.attempt_id for one in found] == ["a_1", "a_2"]
-    for one in found:
+            left_over = await attempts.find_again()
+    assert [one.offer.attempt_id for one in left_over] == ["a_1", "a_2"]
+    for one in left_over:
         assert one.ending
         report = final_report(None, one.ending)
         assert (report.status, report.exit_code) == ("failed", 0)
@@ -138,8 +138,8 @@ async def test_an_attempt_that_cannot_be_taken_up_is_ended_and_given_back_and_th
                 raise RuntimeError("a plug-in that was half upgraded")
 
             monkeypatch.setattr(attempts, "_watch", refuse)
-            found = await attempts.find_again()
-        endings = {one.offer.attempt_id: one.ending for one in found}
+            left_over = await attempts.find_again()
+        endings = {one.offer.attempt_id: one.ending for one in left_over}
         assert endings.keys() == {"a_1", "a_2"}
         assert endings["a_1"]
         assert final_report(None, endings["a_1"]).status == "released"
@@ -212,13 +212,13 @@ async def test_a_trainer_is_taken_up_again_however_much_of_its_output_is_to_be_h
         order = order_for(folder, "import time; time.sleep(60)", hidden=hidden, adopt_grace_s=20.0)
         began = await start(first, order, 60.0)
     async with Runner(key="k") as second:
-        found = await second.adopt(folder)
-        assert isinstance(found, RunningTrainer)
-        assert found.hidden == hidden
+        taken_up = await second.adopt(folder)
+        assert isinstance(taken_up, RunningTrainer)
+        assert taken_up.hidden == hidden
         assert began.pid is not None
         assert alive(began.pid)
-        found.stop(0.0)
-        assert (await found.wait()).reason is EndReason.STOPPED
-        await found.release()
+        taken_up.stop(0.0)
+        assert (await taken_up.wait()).reason is EndReason.STOPPED
+        await taken_up.release()
     assert began._shim.child is not None
     await asyncio.to_thread(began._shim.child.wait, 10)

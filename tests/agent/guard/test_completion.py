@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.guard import completion
 from simpletuner_fleet.agent.guard.completion import checked
+from simpletuner_fleet.agent.metrics import reading_time
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.training.completion import NOT_CHECKED
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths, Surroundings
 from simpletuner_fleet.trainers.simpletuner.trainer import SimpleTunerTrainer
+from tests.agent.metrics.test_tensorboard import NAME, record, scalars
 
 BAR = (
     "Epoch 1/1, Steps: {percent}%|##   | {step}/20 [00:13<00:00,  2.11it/s, lr=0.001, step_loss=1.24]\x1b[0m"
@@ -141,3 +145,30 @@ async def test_steps_are_read_from_the_trainers_numbers_as_well(paths: Paths) ->
 async def test_an_exit_code_that_tells_is_left_as_it_is(paths: Paths) -> None:
     failed = AttemptEnding(reason=EndReason.EXITED, exit_code=3)
     assert (await ending_of(paths, bars(3), SIMPLETUNER, ending=failed)).shortfall is None
+
+
+async def test_steps_that_only_event_files_tell_are_read_however_many_there_are(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_time, "AT_ONCE_S", 0.0)
+    (paths.output_dir / NAME).write_bytes(b"".join(scalars(step, loss=0.5) for step in range(1, 3_001)))
+    for steps, complete in ((3_000, True), (3_001, False)):
+        named = offer(config={"expected_steps": steps})
+        shortfall = (await ending_of(paths, "quiet\n", CheckpointHabits(), named)).shortfall
+        assert (shortfall is None) == complete
+
+
+async def test_a_bar_that_no_clock_could_show_ends_no_attempt(paths: Paths) -> None:
+    bar = "Steps:   1%|#| 1/2 [00:00<" + ":".join(["1"] * 230) + ", 1.00it/s]\n"
+    assert (await ending_of(paths, bar, CheckpointHabits())).shortfall is None
+
+
+async def test_numbers_that_there_was_no_time_for_are_not_said_to_be_missing(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_time, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(completion, "EVENTS_WITHIN_S", 0.05)
+    named = offer(config={"expected_steps": 20})
+    (paths.output_dir / NAME).write_bytes(record(b"\x0a\x00" * 30_000) * 30 + scalars(20, loss=0.5))
+    assert (await ending_of(paths, "quiet\n", CheckpointHabits(), named)).shortfall == NOT_CHECKED
+    assert (await ending_of(paths, bars(20), CheckpointHabits(), named)).shortfall is None

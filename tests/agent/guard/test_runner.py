@@ -443,14 +443,16 @@ async def test_a_shim_that_does_not_answer_is_ended_and_its_trainer_is_not_said_
 ) -> None:
     monkeypatch.setattr(runner_module, "SHIM_ANSWERS_WITHIN_S", 0.3)
     async with Runner(key="k") as first:
-        running = await start(first, order_for(folder, "import time; time.sleep(60)", adopt_grace_s=60.0), 60.0)
+        running = await start(
+            first, order_for(folder, "import time; time.sleep(60)", adopt_grace_s=60.0), 60.0
+        )
     assert running.pid is not None
     shim = shim_of(running.pid)
     os.kill(shim, signal.SIGSTOP)
     async with Runner(key="k") as second:
-        found = await second.adopt(folder)
-    assert isinstance(found, EndedAttempt)
-    assert (found.exit.reason, found.reported) == ("shim_lost", False)
+        outcome = await second.adopt(folder)
+    assert isinstance(outcome, EndedAttempt)
+    assert (outcome.exit.reason, outcome.reported) == ("shim_lost", False)
     assert not alive(running.pid)
     await until(lambda: not alive(shim), "the end of the shim")
     assert not (folder / "exit.json").exists()

@@ -1,7 +1,9 @@
 """A watchdog over files that a trainer might write, with a real orchestrator to tell, and a trainer that can be stopped."""
 
 import asyncio
+import logging
 import math
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +12,7 @@ import pytest
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.guard import watchdog as guard
 from simpletuner_fleet.agent.guard.watchdog import (
     WRITTEN,
     TrainerWatchdog,
@@ -17,6 +20,7 @@ from simpletuner_fleet.agent.guard.watchdog import (
     WatchdogSettings,
     judged,
 )
+from simpletuner_fleet.agent.metrics import metric_files, reading_time
 from simpletuner_fleet.agent.metrics.follower import MetricSources
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.job import EndReason
@@ -251,6 +255,87 @@ async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
     watchdogs.hurry()
     await until(_holds(lambda: watchdogs.are_over(turn_of(offer))))
     watchdogs.forget(turn_of(offer))
+
+
+@pytest.fixture
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look has time for a hundred lines."""
+    monkeypatch.setattr(reading_time, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(metric_files, "PIECE_LINES", 100)
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_a_loss_at_the_end_of_many_numbers_is_seen_before_a_checkpoint_is_stored_and_at_the_end(
+    sources: MetricSources, nobody: OrchestratorClient
+) -> None:
+    write(sources.files[0], range(1, 951))
+    write(sources.files[0], [951], loss=math.nan)
+    before_stored, ended = (guard_of(sources, Trainer(), nobody) for _ in range(2))
+    await before_stored.look_once()
+    assert before_stored.verdict is None
+    await before_stored.look_through()
+    ended.trainer_ended()
+    running = asyncio.create_task(ended.run())
+    await asyncio.wait_for(ended.looked_last.wait(), 5)
+    for watchdog in (before_stored, ended):
+        assert watchdog.verdict is not None
+        assert watchdog.verdict.resume_below == 951
+    ended.stop()
+    running.cancel()
+    await asyncio.wait({running})
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_a_checkpoint_waits_for_no_file_without_end(
+    sources: MetricSources, nobody: OrchestratorClient
+) -> None:
+    sources.files[0].write_bytes(b"no numbers\n" * 1_000_000)
+    watchdog = guard_of(sources, Trainer(), nobody)
+    await asyncio.wait_for(watchdog.look_through(), 5)
+    write(sources.sent.parent / "metrics.jsonl", [1], mode="w", loss=math.nan)
+    await watchdog.look_through()
+    assert watchdog.verdict is not None
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_after_the_end_it_looks_for_so_long_and_no_longer_and_says_so(
+    sources: MetricSources,
+    nobody: OrchestratorClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(guard, "LAST_LOOK_WITHIN_S", 0.05)
+    sources.files[0].write_bytes(b"no numbers\n" * 1_000_000)
+    watchdog = guard_of(sources, Trainer(), nobody)
+    watchdog.trainer_ended()
+    with caplog.at_level(logging.WARNING):
+        await asyncio.wait_for(watchdog.run(), 5)
+    assert caplog.messages == ["job j_1: there was no time to look at all of its numbers"]
+
+
+async def test_files_of_holes_keep_no_attempt_from_its_end(
+    sources: MetricSources, nobody: OrchestratorClient
+) -> None:
+    for path in (*sources.files, sources.sent.parent / NAME):
+        path.touch()
+        os.truncate(path, 2**40)
+    watchdog = guard_of(sources, Trainer(), nobody)
+    watchdog.trainer_ended()
+    await asyncio.wait_for(watchdog.run(), 5)
+    assert watchdog.over.is_set()
+
+
+async def test_a_training_whose_numbers_are_read_no_further_does_not_stand_still(
+    sources: MetricSources, nobody: OrchestratorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_files, "MOST_LINES", 5)
+    trainer, clock = Trainer(), Clock()
+    watchdog = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100)
+    for step in range(1, 21):
+        write(sources.files[0], [step])
+        await watchdog.look_once()
+        clock.at += 90.0
+    assert watchdog.verdict is None
 
 
 def _holds(true: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:

@@ -1,9 +1,15 @@
 """A loss curve from progress bars alone, as the real trainer draws them."""
 
 import json
+import tempfile
 from pathlib import Path
 
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from simpletuner_fleet.agent.metrics.bar_points import BarJournal
+from simpletuner_fleet.agent.metrics.follower import progress_of
+from simpletuner_fleet.agent.metrics.metric_files import latest_bar, latest_points
 
 DRAWN = (
     "\x1b[0mEpoch 1/1, Steps:  {percent}%|##   | {step}/20 [00:01<00:01,  3.27it/s, "
@@ -86,3 +92,16 @@ def test_bars_without_a_loss_and_endless_lines_are_no_points(tmp_path: Path) -> 
         "Steps:  50%|##  | 1/2 [00:01<00:01,  3.27it/s]\r" + "x" * 3_000_000 + "\r" + OTHER, ended=True
     )
     assert desk.curve() == []
+
+
+@settings(max_examples=50, deadline=None)
+@example("Steps:   1%|#| 1/2 [00:00<" + ":".join(["1"] * 230) + ", 1.00it/s, loss=1]")
+@given(st.text() | st.integers().map(lambda loss: drawn(1, loss) + drawn(2, f"{loss}" * 40)))
+def test_whatever_a_job_prints_its_bars_are_noted_or_passed_over(printed: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        desk = Desk(Path(folder))
+        desk.log.write_bytes(printed.encode("utf-8", "surrogatepass"))
+        desk.journal.note(True)
+        assert all(point.step > 0 for point in latest_points(desk.file))
+        progress = progress_of([], latest_bar(desk.log))
+        assert progress is None or progress["step"] >= 0

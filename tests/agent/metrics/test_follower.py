@@ -1,25 +1,31 @@
 """An attempt's numbers on their way to a real orchestrator: each once, whatever happens to the file or the line."""
 
 import asyncio
+import itertools
 import json
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from simpletuner_fleet.agent.metrics import reading_time
 from simpletuner_fleet.agent.metrics.follower import MetricsFollower, MetricSources, Progress, progress_of
 from simpletuner_fleet.agent.metrics.metric_files import MetricFile
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.training.metrics import Point, read_bar
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, ReportStatus, StatusReport
+from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 from simpletuner_fleet.storage.metrics.metric_files import RECORD, metrics_folder
 from simpletuner_fleet.store.memory.store import MemoryStore
+from tests.agent.answering import OFFER, answering
 from tests.agent.metrics.test_tensorboard import NAME, scalars
 from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator, until
 
@@ -148,6 +154,21 @@ async def test_points_of_tensorboard_files_arrive_beside_the_lines_and_only_once
         assert (await one.running.job(one.offer.job_id))["progress"] == {"step": 20, "loss": 1.0}
 
 
+async def test_a_trainer_that_ends_right_after_writing_many_numbers_has_all_of_them_told(
+    sources: MetricSources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_time, "AT_ONCE_S", 0.0)
+    blobs = MemoryBlobs()
+    sources = replace(sources, events=sources.sent.parent)
+    (sources.sent.parent / NAME).write_bytes(b"".join(scalars(step, loss=1.0) for step in range(1, 3_001)))
+    async with attempt(blobs) as one:
+        follower = one.follower(sources)
+        follower.trainer_ended()
+        await asyncio.wait_for(follower.run(), 20)
+        assert await one.records(blobs) == list(range(1, 3_001))
+        assert (await one.running.job(one.offer.job_id))["progress"] == {"step": 3_000, "loss": 1.0}
+
+
 async def test_the_attempts_own_gpus_are_told_with_the_step_it_is_at_and_disturb_nothing(
     sources: MetricSources,
 ) -> None:
@@ -200,6 +221,27 @@ async def test_an_agent_that_was_restarted_sends_the_gpus_points_once(sources: M
         key = f"metrics/{one.offer.attempt_id}.gpus/gpu.0.power_w"
         records = RECORD.iter_unpack(await blobs.read(key, 0, 10**6))
         assert [at for _, at, _ in records] == [1_700_000_000.0 + 20 * turn for turn in range(3)]
+
+
+async def test_a_step_of_the_clock_ends_no_patience(sources: MetricSources) -> None:
+    days, tries = itertools.count(), []
+
+    def refuse() -> tuple[HTTPStatus, Any]:
+        tries.append(1)
+        code, status = StoreUnavailable.code, HTTPStatus.SERVICE_UNAVAILABLE
+        return status, {"type": TYPE_PREFIX + code, "code": code, "status": status}
+
+    write(sources.files[0], range(1, 6))
+    async with answering(refuse) as client:
+        follower = MetricsFollower(
+            OFFER, sources, client, backoff=Backoff(0.001, 0.002), clock=lambda: next(days) * 86_400.0
+        )
+        follower.trainer_ended()
+        running = asyncio.create_task(follower.run())
+        await until(lambda: len(tries) > 5)
+        assert not follower.over.is_set()
+        follower.stop()
+        await asyncio.wait_for(running, 10)
 
 
 async def test_a_line_half_written_waits_for_its_end(sources: MetricSources) -> None:

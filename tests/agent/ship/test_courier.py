@@ -12,6 +12,7 @@ from simpletuner_fleet.agent.ship.courier import (
     RetryRule,
     SendersByAttempt,
     Sent,
+    Unreadable,
 )
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
@@ -34,7 +35,7 @@ def test_who_is_away_is_waited_for_without_end(failure: Failure, ended: bool) ->
     assert not RetryRule(patience_s=60.0).gives_up(failure, ended=ended, troubled_s=1e9)
 
 
-@pytest.mark.parametrize("failure", [BUSY, NothingTaken("no more")])
+@pytest.mark.parametrize("failure", [BUSY, NothingTaken("no more"), Unreadable("too many open files")])
 def test_who_takes_nothing_is_waited_for_while_the_trainer_runs_and_then_for_a_while(
     failure: Failure,
 ) -> None:
@@ -85,10 +86,10 @@ def courier(sending: Sending, *, clock: Callable[[], float] = lambda: 0.0, **mor
 
 
 async def test_it_sends_until_nothing_will_come() -> None:
-    sending = Sending(Sent.MORE, Sent.MORE, AWAY, BUSY, Sent.DONE)
+    sending = Sending(Sent.MORE, Sent.MORE, AWAY, BUSY, Unreadable("no room"), Sent.DONE)
     one = courier(sending)
     await asyncio.wait_for(one.run(), SOON_S)
-    assert len(sending.calls) == 5
+    assert len(sending.calls) == 6
     assert one.over.is_set()
 
 

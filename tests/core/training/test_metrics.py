@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simpletuner_fleet.core.training.metrics import (
@@ -115,6 +115,55 @@ def test_bars_of_other_programs_are_read_or_passed_over() -> None:
     bar = last_bar(text)
     assert bar
     assert bar.step == 12
+
+
+def repeated(*texts: str) -> st.SearchStrategy[str]:
+    return st.builds(lambda text, count: text * count, st.sampled_from(texts), st.integers(1, 240))
+
+
+clocks = repeated("1:", "59:", "9999999:", "00").map(lambda text: text.removesuffix(":"))
+amounts = st.floats().map(repr) | repeated("1", "9", "0", "\u0661") | st.just("0." + "0" * 320 + "1")
+bars = st.builds(
+    "Steps: 1%|#| {}/{} [00:01<{}, {}{}, loss={}]".format,
+    st.just("1") | repeated("9"),
+    st.just("2") | repeated("9"),
+    st.just("?") | clocks,
+    amounts,
+    st.sampled_from(("it/s", "s/it")),
+    amounts,
+)
+
+
+@settings(max_examples=300)
+@example("Steps:   1%|#| 1/2 [00:00<" + ":".join(["1"] * 230) + ", 1.00it/s]")
+@example("Steps:   1%|#| 1/2 [00:00<00:01, 0." + "0" * 320 + "1s/it]")
+@given(st.text() | bars)
+def test_whatever_a_line_holds_it_is_no_bar_or_a_sound_one(line: str) -> None:
+    bar = read_bar(line)
+    last_bar(line)
+    if bar is not None:
+        assert 0 <= bar.step <= bar.total < 10**15
+        assert bar.rate is None or 0 < bar.rate < math.inf
+        assert bar.eta_s is None or 0 <= bar.eta_s < math.inf
+        assert all(KEY.fullmatch(key) for key in bar.values)
+
+
+@example([(0, 0.0), (1, 5e-324)], 1, 2)
+@given(st.lists(st.tuples(steps, st.floats(0, 1e12)), max_size=3), steps, st.none() | steps)
+def test_a_rate_and_an_eta_are_finite_or_none(
+    recent: list[tuple[int, float]], step: int, total: int | None
+) -> None:
+    rate = rate_of(recent)
+    assert rate is None or 0 < rate < math.inf
+    left_s = eta_s(step, total, rate)
+    assert left_s is None or 0 <= left_s < math.inf
+
+
+@pytest.mark.parametrize("value", ["1" * 5_000, "-" + "9" * 400, "1e400", "[1]", "{}"])
+def test_what_is_no_sensible_number_is_no_step_and_no_total(value: str) -> None:
+    assert read_point(f'{{"step": {value}, "loss": 1}}') is None
+    point = read_point(f'{{"step": 1, "total": {value}, "time": {value}, "loss": 1}}')
+    assert point is None or (point.total, point.at) == (None, None)
 
 
 def test_a_long_line_that_is_no_bar_costs_no_time() -> None:

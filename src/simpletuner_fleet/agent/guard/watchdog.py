@@ -43,7 +43,10 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
 DISK_EVERY_S = 20.0
-LAST_LOOK_WITHIN_S = 10.0
+LAST_LOOK_WITHIN_S = 60.0
+"""How long numbers are read after their trainer's end, whose report waits for that."""
+MOST_LOOKS_BEFORE_STORED = 10
+"""A checkpoint waits so many looks at most, a second each, for numbers that take longer to read."""
 PATIENCE_S = 60.0
 """How long an attempt that ended waits for an orchestrator that answers and takes no notes."""
 STOP_GRACE_S = 30.0
@@ -113,7 +116,14 @@ class TrainerWatchdog:
         self._settings = settings or WatchdogSettings()
         self._file = sources.sent.with_name(WRITTEN)
         since = resumed_from(offer)
-        self._readings = Readings(sources.files, sources.events, since or 0)
+        self.over = asyncio.Event()
+        self._readings = Readings(
+            sources.files,
+            sources.events,
+            since or 0,
+            after_end_s=LAST_LOOK_WITHIN_S,
+            stopped=self.over.is_set,
+        )
         self._watch = Watch(rules_of(read_watchdog(offer.watchdog)), self._settings.monotonic(), since)
         self._written = _WatchdogRecord()
         self._loaded = False
@@ -126,7 +136,6 @@ class TrainerWatchdog:
             clock=self._settings.monotonic,
         )
         self.looked_last = asyncio.Event()
-        self.over = asyncio.Event()
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     @property
@@ -147,7 +156,7 @@ class TrainerWatchdog:
             while not self._courier.ended.is_set():
                 await self.look_once()
                 await pause(self._settings.every_s, self._courier.ended)
-            await self.look_once(last=True)
+            await self._look_last()
             self.looked_last.set()
             self._courier.wake()
             await telling
@@ -156,8 +165,22 @@ class TrainerWatchdog:
             self.looked_last.set()
             self.over.set()
 
+    async def look_through(self) -> None:
+        """Looks until all is read that stands there now, or a checkpoint would wait too long."""
+        for _ in range(MOST_LOOKS_BEFORE_STORED):
+            await self.look_once()
+            if self.verdict or not self._readings.behind:
+                break
+
+    async def _look_last(self) -> None:
+        await self.look_once(last=True)
+        while self._readings.behind and not self.verdict:
+            await self.look_once(last=True)
+        if self._readings.cut_short and not self.verdict:
+            log.warning("job %s: there was no time to look at all of its numbers", self._job_id)
+
     async def look_once(self, *, last: bool = False) -> None:
-        """Looks now. What is found is written down, and acted upon once."""
+        """Looks now, for a second or so. What is found is written down, and acted upon once."""
         async with self._one_at_a_time:
             if not self._loaded:
                 self._written = await asyncio.to_thread(self._load)
@@ -171,7 +194,8 @@ class TrainerWatchdog:
     async def _take(self, observation: _Observation) -> None:
         findings = observation.findings
         paused = self._trainer is not None and self._trainer.paused
-        if not self._courier.ended.is_set():
+        # A training is not known to stand still where its numbers are read no further.
+        if not self._courier.ended.is_set() and not self._readings.gave_up:
             findings += self._watch.saw_progress(
                 self._settings.monotonic(), observation.step, observation.total, paused=paused
             )
@@ -188,10 +212,7 @@ class TrainerWatchdog:
             self._act(self.verdict)
 
     def _see(self, last: bool) -> _Observation:
-        points = self._readings.read(at_once=last)
-        while more := self._readings.read(at_once=last):
-            points += more
-        findings = self._watch.saw_points(points)
+        findings = self._watch.saw_points(self._readings.read(at_once=last))
         latest = self._readings.latest()
         bar = latest_bar(self._sources.output_log)
         if bar and not latest:
@@ -285,7 +306,7 @@ class Watchdogs(SendersByAttempt[TrainerWatchdog]):
     async def look_now(self, turn: Turn) -> None:
         watchdog = self.get(turn)
         if watchdog:
-            await watchdog.look_once()
+            await watchdog.look_through()
 
     async def last_word(self, turn: Turn, ending: AttemptEnding) -> AttemptEnding:
         """Returns how the attempt is to be reported: as it ended, unless the watchdog has ended it."""

@@ -87,10 +87,9 @@ class MetricsFollower:
             RetryRule(patience_s=patience_s),
             look_every_s=look_every_s,
             backoff=backoff,
-            clock=clock,
         )
         self._step = resumed_from(offer) or 0
-        self._readings = Readings((), sources.events, since=self._step)
+        self._readings = Readings((), sources.events, since=self._step, stopped=self.over.is_set)
         self._bars = BarJournal(sources.output_log, sources.bars, self._step, clock)
         self._bars_tell = sources.bars_tell
         self._training = PointSender(
@@ -100,6 +99,7 @@ class MetricsFollower:
             lambda first, points: client.send_metrics(offer.job_id, offer.epoch, first, points),
             events=EventFolder(sources.events, since=self._step),
             ended=self._courier.ended.is_set,
+            stopped=self.over.is_set,
             clock=clock,
         )
         self._gpus = PointSender(
@@ -139,7 +139,7 @@ class MetricsFollower:
 
     async def _send_all(self, ended: bool) -> Sent:
         """Sends everything. The step is noted before that: heartbeats report it even if nothing else gets through."""
-        progress = await asyncio.to_thread(self._progress)
+        progress = await asyncio.to_thread(self._progress, ended)
         if progress:
             self._step = progress["step"]
         report = self.on_progress(progress) if progress and progress != self._reported else None
@@ -150,7 +150,9 @@ class MetricsFollower:
             await self._client.report(self._job_id, report)
             self._reported = progress
         await self._gpus.send_all()
-        return Sent.DONE if ended else Sent.ALL
+        if not ended:
+            return Sent.ALL
+        return Sent.MORE if self._readings.behind else Sent.DONE
 
     async def note_gpus(self, samples: Sequence[GpuSample]) -> None:
         """Keeps the samples of its own GPUs with the job, at the step it is at; a GPU's point is no step."""
@@ -163,8 +165,8 @@ class MetricsFollower:
             async with asyncio.timeout(FLUSH_WITHIN_S):
                 await self._training.send_all()
 
-    def _progress(self) -> Progress | None:
-        self._readings.read()
+    def _progress(self, ended: bool) -> Progress | None:
+        self._readings.read(at_once=ended)
         points = furthest([newest(self._sources.files), self._readings.latest()])
         self._bars_tell = self._bars_tell and not any(loss_of(point.values) is not None for point in points)
         return progress_of(points, latest_bar(self._sources.output_log))

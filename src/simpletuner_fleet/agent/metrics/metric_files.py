@@ -1,15 +1,25 @@
 """Reads the files of a trainer's numbers while it writes them, and recognises what was read before."""
 
+import logging
+import os
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from simpletuner_fleet.agent.ship.sendable import is_hollow
 from simpletuner_fleet.core.training.metrics import MAX_LINE_CHARS, Bar, Point, last_bar, read_point
 from simpletuner_fleet.trainers.job_files import open_job_file
 
+log = logging.getLogger(__name__)
+
 TAIL_BYTES = 64
-MOST_BYTES = 4 * 1024 * 1024
+PIECE_BYTES = 1024 * 1024
+PIECE_LINES = 20_000
+MOST_BYTES = 256 * 2**20
+"""A file is read so far and no further. A hundred thousand steps are some ten MiB."""
+MOST_LINES = 4_000_000
+"""Each costs eight bytes of memory for as long as its attempt is followed."""
 LATEST_BYTES = 16 * 1024
 
 
@@ -19,57 +29,93 @@ class PointBatch(NamedTuple):
     points: list[Point]
     kept: int
     """Lines read before that are still there, unchanged."""
-    fresh: list[int]
+    fresh: "array[int]"
     """What the new lines are known by."""
     offset: int
     tail: bytes
+    more: bool
+    """Whether the file may go on after it."""
+    read_bytes: int
 
 
-class MetricFile:
+class FollowedFile:
+    """Knows how far a file was read that a trainer writes, and gives up one that nobody could read to its end."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, name
+        self.offset = 0
+        self.tail = b""
+        self.given_up = False
+
+    def _opened(self) -> BinaryIO | None:
+        file = None if self.given_up else opened(self.path)
+        if file is not None and (self._has_too_much() or is_hollow(os.fstat(file.fileno()))):
+            file.close()
+            self.given_up = True
+            log.warning("no more numbers are read from %a: there is too much in it", str(self.path))
+            return None
+        return file
+
+    def _has_too_much(self) -> bool:
+        raise NotImplementedError
+
+    def _is_same(self, file: BinaryIO) -> bool:
+        """Tells whether what was read last still stands there."""
+        file.seek(self.offset - len(self.tail))
+        return file.read(len(self.tail)) == self.tail
+
+
+class MetricFile(FollowedFile):
     """Reads a file of metrics while a trainer writes it.
 
     A file that was cut or written anew is read from its start; the lines that stayed the same are skipped.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name = path, path.name
-        self.offset = 0
-        self.tail = b""
+        super().__init__(path, path.name)
         self._lines = array("q")
+        self._passed = 0
+        """How many of the lines stand before the offset: all, but while a file that was written anew is compared."""
 
     def peek(self, most: int) -> PointBatch | None:
-        """Returns at most `most` points, from whole lines only; None where there is no file."""
-        file = opened(self.path)
+        """Returns at most `most` points, from whole lines only; None where there is no file, or it was given up."""
+        file = self._opened()
         if file is None:
             return None
         with file:
-            file.seek(self.offset - len(self.tail))
-            if file.read(len(self.tail)) == self.tail:
-                kept, start = len(self._lines), self.offset
-            else:
-                kept, start = self._unchanged(file)
+            kept, start = (self._passed, self.offset) if self._is_same(file) else (0, 0)
             file.seek(start)
             points: list[Point] = []
-            fresh: list[int] = []
-            offset = start
-            while len(points) < most and offset - start < MOST_BYTES and (line := _line(file)):
+            fresh = array("q")
+            lines, offset, more = 0, start, True
+            while len(points) < most and offset - start < PIECE_BYTES and lines < PIECE_LINES:
+                line = _line(file)
+                if not line:
+                    more = False
+                    break
                 offset += len(line)
-                fresh.append(hash(line))
+                lines += 1
+                known = hash(line)
+                if not fresh and kept < len(self._lines) and self._lines[kept] == known:
+                    kept += 1
+                    continue
+                fresh.append(known)
                 point = read_point(line)
                 if point:
                     points.append(point)
-            tail_bytes = min(TAIL_BYTES, offset)
-            file.seek(offset - tail_bytes)
-            return PointBatch(points, kept, fresh, offset, file.read(tail_bytes))
+            return PointBatch(points, kept, fresh, offset, tail_at(file, offset), more, offset - start)
 
     def take(self, piece: PointBatch) -> None:
-        del self._lines[piece.kept :]
-        self._lines.extend(piece.fresh)
+        if piece.fresh:
+            del self._lines[piece.kept :]
+            self._lines.extend(piece.fresh)
+        self._passed = piece.kept + len(piece.fresh)
         self.offset, self.tail = piece.offset, piece.tail
 
     def rewind(self) -> None:
         self.offset, self.tail = 0, b""
         self._lines = array("q")
+        self._passed = 0
 
     def restore(self, offset: int, tail: bytes) -> None:
         """Goes on from where a process before this one was, if the file is still what it was."""
@@ -81,19 +127,22 @@ class MetricFile:
             if len(tail) > offset or file.read(len(tail)) != tail:
                 return
             file.seek(0)
-            while file.tell() < offset and (line := _line(file)):
+            left = min(offset, MOST_BYTES)
+            while left > 0 and (line := _line(file)):
                 self._lines.append(hash(line))
+                left -= len(line)
+            self._passed = len(self._lines)
             self.offset, self.tail = offset, tail
 
-    def _unchanged(self, file: BinaryIO) -> tuple[int, int]:
-        file.seek(0)
-        offset = 0
-        for at, known in enumerate(self._lines):
-            line = _line(file)
-            if not line or hash(line) != known:
-                return at, offset
-            offset += len(line)
-        return len(self._lines), offset
+    def _has_too_much(self) -> bool:
+        return self.offset >= MOST_BYTES or len(self._lines) >= MOST_LINES
+
+
+def tail_at(file: BinaryIO, offset: int) -> bytes:
+    """Returns the last bytes before a place, by which a file is recognised."""
+    tail_bytes = min(TAIL_BYTES, offset)
+    file.seek(offset - tail_bytes)
+    return file.read(tail_bytes)
 
 
 def latest_points(path: Path) -> list[Point]:

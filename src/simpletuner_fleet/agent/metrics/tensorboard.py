@@ -9,17 +9,20 @@ import os
 import re
 import struct
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from simpletuner_fleet.agent.metrics.metric_files import MOST_BYTES, TAIL_BYTES, PointBatch, opened
+from simpletuner_fleet.agent.metrics.metric_files import MOST_BYTES, FollowedFile, PointBatch, tail_at
 from simpletuner_fleet.core.training.metrics import LATEST_AT, MAX_KEYS, MAX_STEP, Point, values_of
 
 log = logging.getLogger(__name__)
 
-MOST_RECORD_BYTES = 1024 * 1024
+MOST_RECORD_BYTES = 64 * 1024
 """Longer ones hold images or graphs: they are passed over unread."""
+PIECE_BYTES = 64 * 1024
+"""A piece of lines may be far longer: these bytes are looked at one by one."""
 MOST_FILES = 64
 MOST_ENTRIES = 20_000
 MOST_DEPTH = 6
@@ -54,7 +57,7 @@ def masked_crc32c(data: bytes) -> int:
     return (((value >> 15) | (value << 17)) + _MASK) & 0xFFFFFFFF
 
 
-class EventFile:
+class EventFile(FollowedFile):
     """Follows a TensorBoard event file as MetricFile follows lines.
 
     A file that was cut or written anew is read from its start again.
@@ -62,46 +65,45 @@ class EventFile:
 
     def __init__(self, path: Path, name: str, since: int = 0) -> None:
         """Ignores events of steps before `since`, which are not this attempt's."""
-        self.path, self.name = path, name
-        self.offset = 0
-        self.tail = b""
+        super().__init__(path, name)
         self._since = since
+        self._read_bytes = 0
+        """Images are not read: with them a file may be far longer."""
 
     def peek(self, most: int) -> PointBatch | None:
-        file = opened(self.path)
+        file = self._opened()
         if file is None:
             return None
         with file:
-            start = self.offset if self._is_same(file) else 0
+            offset = self.offset if self._is_same(file) else 0
             points: list[Point] = []
-            fresh: list[int] = []
-            offset = start
-            for end, content in _records(file, start):
-                if offset - start >= MOST_BYTES or len(points) >= most:
+            read_bytes, more = 0, False
+            for record in _records(file, offset):
+                more = read_bytes >= PIECE_BYTES or len(points) >= most
+                if more:
                     break
-                offset = end
-                fresh.append(end)
-                point = read_event(content) if content else None
+                offset = record.end
+                read_bytes += record.read_bytes
+                point = read_event(record.content) if record.content else None
                 if point and point.step >= self._since:
                     _add(points, point)
-            tail_bytes = min(TAIL_BYTES, offset)
-            file.seek(offset - tail_bytes)
-            return PointBatch(points, 0, fresh, offset, file.read(tail_bytes))
+            return PointBatch(points, 0, array("q"), offset, tail_at(file, offset), more, read_bytes)
 
     def take(self, piece: PointBatch) -> None:
         self.offset, self.tail = piece.offset, piece.tail
+        self._read_bytes += piece.read_bytes
 
     def rewind(self) -> None:
         self.offset, self.tail = 0, b""
+        self._read_bytes = 0
 
     def restore(self, offset: int, tail: bytes) -> None:
         """Goes on from where a process before this one was, if the file is still what it was."""
         if 0 <= len(tail) <= offset:
             self.offset, self.tail = offset, tail
 
-    def _is_same(self, file: BinaryIO) -> bool:
-        file.seek(self.offset - len(self.tail))
-        return file.read(len(self.tail)) == self.tail
+    def _has_too_much(self) -> bool:
+        return self._read_bytes >= MOST_BYTES
 
 
 class EventFolder:
@@ -123,19 +125,26 @@ class EventFolder:
         began = self._clock()
         if self._folder is None or (began < self._next_scan and not at_once):
             return []
+        file_ids = {path.relative_to(self._folder).as_posix(): id for path, id in _event_paths(self._folder)}
+        # Only ids that are in use now: a new file may have that of one that was removed.
+        known_ids = {id for name, id in file_ids.items() if name in self._known}
         new = []
-        for path in _event_paths(self._folder):
-            name = path.relative_to(self._folder).as_posix()
-            if name not in self._known and len(self._known) < MOST_FILES:
-                self._known[name] = EventFile(path, name, self._since)
+        for name, id in file_ids.items():
+            if name not in self._known and id not in known_ids and len(self._known) < MOST_FILES:
+                self._known[name] = EventFile(self._folder / name, name, self._since)
                 new.append(self._known[name])
+                known_ids.add(id)
         self._next_scan = self._clock() + (self._clock() - began) * SCAN_SHARE
         return new
 
 
-def _event_paths(folder: Path) -> list[Path]:
+FileId = tuple[int, int]
+"""Device and inode: a file is one file, however many names it has."""
+
+
+def _event_paths(folder: Path) -> list[tuple[Path, FileId]]:
     """Returns them in the order of their names, which hold when they were begun."""
-    paths: list[Path] = []
+    paths: list[tuple[Path, FileId]] = []
     left = MOST_ENTRIES
     waiting = [(folder, 0)]
     while waiting and left > 0:
@@ -148,14 +157,22 @@ def _event_paths(folder: Path) -> list[Path]:
                         if depth < MOST_DEPTH and not _CHECKPOINT.match(entry.name):
                             waiting.append((Path(entry.path), depth + 1))
                     elif _NAME in entry.name and entry.is_file(follow_symlinks=False):
-                        paths.append(Path(entry.path))
+                        facts = entry.stat(follow_symlinks=False)
+                        paths.append((Path(entry.path), (facts.st_dev, facts.st_ino)))
         except OSError:
             continue
     return sorted(paths)
 
 
-def _records(file: BinaryIO, start: int) -> Iterator[tuple[int, bytes]]:
-    """Yields where each whole record ends, and its content: none of one too long or damaged.
+class _Record(NamedTuple):
+    end: int
+    content: bytes
+    """None of one that is too long or damaged."""
+    read_bytes: int
+
+
+def _records(file: BinaryIO, start: int) -> Iterator[_Record]:
+    """Yields each whole record.
 
     A length that does not fit its checksum ends it: nobody knows where the next record begins. If the file was only
     looked at too early, the next look finds it whole.
@@ -171,16 +188,16 @@ def _records(file: BinaryIO, start: int) -> Iterator[tuple[int, bytes]]:
         end = at + _HEADER.size + length + _CHECKSUM.size
         if masked_crc32c(header[:8]) != checksum or end > size:
             return
-        content = b""
+        content, read_bytes = b"", _HEADER.size
         if length <= MOST_RECORD_BYTES:
             body = file.read(length + _CHECKSUM.size)
             if len(body) < length + _CHECKSUM.size:
                 return
-            content = body[:length]
+            content, read_bytes = body[:length], _HEADER.size + len(body)
             if masked_crc32c(content) != _CHECKSUM.unpack(body[length:])[0]:
                 log.debug("a damaged record at byte %d of %s is passed over", at, file.name)
                 content = b""
-        yield end, content
+        yield _Record(end, content, read_bytes)
         at = end
 
 

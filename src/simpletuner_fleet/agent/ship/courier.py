@@ -30,11 +30,15 @@ class NothingTaken(Exception):
     """The orchestrator answered, without a complaint, and has no more than before."""
 
 
+class Unreadable(Exception):
+    """What is to be sent cannot be read for now: this machine lacks something, such as another open file."""
+
+
 class SenderBroke(Exception):
     """A sender failed in a way that nobody had thought of: what it has not sent has reached nobody."""
 
 
-Failure = Unreachable | Refused | NothingTaken | SenderBroke
+Failure = Unreachable | Refused | NothingTaken | Unreadable | SenderBroke
 
 
 class RetryRule(Struct, frozen=True, kw_only=True):
@@ -142,7 +146,7 @@ class Courier:
         self._wakeup.clear()
         try:
             sent = await self._send(self.ended.is_set())
-        except (Unreachable, Refused, NothingTaken) as failure:
+        except (Unreachable, Refused, NothingTaken, Unreadable) as failure:
             return await self._after(failure)
         self.went_well()
         if sent is Sent.ALL:

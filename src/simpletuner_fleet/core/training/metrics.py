@@ -161,14 +161,13 @@ def rate_of(recent: Sequence[tuple[int, float]]) -> float | None:
     if len(recent) < 2:
         return None
     (first, began), (last, now) = recent[0], recent[-1]
-    return (last - first) / (now - began) if last > first and now > began else None
+    return _finite((last - first) / (now - began)) if last > first and now > began else None
 
 
 def eta_s(step: int, total: int | None, rate: float | None) -> float | None:
     if total is None or not rate or rate <= 0:
         return None
-    left_s = max(0, total - step) / rate
-    return left_s if math.isfinite(left_s) else None
+    return _finite(max(0, total - step) / rate)
 
 
 def _first(fields: dict[str, Any], names: Iterable[str], read: Any) -> Any:
@@ -217,15 +216,20 @@ def _parsed(text: str) -> float | None:
 
 def _bar_rate(rate: str | None, unit: str | None) -> float | None:
     """Reads `12.5it/s`, or `1.5s/it` where a step takes longer than a second."""
-    number = _parsed(rate or "")
-    if not number or not unit or not math.isfinite(number):
+    number = _finite(_parsed(rate or ""))
+    if not number or not unit:
         return None
-    return 1 / number if unit.startswith("s/") else number
+    return _finite(1 / number if unit.startswith("s/") else number)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _clock(text: str) -> float | None:
+    """Reads `01:30` or `1:04:30`."""
     parts = text.split(":")
-    if not all(part.isdecimal() and len(part) < 8 for part in parts):
+    if len(parts) > 3 or not all(part.isdecimal() and len(part) < 8 for part in parts):
         return None
     seconds = 0
     for part in parts:

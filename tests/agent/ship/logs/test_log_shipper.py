@@ -1,22 +1,27 @@
 """A trainer's output on its way to a real orchestrator: every byte once, whoever was away."""
 
 import asyncio
-import contextlib
-import json
-import re
-from collections.abc import AsyncIterator
+import errno
+import itertools
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.ship.logs.log_shipper import LogShipper, LogShippers, LogSources
 from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits, LogStream
-from simpletuner_fleet.agent.ship.masking import Mask
+from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import JobSubmit
+from tests.agent.answering import OFFER, answering
+from tests.agent.log_files import scanned
 from tests.http.api_kit import Agent, Running, orchestrator, until
 
 
@@ -36,9 +41,9 @@ class Attempt:
     def turn(self) -> Turn:
         return turn_of(self.offer)
 
-    def shipper(self, stream: LogStream, rank: int = 0) -> LogShipper:
+    def shipper(self, stream: LogStream, rank: int = 0, **more: Any) -> LogShipper:
         return LogShipper(
-            self.offer, rank, stream, self.client, look_every_s=0.01, backoff=Backoff(0.01, 0.02)
+            self.offer, rank, stream, self.client, look_every_s=0.01, backoff=Backoff(0.01, 0.02), **more
         )
 
     async def log(self, **query: Any) -> bytes:
@@ -117,57 +122,45 @@ async def test_the_cap_leaves_a_marked_and_counted_gap(tmp_path: Path) -> None:
 
 
 async def test_an_orchestrator_that_keeps_nothing_is_not_asked_in_a_tight_loop(tmp_path: Path) -> None:
-    calls = 0
-    hung_up = asyncio.Event()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal calls
-        with contextlib.suppress(asyncio.IncompleteReadError):
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                length = re.search(rb"content-length: *(\d+)", head.lower())
-                await reader.readexactly(int(length[1]) if length else 0)
-                calls += 1
-                body = json.dumps({"next_offset": 0}).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-        writer.close()
-        await writer.wait_closed()
-        hung_up.set()
-
     log = tmp_path / "output.log"
     log.write_bytes(b"something\n")
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    client = OrchestratorClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "t", None)
-    now = 0.0
+    now, calls = itertools.count(), itertools.count()
 
-    def clock() -> float:
-        nonlocal now
-        now += 1.0
-        return now
+    def keep_nothing() -> tuple[HTTPStatus, Any]:
+        next(calls)
+        return HTTPStatus.OK, {"next_offset": 0}
 
-    offer = JobSubmit(
-        job_id="j",
-        attempt=1,
-        attempt_id="a",
-        epoch=1,
-        config_name="",
-        config={},
-        trainer="command",
-        upload_endpoint="",
-    )
-    shipper = LogShipper(
-        offer,
-        0,
-        LogStream([log], tmp_path / "index"),
-        client,
-        patience_s=20.0,
-        backoff=Backoff(0.001, 0.002),
-        clock=clock,
-    )
-    await asyncio.wait_for(shipper.run(has_ended()), 10)
-    assert 2 < calls < 30
-    await client.close()
-    await asyncio.wait_for(hung_up.wait(), 5)
-    server.close()
+    async with answering(keep_nothing) as client:
+        shipper = LogShipper(
+            OFFER,
+            0,
+            LogStream([log], tmp_path / "index"),
+            client,
+            patience_s=20.0,
+            backoff=Backoff(0.001, 0.002),
+            monotonic=lambda: float(next(now)),
+        )
+        await asyncio.wait_for(shipper.run(has_ended()), 10)
+    assert 2 < next(calls) < 30
+    assert shipper.left_something
+
+
+async def test_a_step_of_the_clock_ends_no_patience(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"something\n")
+    days, answers = itertools.count(), iter([0, 0, 0, 10])
+    async with answering(lambda: (HTTPStatus.OK, {"next_offset": next(answers)})) as client:
+        shipper = LogShipper(
+            OFFER,
+            0,
+            LogStream([log], tmp_path / "index"),
+            client,
+            backoff=Backoff(0.001, 0.002),
+            clock=lambda: next(days) * 86_400.0,
+        )
+        await asyncio.wait_for(shipper.run(has_ended()), 10)
+    assert shipper.sent_something
+    assert not shipper.left_something
 
 
 async def test_a_stale_attempt_is_shipped_no_further(tmp_path: Path) -> None:
@@ -216,3 +209,195 @@ async def test_what_cannot_be_masked_any_more_is_not_sent_but_counted(tmp_path: 
         sent = (await one.log()).decode()
         assert "secret\n" not in sent
         assert "9 bytes left out because the worker restarted" in sent
+
+
+class Machine:
+    """A machine that has no room for records of logs, or no more files to open, while it is so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = self.has_too_many_open = False
+        self.refusals = 0
+        self._write, self._open = os.pwrite, os.open
+        monkeypatch.setattr(os, "pwrite", self._pwrite)
+        monkeypatch.setattr(os, "open", self._opened)
+
+    def _pwrite(self, file: int, data: Any, place: int) -> int:
+        if self.full:
+            self.refusals += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._write(file, data, place)
+
+    def _opened(self, path: Any, *how: Any, **more: Any) -> int:
+        if self.has_too_many_open and str(path).endswith((".log", "index")):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return self._open(path, *how, **more)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+async def test_a_disk_that_is_full_for_a_while_costs_no_line_and_repeats_none(
+    tmp_path: Path, machine: Machine
+) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"one\n")
+    async with attempt() as one:
+        shipper, ended = one.shipper(LogStream([log], tmp_path / "index")), asyncio.Event()
+        shipping = asyncio.create_task(shipper.run(ended))
+        await until(lambda: shipper.sent_something)
+        machine.full = True
+        with log.open("ab") as file:
+            file.write(b"two\n\r1%\r2%")
+        await until(lambda: "No space left on device" in shipper.trouble)
+        with log.open("ab") as file:
+            file.write(b"\r3%\nthree\n")
+        ended.set()
+        machine.full = False
+        await asyncio.wait_for(shipping, 10)
+        assert await one.log() == b"one\ntwo\n\r3%\nthree\n"
+        assert not shipper.left_something
+        assert not shipper.trouble
+
+
+async def test_a_disk_that_stays_full_is_said_and_no_report_waits_for_it_or_tries_without_a_pause(
+    tmp_path: Path, machine: Machine
+) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"one\n")
+    async with attempt() as one:
+        shipper = one.shipper(LogStream([log], tmp_path / "index"), patience_s=0.05)
+        ended = asyncio.Event()
+        shipping = asyncio.create_task(shipper.run(ended))
+        await until(lambda: shipper.sent_something)
+        machine.full = True
+        with log.open("ab") as file:
+            file.write(b"two\n")
+        ended.set()
+        await asyncio.wait_for(shipping, 10)
+        assert shipper.left_something
+        assert "No space left on device" in shipper.trouble
+        assert 1 < machine.refusals < 30
+        assert await one.log() == b"one\n"
+
+
+async def test_too_many_open_files_are_waited_for(tmp_path: Path, machine: Machine) -> None:
+    """At the beginning, while it is read, and while it is sent."""
+    log = tmp_path / "output.log"
+    log.write_bytes(b"one\n")
+    machine.has_too_many_open = True
+    async with attempt() as one:
+        shipper, ended = one.shipper(LogStream([log], tmp_path / "index")), asyncio.Event()
+        shipping = asyncio.create_task(shipper.run(ended))
+        await until(lambda: "Too many open files" in shipper.trouble)
+        machine.has_too_many_open = False
+        await until(lambda: shipper.sent_something)
+        with log.open("ab") as file:
+            file.write(b"two\n")
+        machine.has_too_many_open = True
+        ended.set()
+        await until(lambda: "Too many open files" in shipper.trouble)
+        machine.has_too_many_open = False
+        await asyncio.wait_for(shipping, 10)
+        assert await one.log() == b"one\ntwo\n"
+        assert not shipper.left_something
+
+
+async def test_a_piece_that_cannot_be_read_for_now_is_read_again(tmp_path: Path, machine: Machine) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"one\n")
+    async with attempt() as one:
+        shipper = one.shipper(LogStream([log], tmp_path / "index"))
+        await shipper.read_once(True)
+        machine.has_too_many_open = True
+        assert await shipper.send_once()
+        assert "Too many open files" in shipper.trouble
+        machine.has_too_many_open = False
+        await asyncio.wait_for(shipper.run(has_ended()), 10)
+        assert await one.log() == b"one\n"
+        assert not shipper.left_something
+
+
+async def test_a_reader_that_meets_what_nobody_thought_of_is_said_and_no_report_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"one\n")
+
+    def broken() -> float:
+        raise RecursionError("too deep")
+
+    async with attempt() as one:
+        shipper = one.shipper(LogStream([log], tmp_path / "index"), clock=broken)
+        await asyncio.wait_for(shipper.run(asyncio.Event()), 10)
+        assert shipper.left_something
+        assert shipper.trouble == "RecursionError: too deep"
+
+
+class Logs:
+    """The logs of one attempt, whose trainer ends when it is told to."""
+
+    def __init__(self, one: Attempt, folder: Path, ranks: Mapping[int, Sequence[Path]]) -> None:
+        self.main = folder / "output.log"
+        self.main.write_bytes(b"main\n")
+        self.turn = one.turn
+        self.shippers = LogShippers(one.client)
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sources = LogSources(output_log=self.main, folder=folder, rank_logs=lambda: ranks, mask=NO_MASK)
+        self.shippers.begin(one.offer, sources, self._ended)
+
+    async def end(self) -> None:
+        with self.main.open("ab") as file:
+            file.write(b"the end\n")
+        self._ended.set_result(None)
+        await until(lambda: self.shippers.are_over(self.turn))
+
+
+async def test_a_log_that_cannot_be_recorded_is_not_called_stored_and_ends_no_other(tmp_path: Path) -> None:
+    rank = tmp_path / "rank-1.log"
+    rank.write_bytes(b"rank 1\n")
+    (tmp_path / "sent-0.log-index").mkdir()
+    async with attempt() as one:
+        logs = Logs(one, tmp_path, {1: [rank]})
+        await logs.end()
+        assert logs.shippers.left_something(one.turn)
+        assert "Is a directory" in logs.shippers.trouble(one.turn)
+        assert await one.log(rank=1) == b"rank 1\n"
+
+
+async def test_a_rank_with_more_files_than_can_be_told_apart_ends_no_log_and_is_said(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number:03}.log" for number in range(257)]
+    for number, file in enumerate(files):
+        file.write_bytes(b"%d\n" % number)
+    async with attempt() as one:
+        logs = Logs(one, tmp_path, {1: files})
+        await logs.end()
+        assert await one.log() == b"main\nthe end\n"
+        assert await one.log(rank=1) == b"".join(b"%d\n" % number for number in range(256))
+        assert logs.shippers.left_something(one.turn)
+        assert logs.shippers.trouble(one.turn) == "of 257 files of rank 1, 256 are sent"
+
+
+async def test_a_rank_log_that_is_a_link_to_itself_hinders_nothing(tmp_path: Path) -> None:
+    loop = tmp_path / "rank-1.log"
+    loop.symlink_to(loop)
+    async with attempt() as one:
+        logs = Logs(one, tmp_path, {1: [loop]})
+        await logs.end()
+        assert await one.log() == b"main\nthe end\n"
+        assert not logs.shippers.left_something(one.turn)
+
+
+async def test_a_rank_log_that_is_removed_before_it_is_sent_does_not_end_the_main_log(tmp_path: Path) -> None:
+    rank = tmp_path / "rank-1.log"
+    rank.write_bytes(b"rank 1\n")
+    earlier = scanned(LogStream([rank], tmp_path / "sent-1.log-index"))
+    earlier.close()
+    rank.unlink()
+    async with attempt() as one:
+        logs = Logs(one, tmp_path, {1: [rank]})
+        await until(lambda: logs.shippers.left_something(one.turn))
+        assert "rank-1.log" in logs.shippers.trouble(one.turn)
+        await logs.end()
+        assert await one.log() == b"main\nthe end\n"

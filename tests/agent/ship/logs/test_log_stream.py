@@ -1,5 +1,6 @@
 """What is sent of an output, from any offset, by any process, with a cap."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,57 @@ def test_the_middle_of_a_flood_is_given_back_to_the_disk_and_what_is_sent_is_as_
     gap = printed - 3 * MIB
     assert left_out(gap) in sent, "every byte that is not there is counted"
     assert len(sent) == 3 * MIB + len(left_out(gap))
+
+
+def test_progress_lines_go_on_when_the_clock_is_set_back_and_the_times_told_are_the_walls(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"start\r")
+    stream = stream_of(log)
+    stream.scan(100.0, 9000.0, ended=False)
+    for step in range(1, 5):
+        with log.open("ab") as file:
+            file.write(b"%d%%\r" % step)
+        stream.scan(100.0 + 0.75 * step, 5000.0 + 0.75 * step, ended=False)
+    assert all_bytes(stream, ended=False) == b"start\r1%\r3%\r"
+    assert [chunk.times for chunk in read_all(stream, ended=False)] == [((0, 9000.0),)]
+    assert [chunk.times for chunk in read_all(stream, ended=False, start=6)] == [((6, 5001.5), (9, 5003.0))]
+    stream.close()
+
+
+def test_a_process_after_the_clock_was_set_back_does_not_wait_for_the_old_time(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"start\r")
+    first = stream_of(log)
+    first.scan(100.0, 9000.0, ended=False)
+    first.close()
+    second = stream_of(log)
+    for step, passed_s in enumerate((0.0, 0.6, 1.2)):
+        with log.open("ab") as file:
+            file.write(b"%d%%\r" % step)
+        second.scan(10.0 + passed_s, 5000.0 + passed_s, ended=False)
+    assert all_bytes(second, ended=False) == b"start\r1%\r"
+    second.close()
+
+
+def test_what_is_no_file_has_nothing_to_send_and_hinders_no_other(tmp_path: Path) -> None:
+    loop, door, log = tmp_path / "loop.log", tmp_path / "door.log", tmp_path / "stdout.log"
+    loop.symlink_to(loop)
+    log.write_bytes(b"out\n")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(door))
+        stream = scanned(LogStream([loop, door, log], tmp_path / "index"), ended=True)
+    assert all_bytes(stream, ended=True) == b"out\n"
+    stream.close()
+
+
+def test_a_file_that_cannot_be_read_is_said_at_the_end_when_the_others_were_read(tmp_path: Path) -> None:
+    closed, log = tmp_path / ("x" * 300), tmp_path / "stdout.log"
+    log.write_bytes(b"out\n")
+    stream = LogStream([closed, log], tmp_path / "index")
+    scanned(stream)
+    with pytest.raises(OSError, match="File name too long"):
+        scanned(stream, ended=True)
+    assert all_bytes(stream, ended=True) == b"out\n"
+    stream.close()

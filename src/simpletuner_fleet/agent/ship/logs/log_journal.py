@@ -4,6 +4,7 @@ The output itself stays as it is; a record names bytes of it and their place in 
 on where an earlier one was killed, and memory does not grow with the output.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
@@ -14,6 +15,12 @@ from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange
 
 _FORMAT = struct.Struct("<BBxxIQQd")
 _BATCH = 1024
+MOST_SOURCES = 256
+"""A record has one byte for its file."""
+
+
+class NotRecorded(OSError):
+    """A record could not be written: what it names counts as never seen."""
 
 
 class Record(NamedTuple):
@@ -35,29 +42,56 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        whole = os.fstat(self._file).st_size // _FORMAT.size
-        os.ftruncate(self._file, whole * _FORMAT.size)
-        self._count = whole
-        last = self._record(whole - 1) if whole else None
-        self.size = last.sent + last.length if last else 0
+        """It is empty until it is opened."""
+        self._path = path
+        self._file = -1
+        self._count = 0
+        self.resumed = False
+        """An earlier process has begun it."""
+        self.size = 0
         """Bytes to send, as far as that is decided."""
 
+    def open(self) -> None:
+        """Goes on where an earlier process ended. Raises OSError, and may then be called again."""
+        if self._file >= 0:
+            return
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            whole = os.fstat(self._file).st_size // _FORMAT.size
+            os.ftruncate(self._file, whole * _FORMAT.size)
+            last = self._record(whole - 1) if whole else None
+        except BaseException:
+            self.close()
+            raise
+        self._count, self.resumed = whole, last is not None
+        # Last, because another thread reads what lies below it.
+        self.size = last.sent + last.length if last else 0
+
     def close(self) -> None:
-        os.close(self._file)
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     def add(self, source: int, kept: list[ByteRange]) -> None:
+        """Raises NotRecorded where there is no room for all of it, and keeps none then."""
         records, size = [], self.size
         for start, end, at, folding in kept:
             records.append(_FORMAT.pack(source, folding, end - start, start, size, at))
             size += end - start
-        data = memoryview(b"".join(records))
+        try:
+            self._write(memoryview(b"".join(records)))
+        except OSError as error:
+            with contextlib.suppress(OSError):  # or a next process would read them after those of a later try
+                os.ftruncate(self._file, self._count * _FORMAT.size)
+            raise NotRecorded(error.errno, error.strerror) from error
+        self._count += len(records)
+        self.size = size
+
+    def _write(self, data: memoryview) -> None:
         place = self._count * _FORMAT.size
         while data:
             written = os.pwrite(self._file, data, place)
             place, data = place + written, data[written:]
-        self._count += len(records)
-        self.size = size
 
     def newest_by_source(self) -> dict[int, Record]:
         return {record.source: record for record in self._from(0)}

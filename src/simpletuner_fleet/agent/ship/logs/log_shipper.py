@@ -4,6 +4,7 @@ Reading and sending are separate, so that times stay true while the orchestrator
 """
 
 import asyncio
+import errno
 import functools
 import logging
 import time
@@ -15,7 +16,16 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from simpletuner_fleet.agent.actions import turn_of
-from simpletuner_fleet.agent.ship.courier import Courier, NothingTaken, RetryRule, Sent, pause
+from simpletuner_fleet.agent.ship.courier import (
+    MOST_WHY_CHARS,
+    Courier,
+    NothingTaken,
+    RetryRule,
+    Sent,
+    Unreadable,
+    pause,
+)
+from simpletuner_fleet.agent.ship.logs.log_journal import MOST_SOURCES
 from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits, LogStream, left_out
 from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.ship.masking import Mask
@@ -32,7 +42,11 @@ LOOK_EVERY_S = 0.25
 LOOK_FOR_RANKS_S = 2.0
 MAX_RANKS = 256
 PATIENCE_S = 60.0
-"""How long an attempt that ended waits for an orchestrator that answers and keeps nothing."""
+"""How long an attempt that ended waits for an orchestrator that answers and keeps nothing, and for its own machine."""
+PASSING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE}
+)
+"""What this machine lacks for now, as on a full disk: the next try may end it."""
 THREADS = 2
 T = TypeVar("T")
 
@@ -75,13 +89,17 @@ class LogShipper:
         patience_s: float = PATIENCE_S,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._job_id, self._epoch, self._rank = offer.job_id, offer.epoch, rank
-        self._stream, self._client, self._clock = stream, client, clock
+        self._stream, self._client = stream, client
+        self._clock, self._monotonic = clock, monotonic
         self._in_thread = in_thread
-        self._look_every_s = look_every_s
-        self._offset, self._asks_first = 0, stream.resumed
-        self._read_at = 0.0
+        self._look_every_s, self._patience_s = look_every_s, patience_s
+        self._offset, self._asked = 0, False
+        self._not_read = ""
+        """Why something of it cannot be read."""
+        self._gave_up_reading = False
         self.results_wait_s: float | None = None
         """Set once the trainer has ended well: its job waits so long for its log."""
         self._courier = Courier(
@@ -89,11 +107,13 @@ class LogShipper:
             self._send_next,
             RetryRule(patience_s=patience_s, nonsense_is_absence=False),
             backoff=backoff,
-            clock=clock,
+            clock=monotonic,
         )
 
     async def run(self, ended: asyncio.Event) -> None:
-        """Returns when all that was printed has arrived, or none of it is wanted any more."""
+        """Returns when all that was printed and can be read has arrived, or none of it is wanted any more."""
+        if self._passed_over:
+            log.warning("job %s: %s", self._job_id, self._passed_over)
         reading = asyncio.create_task(self._read(ended))
         try:
             await self._courier.run()
@@ -104,7 +124,7 @@ class LogShipper:
 
     @property
     def left_something(self) -> bool:
-        return self._courier.gave_up is not None
+        return self._courier.gave_up is not None or self._gave_up_reading or bool(self._passed_over)
 
     @property
     def sent_something(self) -> bool:
@@ -112,7 +132,12 @@ class LogShipper:
 
     @property
     def trouble(self) -> str:
-        return str(self._courier.trouble or self._courier.gave_up or "")
+        return str(self._courier.trouble or self._courier.gave_up or self._not_read or self._passed_over)
+
+    @property
+    def _passed_over(self) -> str:
+        over = self._stream.files_passed_over
+        return f"of {MOST_SOURCES + over} files of rank {self._rank}, {MOST_SOURCES} are sent" if over else ""
 
     async def withhold(self) -> None:
         """Says how much cannot be sent, where it is not known what to hide."""
@@ -129,19 +154,43 @@ class LogShipper:
             self._stream.close()
 
     async def _read(self, ended: asyncio.Event) -> None:
+        """Reads to the end. Whatever happens, what was read by then is sent, and that ends: a report waits for it."""
+        try:
+            await self._read_all(ended)
+        except Exception as error:
+            log.exception("job %s: its log is read no further", self._job_id)
+            why = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            self._not_read, self._gave_up_reading = why[:MOST_WHY_CHARS], True
+        self._courier.trainer_ended(self.results_wait_s)
+
+    async def _read_all(self, ended: asyncio.Event) -> None:
+        """Raises where it cannot be read for so long after the trainer's end that nothing will change."""
+        failing_since: float | None = None
         while True:
             last = ended.is_set()
-            more = await self.read_once(last)
+            try:
+                more = await self.read_once(last)
+            except OSError as error:
+                self._not_read = str(error)[:MOST_WHY_CHARS]
+                if last:
+                    failing_since = self._monotonic() if failing_since is None else failing_since
+                    self._raise_if_for_good(error, self._monotonic() - failing_since)
+                await pause(self._look_every_s, self._courier.over if last else ended)
+                continue
+            self._not_read, failing_since = "", None
             if last and not more:
-                self._courier.trainer_ended(self.results_wait_s)
                 return
             if not more:
                 await pause(self._look_every_s, ended)
 
+    def _raise_if_for_good(self, error: OSError, failing_s: float) -> None:
+        patience_s = self._patience_s if self.results_wait_s is None else self.results_wait_s
+        if error.errno not in PASSING or failing_s > patience_s:
+            raise error
+
     async def read_once(self, last: bool) -> bool:
         """Notes what was printed since the last time; returns whether there may be more at once."""
-        self._read_at = max(self._read_at, self._clock())
-        more = await self._in_thread(self._stream.scan, self._read_at, ended=last)
+        more = await self._in_thread(self._stream.scan, self._monotonic(), self._clock(), ended=last)
         self._courier.wake()
         return more
 
@@ -150,15 +199,20 @@ class LogShipper:
         return await self._courier.send_once()
 
     async def _send_next(self, all_read: bool) -> Sent:
-        chunk = await self._in_thread(self._stream.read_chunk, self._offset, ended=all_read)
+        try:
+            chunk = await self._in_thread(self._stream.read_chunk, self._offset, ended=all_read)
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            raise Unreadable(str(error)[:MOST_WHY_CHARS]) from error
         if chunk is None:
             return Sent.DONE if all_read else Sent.ALL
-        asked, before = self._asks_first, self._offset
+        asks, before = self._stream.resumed and not self._asked, self._offset
         stored = await self._client.send_log(
-            self._job_id, self._epoch, Chunk(0, b"") if asked else chunk, self._rank
+            self._job_id, self._epoch, Chunk(0, b"") if asks else chunk, self._rank
         )
-        self._offset, self._asks_first = max(0, stored), False
-        if stored <= before and not asked:
+        self._offset, self._asked = max(0, stored), True
+        if stored <= before and not asks:
             raise NothingTaken(f"the orchestrator keeps no more than {before} bytes of it")
         return Sent.MORE
 
@@ -227,7 +281,7 @@ class LogShippers:
     async def _run(self, offer: JobSubmit, sources: LogSources, ending: Awaitable[object]) -> None:
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            main = await self._in_thread(sources.stream, 0, [sources.output_log], self._limits)
+            main = sources.stream(0, [sources.output_log], self._limits)
             shipper = LogShipper(offer, 0, main, self._client, in_thread=self._in_thread)
             if sources.unmaskable:
                 await ending
@@ -247,6 +301,8 @@ class LogShippers:
         self._shippers.setdefault(turn, []).append(shipper)
         try:
             await shipper.run(ended)
+        except Exception:  # of one log alone: the others go on
+            log.exception("job %s: sending a log failed", turn.job_id)
         finally:
             if shipper.left_something:
                 self._not_sent.add(turn)
@@ -272,7 +328,7 @@ class LogShippers:
         for rank, files in (await self._in_thread(_rank_files, sources.rank_logs)).items():
             if rank not in known and 0 < rank < MAX_RANKS:
                 known.add(rank)
-                stream = await self._in_thread(sources.stream, rank, files, self._limits)
+                stream = sources.stream(rank, files, self._limits)
                 shippers.append(LogShipper(offer, rank, stream, self._client, in_thread=self._in_thread))
         return shippers
 

@@ -1,5 +1,6 @@
 """Reads one stream of output from its files, and gives in chunks, from any offset on, what is to be sent."""
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -8,7 +9,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.ship.hole_punching import punch_hole
 from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange, Fold
-from simpletuner_fleet.agent.ship.logs.log_journal import Journal, Record
+from simpletuner_fleet.agent.ship.logs.log_journal import MOST_SOURCES, Journal, NotRecorded, Record
 from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.trainers.job_files import open_job_file
@@ -25,6 +26,8 @@ PUNCH_BYTES = 8 * MIB
 LONGEST_RANGE = 2**30
 DEFAULT_LOG_BYTES = 1024 * MIB
 TAIL_BYTES = 8 * MIB
+NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+"""There is nothing to read at that path: nothing at all, a link that leads nowhere, or a socket."""
 
 
 class LogLimits(Struct, frozen=True):
@@ -57,18 +60,27 @@ class LogStream:
         limits: LogLimits | None = None,
         mask: Mask = NO_MASK,
     ) -> None:
-        self._sources = sources
+        self._sources = sources[:MOST_SOURCES]
+        self.files_passed_over = len(sources) - len(self._sources)
+        """So many files are not read, because there are too many."""
         self._limits = limits or LogLimits()
         self._mask = mask
         self._journal = Journal(journal)
         self._freed = 0
         """Up to here the middle of the file was given back."""
         self._mask_bytes = max((len(value) for value in mask.values), default=0)
-        self.resumed = self._journal.size > 0
-        self._folds = [Fold() for _ in sources]
-        for source, record in self._journal.newest_by_source().items():
-            if source < len(sources):
-                self._folds[source] = Fold(record.raw + record.length, record.folding, record.at)
+        self._taken_up = False
+        self._recorded = [ByteRange(0, 0, 0.0, False) for _ in self._sources]
+        """The newest bytes of each file that the journal has."""
+        self._folds = [Fold() for _ in self._sources]
+        self._wall_offset_s = 0.0
+        """What to add to the time of a fold for that of a clock on the wall."""
+        self._unread: list[OSError] = []
+
+    @property
+    def resumed(self) -> bool:
+        """Returns whether an earlier process has begun to send it, as far as that is known yet."""
+        return self._journal.resumed
 
     def close(self) -> None:
         self._journal.close()
@@ -77,10 +89,45 @@ class LogStream:
         """Returns how many bytes the output has, sent or not."""
         return sum(path.stat().st_size for path in self._sources if path.exists())
 
-    def scan(self, now: float, *, ended: bool) -> bool:
-        """Decides on what was written since the last time; returns whether there may be more at once."""
+    def scan(self, now: float, wall: float, *, ended: bool) -> bool:
+        """Decides on what was written since the last time; returns whether there may be more at once.
+
+        `now` is of a clock that nobody sets; `wall` is the same moment as people know it, which is what they are told.
+        Raises OSError where that cannot be recorded, and at the end where a file cannot be read: it may be called again.
+        """
+        self._wall_offset_s = wall - now
+        self._take_up(now)
+        self._unread.clear()
         more = [self._scan(source, now, ended) for source in range(len(self._sources))]
+        if ended and self._unread and not any(more):
+            raise self._unread[0]
         return any(more)
+
+    def _take_up(self, now: float) -> None:
+        """Goes on where an earlier process ended, whatever was done to the clock since."""
+        if self._taken_up:
+            return
+        self._journal.open()
+        for source, record in self._journal.newest_by_source().items():
+            if source < len(self._sources):
+                at, folding = min(now, record.at - self._wall_offset_s), bool(record.folding)
+                self._recorded[source] = ByteRange(record.raw, record.raw + record.length, at, folding)
+                self._go_back(source)
+        self._taken_up = True
+
+    def _go_back(self, source: int) -> None:
+        _, end, at, folding = self._recorded[source]
+        self._folds[source] = Fold(end, folding, at)
+
+    def _add(self, source: int, kept: list[ByteRange]) -> None:
+        offset_s = self._wall_offset_s
+        try:
+            self._journal.add(source, [one._replace(at=one.at + offset_s) for one in kept])
+        except NotRecorded:
+            self._go_back(source)  # the fold has already handed them out
+            raise
+        if kept:
+            self._recorded[source] = kept[-1]
 
     def _scan(self, source: int, now: float, ended: bool) -> bool:
         fold, blocks = self._folds[source], 0
@@ -90,15 +137,19 @@ class LogStream:
                     data = self._mask.read(file, fold.reached, READ_BYTES, ended=ended)
                     if not data:
                         break
-                    self._journal.add(source, fold.feed(data, now))
+                    self._add(source, fold.feed(data, now))
                     blocks += 1
-        except FileNotFoundError:
+        except NotRecorded:
+            raise
+        except OSError as error:
+            if error.errno not in NO_FILE:
+                self._unread.append(error)
             return False
         self._give_back_middle(source)
         if blocks == BLOCKS_PER_SCAN:
             self._pass_over(source, now)
             return True
-        self._journal.add(source, fold.finish() if ended else fold.tick(now))
+        self._add(source, fold.finish() if ended else fold.tick(now))
         return False
 
     def _pass_over(self, source: int, now: float) -> None:
@@ -109,10 +160,10 @@ class LogStream:
         if self._journal.size <= self._limits.head_bytes or target - fold.reached < keep:
             return
         at = fold.reached
-        self._journal.add(source, fold.finish())
+        self._add(source, fold.finish())
         while at < target:
             end = min(target, at + LONGEST_RANGE)
-            self._journal.add(source, [ByteRange(at, end, now, False)])
+            self._add(source, [ByteRange(at, end, now, False)])
             at = end
         self._folds[source] = Fold(target, False, now)
 

@@ -1,0 +1,61 @@
+"""What is recorded of an output, also where there is no room for it."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange
+from simpletuner_fleet.agent.ship.logs.log_journal import Journal, NotRecorded
+
+RECORD_BYTES = 32
+
+
+def opened(path: Path) -> Journal:
+    journal = Journal(path)
+    journal.open()
+    return journal
+
+
+def test_what_could_not_be_recorded_whole_is_not_there_for_this_process_or_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened(tmp_path / "index")
+    journal.add(0, [ByteRange(0, 10, 1.0, False)])
+    room = [2 * RECORD_BYTES]
+    write = os.pwrite
+
+    def pwrite(file: int, data: memoryview, place: int) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(file, data[: room[0]], place)
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with pytest.raises(NotRecorded, match="No space left on device"):
+        journal.add(0, [ByteRange(at, at + 10, 2.0, False) for at in (10, 20, 30)])
+    assert journal.size == 10
+    room[0] = RECORD_BYTES
+    journal.add(0, [ByteRange(10, 40, 3.0, False)])
+    assert journal.size == 40
+    again = opened(tmp_path / "index")
+    assert again.size == 40
+    assert [(record.raw, record.length) for record in again.records_at(0)] == [(0, 10), (10, 30)]
+    journal.close()
+    again.close()
+
+
+def test_a_journal_that_could_not_be_opened_can_be_later(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "attempt" / "index")
+    with pytest.raises(FileNotFoundError):
+        journal.open()
+    journal.close()
+    assert journal.size == 0
+    assert list(journal.records_at(0)) == []
+    (tmp_path / "attempt").mkdir()
+    journal.open()
+    journal.add(0, [ByteRange(0, 7, 1.0, False)])
+    assert journal.size == 7
+    journal.close()
