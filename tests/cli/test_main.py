@@ -297,6 +297,57 @@ def test_a_reader_that_goes_away_is_no_drama(server: FakeServer, home: Path) -> 
     assert done.stderr == ""
 
 
+BEFORE_A_GONE_READER = """
+import sys, os
+from simpletuner_fleet.cli.main import main
+reader, writer = os.pipe()
+os.close(reader)
+for stream in sys.argv[1].split(","):
+    os.dup2(writer, int(stream))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def code_for_nobody(streams: str, *words: str) -> tuple[int, str]:
+    """Returns the exit code, and what is said on a stream that somebody still reads."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-c", BEFORE_A_GONE_READER, streams, *words],
+        env={**environment, "SIMPLETUNER_API_TOKEN": "st_x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_failure_stays_one_where_nobody_reads_the_output(server: FakeServer, home: Path) -> None:
+    server.on("POST", "/api/pools/p/check", {"ok": False, "trouble": "the key is refused"})
+    assert code_for_nobody("1", "pools", "check", "p", "--url", server.url) == (ExitCode.FAILED, "")
+
+
+def test_an_error_keeps_its_code_where_nobody_reads_it(server: FakeServer, home: Path) -> None:
+    server.on("GET", "/api/jobs", {"jobs": [], "next": None})
+    code, said = code_for_nobody("1,2", "jobs", "get", "j_9", "--url", server.url)
+    assert (code, said) == (ExitCode.NOT_FOUND, "")
+
+
+def test_output_that_fits_one_page_is_a_success_where_nobody_reads_it(server: FakeServer, home: Path) -> None:
+    server.on("GET", "/api/jobs", {"jobs": [{"id": "j_1", "status": "queued"}], "next": None})
+    assert code_for_nobody("1", "jobs", "list", "--url", server.url) == (ExitCode.OK, "")
+
+
+def test_a_command_that_its_reader_leaves_ends_as_shells_expect(server: FakeServer, home: Path) -> None:
+    jobs = [{"id": f"j_{n:06}", "status": "queued", "config_name": "c" * 200} for n in range(300)]
+    server.on("GET", "/api/jobs", {"jobs": jobs, "next": None})
+    assert code_for_nobody("1", "jobs", "list", "--limit", "300", "--url", server.url) == (141, "")
+
+
+def test_a_command_that_nobody_hears_ends_as_shells_expect(server: FakeServer, home: Path) -> None:
+    server.on("POST", "/api/pools/take-in-hand", {})
+    assert code_for_nobody("1,2", "pools", "take-in-hand", "--url", server.url) == (141, "")
+
+
 def test_a_caller_that_closed_its_output_is_no_drama(server: FakeServer, home: Path) -> None:
     server.on("GET", "/api/jobs", {"jobs": [], "next": None})
     words = [*COMMAND, "jobs", "list", "--url", server.url]

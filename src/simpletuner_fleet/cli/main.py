@@ -4,9 +4,10 @@ import argparse
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
-from typing import cast
+from typing import TextIO, cast
 
 from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.frame.command_name import as_called
@@ -17,6 +18,8 @@ from simpletuner_fleet.cli.programs.hide_token import hide_token
 from simpletuner_fleet.client.troubles import Trouble, format_trouble
 from simpletuner_fleet.languages import _, speak
 
+ENDED_BY_PIPE = 128 + signal.SIGPIPE
+"""As shells report any other program whose reader goes away before it has written everything."""
 Command = Callable[[argparse.Namespace], int]
 FOR_PROGRAMS = ("json", "jsonl", "csv", "name")
 ENGLISH_ONLY = {"SIMPLETUNER_LANG": "en"}
@@ -32,22 +35,34 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments is None and "worker" in words:
             hide_token(words, os.environ)
-        return _flushed(_run(words))
+        return _flushed(_outcome(words))
+    except CliError as error:
+        return _tell(error.trouble)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+
+
+def _outcome(words: list[str]) -> int:
+    """Runs the command, reports an error, and returns the exit code; output may still be waiting to be written."""
+    try:
+        return _run(words)
     except CliError as error:
         return _tell(error.trouble)
     except CurlPrinted:
-        return _flushed(ExitCode.OK)
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        _close_quietly()
         return ExitCode.OK
+    except BrokenPipeError:
+        _close_quietly(sys.stdout)
+        _close_quietly(sys.stderr)
+        return ENDED_BY_PIPE
     except Exception as error:  # nobody is shown where in our code it was, unless they ask
         return _tell(unforeseen(error, os.environ))
 
 
 def _tell(trouble: Trouble) -> int:
-    print(as_called(clean_lines(format_trouble(trouble))), file=sys.stderr)
+    try:
+        print(as_called(clean_lines(format_trouble(trouble))), file=sys.stderr)
+    except BrokenPipeError:
+        _close_quietly(sys.stderr)
     return trouble.exit
 
 
@@ -100,17 +115,18 @@ def _flushed(code: int) -> int:
     """Flushes stdout, so that an error in writing is reported here and not while the interpreter exits."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError:  # whoever reads has seen enough, and the command is done
+        _close_quietly(sys.stdout)
     except OSError as error:
-        _close_quietly()
-        raise output_refused(error) from None
+        _close_quietly(sys.stdout)
+        if code == ExitCode.OK:
+            raise output_refused(error) from None
     return code
 
 
-def _close_quietly() -> None:
+def _close_quietly(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
 
 
 if __name__ == "__main__":

@@ -278,3 +278,22 @@ def test_an_unknown_example_and_a_python_without_the_trainer_say_what_there_is(t
     with pytest.raises(CliError) as reported:
         example_names("/nonexistent/python")
     assert "/nonexistent/python" in reported.value.trouble.why
+
+
+@pytest.mark.parametrize("folder", [".", "./", "~nobody-of-that-name/data"])
+def test_any_folder_that_a_dataloader_names_is_looked_for_or_left_to_the_worker(
+    tmp_path: Path, folder: str
+) -> None:
+    data = [{"id": "cats", "type": "local", "instance_data_dir": folder}]
+    files = {"config.json": {"model_family": "sdxl"}, "multidatabackend.json": data, "cat.png": "no text"}
+    loaded = bundles.load(str(write(tmp_path / "cats", files)))
+    assert loaded.bundle["dataloader"] == data
+    assert any(note.startswith(f"instance_data_dir: {folder} is left to the worker") for note in loaded.notes)
+
+
+@pytest.mark.parametrize("file", [".", "~nobody-of-that-name/lycoris.json"])
+def test_a_setting_that_names_no_file_is_said_to_miss_it(tmp_path: Path, file: str) -> None:
+    root = write(tmp_path / "cats", {"config.json": {"lycoris_config": file}})
+    with pytest.raises(CliError) as refused:
+        bundles.load(str(root))
+    assert refused.value.trouble.what == "the config names files that are missing: lycoris_config"

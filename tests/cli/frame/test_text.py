@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import time
 
 import pytest
 
@@ -69,6 +70,62 @@ def test_a_log_is_the_same_however_it_is_cut() -> None:
             at += size
         shown += log.feed(b"", last=True)
         assert shown == expected, f"seed {seed}"
+
+
+BEGINNINGS = [
+    "\x9d",
+    "\x90",
+    "\x98",
+    "\x9e",
+    "\x9f",
+    "\x9b",
+    "\x1b",
+    "\x1b]",
+    "\x1bP",
+    "\x1bX",
+    "\x1b^",
+    "\x1b_",
+    "\x1b[",
+]
+ENDS = ["\x07", "\x1b\\", "\x9c", "m", "x\x1by"]
+MANY_CHARS = 200_000
+
+
+@pytest.mark.parametrize("beginning", [*BEGINNINGS, "".join(BEGINNINGS), "".join(BEGINNINGS[:6])], ids=ascii)
+def test_any_number_of_sequences_that_never_end_is_read_at_once(beginning: str) -> None:
+    log = TerminalLogText(colours=True)
+    data = (beginning * (MANY_CHARS // len(beginning)) + "x\x1by").encode()
+    began = time.process_time()
+    shown = log.feed(data) + log.feed(b"", last=True)
+    assert time.process_time() - began < 2.0
+    assert not DANGEROUS.search(shown)
+
+
+def test_whatever_a_log_is_made_of_no_control_character_remains() -> None:
+    pieces = [*BEGINNINGS, *ENDS, "\x85", "\x00", "\u202e", " ", "0;1", "text", "訓", "\r", "\n", "\t", "\\"]
+    for seed in range(500):
+        choose = random.Random(seed)
+        whole = "".join(choose.choices(pieces, k=60)).encode()
+        log, shown, at = TerminalLogText(), "", 0
+        while at < len(whole):
+            size = choose.randint(1, 40)
+            shown += log.feed(whole[at : at + size])
+            at += size
+        shown += log.feed(b"", last=True)
+        assert not DANGEROUS.search(shown.replace("\n", "").replace("\t", "")), f"seed {seed}"
+
+
+@pytest.mark.parametrize(
+    "beginning", ["\x9d", "\x90", "\x98", "\x9e", "\x9f", "\x1b]", "\x1bP", "\x1bX", "\x1b^", "\x1b_"]
+)
+@pytest.mark.parametrize("end", ["\x07", "\x1b\\", "\x9c"])
+def test_a_string_for_the_terminal_goes_with_all_it_says(beginning: str, end: str) -> None:
+    log = TerminalLogText()
+    assert log.feed(f"a{beginning}0;the title\n訓練{end}b".encode()) == "ab"
+
+
+def test_a_string_that_another_one_interrupts_is_shown_and_the_other_goes() -> None:
+    assert TerminalLogText().feed("a\x9d0;one\x9d0;two\x07b".encode()) == "a\\x9d0;oneb"
 
 
 def test_colours_go_and_words_stay() -> None:

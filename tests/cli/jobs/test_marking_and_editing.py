@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.ports import StoredManifest, Tx
+from simpletuner_fleet.queries import explainer
 from tests.cli.conftest import Result, Run
 from tests.http.api_kit import ADMIN, GPU_CONFIG, Running, orchestrator
 
@@ -60,7 +61,7 @@ async def test_an_act_on_all_matching_tells_their_number_first_and_does_it_for_t
         assert stale.code != 0
         assert (await running.job(ids[0]))["status"] == "queued"
         done = await said(running, "act", "cancel", "--find", "cats", "--yes", "2", "--json")
-        assert done.json == {"done": 2, "refusals": []}
+        assert done.json == {"done": 2, "refusals": [], "at_least": False}
         assert [(await running.job(one))["status"] for one in ids] == ["cancelled", "cancelled", "queued"]
         missing = await said(running, "act", "priority", "--yes", "1")
         assert missing.code == 2
@@ -122,3 +123,22 @@ async def test_a_checkpoint_is_pinned_by_its_step_and_one_that_is_not_there_says
         none = await said(running, "pin", job_id, "300")
         assert none.code == 3
         assert f"simpletuner jobs artifacts {job_id}" in none.err
+
+
+async def test_an_act_that_may_leave_out_matching_jobs_says_so(
+    said: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explainer, "MOST_GROUPS", 2)
+    async with orchestrator() as running:
+        for number in range(3):
+            await running.submit(worker_labels={"k": f"v{number}"})
+        search = ("act", "cancel", "--reason", "NO_WORKERS")
+        first = await said(running, *search)
+        assert "at least 2 jobs match; nothing was changed" in first.err
+        assert (await said(running, *search, "--json")).json == {"count": 2, "at_least": True}
+        done = await said(running, *search, "--yes", "2")
+        assert "done: 2 jobs" in done.err
+        assert "Look at the list again" in done.err
+        last = await said(running, *search, "--yes", "1")
+        assert "done: 1 job" in last.err
+        assert "Look at the list again" not in last.err

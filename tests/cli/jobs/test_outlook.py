@@ -7,6 +7,7 @@ import pytest
 
 from simpletuner_fleet.cli.frame.quantities import parse
 from simpletuner_fleet.cli.jobs.outlook import outlook_lines
+from simpletuner_fleet.core.configs.bundle_diff import MOST_LISTED
 from tests.cli.conftest import Result, Run
 from tests.http.api.jobs.test_metrics_api import Trainer, point
 from tests.http.api_kit import ADMIN, GPU_CONFIG, Agent, Running, orchestrator
@@ -56,6 +57,19 @@ async def test_runs_stand_side_by_side_with_their_numbers_and_what_differs(said:
         alone = await said(running, "jobs", "compare", ids[0])
         assert alone.code == 2
         assert "two to eight jobs" in alone.err
+
+
+async def test_of_very_many_differences_the_rest_is_counted(said: Asked) -> None:
+    async with orchestrator() as running:
+        ids = []
+        for value in (0, 1):
+            config = {"trainer": "demo", "settings": {"x": [value] * (MOST_LISTED + 5)}}
+            await running.save_config("long", config)
+            ids.append((await running.submit(config_name="long"))["job_id"])
+        compared = await said(running, "jobs", "compare", *ids)
+        assert "5 more changes are not shown." in compared.err
+        changed = await said(running, "configs", "diff", "long")
+        assert "5 more changes are not shown." in changed.err
 
 
 async def test_a_waiting_job_says_when_it_starts_and_with_what_it_would_now(said: Asked) -> None:

@@ -119,6 +119,56 @@ def test_ids_and_names_complete(
     assert server.asked("GET", "/api/admin/workers")
 
 
+def hostile_names(folder: Path) -> dict[str, str]:
+    """Returns by their first letters names that a shell would run, split or replace if it expanded them."""
+    ran = folder / "ran"
+    return {
+        "aa": f"aa$(touch${{IFS}}{ran})`touch {ran}`;touch {ran}'$(touch {ran})'\"`touch {ran}`\"",
+        "ee": "ee Anna  Maria*?[a-z]{1,2}~!!\\$HOME",
+    }
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_names_complete_to_one_word_whatever_they_say_and_run_nothing(
+    name: str, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shutil.which(name):
+        pytest.skip(f"no {name} here")
+    monkeypatch.setenv("SIMPLETUNER_URL", server.url)
+    monkeypatch.setenv("SIMPLETUNER_API_TOKEN", "st_secret")
+    names = hostile_names(tmp_path)
+    users = [{"id": f"u_{start}", "name": called, "role": "member"} for start, called in names.items()]
+    server.on("GET", "/api/admin/users", {"users": users})
+    for user in users:
+        server.on("PATCH", f"/api/admin/users/{user['id']}", {**user, "id": f"{user['id']} is changed"})
+    with shell(name, tmp_path) as typist:
+        typist.type("simpletuner users disable \t\t")
+        typist.sees("ee")
+        for start in names:
+            typist.type(f"\x15simpletuner users disable {start}\t\n")
+            typist.sees(f"u_{start} is changed")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("quote", "harmful"),
+    [("'", ["ee'; touch {ran}; '"]), ('"', ["ee$(touch {ran})", 'ee"; touch {ran}; "', "ee`touch {ran}`"])],
+)
+def test_after_a_quote_bash_completes_only_names_that_the_quote_makes_harmless(
+    quote: str, harmful: list[str], server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMPLETUNER_URL", server.url)
+    monkeypatch.setenv("SIMPLETUNER_API_TOKEN", "st_secret")
+    names = ["ee Anna  Maria", *(one.format(ran=tmp_path / "ran") for one in harmful)]
+    users = [{"id": f"u_{number}", "name": called} for number, called in enumerate(names)]
+    server.on("GET", "/api/admin/users", {"users": users})
+    server.on("PATCH", "/api/admin/users/u_0", {"id": "u_0 is changed"})
+    with shell("bash", tmp_path) as typist:
+        typist.type(f"simpletuner users disable {quote}ee\t\n")
+        typist.sees("u_0 is changed")
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize("columns", [60, 100, 140])
 def test_help_fits_the_terminal(columns: int) -> None:
     """Told by the terminal itself, as by no variable."""

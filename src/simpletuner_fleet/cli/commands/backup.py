@@ -1,6 +1,6 @@
 """Declares the `simpletuner backup` commands and their options."""
 
-from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, switch
+from simpletuner_fleet.cli.commands.rows import Noun, OneOf, Verb, argument, switch
 
 DATABASE = argument(
     "--database-url",
@@ -12,6 +12,22 @@ KEYS = argument(
     "--keys",
     metavar="FILE",
     help="The keys of sealed secrets, certificates and the audit log, in a file apart",
+)
+CREDENTIALS = OneOf(
+    (
+        argument(
+            "--revocations",
+            action="append",
+            default=[],
+            metavar="FILE",
+            help="Journal of what was revoked since (default: revocations.jsonl in the data dir, with PostgreSQL"
+            " in the storage); may be repeated",
+        ),
+        switch(
+            "--trust-credentials",
+            help="Believe every token and password of the backup, though nobody knows what was revoked since",
+        ),
+    )
 )
 
 BACKUP = Noun(
@@ -39,18 +55,7 @@ BACKUP = Noun(
                     " (default: that of the server's settings)",
                 ),
                 switch("--replace", help="Also where there is a database: the present one is kept beside it"),
-                argument(
-                    "--revocations",
-                    action="append",
-                    default=[],
-                    metavar="FILE",
-                    help="Journal of what was revoked since (default: revocations.jsonl in the data dir, with PostgreSQL"
-                    " in the storage); may be repeated",
-                ),
-                switch(
-                    "--trust-credentials",
-                    help="Believe every token and password of the backup, though nobody knows what was revoked since",
-                ),
+                CREDENTIALS,
             ),
         ),
     ),

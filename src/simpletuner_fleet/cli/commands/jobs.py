@@ -233,7 +233,7 @@ PUBLISH = (
     ),
     argument("--secret", metavar="NAME", help="The stored secret that holds the Hub's token"),
     switch("--public", help="A repository that is made for it is open to everybody"),
-    argument("--branch", metavar="NAME", default="main", help="Of the repository (default: main)"),
+    argument("--branch", metavar="NAME", help="Of the repository (default: main)"),
     switch("--show", help="Only show how far it is"),
 )
 OTHER_MAX_COST = argument(
@@ -262,8 +262,12 @@ EDIT = (
     JOB,
     argument("--name", metavar="NAME", help="A name for people; empty for none"),
     argument("--target", choices=tuple(TARGETS), help="Where to run"),
-    repeated("--label", "KEY=GLOB", "These labels instead of all it has; may be repeated"),
-    switch("--no-labels", help="Any worker, whatever its labels"),
+    OneOf(
+        (
+            repeated("--label", "KEY=GLOB", "These labels instead of all it has; may be repeated"),
+            switch("--no-labels", help="Any worker, whatever its labels"),
+        )
+    ),
     argument("--gpus", read=values.count, metavar="N", help="GPUs"),
     argument("--nodes", read=values.count, metavar="N", help=NODES_HELP),
     argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),

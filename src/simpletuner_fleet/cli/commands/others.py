@@ -3,7 +3,7 @@
 import argparse
 
 from simpletuner_fleet.cli.commands.people.money import USAGE
-from simpletuner_fleet.cli.commands.rows import Command, argument, repeated, switch
+from simpletuner_fleet.cli.commands.rows import Command, OneOf, argument, repeated, switch
 from simpletuner_fleet.settings import values
 
 DOCTOR = argument(
@@ -83,8 +83,12 @@ OTHERS = (
         "nouns.machines.pools:offers",
         "List what providers offer now, cheapest first",
         (
-            argument("name", metavar="POOL", nargs="?", help="Only of this pool"),
-            argument("--pool", metavar="POOL", help="Only of this pool"),
+            OneOf(
+                (
+                    argument("name", metavar="POOL", nargs="?", help="Only of this pool"),
+                    argument("--pool", metavar="POOL", help="Only of this pool"),
+                )
+            ),
         ),
     ),
     Command("status", "nouns.status:status", "Server, workers, queue on one screen"),

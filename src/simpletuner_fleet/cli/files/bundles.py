@@ -10,6 +10,7 @@ from simpletuner_fleet.cli.files.config_layouts import MAIN_FILES, Layout, find_
 from simpletuner_fleet.cli.files.config_reading import json_of, read_main, text_of, unusable
 from simpletuner_fleet.cli.files.named_files import (
     DATALOADER,
+    EVERY_SETTING,
     NO_CHOICES,
     FileChoices,
     Gathered,
@@ -17,7 +18,7 @@ from simpletuner_fleet.cli.files.named_files import (
     gather_data,
     neighbour_dataloader,
 )
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, not_together
 from simpletuner_fleet.core.configs.bundle import (
     DEFAULT_TRAINER,
     MAX_BUNDLE_BYTES,
@@ -112,13 +113,18 @@ def _bundle(layout: Layout, choices: FileChoices, notes: list[str]) -> dict[str,
     main = layout.main
     document, env = read_main(main, notes)
     if "settings" in document:
+        _refuse_choices(choices, main)
         return document
     try:
         refuse_headless(document)
     except Invalid as error:
         raise _refused(main, error) from None
     rest = _rest(main.parent / REST, notes) if layout.whole_folder else {}
-    gathered = gather(document, main, choices, notes) if _is_simpletuners(rest) else Gathered(document)
+    if _is_simpletuners(rest):
+        gathered = gather(document, main, choices, notes)
+    else:
+        _refuse_choices(choices, main.parent / REST)
+        gathered = Gathered(document)
     usual = neighbour_dataloader(document, main) if layout.whole_folder else None
     if usual:
         gathered.dataloader = json_of(usual, notes)
@@ -143,6 +149,13 @@ def _refused(file: Path, error: Invalid) -> CliError:
         _("%(detail)s (at %(where)s)", detail=error.detail, where=where),
         error.next or _("fix the file"),
     )
+
+
+def _refuse_choices(choices: FileChoices, because: Path) -> None:
+    """Raises for choices about files where none are looked for: a bundle has its own, as do other trainers."""
+    for flag, names in {"--file": set(choices.files), "--leave": {*choices.left} - {EVERY_SETTING}}.items():
+        if names:
+            raise not_together(flag, str(because), "simpletuner configs import --help")
 
 
 def _is_simpletuners(rest: dict[str, Any]) -> bool:

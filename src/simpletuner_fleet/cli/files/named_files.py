@@ -4,6 +4,7 @@ None is left out in silence. Small text goes into the bundle and is named `confi
 finds wherever it works. What is large (models, datasets) or comes with the trainer is left to the worker, with a note.
 """
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -40,6 +41,9 @@ _TEXT_FILE = re.compile(r"[^\n{}<>|*?\"']+\.(json|jsonl|toml|ya?ml|txt|csv|py|sh
 _LOCAL_PATH = re.compile(r"(/|~/|\./|\.\./).+")
 _WEIGHTS = (".safetensors", ".ckpt", ".pt", ".pth", ".bin", ".gguf")
 _INLINE = ("{", "[")
+
+
+EVERY_SETTING = "all"
 
 
 class FileChoices(Struct, frozen=True):
@@ -80,7 +84,8 @@ def gather(settings: dict[str, Any], main: Path, choices: FileChoices, notes: li
             gathered.settings[key] = f"{CONFIG_FOLDER}/{DATALOADER}"
         else:
             gathered.settings[key] = f"{CONFIG_FOLDER}/{_keep(gathered.files, file)}"
-    unknown = set(choices.files) - {key.lstrip("-").replace("-", "_") for key in settings}
+    known = {key.lstrip("-").replace("-", "_") for key in settings}
+    unknown = {*choices.files, *choices.left} - {*known, EVERY_SETTING}
     if unknown:
         raise fail(
             _("the config has no setting '%(name)s'", name=min(unknown)),
@@ -149,7 +154,7 @@ def _file_for(
     name: str, value: Any, main: Path, choices: FileChoices, notes: list[str], missing: list[Missing]
 ) -> Path | None:
     if name in choices.files:
-        file = Path(choices.files[name]).expanduser()
+        file = Path(os.path.expanduser(choices.files[name]))
         notes.append(_("%(setting)s: using %(file)s", setting=name, file=file))
         return file
     if (
@@ -159,7 +164,7 @@ def _file_for(
         or name in MADE_BY_TRAINER
     ):
         return None
-    if name in choices.left or "all" in choices.left:
+    if name in choices.left or EVERY_SETTING in choices.left:
         if _names_text(name, value):
             notes.append(_("%(setting)s: %(value)s is left to the worker", setting=name, value=value))
         return None
@@ -213,11 +218,11 @@ def _found(name: str, value: str, main: Path, notes: list[str], missing: list[Mi
 
 def _places(value: str, folder: Path) -> Iterator[Path]:
     """Yields the paths at which the trainer would look, from the config's folder, those above it, and this one."""
-    path = Path(value).expanduser()
+    path = Path(os.path.expanduser(value))  # a user whom nobody knows here is left as written
     if path.is_absolute():
         yield path
         return
-    bare = path.relative_to(CONFIG_FOLDER) if path.parts[0] == CONFIG_FOLDER else None
+    bare = path.relative_to(CONFIG_FOLDER) if path.parts[:1] == (CONFIG_FOLDER,) else None
     above = folder.resolve()
     for place in (folder, *list(above.parents)[:LEVELS_UP], Path()):
         yield place / path

@@ -7,7 +7,16 @@ from simpletuner_fleet.client.errors import ClientError as CliError
 from simpletuner_fleet.client.errors import fail, usage
 from simpletuner_fleet.languages import _
 
-__all__ = ["CliError", "CurlPrinted", "ExitCode", "fail", "output_refused", "usage"]
+__all__ = [
+    "CliError",
+    "CurlPrinted",
+    "ExitCode",
+    "fail",
+    "not_together",
+    "only_with",
+    "output_refused",
+    "usage",
+]
 
 
 class ExitCode(IntEnum):
@@ -33,6 +42,22 @@ def output_refused(error: OSError) -> CliError:
         error.strerror or str(error),
         _("check where it goes, and whether that disk has free space:  df -h"),
         "E_OUTPUT",
+    )
+
+
+def not_together(flag: str, other: str, next_step: str) -> CliError:
+    """Returns the error for an option that would be ignored beside another, or beside what the command is given."""
+    return usage(
+        _("%(flag)s cannot be used this way", flag=flag),
+        _("it cannot be used together with %(names)s", names=other),
+        next_step,
+    )
+
+
+def only_with(flag: str, other: str, next_step: str) -> CliError:
+    """Returns the error for an option that means nothing without another."""
+    return usage(
+        _("%(flag)s cannot be used this way", flag=flag), _("%(names)s must be given", names=other), next_step
     )
 
 

@@ -47,11 +47,15 @@ def write_private(path: Path, text: str) -> None:
 def write_private_bytes(path: Path, content: bytes) -> None:
     """Writes the file as a whole or not at all; others cannot read it at any moment."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(draft).replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
 
 
 def stored_secret(path: Path) -> bytes:

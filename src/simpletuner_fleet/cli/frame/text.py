@@ -2,28 +2,34 @@
 
 import codecs
 import re
+from functools import cache
 
 DANGEROUS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 """C0, DEL, C1, bidirectional and invisible marks, line separators, lone surrogates, tags."""
 SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+STRINGS = "\x90\x98\x9d\x9e\x9f"
+"""Begin DCS, SOS, OSC, PM and APC, as ESC with a letter does; within one of these they end it and begin another."""
+STRING = f"(?:\x1b[\\]PX^_]|[{STRINGS}])[^\x07\x1b\x9c{STRINGS}]*"
+"""Holds no further beginning, so that a text of many that never end is not read anew from each of them."""
 SEQUENCE = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, erase, modes
-    "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS, SOS, PM, APC
+    f"|{STRING}(?:\x07|\x1b\\\\|\x9c)"
     "|\x1b[ -/]*[0-Z\\\\^-~]"
 )
-UNFINISHED = re.compile(
-    "(?:\x1b(?:\\[[0-?]*[ -/]*|[\\]PX^_][^\x07\x1b\x9c]*\x1b?|[ -/]*)?"
-    "|\x9b[0-?]*[ -/]*|[\x9d\x90\x98\x9e\x9f][^\x07\x1b\x9c]*\x1b?)$"
-)
+UNFINISHED = re.compile(f"(?:(?:\x1b\\[|\x9b)[0-?]*[ -/]*|{STRING}\x1b?|\x1b[ -/]*)$")
 MAX_UNFINISHED_CHARS = 4096
 COLOUR = re.compile("\x1b\\[[0-9;:]{0,64}m")
 """Colours and weights of letters, which do no harm."""
 
 
 def _escape(match: re.Match[str]) -> str:
-    char = match[0]
+    return _escaped(match[0])
+
+
+@cache
+def _escaped(char: str) -> str:
     return SHORT.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
 
 
@@ -80,4 +86,4 @@ class TerminalLogText:
 
 def _harmless(text: str) -> str:
     text = SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return DANGEROUS.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(match), text)
+    return DANGEROUS.sub(lambda match: match[0] if match[0] in "\n\t" else _escaped(match[0]), text)

@@ -1,6 +1,6 @@
 """Reads KEY=VALUE arguments of the command line."""
 
-from simpletuner_fleet.cli.frame.errors import usage
+from simpletuner_fleet.cli.frame.errors import CliError, usage
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
 
@@ -11,11 +11,23 @@ def pairs_of(words: list[str], flag: str, *, split: bool = True) -> dict[str, st
             return values.pairs(words)
         return dict(_pair(item) for item in words)
     except ValueError as error:
-        raise usage(
-            _("%(flag)s cannot be used this way", flag=flag),
-            str(error),
-            _("for example %(flag)s key=value", flag=flag),
-        ) from None
+        raise _misused(flag, error) from None
+
+
+def label_patterns_of(words: list[str], flag: str = "--label") -> dict[str, str]:
+    """Reads KEY=GLOB, or a version comparison such as trainer>=4.3."""
+    try:
+        return values.label_patterns(words)
+    except ValueError as error:
+        raise _misused(flag, error) from None
+
+
+def _misused(flag: str, error: ValueError) -> CliError:
+    return usage(
+        _("%(flag)s cannot be used this way", flag=flag),
+        str(error),
+        _("for example %(flag)s key=value", flag=flag),
+    )
 
 
 def _pair(item: str) -> tuple[str, str]:

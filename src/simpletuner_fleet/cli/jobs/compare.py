@@ -10,7 +10,7 @@ from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.client.files.file_api import segment
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, ngettext
 
 FEWEST, MOST = 2, 8
 Row = dict[str, Any]
@@ -37,6 +37,8 @@ def compare(args: argparse.Namespace) -> int:
     out.items("compare", rows, _columns(ids), id_field="what")
     if not answer["differences"]:
         out.say(_("Their configs are the same."))
+    if left_out := answer.get("left_out", 0):
+        out.say(ngettext("%(n)s more change is not shown.", "%(n)s more changes are not shown.", left_out))
     return ExitCode.OK
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.cli.frame.words import label_patterns_of
 from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.jobs.start_times import asked_start
 from simpletuner_fleet.cli.remote import lookup
@@ -24,10 +25,9 @@ def edit(args: argparse.Namespace) -> int:
 
 
 def _changes(args: argparse.Namespace) -> dict[str, Any]:
-    labels = dict(one.partition("=")[::2] for one in args.label)
     requested = {
         "target": args.target,
-        "worker_labels": {} if args.no_labels else labels or None,
+        "worker_labels": {} if args.no_labels else label_patterns_of(args.label) or None,
         "gpus": args.gpus,
         "nodes": args.nodes,
         "min_vram_gb": args.min_vram,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from simpletuner_fleet.cli.frame.command_name import as_called
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, not_together
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import verbs
 from simpletuner_fleet.cli.jobs.verbs import searched
@@ -20,6 +20,7 @@ COUNTED_ANEW = 3
 
 def act(args: argparse.Namespace) -> int:
     out = Output(args)
+    _insist_on_own_options(args)
     search = searched(args)
     with connected(args) as api:
         if args.expected is None:
@@ -28,14 +29,30 @@ def act(args: argparse.Namespace) -> int:
         return _say_done(out, *_acted(api, out, args.act, body))
 
 
+def _insist_on_own_options(args: argparse.Namespace) -> None:
+    """Raises for an option of another act, which this one would ignore."""
+    for flag, (act, is_given) in {
+        "--priority": ("priority", args.priority is not None),
+        "--add-tag": ("tags", bool(args.add_tag)),
+        "--remove-tag": ("tags", bool(args.remove_tag)),
+        "--checkpoint-first": ("cancel", args.checkpoint_first),
+    }.items():
+        if is_given and act != args.act:
+            raise not_together(flag, args.act, f"simpletuner jobs act {act} {flag} …")
+
+
 def _tell_count(api: Api, args: argparse.Namespace, search: dict[str, Any], out: Output) -> int:
-    count = api.post("/api/matching/count", {"search": search, "act": args.act})["count"]
+    counted = api.post("/api/matching/count", {"search": search, "act": args.act})
+    count, at_least = counted["count"], bool(counted.get("at_least"))
+    number = {"n": _("at least %(n)s", n=count)} if at_least else {}
     out.say(
-        ngettext("%(n)s job matches; nothing was changed", "%(n)s jobs match; nothing was changed", count)
+        ngettext(
+            "%(n)s job matches; nothing was changed", "%(n)s jobs match; nothing was changed", count, **number
+        )
     )
     out.hint(_("To do it, repeat the command with --yes %(n)s", n=count))
     if out.for_programs:
-        out.json({"count": count})
+        out.json({"count": count, "at_least": at_least})
     return ExitCode.OK
 
 
@@ -115,6 +132,8 @@ def _cancel_all(args: argparse.Namespace) -> int:
             "E_USAGE",
             ExitCode.USAGE,
         )
+    if args.grace is not None:
+        raise not_together("--grace", "--all", "simpletuner jobs cancel ID --grace 10m")
     search = {"status": args.status} if args.status else {}
     return _on_all(args, "cancel", search, {"checkpoint_first": args.checkpoint_first})
 
@@ -122,27 +141,30 @@ def _cancel_all(args: argparse.Namespace) -> int:
 def _on_all(args: argparse.Namespace, act: str, search: dict[str, Any], requested: dict[str, Any]) -> int:
     """Reports how many jobs match; with --yes acts on them batch by batch, and says how far it is."""
     out = Output(args)
-    done, refused = 0, list[dict[str, Any]]()
+    done, refused, at_least = 0, list[dict[str, Any]](), False
     with connected(args) as api:
         for left in reversed(range(COUNTED_ANEW)):
             count = api.post("/api/matching/count", {"search": search, "act": act})["count"]
             if args.dry_run or not args.yes or not count:
                 return _only_counted(out, args, count)
             try:
-                done, refused = _acted(api, out, act, {"search": search, "expected": count, **requested})
+                body = {"search": search, "expected": count, **requested}
+                done, refused, at_least = _acted(api, out, act, body)
                 break
             except CliError as error:
                 if error.trouble.code != "count_changed" or not left:
                     raise
-    return _say_done(out, done, refused)
+    return _say_done(out, done, refused, at_least)
 
 
-def _say_done(out: Output, done: int, refused: list[dict[str, Any]]) -> int:
+def _say_done(out: Output, done: int, refused: list[dict[str, Any]], at_least: bool) -> int:
     for one in refused:
         out.say(_("%(id)s was refused: %(why)s", id=one["id"], why=one["detail"]))
     out.say(ngettext("done: %(n)s job", "done: %(n)s jobs", done))
+    if at_least:
+        out.say(_("Look at the list again, and confirm the new number."))
     if out.for_programs:
-        out.json({"done": done, "refusals": refused})
+        out.json({"done": done, "refusals": refused, "at_least": at_least})
     return ExitCode.FAILED if refused else ExitCode.OK
 
 
@@ -157,7 +179,8 @@ def _only_counted(out: Output, args: argparse.Namespace, count: int) -> int:
     return ExitCode.OK
 
 
-def _acted(api: Api, out: Output, act: str, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+def _acted(api: Api, out: Output, act: str, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]], bool]:
+    """Returns how many it was done to, which were refused, and whether others may match that had no turn."""
     done, refused, cursor = 0, [], None
     while True:
         answer = api.post(f"/api/matching/{act}", {**body, "cursor": cursor})
@@ -165,5 +188,5 @@ def _acted(api: Api, out: Output, act: str, body: dict[str, Any]) -> tuple[int, 
         refused += answer["refusals"]
         cursor = answer["next"]
         if not cursor:
-            return done, refused
+            return done, refused, bool(answer.get("at_least"))
         out.hint(_("%(done)s of %(n)s", done=done, n=body["expected"]))

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.errors import ExitCode, not_together, only_with
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote import lookup
@@ -23,8 +23,9 @@ DETAIL = (
 
 
 def publish(args: argparse.Namespace) -> int:
-    """Publishes the model; without --to, where publishing is under way already, it only shows how far it is."""
+    """Publishes the model; without --to, as it was asked for before."""
     out = Output(args)
+    _insist_on_destination(args)
     with connected(args) as api:
         job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
         if args.show:
@@ -32,8 +33,25 @@ def publish(args: argparse.Namespace) -> int:
             return ExitCode.OK
         body: dict[str, Any] = {}
         if args.to:
-            body = {"to": args.to, "secret": args.secret, "private": not args.public, "branch": args.branch}
+            body = {
+                "to": args.to,
+                "secret": args.secret,
+                "private": not args.public,
+                "branch": args.branch or "main",
+            }
         publication = api.post(f"/api/jobs/{segment(job_id)}/publish", body or None)
         out.item(publication, DETAIL, id_field="job_id")
         out.hint(_("Check its progress:  simpletuner jobs publish %(job_id)s --show", job_id=job_id))
     return ExitCode.OK
+
+
+def _insist_on_destination(args: argparse.Namespace) -> None:
+    """Raises for options that would be ignored: what is published again goes where and as it went before."""
+    details = {"--secret": args.secret, "--public": args.public, "--branch": args.branch}
+    given = next((flag for flag, value in details.items() if value), None)
+    if args.show and (args.to or given):
+        raise not_together(
+            "--show", "--to" if args.to else str(given), f"simpletuner jobs publish {args.job} --show"
+        )
+    if given and not args.to:
+        raise only_with(given, "--to", f"simpletuner jobs publish {args.job} --to hf://OWNER/NAME {given} …")

@@ -11,9 +11,9 @@ import msgspec
 
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.config_layouts import looks_like_path
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, only_with
 from simpletuner_fleet.cli.frame.output import Column, Output, field
-from simpletuner_fleet.cli.frame.words import pairs_of
+from simpletuner_fleet.cli.frame.words import label_patterns_of, pairs_of
 from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
 from simpletuner_fleet.cli.jobs.logs import print_log
@@ -45,6 +45,8 @@ DRY = (Column("STARTS NOW", lambda answer: answer.get("would_start_now")), *RESU
 
 def submit(args: argparse.Namespace) -> int:
     out = Output(args)
+    if args.publish_secret and not args.publish:
+        raise only_with("--publish-secret", "--publish", "simpletuner jobs submit --help")
     request = request_of(args)
     mounts = pairs_of(args.data, "--data")
     key = args.idempotency_key or new_key()
@@ -70,7 +72,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
     """Returns only the fields that the user gave: the server knows the defaults."""
     request: dict[str, Any] = {
         "target": "worker" if args.target == CLOUD else args.target,
-        "worker_labels": {**_labels(args.label), **(FROM_A_POOL if args.target == CLOUD else {})},
+        "worker_labels": {**(FROM_A_POOL if args.target == CLOUD else {}), **label_patterns_of(args.label)},
         "max_price_micros": args.max_price,
         "gpus": args.gpus,
         "nodes": args.nodes,
@@ -197,17 +199,6 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
         )
         raise
     return ExitCode.FAILED
-
-
-def _labels(words: list[str]) -> dict[str, str]:
-    try:
-        return values.label_patterns(words)
-    except ValueError as error:
-        raise usage(
-            _("%(flag)s cannot be used this way", flag="--label"),
-            str(error),
-            _("for example %(flag)s key=value", flag="--label"),
-        ) from None
 
 
 def _value(text: str) -> Any:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from simpletuner_fleet.cli.frame.command_name import as_called
-from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail, not_together
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import job_progress, job_text
 from simpletuner_fleet.cli.jobs import logs as job_logs
@@ -17,7 +17,7 @@ from simpletuner_fleet.cli.remote.advice import of_reason
 from simpletuner_fleet.cli.remote.api import Api, connected, new_key
 from simpletuner_fleet.cli.remote.watch import watch as watch_items
 from simpletuner_fleet.client.files.file_api import segment
-from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.details import detail_text
 
 
@@ -70,7 +70,7 @@ def _nothing_found(args: argparse.Namespace) -> str:
 def get(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        job = _direct(api, args)
+        job = _direct(api, args, args.job)
         out.item(job, job_text.DETAIL)
         if not out.for_programs and job.get("attempt"):
             for note in notes_beside(api, str(job["id"])):
@@ -171,8 +171,12 @@ def cancel(args: argparse.Namespace) -> int:
             "E_USAGE",
             ExitCode.USAGE,
         )
+    if args.status:
+        raise not_together("--status", "ID", "simpletuner jobs cancel --all --status queued")
     out = Output(args)
     with connected(args) as api:
+        if args.dry_run:
+            return _say_cancellable(out, [_direct(api, args, name) for name in args.jobs])
         cancelled = []
         for name in args.jobs:
             job_id = name if getattr(args, "curl", False) else lookup.job_id(api, name)
@@ -190,6 +194,17 @@ def cancel(args: argparse.Namespace) -> int:
             )
         if out.for_programs or out.format == "name":
             out.items("jobs", cancelled, job_text.LIST)
+    return ExitCode.OK
+
+
+def _say_cancellable(out: Output, jobs: list[Job]) -> int:
+    """Shows which jobs would be cancelled: those that have not ended."""
+    cancellable = [job for job in jobs if job["status"] not in TERMINAL]
+    out.items("jobs", cancellable, job_text.LIST)
+    count = len(cancellable)
+    out.say(
+        ngettext("%(n)s job matches; nothing was changed", "%(n)s jobs match; nothing was changed", count)
+    )
     return ExitCode.OK
 
 
@@ -269,11 +284,11 @@ def set_priority(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _direct(api: Api, args: argparse.Namespace) -> Job:
+def _direct(api: Api, args: argparse.Namespace, name: str) -> Job:
     """Returns the job; the start of an id is enough, except with `--curl`, which prints the call as given."""
     if getattr(args, "curl", False):
-        return dict(api.get(f"/api/jobs/{segment(args.job)}"))
-    return lookup.job(api, args.job)
+        return dict(api.get(f"/api/jobs/{segment(name)}"))
+    return lookup.job(api, name)
 
 
 def _id_for_call(api: Api, args: argparse.Namespace) -> str:

@@ -6,7 +6,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.opening import open_blobs
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.cli.frame.private_files import write_private_bytes
 from simpletuner_fleet.client import resolve_settings
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
@@ -56,7 +57,8 @@ class DatabasePlace(NamedTuple):
 
 def create(args: argparse.Namespace) -> int:
     out, place, target = Output(args), _place(args), Path(args.file)
-    with _told(), _scratch_beside(target) as folder:
+    keys = b""
+    with _reported(_("nothing was changed")), _scratch_beside(target) as folder:
         now = time.time()
         if place.kind == "postgresql":
             # half of what psycopg costs is its import
@@ -65,11 +67,15 @@ def create(args: argparse.Namespace) -> int:
             manifest = postgres_copy.copy_out(place.url, folder, __version__, now)
         else:
             manifest = sqlite_copy.copy_out(place.sqlite_file, folder, __version__, now)
-        write_archive(target, folder, manifest)
         if args.keys:
-            key_file.write_keys(Path(args.keys), place.data_dir)
+            # After the copy: a key that is made when the first secret is stored has to be among them.
+            keys = key_file.pack_keys(place.data_dir)
+        write_archive(target, folder, manifest)
     out.say(_("%(file)s contains the database as of epoch %(epoch)s", file=target, epoch=manifest.epoch))
-    if not args.keys:
+    if args.keys:
+        with _reported_unwritten(Path(args.keys).parent):
+            write_private_bytes(Path(args.keys), keys)
+    else:
         out.hint(
             _("the keys are not included: --keys FILE writes them to a separate file, to be kept elsewhere")
         )
@@ -79,7 +85,7 @@ def create(args: argparse.Namespace) -> int:
 
 def verify(args: argparse.Namespace) -> int:
     out = Output(args)
-    with _told(), tempfile.TemporaryDirectory() as folder:
+    with _reported(_("nothing was changed")), tempfile.TemporaryDirectory() as folder:
         manifest = _verified(Path(args.file), Path(folder))
     out.say(
         _(
@@ -96,7 +102,8 @@ def verify(args: argparse.Namespace) -> int:
 
 def restore(args: argparse.Namespace) -> int:
     out, place = Output(args), _place(args)
-    with _told(), _scratch_beside(place.data_dir / SQLITE_FILE) as folder:
+    with _reported(_("nothing was changed")), _scratch_beside(place.data_dir / SQLITE_FILE) as folder:
+        keys = key_file.read_keys(Path(args.keys)) if args.keys else {}
         manifest = _verified(Path(args.file), folder)
         if manifest.database != place.kind:
             raise BackupUnusable(
@@ -120,11 +127,21 @@ def restore(args: argparse.Namespace) -> int:
             kept = sqlite_copy.put_back(
                 folder, place.sqlite_file, withdrawn, KEY_SETTING, now, text, replace=args.replace
             )
-        if args.keys:
-            key_file.read_keys(Path(args.keys), place.data_dir)
-        RevocationJournal(place.data_dir / JOURNAL_FILE, now, manifest.audit_seq)
     _say_restored(out, manifest, withdrawn, kept)
+    with _reported_unwritten(place.data_dir):
+        _put_keys(keys, place.data_dir)
+        RevocationJournal(place.data_dir / JOURNAL_FILE, now, manifest.audit_seq)
+    out.hint(
+        _("start the server: jobs are placed once workers have had time to report what they are running")
+    )
     return ExitCode.OK
+
+
+def _put_keys(keys: dict[str, bytes], data_dir: Path) -> None:
+    for name, content in keys.items():
+        place = data_dir / name
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private_bytes(place, content)
 
 
 def _say_restored(out: Output, manifest: BackupManifest, withdrawn: Withdrawn, kept: object) -> None:
@@ -140,9 +157,6 @@ def _say_restored(out: Output, manifest: BackupManifest, withdrawn: Withdrawn, k
             )
         )
     _say_withdrawn(out, withdrawn)
-    out.hint(
-        _("start the server: jobs are placed once workers have had time to report what they are running")
-    )
 
 
 def _say_withdrawn(out: Output, withdrawn: Withdrawn) -> None:
@@ -223,21 +237,25 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+def _reported_unwritten(folder: Path) -> AbstractContextManager[None]:
+    """Is for what is written last: what was done before has been said, and stays."""
+    return _reported(_("nothing can be written to %(folder)s", folder=folder))
+
+
 @contextmanager
-def _told() -> Iterator[None]:
+def _reported(outcome: str) -> Iterator[None]:
+    """Turns an error into one that says first what came of the command."""
     try:
         yield
     except FleetError as error:
         why, following = detail_text(current(), error.detail), detail_text(current(), error.next or "")
         raise CliError(
-            Trouble(
-                _("nothing was changed"), why, (following,) if following else (), error.code, ExitCode.FAILED
-            )
+            Trouble(outcome, why, (following,) if following else (), error.code, ExitCode.FAILED)
         ) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise fail(
-            _("nothing was changed"),
+            outcome,
             f"{where}{error.strerror or error}",
             _("choose a folder that you can write to, on a disk with free space:  df -h"),
             "E_FILE",

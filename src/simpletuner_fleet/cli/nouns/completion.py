@@ -37,6 +37,23 @@ LISTS = {
     ("approvals", "job"): NAMES.format("approvals"),
 }
 """By noun and argument, the command that lists what could stand there."""
+BASH = r"""
+%(function)s() {
+  local word typed
+  while IFS= read -r word; do
+    case $1 in
+      \'*) [[ $word != *\'* ]] && typed="'$word" || continue ;;
+      \"*) [[ $word != *[\"\$\`\\!]* ]] && typed="\"$word" || continue ;;
+      *) typed=$word && printf -v word %%q "$word" ;;
+    esac
+    [[ $typed == "$1"* || $word == "$1"* ]] && printf '%%s\n' "$word"
+  done < <(%(command)s)
+}"""
+"""After an opening quote bash takes a word as it is: those are offered that the quote makes harmless."""
+ZSH = """
+%(function)s() {
+  compadd -- ${(f)"$(%(command)s)"}
+}"""
 
 
 def completion(args: argparse.Namespace) -> int:
@@ -50,13 +67,14 @@ def completion(args: argparse.Namespace) -> int:
 
 
 def _pressed(command: str) -> dict[str, Any]:
-    """Does as shtab does, except for zsh, where shtab would run the command when the script is loaded, not on TAB."""
-    import shtab
+    """Returns how each shell completes what the command prints, a word on each line, when TAB is pressed.
 
-    known: dict[str, Any] = dict(shtab.cmd(command))
+    Anybody may have chosen these names, so no shell may expand them: neither now nor when the completed line is run.
+    """
     function = f"_simpletuner_list_{zlib.crc32(command.encode()):08x}"
-    body = f'{function}() {{\n  compadd -- ${{(f)"$({command})"}}\n}}'
-    return {**known, "zsh": function, "preamble": {**known["preamble"], "zsh": body}}
+    bodies = {"bash": BASH, "zsh": ZSH}
+    preamble = {shell: body % {"function": function, "command": command} for shell, body in bodies.items()}
+    return {"bash": function, "zsh": function, "fish": f"({command})", "preamble": preamble}
 
 
 def _named_things(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Action, str]]:

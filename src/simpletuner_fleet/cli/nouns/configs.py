@@ -9,7 +9,7 @@ from typing import Any
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.examples import example_folder, example_names
 from simpletuner_fleet.cli.files.named_files import FileChoices
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, only_with, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.frame.words import pairs_of
@@ -63,6 +63,8 @@ def get(args: argparse.Namespace) -> int:
 
 def import_(args: argparse.Namespace) -> int:
     out = Output(args)
+    if args.trainer_python and not args.example:
+        raise only_with("--trainer-python", "--example", "simpletuner configs import --help")
     loaded = _loaded(args)
     name = args.name or loaded.name
     out.say_all(loaded.notes)
@@ -98,11 +100,16 @@ def diff(args: argparse.Namespace) -> int:
     with connected(args) as api:
         answer = api.get(f"/api/configs/{segment(args.name)}/diff", query)
         out.items("changes", answer["changes"], CHANGES, id_field="path")
+        left_out = answer.get("left_out", 0)
+        if left_out:
+            out.say(
+                ngettext("%(n)s more change is not shown.", "%(n)s more changes are not shown.", left_out)
+            )
         out.hint(
             ngettext(
                 "version %(old)s to version %(new)s: %(n)s change",
                 "version %(old)s to version %(new)s: %(n)s changes",
-                len(answer["changes"]),
+                len(answer["changes"]) + left_out,
                 old=answer["from"],
                 new=answer["to"],
             )

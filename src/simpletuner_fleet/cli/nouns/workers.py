@@ -5,7 +5,7 @@ import re
 import sys
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import ExitCode, usage
+from simpletuner_fleet.cli.frame.errors import ExitCode, only_with, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago, size_text
 from simpletuner_fleet.cli.frame.text import clean
@@ -108,6 +108,12 @@ def create(args: argparse.Namespace) -> int:
 
 
 def drain(args: argparse.Namespace) -> int:
+    if args.no_checkpoint and args.timeout is None:
+        raise only_with(
+            "--no-checkpoint",
+            "--timeout",
+            f"simpletuner workers drain {args.worker} --timeout 10m --no-checkpoint",
+        )
     options = {"note": args.note, "timeout_s": args.timeout}
     options["checkpoint_first"] = False if args.no_checkpoint else None
     body = {key: value for key, value in options.items() if value is not None} or None

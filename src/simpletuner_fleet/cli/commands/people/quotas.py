@@ -1,6 +1,6 @@
 """Declares the `simpletuner quotas` and `simpletuner limits` commands."""
 
-from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated
+from simpletuner_fleet.cli.commands.rows import Noun, OneOf, Verb, argument, repeated
 from simpletuner_fleet.settings import values
 
 KINDS = (
@@ -18,10 +18,14 @@ WARN_AT = argument("--warn-at", type=float, metavar="SHARE", help="Say so from t
 CREATE = (
     argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),
     CEILING,
-    argument("--user", metavar="USER", help="Of this person"),
-    argument("--team", metavar="TEAM", help="Of this team"),
-    argument("--role", metavar="ROLE", help="Of each person with this role"),
-    argument("--each", action="store_true", help="Of each person"),
+    OneOf(
+        (
+            argument("--user", metavar="USER", help="Of this person"),
+            argument("--team", metavar="TEAM", help="Of this team"),
+            argument("--role", metavar="ROLE", help="Of each person with this role"),
+            argument("--each", action="store_true", help="Of each person"),
+        )
+    ),
     ACTION,
     WARN_AT,
 )

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail, not_together
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote import lookup
@@ -88,6 +88,12 @@ def add_rule(args: argparse.Namespace) -> int:
 
 def change_rule(args: argparse.Namespace) -> int:
     """Changes a rule; whatever the command does not name stays as it is."""
+    asked = _asked(args)
+    if both := [name for name in args.without if name in asked]:
+        flag = f"--{OPTIONS.get(both[0], both[0]).replace('_', '-')}"
+        raise not_together(
+            f"--without {both[0]}", flag, f"simpletuner approvals change-rule {args.rule} {flag} …"
+        )
     with connected(args) as api:
         known = next((one for one in api.items(RULES, "rules") if one["id"] == args.rule), None)
         if known is None:
@@ -98,7 +104,6 @@ def change_rule(args: argparse.Namespace) -> int:
                 "E_NO_SUCH_RULE",
                 ExitCode.NOT_FOUND,
             )
-        asked = _asked(args)
         if asked.get("by", "people") != "people":
             known["people"] = []
         kept = {name: value for name, value in known.items() if name != "id" and name not in args.without}

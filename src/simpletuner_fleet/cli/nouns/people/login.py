@@ -56,7 +56,8 @@ def login(args: argparse.Namespace) -> int:
 def logout(args: argparse.Namespace) -> int:
     file = connection.credentials_file()
     saved = credentials.read(file)
-    url = args.server.rstrip("/") if args.server else saved.current
+    named = args.server or getattr(args, "url", None)
+    url = named.rstrip("/") if named else saved.current
     if not url or url not in saved.servers:
         raise fail(
             _("not logged in to %(url)s", url=url) if url else _("not logged in"),

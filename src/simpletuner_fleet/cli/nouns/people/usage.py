@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from simpletuner_fleet.cli.frame.amounts import known_money
-from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.errors import ExitCode, not_together
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.core.money.reports import NOT_SHOWN
@@ -16,6 +16,8 @@ USAGE = "/api/usage"
 
 def usage(args: argparse.Namespace) -> int:
     out = Output(args)
+    if args.csv and (out.format != "table" or out.fields):
+        raise not_together("--csv", "--fields" if out.fields else "--output", "simpletuner usage --csv")
     query = {"by": args.by, "since": args.since, "until": args.until}
     with connected(args) as api:
         if args.csv:

@@ -1,0 +1,114 @@
+"""An option that a command could not heed is refused before anything is asked of the server, never ignored."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.client import connection, credentials
+from simpletuner_fleet.client.credentials import Login, SavedLogins
+from tests.cli.conftest import FakeServer, Run
+
+REFUSED = [
+    ("--status", "jobs cancel j_1 --status queued"),
+    ("--grace", "jobs cancel --all --yes --grace 10m"),
+    ("--secret", "jobs publish j_1 --secret NEW"),
+    ("--branch", "jobs publish j_1 --branch dev"),
+    ("--public", "jobs publish j_1 --public"),
+    ("--show", "jobs publish j_1 --show --to hf://me/x"),
+    ("--no-labels", "jobs edit j_1 --label rack=r1 --no-labels"),
+    ("--checkpoint-first", "jobs act retry --checkpoint-first --yes 1"),
+    ("--priority", "jobs act cancel --priority 0 --yes 1"),
+    ("--add-tag", "jobs act delete --add-tag paper --yes 1"),
+    ("--publish-secret", "jobs submit cats --publish-secret hub"),
+    ("--team", "quotas create gpus 4 --user anna --team vision"),
+    ("--each", "quotas create gpus 4 --role member --each"),
+    ("--pool", "offers one --pool other"),
+    ("--no-checkpoint", "workers drain w_1 --no-checkpoint"),
+    ("--trainer-python", "configs import . --trainer-python python3"),
+    ("--csv", "usage --csv --json"),
+    ("--csv", "usage --csv --fields name"),
+    ("--without gpus_over", "approvals change-rule ar_1 --gpus-over 4 --without gpus_over"),
+    ("--trust-credentials", "backup restore FILE --revocations J --trust-credentials"),
+]
+
+
+@pytest.mark.parametrize(("flag", "words"), REFUSED, ids=[words for _flag, words in REFUSED])
+def test_an_option_that_could_not_be_heeded_is_refused(
+    ask: Run, server: FakeServer, flag: str, words: str
+) -> None:
+    refused = ask(*words.split())
+    assert refused.code == ExitCode.USAGE
+    assert flag in refused.err
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("words", ["--file lycoris_config=x.json", "--leave lycoris_config"])
+@pytest.mark.parametrize("kind", ["a bundle", "another trainer"])
+def test_choices_about_files_are_refused_where_no_files_are_looked_for(
+    ask: Run, server: FakeServer, tmp_path: Path, kind: str, words: str
+) -> None:
+    folder = tmp_path / "cats"
+    folder.mkdir()
+    settings = {"lycoris_config": "config/lycoris.json"}
+    if kind == "a bundle":
+        (folder / "config.json").write_text(json.dumps({"settings": settings}))
+    else:
+        (folder / "config.json").write_text(json.dumps(settings))
+        (folder / "bundle.json").write_text(json.dumps({"trainer": "command"}))
+    refused = ask("configs", "import", str(folder), *words.split())
+    assert refused.code == ExitCode.USAGE
+    assert words.split()[0] in refused.err
+    assert server.seen == []
+
+
+def test_a_file_is_left_to_the_worker_only_for_a_setting_that_the_config_has(
+    ask: Run, server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_family": "sdxl"}))
+    refused = ask("configs", "import", str(tmp_path / "config.json"), "--leave", "lycoris")
+    assert refused.code == ExitCode.USAGE
+    assert "the config has no setting 'lycoris'" in refused.err
+    assert server.seen == []
+
+
+def test_cancelling_named_jobs_for_trial_names_those_that_would_end_and_cancels_none(
+    ask: Run, server: FakeServer
+) -> None:
+    server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "running"})
+    server.on("GET", "/api/jobs/j_2", {"id": "j_2", "status": "completed"})
+    tried = ask("jobs", "cancel", "j_1", "j_2", "--dry-run", "-o", "name")
+    assert (tried.code, tried.out) == (ExitCode.OK, "j_1\n")
+    assert "1 job matches; nothing was changed" in tried.err
+    assert {seen.method for seen in server.seen} == {"GET"}
+
+
+def test_a_version_is_asked_for_by_a_label_in_an_edit_as_in_a_submission(
+    ask: Run, server: FakeServer
+) -> None:
+    server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "queued"})
+    server.on("PATCH", "/api/jobs/j_1", {"id": "j_1", "status": "queued"})
+    assert ask("jobs", "edit", "j_1", "--label", "trainer>=4.3").code == ExitCode.OK
+    assert server.seen[-1].body == {"worker_labels": {"trainer": ">=4.3"}}
+    refused = ask("jobs", "edit", "j_1", "--label", "rack")
+    assert refused.code == ExitCode.USAGE
+    assert "--label" in refused.err
+
+
+def test_a_job_for_the_machines_of_one_pool_asks_for_that_pool(ask: Run, server: FakeServer) -> None:
+    server.on("POST", "/api/queue/submit", {"job_id": "j_1", "status": "queued"})
+    assert ask("jobs", "submit", "cats", "--target", "cloud", "--label", "pool=mine").code == ExitCode.OK
+    assert server.seen[-1].body["worker_labels"] == {"pool": "mine"}
+    assert ask("jobs", "submit", "cats", "--target", "cloud").code == ExitCode.OK
+    assert server.seen[-1].body["worker_labels"] == {"pool": "*"}
+
+
+def test_logging_out_of_a_server_that_the_url_names_keeps_the_current_one(run: Run) -> None:
+    here, there = "https://here:8001", "https://there:8001"
+    file = connection.credentials_file()
+    credentials.write(
+        file, SavedLogins(here, {here: Login("st_1", None, None), there: Login("st_2", None, None)})
+    )
+    assert run("logout", "--url", there).code == ExitCode.OK
+    assert set(credentials.read(file).servers) == {here}
