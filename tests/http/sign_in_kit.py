@@ -83,6 +83,7 @@ async def scene(
     scim: ScimSource | None = None,
     directories: Sequence[Directory] = (),
     more_providers: Sequence[Provider] = (),
+    store: Store | None = None,
     **changed: Any,
 ) -> AsyncIterator[Scene]:
     clock = TurnedClock()
@@ -94,7 +95,7 @@ async def scene(
         )
         sign_in = SignIn(named, clock.now, deadline_s)
         pages: dict[str, Any] = {"pages": routes.ROUTES, "problem_page": problem_page}
-        async with orchestrator(settings=settings, clock=clock, sign_in=sign_in, **pages) as running:
+        async with orchestrator(store, settings=settings, clock=clock, sign_in=sign_in, **pages) as running:
             provider.redirect_uris.add(f"{running.listening.url}/login/back/corp")
             yield Scene(running, provider)
             await sign_in.close()

@@ -53,6 +53,35 @@ async def test_whoever_gives_up_leaves_no_hole() -> None:
     assert gate.enter_at_once("e")
 
 
+async def test_a_turn_that_comes_as_patience_ends_is_taken_and_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "PATIENCE_S", 0.0)  # It ends in the next turn of the loop.
+    gate = Gate(at_once=1, per_caller=1)
+    assert gate.enter_at_once("a")
+    waiting = asyncio.create_task(gate.enter("b"))
+    asyncio.get_running_loop().call_soon(gate.leave, "a")
+    await waiting
+    assert not gate.enter_at_once("c")
+    gate.leave("b")
+    assert gate.enter_at_once("c")
+
+
+async def test_a_turn_that_comes_as_patience_ends_and_the_call_is_cancelled_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "PATIENCE_S", 0.0)
+    gate = Gate(at_once=1, per_caller=1)
+    assert gate.enter_at_once("a")
+    waiting = asyncio.create_task(gate.enter("b"))
+    asyncio.get_running_loop().call_soon(gate.leave, "a")
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert gate.enter_at_once("c")
+
+
 async def test_nobody_waits_endlessly_or_endlessly_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "PATIENCE_S", 0.01)
     gate = Gate(at_once=1, per_caller=1)

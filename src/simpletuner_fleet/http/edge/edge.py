@@ -40,6 +40,7 @@ ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principa
 """Given (problem, headers of the request, path and query, who asked as far as it is known): what a person who asked for
 a page sees; None: the problem itself."""
 HUNG_UP = 499
+NO_LONGER_VALID = "this credential is no longer valid"
 STRUCTURED = (msgspec.Struct, dict)
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class Edge:
         self._problem_page = problem_page
         self._streams: dict[Stream, str] = {}
         """Maps each to the hash of the credential it was opened with."""
+        self._revoked_meanwhile: dict[Exchange, set[str]] = {}
+        """Maps each request that may open a stream to the credentials that were revoked since it came."""
         self._ending = False
         self._gate = Gate()
         self._encode = msgspec.json.Encoder().encode
@@ -85,6 +88,8 @@ class Edge:
             admission.take_away_assertions(exchange)
             compiled, parameters = self._table.find(exchange.method, exchange.path)
             row = compiled.row
+            if row.stream:
+                self._revoked_meanwhile[exchange] = set()
             ip, secure = admission.address_of(exchange), admission.is_secure(exchange)
             known = admission.admit_known(compiled, exchange.headers)
             principal = known or await admission.admit(compiled, exchange, ip, secure)
@@ -108,6 +113,7 @@ class Edge:
             )
             answer = await (self._in_turn(call) if compiled.in_turn else row.handler(call))
             if self._may_promise is not None and not self._may_promise():
+                drop(answer)
                 raise NotLeader
             status = await self._send(answer, call, exchange, began)
         except CallerGone:
@@ -117,6 +123,7 @@ class Edge:
             status = problem.status
             self._send_problem(problem, exchange, principal)
         finally:
+            self._revoked_meanwhile.pop(exchange, None)
             if self._observe and status:
                 self._observe(exchange.method, row.path if row else "", status, self._monotonic() - began)
 
@@ -136,10 +143,15 @@ class Edge:
             stream.end("server shutting down")
 
     def end_streams_of(self, token_hashes: Collection[str]) -> None:
-        """Ends the streams of these credentials: whoever was logged out or lost a token sees nothing more."""
+        """Ends the streams of these credentials: whoever was logged out or lost a token sees nothing more.
+
+        A stream that is just being opened ends as soon as it is open.
+        """
+        for revoked in self._revoked_meanwhile.values():
+            revoked.update(token_hashes)
         for stream, opened_with in list(self._streams.items()):
             if opened_with in token_hashes:
-                stream.end("this credential is no longer valid")
+                stream.end(NO_LONGER_VALID)
 
     async def _read(self, compiled: CompiledRoute, principal: Principal, exchange: Exchange) -> Any:
         row, headers = compiled.row, exchange.headers
@@ -210,9 +222,12 @@ class Edge:
         return b"" if body is None else self._encode(body)
 
     async def _run_stream(self, stream: Stream, call: Call[Any], exchange: Exchange) -> None:
-        self._streams[stream] = call.principal.token_hash
+        token_hash = call.principal.token_hash
+        self._streams[stream] = token_hash
         if self._ending:
             stream.end("server shutting down")
+        elif token_hash in self._revoked_meanwhile.get(exchange, ()):
+            stream.end(NO_LONGER_VALID)
         if isinstance(stream, EventStream):
             self._hand_over(stream, exchange)
             return
@@ -226,8 +241,10 @@ class Edge:
         stream.on_detached = self._forget_stream
         try:
             exchange.hand_over(self._event_head, stream)
-        except CallerGone:
+        except BaseException as error:
             stream.lost()
+            if not isinstance(error, CallerGone):
+                raise
 
     def _forget_stream(self, stream: EventStream) -> None:
         self._streams.pop(stream, None)
@@ -266,6 +283,12 @@ class Edge:
         except Exception:  # still the outermost frame: the page is lost, the problem behind it must not be
             log.exception("the page for a problem with status %d could not be made", problem.status)
             return None
+
+
+def drop(answer: Answer) -> None:
+    """Closes an answer that is not sent after all: a stream may hold a place that others wait for."""
+    if isinstance(answer, Stream):
+        answer.lost()
 
 
 def build_app(

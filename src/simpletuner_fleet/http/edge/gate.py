@@ -45,9 +45,11 @@ class Gate:
             async with asyncio.timeout(PATIENCE_S):
                 await turn
         except TimeoutError:
-            raise TooManyRequests(TRY_AGAIN_S) from None
+            # Whose turn came in the very moment in which their patience ended is inside.
+            if not _has_come(turn):
+                raise TooManyRequests(TRY_AGAIN_S) from None
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if _has_come(turn):
                 self.leave(caller)
             raise
         finally:
@@ -67,6 +69,10 @@ class Gate:
 
     def _has_room(self, caller: str) -> bool:
         return self._inside.get(caller, 0) < self._per_caller and self._inside.total() < self._at_once
+
+
+def _has_come(turn: asyncio.Future[None]) -> bool:
+    return turn.done() and not turn.cancelled()
 
 
 def _less(counts: Counter[str], caller: str) -> None:

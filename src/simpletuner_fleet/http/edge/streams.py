@@ -224,12 +224,18 @@ class Chunks:
         if self._writer:
             self._writer.cancel()
 
+    def lost(self) -> None:
+        """Ends it, since nobody reads it any more or ever will."""
+        self.end("gone")
+        on_close, self._on_close = self._on_close, None
+        if on_close:
+            on_close()
+
     async def respond(self, exchange: Exchange, headers: RawHeaders) -> None:
         try:
             await self._respond(exchange, headers)
         finally:
-            if self._on_close:
-                self._on_close()
+            self.lost()
 
     async def _respond(self, exchange: Exchange, headers: RawHeaders) -> None:
         head = head_of(self._status, [*headers, *self._headers])
@@ -254,11 +260,12 @@ class Chunks:
     async def _write_chunks(self, exchange: Exchange, head: bytes) -> None:
         async with aclosing(self._chunks):
             exchange.begin(head)
-            async for chunk in self._chunks:
+            while not self._ended:
+                chunk = await anext(self._chunks, None)
+                if chunk is None:
+                    return
                 async with asyncio.timeout(self._write_timeout_s):
                     await exchange.write(chunk)
-                if self._ended:
-                    break
 
 
 Stream = EventStream | Chunks

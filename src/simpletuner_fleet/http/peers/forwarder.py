@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from simpletuner_fleet.client.trust import Choices, TrustError, context_for_async
-from simpletuner_fleet.core.errors import NotLeader
+from simpletuner_fleet.core.errors import FleetError, NotLeader
 from simpletuner_fleet.core.leadership import Lease
 from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, head_of
+from simpletuner_fleet.http.edge.route_table import WORKER_PATHS
 from simpletuner_fleet.http.peers.proof import PASSED_ON, PeerProof
 from simpletuner_fleet.http.peers.upstream import BROKEN, LeaderConnections, Upstream, head_bytes
 
@@ -29,6 +29,9 @@ OF_ONE_CONNECTION = frozenset(
 """Headers that say something about a connection, not about what it carries."""
 NOT_PASSED_BACK = frozenset(name.encode() for name in OF_ONE_CONNECTION) | {b"date"}
 WITHOUT_BODY = (204, 304)
+READING = ("GET", "HEAD")
+JOIN_PATH = "/api/workers/join"
+LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Forwarder:
@@ -85,40 +88,16 @@ class Forwarder:
             return self._connections
 
     async def _exchange_with(self, connections: LeaderConnections, exchange: Exchange, term: int) -> None:
-        head = self._head(exchange, term)
-        upstream = await connections.take(fresh=False)
+        head, body = self._head(exchange, term), exchange.whole_body()
+        may_repeat = body is not None and may_be_repeated(exchange.method, exchange.path)
+        # The leader may just be closing a kept connection, as servers do, and nobody could tell whether it saw the request.
+        upstream = await connections.take(fresh=not may_repeat)
         try:
-            await self._relay(connections, upstream, exchange, head)
+            await _relay(connections, upstream, exchange, head, body)
         except BROKEN:
-            # The leader may have closed it just before, as servers do; a request may always be made again.
-            if exchange.begun or not upstream.is_reused or upstream.was_answered:
+            if not may_repeat or not upstream.was_closed_before:
                 raise
-            if exchange.whole_body() is None:
-                raise
-            upstream = await connections.take(fresh=True)
-            await self._relay(connections, upstream, exchange, head)
-
-    async def _relay(
-        self, connections: LeaderConnections, upstream: Upstream, exchange: Exchange, head: bytes
-    ) -> None:
-        exchange.on_lost(upstream.abort)
-        sending = asyncio.create_task(_send(upstream, exchange, head))
-        try:
-            await upstream.read_head()
-            without_body = await _pass_back(upstream, exchange)
-            if sending.done() and sending.exception() is None:
-                connections.give_back(upstream, without_body=without_body)
-                return
-        except BROKEN:
-            if sending.done() and isinstance(sending.exception(), CallerGone):
-                raise CallerGone from None
-            raise
-        finally:
-            if not sending.done():
-                sending.cancel()
-            with suppress(asyncio.CancelledError, CallerGone, *BROKEN):
-                await sending
-            connections.drop(upstream)
+            await _relay(connections, await connections.take(fresh=True), exchange, head, body)
 
     def _head(self, exchange: Exchange, term: int) -> bytes:
         query = exchange.query.decode("latin-1")
@@ -135,20 +114,58 @@ def _comes_in_chunks(headers: Mapping[str, str]) -> bool:
     return "content-length" not in headers and "transfer-encoding" in headers
 
 
-async def _send(upstream: Upstream, exchange: Exchange, head: bytes) -> None:
-    whole = exchange.whole_body()
+def may_be_repeated(method: str, path: str) -> bool:
+    """Tells whether a request does no harm where it arrives twice: reading does none, and a worker's messages do none.
+
+    A machine joins with a token that works once.
+    """
+    return method in READING or (path.startswith(WORKER_PATHS) and path != JOIN_PATH)
+
+
+async def _relay(
+    connections: LeaderConnections, upstream: Upstream, exchange: Exchange, head: bytes, body: bytes | None
+) -> None:
+    """Sends the request and passes the answer back. The connection is kept where both were whole, and else dropped."""
+    exchange.on_lost(upstream.give_up)
+    sending = asyncio.create_task(_send(upstream, exchange, head, body))
+    is_whole = without_body = False
+    try:
+        await upstream.read_head()
+        without_body = await _pass_back(upstream, exchange)
+        is_whole = sending.done() and sending.exception() is None
+    except BROKEN:
+        failure = sending.exception() if sending.done() else None
+        if failure and not isinstance(failure, BROKEN):
+            raise failure from None
+        raise
+    finally:
+        sending.cancel()
+        if is_whole:
+            connections.give_back(upstream, without_body=without_body)
+        else:
+            connections.drop(upstream)
+            await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _send(upstream: Upstream, exchange: Exchange, head: bytes, body: bytes | None) -> None:
     in_chunks = _comes_in_chunks(exchange.headers)
-    if whole is not None and not in_chunks:
-        await upstream.send(head + whole)
+    if body is not None:
+        await upstream.send(head + (_chunk(body, more=False) if in_chunks else body))
         return
     await upstream.send(head)
     more = True
-    while more:
-        piece, more = await exchange.receive()
-        if in_chunks:
-            piece = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
-            piece += b"" if more else b"0\r\n\r\n"
-        await upstream.send(piece)
+    try:
+        while more:
+            piece, more = await exchange.receive()
+            await upstream.send(_chunk(piece, more=more) if in_chunks else piece)
+    except (CallerGone, FleetError):
+        upstream.give_up()  # The leader would wait for the rest.
+        raise
+
+
+def _chunk(piece: bytes, *, more: bool) -> bytes:
+    chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
+    return chunk if more else chunk + LAST_CHUNK
 
 
 async def _pass_back(upstream: Upstream, exchange: Exchange) -> bool:

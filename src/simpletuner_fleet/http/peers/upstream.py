@@ -17,13 +17,24 @@ BROKEN = (OSError, EOFError, TimeoutError, httptools.HttpParserError)
 """What a connection to a leader that is gone, or no orchestrator at all, comes to."""
 
 
+class CountingReader(asyncio.StreamReader):
+    """Counts the bytes that have come, whether anybody has read them or not."""
+
+    came_bytes = 0
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]
+        self.came_bytes += len(data)
+        super().feed_data(data)
+
+
 class Upstream:
     """Holds one connection to the orchestrator that leads. It reads one answer at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: CountingReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self._read_bytes = 0
         self.used_at = time.monotonic()
-        self.is_reused = False
+        self._is_reused = self._is_given_up = False
         self._begin()
 
     def _begin(self) -> None:
@@ -31,11 +42,15 @@ class Upstream:
         self.headers: list[tuple[bytes, bytes]] = []
         self.status = 0
         self._pieces: list[bytes] = []
-        self._head_is_here = self._whole = False
-        self.was_answered = False
+        self._head_is_here = self._whole = self._stays_open = False
+        self._was_answered = False
         """Whether a byte of the answer has come."""
 
     # What the parser calls
+
+    def on_message_begin(self) -> None:
+        if self._whole:
+            raise httptools.HttpParserError("the leader gave two answers to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
@@ -46,6 +61,8 @@ class Upstream:
             self.headers = []
         else:
             self._head_is_here = True
+            # The parser knows this only as long as it has not read the body to its end.
+            self._stays_open = self._parser.should_keep_alive()
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
@@ -77,7 +94,8 @@ class Upstream:
         data = await self._reader.read(READ_BYTES)
         if not data:
             raise EOFError("the leader hung up")
-        self.was_answered = True
+        self._was_answered = True
+        self._read_bytes += len(data)
         self._parser.feed_data(data)
 
     def may_be_kept(self, without_body: bool) -> bool:
@@ -86,17 +104,32 @@ class Upstream:
         `without_body` means that by its head no body follows.
         """
         over = self._whole or without_body
-        if not over or not self._parser.should_keep_alive() or self._writer.is_closing():
+        if not over or not self._stays_open or self._writer.is_closing():
             return False
         self._begin()
         self.used_at = time.monotonic()
-        self.is_reused = True
+        self._is_reused = True
         return True
 
     @property
     def is_usable(self) -> bool:
+        """Tells whether to send the next request here.
+
+        What came while nothing was asked is no answer to it: a proxy may say that the connection was idle for too long.
+        """
         closed = self._reader.at_eof() or self._writer.is_closing()
-        return not closed and time.monotonic() - self.used_at < MOST_IDLE_S
+        unasked = self._reader.came_bytes != self._read_bytes
+        return not closed and not unasked and time.monotonic() - self.used_at < MOST_IDLE_S
+
+    @property
+    def was_closed_before(self) -> bool:
+        """Tells, of a connection that broke, whether the leader may have closed it before it saw the request."""
+        return self._is_reused and not self._was_answered and not self._is_given_up
+
+    def give_up(self) -> None:
+        """Breaks the connection, since nobody waits for its answer any more."""
+        self._is_given_up = True
+        self.abort()
 
     def abort(self) -> None:
         with suppress(OSError):
@@ -122,16 +155,25 @@ class LeaderConnections:
                 self._busy.add(upstream)
                 return upstream
             upstream.abort()
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._context)
-        upstream = Upstream(reader, writer)
+        upstream = await self._connected()
         self._busy.add(upstream)
         if self._closed:
-            upstream.abort()
+            upstream.give_up()
         return upstream
+
+    async def _connected(self) -> Upstream:
+        loop, reader = asyncio.get_running_loop(), CountingReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            transport, _ = await loop.create_connection(
+                lambda: protocol, self._host, self._port, ssl=self._context
+            )
+        return Upstream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     def give_back(self, upstream: Upstream, *, without_body: bool) -> None:
         self._busy.discard(upstream)
+        while self._idle and not self._idle[0].is_usable:  # The first has been idle for longest.
+            self._idle.pop(0).abort()
         if upstream.may_be_kept(without_body) and not self._closed and len(self._idle) < MOST_IDLE:
             self._idle.append(upstream)
         else:
@@ -145,7 +187,7 @@ class LeaderConnections:
         """Ends all connections, even those whose caller still waits: this leader does not lead any more."""
         self._closed = True
         for upstream in (*self._idle, *self._busy):
-            upstream.abort()
+            upstream.give_up()
         self._idle.clear()
 
 

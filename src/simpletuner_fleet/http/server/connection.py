@@ -122,7 +122,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._take_as_last()
         except httptools.HttpParserError:
-            self._refuse(UNREADABLE)
+            self._refuse(HEAD_TOO_LARGE if self.head_is_too_large else UNREADABLE)
         else:
             if self._unparsed_bytes > MAX_HEAD_BYTES:
                 self._refuse(HEAD_TOO_LARGE)

@@ -1,7 +1,8 @@
 """Holds all ways to log in beside the password, as the settings name them. Without any it asks nobody."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -187,8 +188,12 @@ class SignIn:
         claims, _ = await self._ci_issuers[ci.id].read(token)
         return claims
 
-    def obey_once(self, provider_id: str, order: LogoutOrder) -> None:
-        """Raises NotVouchedFor for a logout token that was used before: each is valid for one log-out."""
+    @contextmanager
+    def obey_once(self, provider_id: str, order: LogoutOrder) -> Iterator[None]:
+        """Raises NotVouchedFor for a logout token that was used before: each is valid for one log-out.
+
+        One that could not be obeyed was not used: the provider sends it again.
+        """
         now = self._now()
         while self._obeyed and (len(self._obeyed) >= MOST_ORDERS or next(iter(self._obeyed.values())) <= now):
             del self._obeyed[next(iter(self._obeyed))]
@@ -196,6 +201,11 @@ class SignIn:
         if named in self._obeyed:
             raise NotVouchedFor("This logout token has been used.")
         self._obeyed[named] = order.expires_at
+        try:
+            yield
+        except BaseException:
+            self._obeyed.pop(named, None)
+            raise
 
     async def close(self) -> None:
         for one in (*self._filed.values(), *self._ci_issuers.values()):

@@ -4,8 +4,10 @@ from typing import Any
 
 import httpx2
 
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.people.sign_in.ci import CiRule
 from simpletuner_fleet.core.people.sign_in.providers import TeamGroups
+from simpletuner_fleet.store import MemoryStore
 from tests.http.sign_in_kit import OWN_PAGE, problem, scene
 from tests.openid_provider import unsigned
 
@@ -241,6 +243,33 @@ async def test_the_provider_ends_sessions_by_its_own_word_once() -> None:
         for browser in (first, second):
             assert problem(await browser.get("/api/me")) == (401, "session_ended")
         assert problem(await provider.post(at, data={"nothing": "x"})) == (400, "malformed")
+
+
+class FillingStore(MemoryStore):
+    """Accepts nothing while its disk is full."""
+
+    is_full = False
+
+    async def write(self, step):  # type: ignore[no-untyped-def]
+        if self.is_full:
+            raise StoreUnavailable("The disk that holds the database is full; nothing was changed.")
+        return await super().write(step)
+
+
+async def test_the_word_of_a_provider_that_could_not_be_followed_may_be_sent_again() -> None:
+    store = FillingStore()
+    async with scene(store=store) as it, it.browser() as browser, it.browser() as provider:
+        await it.log_in(browser)
+        order = {"logout_token": it.provider.logout_token()}
+        at = "/api/login/providers/corp/logout"
+        store.is_full = True
+        assert problem(await provider.post(at, data=order)) == (503, "store_unavailable")
+        store.is_full = False
+        await me(browser)
+        assert (await provider.post(at, data=order)).status_code == 200
+        assert problem(await browser.get("/api/me")) == (401, "session_ended")
+        assert problem(await provider.post(at, data=order)) == (403, "not_vouched_for")
+    await store.close()
 
 
 async def test_a_ci_job_exchanges_its_token_for_a_short_one_that_acts_for_a_user() -> None:

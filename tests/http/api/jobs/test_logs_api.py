@@ -1,12 +1,15 @@
 """Logs as they arrive and as they are looked at."""
 
+import asyncio
 import time
 from typing import Any
 
 import pytest
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.http.api.jobs.log_pages import shown
+from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES
 from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator
 
@@ -246,3 +249,48 @@ async def test_a_million_lines_open_at_their_end_at_once(tmp_path: Any) -> None:
         assert len(page["lines"]) == 1000
         assert took_s < 5
         print(f"last 1,000 of 1,000,000 lines in {took_s * 1000:.0f} ms")
+
+
+class SlowBlobs(MemoryBlobs):
+    """Takes its time to say how long a log is, once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self.may_go_on.set()
+
+    async def size(self, key: str) -> int:
+        self.asked.set()
+        await self.may_go_on.wait()
+        return await super().size(key)
+
+
+async def test_a_token_that_is_revoked_while_a_log_is_opened_reads_nothing_of_it() -> None:
+    blobs = SlowBlobs()
+    async with orchestrator(blobs=blobs) as running:
+        log = await taken(running)
+        await log.put(0, b"one\n")
+        made = await running.post("/api/admin/tokens", {"name": "some", "permissions": ["jobs.read"]})
+        blobs.asked.clear()
+        blobs.may_go_on.clear()
+        async with running.as_user(made["token"]) as reader:
+            following = asyncio.create_task(reader.get(log.path, params={"follow": 1, "tail": 5}, timeout=5))
+            await blobs.asked.wait()
+            revoked = await running.http.delete(f"/api/admin/tokens/{made['id']}")
+            assert revoked.status_code == 200
+            blobs.may_go_on.set()
+            assert (await following).content == b""
+            assert (await reader.get(log.path)).status_code == 401
+        assert not running.deps.following.by_caller
+
+
+async def test_streams_that_a_doubtful_leader_withholds_keep_no_place() -> None:
+    sure = True
+    async with orchestrator(settings=EdgeSettings(may_promise=lambda: sure)) as running:
+        job_id = (await running.submit())["job_id"]
+        sure = False
+        for path in (f"/api/jobs/{job_id}/logs?follow=1", "/api/events"):
+            assert (await running.http.get(path)).json()["code"] == "not_leader"
+        assert not running.deps.following.by_caller
+        assert not running.deps.watching.by_caller
+        assert running.deps.hub.watcher_count == 0

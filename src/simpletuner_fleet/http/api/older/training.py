@@ -4,29 +4,26 @@ Their server ran one job at a time, so requests do not name a job.
 """
 
 from collections.abc import Iterable
-from email.parser import BytesParser
-from email.policy import HTTP
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Count
-from simpletuner_fleet.core.errors import AskedOtherwise, Conflict, Malformed
+from simpletuner_fleet.core.errors import AskedOtherwise, Conflict
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.states import AT_WORK
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs import jobs as jobs_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
+from simpletuner_fleet.http.api.older.forms import form_fields
 from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording, key_of, on_behalf
 from simpletuner_fleet.http.api.ownership import guarded
-from simpletuner_fleet.http.edge.bodies import FORM_IN_PARTS, as_type
+from simpletuner_fleet.http.edge.bodies import as_type
 from simpletuner_fleet.http.edge.routes import Answer, Call
 from simpletuner_fleet.ports import JobFilter
 
 TRAINING = "/api/training"
-MAX_FIELDS = 500
 ROWS_MEANT = {key_of(row): guarded(row) for row in (*jobs_api.ROUTES, *queue_api.ROUTES)}
 NO_ENVIRONMENT = (
     'No environment is active here: a job names its config, POST /api/queue/submit with {"config_name": NAME}, or brings it '
@@ -38,7 +35,6 @@ DATALOADER = (
 )
 SAY_WHICH = "Say which: with job_id, or as POST /api/jobs/ID/cancel, /checkpoint, /validate."
 OWN_QUEUE = "See them all with GET /api/queue/me."
-UNREADABLE = f"A form has at most {MAX_FIELDS} plain fields, in UTF-8, and no files."
 SAVED = "A config is saved under a name, with its versions: PUT /api/configs/NAME."
 LIVE = (
     "Events come as they happen from GET /api/events, and a job's log from GET /api/jobs/ID/logs?follow=true."
@@ -52,30 +48,6 @@ class EventsQuery(Struct, kw_only=True):
 
 class OneJobQuery(Struct, kw_only=True):
     job_id: str = ""
-
-
-def form_fields(body: bytes, content_type: str) -> dict[str, str]:
-    """Reads both encodings of a form; files are refused."""
-    if not content_type.lower().startswith(FORM_IN_PARTS):
-        try:
-            return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
-        except ValueError:
-            raise Malformed(UNREADABLE) from None
-    if body.count(b"\r\n--") > 2 * MAX_FIELDS:
-        raise Malformed(UNREADABLE)
-    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
-    parts = BytesParser(policy=HTTP).parsebytes(head + body).iter_parts()
-    return dict(_field(part) for part in parts)
-
-
-def _field(part: Any) -> tuple[str, str]:
-    name, value = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
-    if not isinstance(name, str) or not isinstance(value, bytes) or part.get_filename():
-        raise Malformed(UNREADABLE)
-    try:
-        return name, value.decode()
-    except UnicodeDecodeError:
-        raise Malformed(UNREADABLE) from None
 
 
 def fields_of(call: Call[bytes | None]) -> dict[str, str]:

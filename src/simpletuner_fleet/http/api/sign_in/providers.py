@@ -101,10 +101,10 @@ async def back_channel_logout(call: Call[bytes]) -> Reply:
     if "logout_token" not in form:
         raise Malformed("The form has no logout_token.")
     order = await provider.logout_order(form["logout_token"], deps.fleet.clock.now())
-    deps.sign_in.obey_once(provider.settings.id, order)
-    ended = await end_at_the_providers_word(
-        deps.fleet, provider.settings.id, provider.settings.issuer, order, call.ip
-    )
+    with deps.sign_in.obey_once(provider.settings.id, order):
+        ended = await end_at_the_providers_word(
+            deps.fleet, provider.settings.id, provider.settings.issuer, order, call.ip
+        )
     deps.revoke(ended)
     return Reply(body={}, headers={"cache-control": "no-store"})
 
