@@ -9,6 +9,7 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.finding import JobSearch
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, Outcome, Requirements, Results
 from simpletuner_fleet.core.jobs.progress import Progress
+from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.matching import Occupancy
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, WorkerType
@@ -16,6 +17,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
+from simpletuner_fleet.engine.visibility import ScopedFleet
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.queries import finding, last_day, overview
 from simpletuner_fleet.queries.explainer import MOST_GROUPS
@@ -113,6 +115,18 @@ async def test_the_line_is_counted_by_reason_and_its_first_are_shown() -> None:
     assert line
     assert (line.waiting, line.by_reason, line.oldest_at) == (5, {"GPU_COUNT_TOO_LARGE": 5}, 101.0)
     assert [one.job.id for one in line.first] == ["j_1", "j_2", "j_3"]
+
+
+async def test_the_first_in_line_that_a_caller_sees_stand_where_they_stand() -> None:
+    hidden = {"owner": "u_ben", "visibility": Visibility.PRIVATE}
+    fleet = await fleet_of(
+        *((lambda tx, number=number: tx.add_job(job(number, **hidden), BUNDLE)) for number in (1, 3, 4)),
+        *((lambda tx, number=number: tx.add_job(job(number), BUNDLE)) for number in (2, 5)),
+    )
+    anna = ScopedFleet(fleet, lambda: VisibilityScope(ids=frozenset({"u_anna"})))
+    line = (await overview.look(anna, None)).line
+    assert line
+    assert [(one.job.id, one.position) for one in line.first] == [("j_2", 2), ("j_5", 5)]
 
 
 def of_another_kind(number: int) -> Callable[[Tx], object]:

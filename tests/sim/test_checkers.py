@@ -5,8 +5,10 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry, Witness
 from simpletuner_fleet.core.jobs.job import AttemptState, JobState, Outcome
+from simpletuner_fleet.core.people.approvals import asked_for
 from simpletuner_fleet.core.workers.worker import AdminState, Connection
 from simpletuner_fleet.engine.memory.index import FleetIndex
+from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.sim.checks.checkers import (
     attempt_problems,
     audit_problems,
@@ -20,7 +22,8 @@ from simpletuner_fleet.sim.checks.checkers import (
     worker_problems,
 )
 from simpletuner_fleet.sim.checks.truth import Truth
-from simpletuner_fleet.sim.world import Violation
+from simpletuner_fleet.sim.people import ADMIN
+from simpletuner_fleet.sim.world import Violation, drive
 from tests.core.builders import NOW, a_worker, an_attempt, holding
 from tests.sim.transaction_kit import Bench
 
@@ -99,6 +102,18 @@ def test_a_second_trainer_of_one_turn_is_seen() -> None:
 
 def test_an_acknowledged_job_that_is_gone_is_seen() -> None:
     assert names(store_problems(Bench().orchestrator.store.view, ["j_gone"])) == {"S1"}
+
+
+def test_an_ended_job_whose_approval_is_still_to_be_decided_is_seen() -> None:
+    bench = Bench()
+    fleet, view = bench.orchestrator.fleet, bench.orchestrator.store.view
+    assert fleet is not None
+    job_id = bench.submit()
+    bench.do(lambda: drive(submit.cancel(fleet, job_id, ADMIN)))
+    assert store_problems(view, [job_id]) == []
+    pending = asked_for(bench.job(job_id), [], (), NOW)
+    drive(fleet.act(lambda transaction: transaction.tx.put_approval(pending)))
+    assert names(store_problems(view, [job_id])) == {"S1"}
 
 
 def test_an_old_index_and_a_fleet_at_work_are_seen() -> None:

@@ -14,6 +14,7 @@ from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState
 from simpletuner_fleet.core.jobs.progress import READERS, read_progress
+from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.ports import AuditFilter, ConcurrentChange, JobFilter, Store, Tx, View
 from simpletuner_fleet.store.memory.store import MemoryStore
@@ -93,6 +94,18 @@ def change_worker(number: int, stale: bool, fields: dict[str, Any]) -> Operation
             tx.save_worker(replace(worker, version=worker.version - stale, **fields))
 
     return step
+
+
+def put_approval(number: int, asked_at: float, expires_at: float | None, state: ApprovalState) -> Operation:
+    made = Approval(
+        job_id=f"j_{number}",
+        owner="t_1",
+        requirements=(),
+        asked_at=asked_at,
+        expires_at=expires_at,
+        state=state,
+    )
+    return lambda tx: tx.put_approval(made)
 
 
 def tell(*names: str) -> Operation:
@@ -184,6 +197,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         st.dictionaries(texts, json_values, max_size=3),
         times,
     ),
+    st.builds(put_approval, numbers, times, st.none() | times, st.sampled_from(ApprovalState)),
     st.builds(lambda epoch: lambda tx: tx.raise_epoch_to(epoch), st.integers(0, 20)),
     st.sampled_from([tell("next_seq", "next_epoch"), tell("job_counts", "audit_stats", "workers")]),
 )
@@ -212,9 +226,13 @@ def everything(view: View) -> list[object]:
         view.jobs_page(JobFilter(), None, 99),
         view.jobs_page(JobFilter(states=("queued", "running"), owner="t_1"), 5, 2),
         view.jobs_page(JobFilter(worker_id="w_1", created_since=103.0), None, 2),
+        view.jobs_page(JobFilter(ids=("j_2", "j_4", "j_9"), states=("queued", "blocked")), None, 9),
+        view.jobs_matching(JobFilter(ids=())),
         view.queue_page(None, 99),
         view.queue_page((0.0, 3), 2),
         view.queued_ahead(0.5, 2),
+        view.queued_ahead(0.5, 2, (-1.0, 3)),
+        view.queued_ahead(0.5, 5, (0.5, 2)),
         view.job_counts(),
         view.due_backoffs(2.0, 2),
         view.next_backoff_at(),
@@ -245,6 +263,9 @@ def everything(view: View) -> list[object]:
         view.audit_stats(),
         view.audit_head(),
         view.job_events("j_1", 2),
+        view.pending_approvals(None, 99),
+        view.pending_approvals((2.0, "j_2"), 2),
+        view.due_approvals(2.5, 2),
     ]
 
 

@@ -156,6 +156,8 @@ EXPECTED_INDEXES = {
     "QUEUE_REST_OF_RANK": "jobs_queue (rank=? AND seq>?)",
     "QUEUE_LATER_RANKS": "jobs_queue (rank>?)",
     "QUEUED_AHEAD": "jobs_queue (rank=? AND seq<?)",
+    "QUEUED_WITHIN_RANK": "jobs_queue (rank=? AND seq>? AND seq<?)",
+    "QUEUED_BETWEEN_RANKS": "jobs_queue (rank>? AND rank<?)",
     "DUE_BACKOFFS": "jobs_held_for_a_while",
     "NEXT_BACKOFF": "jobs_held_for_a_while",
     "LIVE_ATTEMPTS": "attempts_one_live_per_job",
@@ -189,6 +191,7 @@ async def test_no_look_walks_a_table_that_has_an_index_for_it(tmp_path: Path) ->
 
 
 OWNED = "jobs_by_owner_and_state (owner=? AND state=?)"
+NAMED = "sqlite_autoindex_jobs_1 (id=?)"
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,8 @@ OWNED = "jobs_by_owner_and_state (owner=? AND state=?)"
             "jobs_without_results",
         ),
         (statements.JOBS_SORTED, JobFilter(owner="u_1"), None, "jobs_by_owner (owner=?)"),
+        (statements.JOBS_SORTED, JobFilter(ids=("j_1", "j_2"), owner="u_1"), "queued", NAMED),
+        (statements.JOBS_SORTED, JobFilter(ids=("j_1", "j_2"), config_name="c"), None, NAMED),
     ],
 )
 async def test_what_one_owner_has_is_found_without_walking_through_all_their_jobs(

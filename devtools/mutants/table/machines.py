@@ -121,6 +121,14 @@ MACHINES = (
         RULES,
     ),
     Mutant(
+        "kept-machines-are-told-to-everybody",
+        "events about machines of a pool that is kept for some go to everybody who may read machines",
+        "http/api/service/events.py",
+        'KEPT = ("pool", "machine")',
+        'KEPT = ("pool",)',
+        ("tests/http/api/service/test_events.py",),
+    ),
+    Mutant(
         "ended-unjoined-is-no-failure",
         "a machine that ends before it joins is made again at once, without end",
         "core/provisioning/growth.py",

@@ -197,8 +197,16 @@ TRAFFIC = (
         "quiet-whatever-became-of-it",
         "a heartbeat is answered as the last one, though the worker's row has changed or it was offered a job",
         "engine/quiet_heartbeats.py",
-        "        if self._idle_row(worker_id) is not last.worker:",
+        "        if idle_row(self._index, worker_id) is not last.worker:",
         "        if worker_id not in self._index.roster.workers:",
+        ("tests/http/api/workers/test_quiet_heartbeats.py",),
+    ),
+    Mutant(
+        "quiet-by-a-newer-row",
+        "an answer is kept with the worker's row of now, though another step changed that after it was decided",
+        "engine/quiet_heartbeats.py",
+        "worker = decided_by if idle_row(self._index, worker_id) is decided_by else None",
+        "worker = idle_row(self._index, worker_id)",
         ("tests/http/api/workers/test_quiet_heartbeats.py",),
     ),
     Mutant(

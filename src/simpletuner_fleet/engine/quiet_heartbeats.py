@@ -1,7 +1,7 @@
 """Answers heartbeats that report and find nothing new from memory, without a transaction.
 
 Most heartbeats of a fleet are of this kind. The answer to the last one is valid as long as the worker reports the same,
-its row is the same, it holds nothing, and everything that was ever changed is stored.
+its row is the one by which that answer was decided, it holds nothing, and everything that was ever changed is stored.
 """
 
 from typing import Protocol, cast
@@ -45,16 +45,27 @@ class QuietHeartbeats:
         last = self._by_worker.get(worker_id)
         if last is None or self._store is None or not self._store.is_stored:
             return None
-        if self._idle_row(worker_id) is not last.worker:
+        if idle_row(self._index, worker_id) is not last.worker:
             del self._by_worker[worker_id]
             return None
         if last.incarnation != incarnation or last.facts != facts:
             return None
         return last
 
-    def note(self, worker_id: str, incarnation: str, facts: HeartbeatFacts, answer: HeartbeatAnswer) -> None:
-        """Remembers a heartbeat and its answer, after it has been decided and stored."""
-        worker = self._idle_row(worker_id)
+    def note(
+        self,
+        worker_id: str,
+        incarnation: str,
+        facts: HeartbeatFacts,
+        answer: HeartbeatAnswer,
+        decided_by: Worker | None,
+    ) -> None:
+        """Remembers a heartbeat and its answer, after it has been stored.
+
+        `decided_by` is the worker's `idle_row` in the very step that decided it; another step of the same commit may
+        have changed it since.
+        """
+        worker = decided_by if idle_row(self._index, worker_id) is decided_by else None
         if worker is None or worker.legacy or facts.held or facts.leaving or not answer.is_empty:
             self._by_worker.pop(worker_id, None)
         else:
@@ -63,9 +74,9 @@ class QuietHeartbeats:
     def forget(self, worker_id: str) -> None:
         self._by_worker.pop(worker_id, None)
 
-    def _idle_row(self, worker_id: str) -> Worker | None:
-        """Returns the row of a reachable worker that holds nothing; the very same object until it changes."""
-        index = self._index
-        if index.unplaced or worker_id not in index.reachable or index.roster.has_attempts(worker_id):
-            return None
-        return index.roster.workers.get(worker_id)
+
+def idle_row(index: FleetIndex, worker_id: str) -> Worker | None:
+    """Returns the row of a reachable worker that holds nothing; the very same object until it changes."""
+    if index.unplaced or worker_id not in index.reachable or index.roster.has_attempts(worker_id):
+        return None
+    return index.roster.workers.get(worker_id)

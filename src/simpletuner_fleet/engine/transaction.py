@@ -17,6 +17,7 @@ from simpletuner_fleet.core.jobs.progress import fields_of
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.money.costs import repriced
 from simpletuner_fleet.core.people.accounts import User
+from simpletuner_fleet.core.people.approvals import ApprovalState, decided, waits_for_approval
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.placement.roster.lines import waits
 from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
@@ -314,6 +315,7 @@ class Transaction:
         elif before.progress != job.progress or before.priority != job.priority:
             self.publish_job(job, progress=fields_of(job.progress))
         if job.terminal and before is not None and not before.terminal:
+            self._withdraw_approval(before)
             self._tell_dependents(job)
 
     def _follow_attempt(self, attempt: Attempt, was_live: bool) -> None:
@@ -338,6 +340,12 @@ class Transaction:
         limits = self.limits
         if roster.book is not None or limits != NO_LIMITS:
             self.consider_every_class()
+
+    def _withdraw_approval(self, before: Job) -> None:
+        """Withdraws the approval that a job was waiting for when it ended: nobody has to decide any more."""
+        approval = self.tx.approval(before.id) if waits_for_approval(before) else None
+        if approval is not None and approval.state is ApprovalState.PENDING:
+            self.tx.put_approval(decided(approval, ApprovalState.WITHDRAWN, self.now))
 
     def _tell_dependents(self, ended: Job) -> None:
         for dependent in self.tx.dependents_of(ended.id):

@@ -153,8 +153,8 @@ class ScopedView:
     def approval(self, job_id: str) -> Approval | None:
         return self.whole.approval(job_id) if self.job(job_id) else None
 
-    def pending_approvals(self, limit: int) -> list[Approval]:
-        return [one for one in self.whole.pending_approvals(limit) if self.job(one.job_id)]
+    def pending_approvals(self, after: tuple[float, str] | None, limit: int) -> list[Approval]:
+        return self.whole.pending_approvals(after, limit, self.scope)
 
     def manifest(self, manifest_id: str) -> StoredManifest | None:
         manifest = self.whole.manifest(manifest_id)

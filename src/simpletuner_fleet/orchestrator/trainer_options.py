@@ -1,5 +1,6 @@
 """Stores the options that workers report of their trainers, and checks configs against them."""
 
+from collections import Counter
 from functools import lru_cache
 
 import msgspec
@@ -11,16 +12,18 @@ from simpletuner_fleet.core.configs.demo_settings import DEMO, check_demo_settin
 from simpletuner_fleet.core.configs.launch_settings import check_launch_settings
 from simpletuner_fleet.core.configs.options import (
     MAX_OPTIONS,
-    MAX_VERSIONS,
     OptionFinding,
     Options,
     check_settings,
+    least_used,
+    newest_releases,
     version_order,
 )
-from simpletuner_fleet.core.configs.trainer_names import check_trainer
+from simpletuner_fleet.core.configs.trainer_names import BUILT_IN, check_trainer
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.workers.inventory import refuse_other_trainer
 from simpletuner_fleet.ports import View
 
 KEY = "trainer.options."
@@ -32,22 +35,37 @@ class CheckedOptions(Struct, frozen=True):
     findings: list[OptionFinding]
 
 
-async def keep_options(fleet: Fleet, trainer: str, options: Options) -> None:
-    """Stores the options of each release once, and of many releases only the newest."""
+async def keep_options(fleet: Fleet, worker_id: str, trainer: str, options: Options) -> None:
+    """Stores the options of a trainer that this worker has: of each release once, and no more than may be kept."""
     check_name(trainer, "$.trainer", "trainer's name")
     if len(options.options) > MAX_OPTIONS or not 1 <= len(options.version) <= 64:
         raise Invalid(f"A trainer can report at most {MAX_OPTIONS} options and a version.", path="$.options")
 
     def step(transaction: Transaction) -> None:
+        refuse_other_trainer(transaction.worker_in_memory(worker_id), trainer)
         known = known_options(transaction.tx, trainer)
         if known.get(options.version) == options:
             return
-        releases = {**known, options.version: options}
-        newest = sorted(releases, key=version_order)[-MAX_VERSIONS:]
-        kept = {version: releases[version] for version in newest}
+        kept = newest_releases({**known, options.version: options})
+        if kept == known:
+            return
+        if not known and trainer not in BUILT_IN:
+            _make_room(transaction)
         transaction.tx.put_setting(KEY + trainer, msgspec.json.encode(kept).decode())
 
     await fleet.act(step)
+
+
+def _make_room(transaction: Transaction) -> None:
+    """Deletes the options of trainers that hardly any worker has, or none any more, where there are too many for one more.
+
+    Who still has such a trainer reports its options again at its next start.
+    """
+    names = {key.removeprefix(KEY) for key in transaction.tx.settings_with_prefix(KEY)}
+    workers = transaction.index.roster.workers.values()
+    of_workers = Counter(name for worker in workers for name in worker.trainers)
+    for name in least_used(names.difference(BUILT_IN), of_workers):
+        transaction.tx.delete_setting(KEY + name)
 
 
 def known_options(view: View, trainer: str) -> dict[str, Options]:

@@ -84,6 +84,8 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     team: str | None = None
     seen_by: VisibilityScope | None = None
     """Only what they may see; None: everything."""
+    ids: tuple[str, ...] | None = None
+    """It is one of these, some hundred at most."""
 
     @property
     def narrows(self) -> bool:

@@ -64,8 +64,11 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         """Returns queued jobs (held ones too) that may be seen, in scheduling order (rank, seq) after the cursor."""
         ...
 
-    def queued_ahead(self, rank: float, seq: int) -> int:
-        """Returns how many queued jobs stand before this place. Walks an index: for single look-ups only."""
+    def queued_ahead(self, rank: float, seq: int, since: tuple[float, int] | None = None) -> int:
+        """Returns how many queued jobs stand before this place, or from an earlier place `since` on up to it.
+
+        Walks an index from there.
+        """
         ...
 
     def job_counts(self, seen_by: VisibilityScope | None = None, owner: str | None = None) -> dict[str, int]:
@@ -237,12 +240,14 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def approval(self, job_id: str) -> Approval | None: ...
-    def pending_approvals(self, limit: int) -> list[Approval]:
-        """Returns those that wait for a decision, the oldest first."""
+    def pending_approvals(
+        self, after: tuple[float, str] | None, limit: int, seen_by: VisibilityScope | None = None
+    ) -> list[Approval]:
+        """Returns those that jobs wait for that may be seen, by (asked at, job id) after the cursor."""
         ...
 
     def due_approvals(self, now: float, limit: int) -> list[Approval]:
-        """Returns those of them whose time is over, the longest due first."""
+        """Returns the undecided ones whose time is over, the longest due first."""
         ...
 
     def publication(self, job_id: str) -> Publication | None: ...

@@ -26,7 +26,7 @@ from simpletuner_fleet.engine.memory.owners import TOKEN, USER, name_of
 from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import reasons_of
-from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
+from simpletuner_fleet.queries.read_models import NOT_COUNTED, SeenJob, ahead_of, with_reasons
 
 WORKER = "w_"
 
@@ -61,7 +61,7 @@ async def find(
     place = read_place(cursor, order) if cursor else None
 
     def look(view: View) -> FoundJobs:
-        where, more = _read(view, search, read_moment, now, standing)
+        where, more = filter_of(view, search, read_moment, now, standing)
         page = page_of_jobs(view, where, order, place, limit, now, standing)
         return replace(page, at_least=more)
 
@@ -113,26 +113,17 @@ def _cursor(order: JobOrder, job: Job, shown: int, *, backwards: bool = False) -
 def _seen(
     view: View, jobs: list[Job], order: JobOrder, where: JobFilter, now: float, standing: FleetStanding
 ) -> list[SeenJob]:
-    rows = with_reasons(view, jobs, now, standing)
-    if order != IN_START_ORDER or where.narrows:
-        return rows
-    queued = [job for job in jobs if job.state is JobState.QUEUED]
-    ahead = view.queued_ahead(queued[0].rank, queued[0].seq) if queued else 0
-    positions = {job.id: ahead + at for at, job in enumerate(queued, 1)}
-    return [replace(row, position=positions.get(row.job.id)) for row in rows]
+    in_line = order == IN_START_ORDER and not where.narrows
+    return with_reasons(view, jobs, now, standing, ahead_of(view, jobs) if in_line else NOT_COUNTED)
 
 
 def filter_of(
     view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: FleetStanding
-) -> JobFilter:
-    """Returns the filter for a search, or raises Invalid for words that mean nothing."""
-    return _read(view, search, read_moment, now, standing)[0]
-
-
-def _read(
-    view: View, search: JobSearch, read_moment: ReadMoment, now: float, standing: FleetStanding
 ) -> tuple[JobFilter, bool]:
-    """Returns the filter, and whether it may leave out jobs that fit."""
+    """Returns the filter for a search, and whether it may leave out jobs that fit.
+
+    Raises Invalid for words that mean nothing.
+    """
     where = JobFilter(
         states=tuple(dict.fromkeys(search.status)),
         owner=_owner(view, search.owner),
@@ -184,7 +175,7 @@ async def few(fleet: Fleet, search: JobSearch, read_moment: ReadMoment, limit: i
     now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> list[Job]:
-        where = filter_of(view, search, read_moment, now, standing)
+        where, _ = filter_of(view, search, read_moment, now, standing)
         return view.jobs_sorted(where, NEWEST_FIRST, None, limit)
 
     return await fleet.read(look)

@@ -6,12 +6,14 @@ from simpletuner_fleet.core.provisioning.idleness import ATTEMPTS_LOOKED_AT
 from simpletuner_fleet.core.provisioning.machine import IN_USE, Machine
 from simpletuner_fleet.core.provisioning.upkeep import WorkerFacts, facts_of
 from simpletuner_fleet.core.provisioning.useless import Useless, useless
+from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import View
 
 
 def useless_machines(view: View, machines: Sequence[Machine], now: float) -> dict[str, Useless]:
-    """Returns, by id, the machines that cost and do nothing."""
-    judged = ((machine.id, useless(machine, _worker_of(view, machine), now)) for machine in machines)
+    """Returns, by id, the machines that cost and do nothing: whoever looks, jobs that they may not see count as well."""
+    everything = unrestricted(view)
+    judged = ((machine.id, useless(machine, _worker_of(everything, machine), now)) for machine in machines)
     return {machine_id: one for machine_id, one in judged if one is not None}
 
 

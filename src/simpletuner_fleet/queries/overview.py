@@ -13,7 +13,7 @@ from simpletuner_fleet.queries import attention
 from simpletuner_fleet.queries.attention import Need
 from simpletuner_fleet.queries.explainer import Explainer, WaitingReasons, reasons_of
 from simpletuner_fleet.queries.free_now import FreeNow, free_now
-from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
+from simpletuner_fleet.queries.read_models import SeenJob, ahead_of, with_reasons
 
 NEXT_IN_LINE = 3
 
@@ -75,14 +75,13 @@ def _line(
     reasons = known or reasons_of(view, JobFilter(), now, standing, known=explainer)
     counts = view.job_counts()
     oldest = view.jobs_sorted(JobFilter(states=WAITING), NEWEST_FIRST.turned, None, 1)
+    first = view.queue_page(None, NEXT_IN_LINE)
     return QueueSummary(
         waiting=sum(counts.get(state, 0) for state in WAITING),
         by_reason=reasons.counts(),
         at_least=reasons.more,
         oldest_at=oldest[0].created_at if oldest else None,
-        first=tuple(
-            with_reasons(view, view.queue_page(None, NEXT_IN_LINE), now, standing, 0, known=explainer)
-        ),
+        first=tuple(with_reasons(view, first, now, standing, ahead_of(view, first), known=explainer)),
     )
 
 

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.jobs.finding import IN_START_ORDER
 from simpletuner_fleet.core.jobs.job import JobState, Target
 from simpletuner_fleet.core.jobs.states import AT_WORK as AT_WORK
 from simpletuner_fleet.core.workers.worker import Worker
@@ -107,11 +108,11 @@ def _own_machine(view: View, worker: Worker) -> OwnMachine:
 async def own_queue(fleet: Fleet, owner: str) -> OwnQueue:
     def look(view: View) -> OwnQueue:
         counts = view.job_counts(owner=owner)
-        waiting = view.jobs_page(JobFilter(owner=owner, states=(JobState.QUEUED,)), None, PLACES_LOOKED_AT)
-        first = min(((job.rank, job.seq) for job in waiting), default=None)
+        own = JobFilter(owner=owner, states=(JobState.QUEUED,))
+        first = view.jobs_sorted(own, IN_START_ORDER, None, 1)
         return OwnQueue(
             by_state={state: counts.get(state, 0) for state in JobState},
-            best_position=view.queued_ahead(*first) + 1 if first else None,
+            best_position=view.queued_ahead(first[0].rank, first[0].seq) + 1 if first else None,
         )
 
     return await fleet.read(look)

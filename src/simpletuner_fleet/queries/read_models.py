@@ -19,10 +19,12 @@ from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
+from simpletuner_fleet.engine.visibility import scope_of
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer
 
 T = TypeVar("T")
+NOT_COUNTED: Mapping[str, int] = {}
 
 
 class SeenJob(Struct, frozen=True, kw_only=True):
@@ -69,9 +71,8 @@ async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list
     def look(view: View) -> tuple[list[SeenJob], str | None]:
         jobs = view.queue_page(after, limit + 1)
         page, more = jobs[:limit], len(jobs) > limit
-        ahead = view.queued_ahead(page[0].rank, page[0].seq) if page else 0
         cursor = write_cursor((page[-1].rank, page[-1].seq)) if more else None
-        return with_reasons(view, page, now, standing, ahead), cursor
+        return with_reasons(view, page, now, standing, ahead_of(view, page)), cursor
 
     return await fleet.read(look)
 
@@ -165,12 +166,31 @@ def _job(view: View, job_id: str) -> Job:
 
 def _one_job(view: View, job_id: str, now: float, standing: FleetStanding) -> SeenJob:
     job = _job(view, job_id)
-    ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
     return replace(
-        with_reasons(view, [job], now, standing, ahead)[0],
+        with_reasons(view, [job], now, standing, ahead_of(view, [job]))[0],
         publication=view.publication(job_id),
         cost=cost_of(view.attempts_of_job(job_id), now) if job.attempts else None,
     )
+
+
+def ahead_of(view: View, jobs: Sequence[Job]) -> dict[str, int]:
+    """Returns by id how many jobs are ahead of each of those that are queued; they are given in the queue's order.
+
+    Jobs that the caller may not see are ahead all the same.
+    """
+    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    follow_each_other = scope_of(view).above
+    counts: dict[str, int] = {}
+    ahead, last = 0, None
+    for job in queued:
+        if last is None:
+            ahead = view.queued_ahead(job.rank, job.seq)
+        elif follow_each_other:
+            ahead += 1
+        else:
+            ahead += view.queued_ahead(job.rank, job.seq, (last.rank, last.seq))
+        counts[job.id], last = ahead, job
+    return counts
 
 
 def with_reasons(
@@ -178,11 +198,11 @@ def with_reasons(
     jobs: list[Job],
     now: float,
     standing: FleetStanding,
-    ahead: int | None = None,
+    ahead: Mapping[str, int] = NOT_COUNTED,
     *,
     known: Explainer | None = None,
 ) -> list[SeenJob]:
-    """Adds reasons; `ahead` counts the jobs before the first one, if the jobs follow each other in the queue.
+    """Adds reasons, and the positions of the jobs of which `ahead` says how many are before them.
 
     `known` explains where the same look has asked before.
     """
@@ -194,10 +214,10 @@ def with_reasons(
             job=job,
             attempt=attempts[at],
             checkpoint_step=_checkpoint_step(view, job, attempts[at]),
-            explanation=explainer.explain(job, (ahead or 0) + at, now)
+            explanation=explainer.explain(job, ahead.get(job.id, 0), now)
             if explainer and job.state in WAITING
             else None,
-            position=ahead + at + 1 if ahead is not None else None,
+            position=ahead[job.id] + 1 if job.id in ahead else None,
         )
         for at, job in enumerate(jobs)
     ]

@@ -24,9 +24,7 @@ async def add_notes(fleet: Fleet, claim: Claim, notes: Sequence[Note]) -> int:
         _record_losses(transaction, attempt, notes)
         fresh = transaction.tx.add_notes([_row(attempt, note) for note in notes])
         if fresh:
-            transaction.publish(
-                "job", id=attempt.job_id, status=transaction.job(attempt.job_id).state, notes=fresh
-            )
+            transaction.publish_job(transaction.job(attempt.job_id), notes=fresh)
         return fresh
 
     return await fleet.act(step)

@@ -5,7 +5,17 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.core.configs.bundle import read_bundle
-from simpletuner_fleet.core.configs.options import Option, Options, check_settings, version_order
+from simpletuner_fleet.core.configs.options import (
+    MAX_KEPT_BYTES,
+    MAX_TRAINERS,
+    MAX_VERSIONS,
+    Option,
+    Options,
+    check_settings,
+    least_used,
+    newest_releases,
+    version_order,
+)
 
 OPTIONS = Options(
     version="4.10.1",
@@ -107,3 +117,29 @@ def test_releases_are_ordered_by_number() -> None:
         "4.9",
         "4.10.1",
     ]
+
+
+def a_release(version: str, chars: int = 0) -> Options:
+    return Options(version=version, options=(), also_read=("x" * chars,))
+
+
+def test_the_newest_releases_are_kept() -> None:
+    releases = {f"4.{minor}": a_release(f"4.{minor}") for minor in range(MAX_VERSIONS + 3)}
+    assert set(newest_releases(releases)) == {f"4.{minor}" for minor in range(3, MAX_VERSIONS + 3)}
+
+
+def test_releases_are_kept_as_far_as_they_fit_and_the_newest_always() -> None:
+    third = MAX_KEPT_BYTES // 3
+    releases = {version: a_release(version, third) for version in ("4.1", "4.2", "4.3", "4.4")}
+    assert set(newest_releases(releases)) == {"4.4", "4.3"}
+    too_large = {"4.1": a_release("4.1"), "4.2": a_release("4.2", MAX_KEPT_BYTES)}
+    assert set(newest_releases(too_large)) == {"4.2"}
+
+
+def test_trainers_that_the_fewest_workers_have_make_room_for_another() -> None:
+    names = [f"own-{number}" for number in range(MAX_TRAINERS)]
+    having = dict.fromkeys(names, 5) | {"own-3": 1}
+    assert least_used(names[:-1], having) == []
+    assert least_used(names, having) == ["own-3"]
+    del having["own-6"]
+    assert least_used([*names, "nobodys"], having) == ["nobodys", "own-6"]

@@ -1,5 +1,6 @@
 """Endpoints over HTTP: one's own, never another's, with an audit entry for each act and no secret in any of them."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import httpx2
 import pytest
 
 from simpletuner_fleet.store.sealing import SealedVault
+from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.http.api_kit import Running, orchestrator
 
 SECRET_URL = "https://hooks.slack.com/services/T000/B000/verysecretpart1234"
@@ -117,3 +119,23 @@ async def test_too_large_a_body_and_too_many_endpoints_are_refused(running: Runn
 async def test_a_server_without_mail_takes_no_mail_address(running: Running) -> None:
     body = {**BODY, "channel": "email", "address": "anna@example.org"}
     assert (await running.http.post("/api/notifications", json=body)).status_code == 409
+
+
+async def test_what_is_changed_at_once_is_all_changed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "fleet.db")
+    async with orchestrator(store, vault=SealedVault.at(tmp_path / "key")) as running:
+        made = await running.post("/api/notifications", BODY)
+        path = f"/api/notifications/{made['endpoint']['id']}"
+        changes: list[dict[str, Any]] = [
+            {"events": ["job.completed"]},
+            {"quiet": "22:00-07:00"},
+            {"language": "ja"},
+            {"zone": "Europe/Berlin"},
+        ]
+        answers = await asyncio.gather(*(running.http.patch(path, json=change) for change in changes))
+        assert [answer.status_code for answer in answers] == [200] * len(changes)
+        stored = await running.get(path)
+        assert {name: stored[name] for change in changes for name in change} == {
+            name: value for change in changes for name, value in change.items()
+        }
+    await store.close()

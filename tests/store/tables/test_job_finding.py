@@ -68,6 +68,10 @@ async def test_jobs_are_found_by_what_they_ask_for_and_what_is_written_on_them(f
     assert await fitting(filled, owner="t_ben") == [4]
     assert await fitting(filled, results=("missing",)) == [5]
     assert await fitting(filled, hold="approval") == [2]
+    named = {"ids": ("j_1", "j_2", "j_4", "j_99")}
+    assert await fitting(filled, **named) == [1, 2, 4]
+    assert await fitting(filled, **named, owner="t_ben", states=("queued", "running")) == [4]
+    assert await fitting(filled, ids=()) == []
 
 
 async def test_jobs_are_found_by_why_and_when_they_ended(filled: Store) -> None:

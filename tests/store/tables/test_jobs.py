@@ -169,6 +169,17 @@ async def test_the_jobs_ahead_are_counted(store: Store) -> None:
     assert await store.read(look) == [0, 1, 2]
 
 
+async def test_the_jobs_between_two_places_of_the_queue_are_counted(store: Store) -> None:
+    ranks = [3.0, 1.0, 2.0, 1.0, 2.0, 1.0]
+    await add(store, *(job(number, rank=rank) for number, rank in enumerate(ranks, 1)))
+    in_order = [(1.0, 2), (1.0, 4), (1.0, 6), (2.0, 3), (2.0, 5), (3.0, 1)]
+
+    def look(view: View) -> list[list[int]]:
+        return [[view.queued_ahead(*to, since=of) for to in in_order[at:]] for at, of in enumerate(in_order)]
+
+    assert await store.read(look) == [list(range(6 - at)) for at in range(6)]
+
+
 async def test_jobs_are_paged_newest_first_and_filtered(store: Store) -> None:
     await add(
         store,

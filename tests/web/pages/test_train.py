@@ -41,6 +41,18 @@ def put_by_member(console: Console, name: str, bundle: dict[str, Any]) -> None:
     assert answer.is_success, answer.text
 
 
+def report_options(world: World, worker: str) -> None:
+    """As a worker does that has the trainer."""
+    token = world.post("/api/admin/workers", {"name": worker})["token"]
+    registration = {"name": worker, "gpus": [], "trainers": ["simpletuner"], "incarnation": "i-1"}
+    options = {"trainer": "simpletuner", "options": OPTIONS}
+    for path, body in (("register", registration), ("trainer-options", options)):
+        answer = world.client.post(
+            f"{world.url}/api/workers/{path}", json=body, headers={"X-Worker-Token": token}
+        )
+        assert answer.is_success, answer.text
+
+
 def stored(console: Console, name: str) -> dict[str, Any]:
     return dict(console.world.get(f"/api/configs/{name}"))
 
@@ -345,13 +357,7 @@ async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks
     await expect(outlook(page)).to_contain_text("The settings were not checked")
     await expect(page.locator("#form")).to_contain_text("No worker has reported the trainer's options yet")
 
-    token = world.post("/api/admin/workers", {"name": "teller"})["token"]
-    answer = world.client.post(
-        f"{world.url}/api/workers/trainer-options",
-        json={"trainer": "simpletuner", "options": OPTIONS},
-        headers={"X-Worker-Token": token},
-    )
-    assert answer.is_success, answer.text
+    report_options(world, "teller")
     await visit(page, "/train?config=checked")
     await expect(outlook(page)).to_contain_text("SimpleTuner 4.10.1 accepts these settings.")
 
@@ -408,11 +414,7 @@ async def test_each_field_says_what_the_trainer_says_of_it_and_where_its_bounds_
 ) -> None:
     world = ours.world
     put(ours, "bounded", {"settings": {"model_family": "sdxl", "max_train_steps": 10}})
-    token = world.post("/api/admin/workers", {"name": "bounds-teller"})["token"]
-    report = {"trainer": "simpletuner", "options": OPTIONS}
-    world.client.post(
-        f"{world.url}/api/workers/trainer-options", json=report, headers={"X-Worker-Token": token}
-    ).raise_for_status()
+    report_options(world, "bounds-teller")
     page = await page_as(ours, "admin")
     await visit(page, "/train?config=bounded")
     steps = page.get_by_role("textbox", name="Training steps")

@@ -1,6 +1,6 @@
 """Checks a config's settings against the options that the trainer itself reports."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
@@ -14,6 +14,10 @@ from simpletuner_fleet.core.cutting import excerpt
 
 MAX_OPTIONS = 4000
 MAX_VERSIONS = 8
+MAX_KEPT_BYTES = 4 * 1024 * 1024
+"""Of all kept releases of one trainer together: whoever fills in a form reads them at every keystroke."""
+MAX_TRAINERS = 8
+"""So many trainers' options are kept, beside those of every install."""
 MOST_FINDINGS = 100
 MOST_GUESSES = 20
 Kind = Literal["text", "int", "float", "switch", "other"]
@@ -62,6 +66,27 @@ def read_options(document: Any) -> Options:
 def version_order(version: str) -> tuple[tuple[int, str], ...]:
     """Returns a sort key: 4.10.1 comes after 4.9, and a part that is no number comes before one that is."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in version.split("."))
+
+
+def newest_releases(releases: Mapping[str, Options]) -> dict[str, Options]:
+    """Returns the releases to keep: the newest, and those before it as far as they fit beside it."""
+    kept: dict[str, Options] = {}
+    room = MAX_KEPT_BYTES
+    for version in sorted(releases, key=version_order, reverse=True)[:MAX_VERSIONS]:
+        room -= len(msgspec.json.encode(releases[version]))
+        if kept and room < 0:
+            break
+        kept[version] = releases[version]
+    return kept
+
+
+def least_used(others: Collection[str], of_workers: Mapping[str, int]) -> list[str]:
+    """Returns which other trainers make room for one more: those that the fewest workers have.
+
+    `of_workers` says how many have each trainer.
+    """
+    ranked = sorted(others, key=lambda name: (of_workers.get(name, 0), name))
+    return ranked[: max(0, len(ranked) + 1 - MAX_TRAINERS)]
 
 
 def check_settings(bundle: Bundle, options: Options) -> list[OptionFinding]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, MayNotApprove
-from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
 from simpletuner_fleet.core.money.amounts import MAX_MICROS
 
 DAY_S = 86_400.0
@@ -226,6 +226,10 @@ def decided(
     approval: Approval, state: ApprovalState, now: float, *, by: str = "", note: str = ""
 ) -> Approval:
     return replace(approval, state=state, decided_at=now, decided_by=by, note=note)
+
+
+def waits_for_approval(job: Job) -> bool:
+    return job.state is JobState.BLOCKED and job.hold is Hold.APPROVAL
 
 
 def asked_for(

@@ -187,6 +187,8 @@ class FoundJobsPage(JobsPage, kw_only=True):
     """Give it back as `cursor` for what comes before; null at the beginning."""
     total: int
     """How many jobs fit, all pages together."""
+    at_least: bool = False
+    """Of the waiting jobs not all were asked for their reason: others may fit as well."""
     first: int
     """The number of the first job of this page among them, from 1; 0 where there are none."""
     by_state: dict[str, int]

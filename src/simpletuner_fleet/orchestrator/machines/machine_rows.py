@@ -20,7 +20,7 @@ def save_machine(
     if before.state is after.state:
         return
     transaction.record(machine_event(after, actor, transaction.now))
-    transaction.publish("machine", id=after.id, status=str(after.state))
+    _publish(transaction, after)
     if not after.worker_id or transaction.tx.worker(after.worker_id) is None:
         return
     if after.state in ENDS_WORK:
@@ -28,6 +28,13 @@ def save_machine(
         drain_within(transaction, after.worker_id, DRAIN_NOTE, ORCHESTRATOR, 0.0 if stops else None)
     elif after.state is MachineState.GONE:
         _end_worker(transaction, after)
+
+
+def _publish(transaction: Transaction, machine: Machine) -> None:
+    """Publishes news of a machine with whom its pool is kept for, so that a watcher gets only what they may see."""
+    pool = transaction.tx.pool(machine.pool)
+    kept_for = {"audience": pool.audience} if pool else {}
+    transaction.publish("machine", id=machine.id, status=str(machine.state), **kept_for)
 
 
 def _end_worker(transaction: Transaction, machine: Machine) -> None:

@@ -38,6 +38,8 @@ OVERLAP_S = 24 * 3600.0
 """For so long the secret before the newest one still signs."""
 
 Change = Callable[[Transaction, Endpoint], Endpoint]
+RulesChange = Callable[[NoticeRules], NoticeRules | None]
+"""Returns the changed rules; None where none of them changes."""
 
 
 class EndpointCaller(Struct, frozen=True, kw_only=True):
@@ -123,7 +125,7 @@ async def change(
     *,
     name: str | None = None,
     address: str | None = None,
-    rules: NoticeRules | None = None,
+    change_rules: RulesChange | None = None,
 ) -> Endpoint:
     """Changes an endpoint. What was not yet sent by the old rules is sent by the new ones."""
     if name is not None:
@@ -138,12 +140,12 @@ async def change(
             )
         check_address(known.channel, address)
         sealed = _vault(fleet).seal(address_seal(endpoint_id), address)
-    if rules is not None:
-        _check_rules(known.channel, rules, who)
 
     def changed(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
         after = replace(endpoint, name=name or endpoint.name)
+        rules = change_rules(endpoint.rules) if change_rules else None
         if rules is not None:
+            _check_rules(endpoint.channel, rules, who)
             after = replace(after, rules=rules, state=replace(endpoint.state, upto=0))
         if sealed is not None and address is not None:
             shown = shown_address(endpoint.channel, address)

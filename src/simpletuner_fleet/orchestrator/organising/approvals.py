@@ -25,6 +25,7 @@ from simpletuner_fleet.core.people.approvals import (
     checked_rule,
     decided,
     requirement_of,
+    waits_for_approval,
     with_vote,
 )
 from simpletuner_fleet.core.people.visibility import VisibilityScope
@@ -145,7 +146,7 @@ async def end_undecided(fleet: Fleet, due: Sequence[Approval]) -> None:
             if one is None or one.state is not ApprovalState.PENDING:
                 continue
             job = transaction.tx.job(one.job_id)
-            waits = job is not None and job.hold is Hold.APPROVAL and job.state is JobState.BLOCKED
+            waits = job is not None and waits_for_approval(job)
             state = ApprovalState.EXPIRED if waits else ApprovalState.WITHDRAWN
             transaction.tx.put_approval(decided(one, state, transaction.now))
             if waits:
@@ -211,7 +212,7 @@ async def delete_rule(fleet: Fleet, rule_id: str, actor: Actor) -> None:
 
 def _pending(transaction: Transaction, job_id: str) -> tuple[Job, Approval]:
     job = transaction.job(job_id)
-    if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
+    if not waits_for_approval(job):
         raise WrongJobState("The job does not wait for an approval.", state=job.state)
     known = transaction.tx.approval(job_id)
     return job, known or asked_for(job, [BY_SETTING], (), job.created_at)

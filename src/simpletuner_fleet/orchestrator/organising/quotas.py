@@ -89,30 +89,26 @@ async def delete_quota(fleet: Fleet, quota_id: str, actor: Actor) -> Quota:
     return await fleet.act(step)
 
 
-async def set_fair_share(fleet: Fleet, chosen: FairShare, actor: Actor) -> FairShare:
+def set_fair_share_within(transaction: Transaction, chosen: FairShare, actor: Actor) -> FairShare:
     if not LEAST_HALF_LIFE_S <= chosen.half_life_s <= MOST_HALF_LIFE_S:
         raise Invalid(
             "A half-life is at least a minute, and at most ten years.", path="$.fair_share_half_life_s"
         )
-
-    def step(transaction: Transaction) -> FairShare:
-        was = transaction.organisation.fair_share
-        if was == chosen:
-            return chosen
-        transaction.tx.put_setting(FAIR_SHARE_SETTING, msgspec.json.encode(chosen).decode())
-        transaction.organisation_changed()
-        transaction.record(
-            Event(
-                type=EventType.LIMITS_SET,
-                actor=actor,
-                target_type="limits",
-                target_id=FAIR_SHARE_SETTING,
-                details={"fair_share": msgspec.to_builtins(chosen), "was": msgspec.to_builtins(was)},
-            )
-        )
+    was = transaction.organisation.fair_share
+    if was == chosen:
         return chosen
-
-    return await fleet.act(step)
+    transaction.tx.put_setting(FAIR_SHARE_SETTING, msgspec.json.encode(chosen).decode())
+    transaction.organisation_changed()
+    transaction.record(
+        Event(
+            type=EventType.LIMITS_SET,
+            actor=actor,
+            target_type="limits",
+            target_id=FAIR_SHARE_SETTING,
+            details={"fair_share": msgspec.to_builtins(chosen), "was": msgspec.to_builtins(was)},
+        )
+    )
+    return chosen
 
 
 def _subject(transaction: Transaction, scope: QuotaScope, called: str) -> str:

@@ -30,6 +30,7 @@ from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.orders import orders_for, stale_order, with_stops
+from simpletuner_fleet.engine.quiet_heartbeats import idle_row
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.administer import take_offers_back
 from simpletuner_fleet.orchestrator.workers.inventory import held_data
@@ -123,8 +124,10 @@ async def heartbeat(
     facts, expected = _facts(message), fleet.presence.expected(worker_id)
     quiet = fleet.quiet_heartbeats.repeated(worker_id, message.incarnation, facts) if expected else None
     if quiet is None:
-        answer, worker = await _decided(fleet, worker_id, message, facts, base_url, expected, token_hash)
-        fleet.quiet_heartbeats.note(worker_id, message.incarnation, facts, answer)
+        answer, worker, idle = await _decided(
+            fleet, worker_id, message, facts, base_url, expected, token_hash
+        )
+        fleet.quiet_heartbeats.note(worker_id, message.incarnation, facts, answer, idle)
     else:
         answer, worker = replace(quiet.answer), quiet.worker
         _heard_with(fleet, worker_id, ())
@@ -145,9 +148,10 @@ async def _decided(
     base_url: str,
     expected: bool,
     token_hash: str,
-) -> tuple[HeartbeatAnswer, Worker]:
+) -> tuple[HeartbeatAnswer, Worker, Worker | None]:
+    """Decides on a heartbeat; the last of what it returns is the worker's `idle_row` by which it was decided."""
     try:
-        answer, worker, live = await fleet.act(
+        answer, worker, live, idle = await fleet.act(
             lambda transaction: _heartbeat(
                 transaction, worker_id, message.incarnation, facts, base_url, expected, token_hash
             )
@@ -158,7 +162,7 @@ async def _decided(
             _heard_with(fleet, worker_id, message.attempts or ())
         raise
     _heard_with(fleet, worker_id, live if worker.legacy else message.attempts or ())
-    return answer, worker
+    return answer, worker, idle
 
 
 def _heartbeat(
@@ -169,7 +173,7 @@ def _heartbeat(
     base_url: str,
     expected: bool,
     token_hash: str,
-) -> tuple[HeartbeatAnswer, Worker, list[Attempt]]:
+) -> tuple[HeartbeatAnswer, Worker, list[Attempt], Worker | None]:
     worker = holder_of_token(transaction, worker_id, token_hash)
     must_be_here(worker, incarnation)
     decision = decide_heartbeat(
@@ -191,7 +195,7 @@ def _heartbeat(
         heartbeat_timeout_s=transaction.policy.heartbeat_timeout_s,
         **with_stops(orders, stale),
     )
-    return answer, worker, live
+    return answer, worker, live, idle_row(transaction.index, worker_id)
 
 
 def _facts(message: Heartbeat) -> HeartbeatFacts:

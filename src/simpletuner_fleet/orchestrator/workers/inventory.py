@@ -48,6 +48,12 @@ def with_facts(worker: Worker, message: Register) -> Worker:
     )
 
 
+def refuse_other_trainer(worker: Worker, trainer: str) -> None:
+    """Raises Invalid where a worker tells of a trainer that it has not registered."""
+    if trainer not in worker.trainers:
+        raise Invalid(f"This worker has registered no trainer '{trainer}'.", path="$.trainer")
+
+
 def _of_its_own(names: list[str] | None, trainers: tuple[str, ...]) -> tuple[str, ...] | None:
     """Leaves out trainers that the worker does not have: they cannot be asked."""
     if names is None:

@@ -133,7 +133,7 @@ def _attempt_without_epoch(transaction: Transaction, worker_id: str, job_id: str
 def gpus_free(transaction: Transaction, attempt: Attempt) -> bool:
     """Tells whether no live attempt on any worker holds a GPU of this ended one."""
     roster = transaction.index.roster
-    return not any(roster.occupancy(worker_id).gpus & set(attempt.gpus) for worker_id in roster.workers)
+    return not any(roster.holders_of_gpu(attempt.worker_id, uuid) for uuid in attempt.gpus)
 
 
 def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> ReportAnswer:
@@ -187,7 +187,7 @@ def _judge_worker(transaction: Transaction, attempt: Attempt, message: StatusRep
     if blame is Blame.ELSEWHERE:
         return
     if blame is not None:
-        why = (message.error or "")[:MAX_ERROR_CHARS]
+        why = _error(message) or ""
         trouble = after_start_failure(
             worker.start_trouble, attempt.job_id, blame, why, transaction.policy, transaction.now
         )
@@ -211,6 +211,11 @@ def _blame(message: StatusReport) -> Blame | None:
     return {blame.value: blame for blame in (Blame.ELSEWHERE, Blame.WORKER, Blame.UNCLEAR)}.get(message.blame)
 
 
+def _error(message: StatusReport) -> str | None:
+    """Returns what went wrong, as the worker reports it; a blank text says nothing."""
+    return (message.error or "").strip()[:MAX_ERROR_CHARS] or None
+
+
 def _nothing_left(transaction: Transaction, job: Job, attempt: Attempt) -> bool:
     """Tells whether the checkpoint that this attempt could not fetch was the last that its job could resume from."""
     tries = [one for one in transaction.tx.attempts_of_job(job.id) if one.reason == EndReason.RESUME_FAILED]
@@ -224,7 +229,7 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
     end = End(
         exit_code=message.exit_code,
         exit_signal=message.exit_signal,
-        error=message.error[:MAX_ERROR_CHARS] if message.error else None,
+        error=_error(message),
         last_lines=tail_of(message.last_lines, MAX_LAST_LINES_CHARS) if message.last_lines else None,
         restart=message.restart,
         resume_below=message.resume_below,

@@ -23,6 +23,7 @@ from simpletuner_fleet.core.jobs.job import (
     has_left_its_gpus,
 )
 from simpletuner_fleet.core.jobs.states import AT_WORK, WAITING
+from simpletuner_fleet.core.people.approvals import ApprovalState
 from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
 from simpletuner_fleet.core.placement.place import Placement, place
 from simpletuner_fleet.core.placement.roster.lines import Lines
@@ -171,6 +172,9 @@ def store_problems(view: View, job_ids: Iterable[str]) -> list[Problem]:
             continue
         attempts = view.attempts_of_job(job_id)
         problems += job_problems(job, attempts)
+        approval = view.approval(job_id) if job.terminal else None
+        if approval is not None and approval.state is ApprovalState.PENDING:
+            problems.append(("S1", f"{job_id} ended and its approval is still to be decided"))
         for attempt in attempts:
             problems += attempt_problems(attempt)
     for worker in view.workers():

@@ -56,6 +56,7 @@ class MemoryFindingView:
                 getattr(where, field) in (None, getattr(job, field))
                 for field in ("owner", "worker_id", "config_name", "team", "hold")
             )
+            and (where.ids is None or job.id in where.ids)
             and (where.seen_by is None or may_see(where.seen_by, job.belongs))
             and _in_range(job.created_at, where.created_since, where.created_until)
             and _in_range(job.finished_at, where.finished_since, where.finished_until)

@@ -10,7 +10,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime, used_attempt
 from simpletuner_fleet.core.people.accounts import Session, User
-from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
+from simpletuner_fleet.core.people.approvals import Approval, ApprovalState, waits_for_approval
 from simpletuner_fleet.core.people.visibility import VisibilityScope, may_see
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication, PublicationState
@@ -77,8 +77,10 @@ class MemoryView(
         jobs = (self._tables.jobs[job_id] for _, _, job_id in islice(queue, start, None))
         return list(islice((job for job in jobs if _seen(job, seen_by)), limit))
 
-    def queued_ahead(self, rank: float, seq: int) -> int:
-        return bisect_left(self._tables.queue, (rank, seq, BEFORE_EVERY_ID))
+    def queued_ahead(self, rank: float, seq: int, since: tuple[float, int] | None = None) -> int:
+        queue = self._tables.queue
+        before = bisect_left(queue, (*since, BEFORE_EVERY_ID)) if since else 0
+        return bisect_left(queue, (rank, seq, BEFORE_EVERY_ID)) - before
 
     def job_counts(self, seen_by: VisibilityScope | None = None, owner: str | None = None) -> dict[str, int]:
         if owner is not None or (seen_by is not None and not seen_by.above):
@@ -365,15 +367,22 @@ class MemoryView(
     def approval(self, job_id: str) -> Approval | None:
         return self._tables.approvals.get(job_id)
 
-    def pending_approvals(self, limit: int) -> list[Approval]:
-        pending = [one for one in self._tables.approvals.values() if one.state is ApprovalState.PENDING]
-        return sorted(pending, key=lambda one: (one.asked_at, one.job_id))[:limit]
+    def pending_approvals(
+        self, after: tuple[float, str] | None, limit: int, seen_by: VisibilityScope | None = None
+    ) -> list[Approval]:
+        waiting = [
+            ((one.asked_at, one.job_id), one)
+            for one in self._undecided()
+            if (job := self.job(one.job_id)) and waits_for_approval(job) and _seen(job, seen_by)
+        ]
+        in_order = sorted(waiting, key=lambda row: row[0])
+        return [one for place, one in in_order if after is None or place > after][:limit]
+
+    def _undecided(self) -> list[Approval]:
+        return [one for one in self._tables.approvals.values() if one.state is ApprovalState.PENDING]
 
     def due_approvals(self, now: float, limit: int) -> list[Approval]:
-        if not self._tables.approvals:
-            return []
-        pending = self.pending_approvals(len(self._tables.approvals))
-        due = [(one.expires_at, one.job_id, one) for one in pending if one.expires_at is not None]
+        due = [(one.expires_at, one.job_id, one) for one in self._undecided() if one.expires_at is not None]
         return [one for ends, _, one in sorted(due, key=lambda row: row[:2]) if ends <= now][:limit]
 
     def publication(self, job_id: str) -> Publication | None:

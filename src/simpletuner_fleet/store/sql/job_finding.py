@@ -104,7 +104,8 @@ def job_conditions(where: JobFilter, state: str | None) -> Conditions:
     conditions = ["1 = 1"]
     params: dict[str, Any] = {}
     if state is not None:
-        conditions.append("state = :state AND state <> ''")
+        # Without the second half SQLite finds those that are named by their ids, and reads not all of the state.
+        conditions.append("state = :state" if where.ids is not None else "state = :state AND state <> ''")
         params["state"] = str(state)
     for column in EQUAL:
         value = getattr(where, column)
@@ -119,7 +120,7 @@ def job_conditions(where: JobFilter, state: str | None) -> Conditions:
     if where.dataset is not None:
         conditions.append("id IN (SELECT job_id FROM job_datasets WHERE dataset_id = :dataset)")
         params["dataset"] = where.dataset
-    for some in (_texts(where), _asked(where), _written(where), _reasons(where)):
+    for some in (_named(where), _texts(where), _asked(where), _written(where), _reasons(where)):
         conditions += some[0]
         params |= some[1]
     seen, seen_params = seen_condition(where.seen_by)
@@ -147,11 +148,12 @@ def seen_condition(scope: VisibilityScope | None) -> tuple[str, dict[str, Any]]:
 
 
 def _column(where: JobFilter, name: str) -> str:
-    """Returns the column to compare, so that SQLite uses the index of the few jobs without results.
+    """Returns the column to compare, so that SQLite uses the index of the few jobs without results, or of ids.
 
-    It would otherwise go through all jobs of an owner.
+    It would otherwise go through all jobs of an owner, or of a config.
     """
-    return "(owner || '')" if name == "owner" and where.results == (Results.MISSING,) else name
+    of_few = name == "owner" and where.results == (Results.MISSING,)
+    return f"({name} || '')" if of_few or where.ids is not None else name
 
 
 def _in_states(where: JobFilter, params: dict[str, Any]) -> str:
@@ -159,6 +161,13 @@ def _in_states(where: JobFilter, params: dict[str, Any]) -> str:
     names = {f"state_{at}": str(state) for at, state in enumerate(where.states)}
     params |= names
     return f"state IN ({', '.join(f':{name}' for name in names)})"
+
+
+def _named(where: JobFilter) -> Conditions:
+    if where.ids is None:
+        return [], {}
+    names = {f"id_{at}": job_id for at, job_id in enumerate(where.ids)}
+    return [f"id IN ({', '.join(f':{name}' for name in names) or 'NULL'})"], names
 
 
 def _texts(where: JobFilter) -> Conditions:

@@ -72,8 +72,15 @@ class JobsView(FindingView):
             page += self._jobs(sql.QUEUE_LATER_RANKS.format(seen=seen), later)
         return page
 
-    def queued_ahead(self, rank: float, seq: int) -> int:
-        row = self._db.row(sql.QUEUED_AHEAD, {"rank": float(rank), "seq": seq})
+    def queued_ahead(self, rank: float, seq: int, since: tuple[float, int] | None = None) -> int:
+        place: Params = {"rank": float(rank), "seq": seq}
+        if since is None:
+            row = self._db.row(sql.QUEUED_AHEAD, place)
+        elif since[0] == rank:
+            row = self._db.row(sql.QUEUED_WITHIN_RANK, {**place, "since_seq": since[1]})
+        else:
+            between = {**place, "since_rank": float(since[0]), "since_seq": since[1]}
+            row = self._db.row(sql.QUEUED_BETWEEN_RANKS, between)
         return 0 if row is None else int(row[0])
 
     def job_counts(self, seen_by: VisibilityScope | None = None, owner: str | None = None) -> dict[str, int]:

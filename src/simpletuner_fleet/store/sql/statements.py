@@ -91,6 +91,15 @@ QUEUED_AHEAD = (
     "SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank < :rank)"
     " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :rank AND seq < :seq)"
 )
+# Ranges of one column each, for the same reason as above.
+QUEUED_WITHIN_RANK = (
+    "SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :rank AND seq >= :since_seq AND seq < :seq"
+)
+QUEUED_BETWEEN_RANKS = (
+    "SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :since_rank AND seq >= :since_seq)"
+    " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank > :since_rank AND rank < :rank)"
+    " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :rank AND seq < :seq)"
+)
 _NOT_OVER = f"state IN ({listed(LIVE)}) AND state <> ''"
 LIVE_JOBS = f"{_JOB} WHERE {_NOT_OVER} ORDER BY seq"
 DUE_BACKOFFS = f"{_JOB} WHERE {_BACKING_OFF} AND not_before <= :now ORDER BY not_before, seq LIMIT :limit"

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from simpletuner_fleet.core.configs.bundle_diff import MOST_LISTED
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
@@ -122,7 +123,7 @@ async def test_versions_of_a_config_are_compared_field_by_field(tmp_path: Path) 
             await running.save_config("c", {"--lr": lr, "seed": 1})
         newest = await running.get("/api/configs/c/diff")
         change = {"path": "$.settings.lr", "was": 0.2, "is": 0.3}
-        assert newest == {"name": "c", "from": 2, "to": 3, "changes": [change]}
+        assert newest == {"name": "c", "from": 2, "to": 3, "changes": [change], "left_out": 0}
         chosen = await running.get("/api/configs/c/diff", **{"from": 1, "to": 2})
         assert chosen["changes"] == [{"path": "$.settings.lr", "was": 0.1, "is": 0.2}]
         assert (await running.get("/api/configs/c/diff", to=1))["changes"] == []
@@ -131,3 +132,15 @@ async def test_versions_of_a_config_are_compared_field_by_field(tmp_path: Path) 
         assert "configs history c" in missing.json()["next"]
         assert (await running.http.get("/api/configs/none/diff")).status_code == 404
         assert (await running.http.get("/api/configs/c/diff?from=0")).status_code == 422
+
+
+async def test_of_very_many_changes_and_differences_the_answers_list_the_first(tmp_path: Path) -> None:
+    async with with_vault(tmp_path) as running:
+        jobs = []
+        for value in (0, 1):
+            await running.save_config("c", {"x": [value] * (MOST_LISTED + 5)})
+            jobs.append((await running.submit(config_name="c"))["job_id"])
+        changes = await running.get("/api/configs/c/diff")
+        assert (len(changes["changes"]), changes["left_out"]) == (MOST_LISTED, 5)
+        comparison = await running.get("/api/compare", job=jobs)
+        assert (len(comparison["differences"]), comparison["left_out"]) == (MOST_LISTED, 5)

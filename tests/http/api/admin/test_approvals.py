@@ -2,9 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
 
 from devtools.fuzz.in_process_server import InProcessServer
+from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.http.api.admin import approvals as approvals_api
 from simpletuner_fleet.orchestrator.organising.approvals import end_undecided
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
@@ -48,7 +54,7 @@ async def test_a_rule_holds_a_job_until_enough_others_have_approved_it(tmp_path:
                 answer = await server.good("GET", f"/api/approvals/{path}", None, people[name])
                 assert [one["job_id"] for one in answer["requests"]] == expected, (name, path)
             count = await server.good("GET", "/api/approvals/pending/count", None, people[name])
-            assert count == {"count": len(theirs)}
+            assert count == {"count": len(theirs), "at_least": False}
         assert await says("max", job, "approve") == 200
         assert (await server.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
 
@@ -159,5 +165,97 @@ async def test_a_job_that_was_let_in_small_does_not_grow_past_the_rules_by_an_ed
         await server.good("POST", "/api/quotas", quota)
         await server.good("DELETE", f"/api/approvals/rules/{rule['id']}")
         assert await edit(small, {"gpus": 16}) == (409, "quota_reached")
+    finally:
+        await server.close()
+
+
+async def submitted(server: InProcessServer, who: dict[str, str], **more: Any) -> str:
+    body = {"config": COMMAND, "target": "worker", **more}
+    server.clock.at += 1
+    return str((await server.good("POST", "/api/queue/submit", body, who))["job_id"])
+
+
+async def listed(server: InProcessServer, who: dict[str, str] | None = None) -> list[str]:
+    answer = await server.good("GET", "/api/approvals", None, who)
+    return [one["job_id"] for one in answer["approvals"]]
+
+
+async def test_the_approval_of_a_job_that_ends_while_it_waits_is_withdrawn(tmp_path: Path) -> None:
+    server = await InProcessServer(tmp_path / "server", 1, Policy(require_approval=True)).open()
+    try:
+        ann = await server.user("ann", "member")
+        first = await submitted(server, ann)
+        follower = await submitted(server, ann, depends_on=[first])
+        await server.good("POST", f"/api/jobs/{first}/cancel", None, ann)
+        assert (await server.good("GET", f"/api/jobs/{follower}"))["status"] == "failed"
+        for job in (first, follower):
+            over = await server.good("GET", f"/api/approvals/{job}")
+            assert (over["state"], over["decided_at"] is not None) == ("withdrawn", True)
+            assert not over["yours_to_decide"]
+        refused = await submitted(server, ann)
+        await server.good("POST", f"/api/approvals/{refused}/reject", {})
+        assert (await server.good("GET", f"/api/approvals/{refused}"))["state"] == "rejected"
+    finally:
+        await server.close()
+
+
+async def test_approvals_of_ended_jobs_that_were_left_undecided_hide_none_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals_api, "MOST_TOLD", 3)
+    server = await InProcessServer(tmp_path / "server", 1, Policy(require_approval=True)).open()
+    try:
+        ann = await server.user("ann", "member")
+        over = [await submitted(server, ann) for _ in range(4)]
+        for job in over:
+            await server.good("POST", f"/api/jobs/{job}/cancel", None, ann)
+
+        def leave_undecided(approval: Approval) -> Approval:
+            return replace(approval, state=ApprovalState.PENDING, decided_at=None)
+
+        for job in over:
+            known = await server.fleet.read(lambda view, job=job: view.approval(job))  # type: ignore[misc]
+            assert known is not None
+            await server.fleet.act(
+                lambda transaction, known=known: transaction.tx.put_approval(leave_undecided(known))  # type: ignore[misc]
+            )
+        waits = await submitted(server, ann)
+        assert await listed(server) == [waits]
+        assert await server.good("GET", "/api/approvals/pending/count") == {"count": 1, "at_least": False}
+    finally:
+        await server.close()
+
+
+async def test_requests_of_one_team_hide_none_of_another_and_a_count_at_its_limit_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals_api, "MOST_TOLD", 3)
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
+    try:
+        for name in ("ann", "tom", "lea"):
+            await server.user(name, "member")
+        for team, people in (("lab", {"ann": "member"}), ("art", {"tom": "member", "lea": "lead"})):
+            await server.good("POST", "/api/teams", {"name": team})
+            for name, role in people.items():
+                await server.good("PUT", f"/api/teams/{team}/members/{name}", {"role": role})
+        ann, tom, lea = [await server.log_in(name) for name in ("ann", "tom", "lea")]
+        await server.good("POST", "/api/approvals/rules", {"name": "leads", "expires_s": 86400})
+        seen_by_all = {"visibility": "everybody"}
+        before = [await submitted(server, ann, **seen_by_all) for _ in range(7)]
+        waits = await submitted(server, tom)
+        own = [await submitted(server, lea) for _ in range(4)]
+        later = await submitted(server, tom)
+        assert await listed(server, lea) == [waits, *own[:2]]
+        asked = await server.good("GET", "/api/approvals/requests", None, lea)
+        assert [one["job_id"] for one in asked["requests"]] == [waits, later]
+        assert (asked["pending_count"], asked["at_least"]) == (2, False)
+        mine = await server.good("GET", "/api/approvals/me", None, lea)
+        assert ([one["job_id"] for one in mine["requests"]], mine["at_least"]) == (own[:3], True)
+        assert await server.good("GET", "/api/approvals/pending/count", None, ann) == {
+            "count": 0,
+            "at_least": False,
+        }
+        assert await listed(server) == before[:3]
+        assert await server.good("GET", "/api/approvals/pending/count") == {"count": 3, "at_least": True}
     finally:
         await server.close()

@@ -1,10 +1,19 @@
 """Jobs are found by anything, listed in any order and both ways, counted exactly, written on and acted on together."""
 
+import asyncio
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from simpletuner_fleet.queries import explainer
+from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
+
+
+def counted(number: int, *, at_least: bool = False) -> dict[str, Any]:
+    return {"count": number, "at_least": at_least}
 
 
 async def ids(running: Running, **query: Any) -> list[str]:
@@ -93,19 +102,19 @@ async def test_an_act_on_all_that_match_needs_their_exact_number() -> None:
         other = (await running.submit(name="other"))["job_id"]
         search = {"q": "night-"}
         body = {"search": search, "act": "cancel"}
-        assert await running.post("/api/matching/count", body) == {"count": 4}
+        assert await running.post("/api/matching/count", body) == counted(4)
         wrong = await running.http.post("/api/matching/cancel", json={"search": search, "expected": 3})
         assert (wrong.status_code, wrong.json()["code"]) == (409, "count_changed")
         assert len(await ids(running, status="queued")) == 5
         done = await running.post("/api/matching/cancel", {"search": search, "expected": 4})
-        assert done == {"done": 4, "refused": 0, "refusals": [], "next": None}
+        assert done == {"done": 4, "refused": 0, "refusals": [], "next": None, "at_least": False}
         assert await ids(running, status="queued") == [other]
-        assert await running.post("/api/matching/count", body) == {"count": 0}
+        assert await running.post("/api/matching/count", body) == counted(0)
 
-        assert await running.post("/api/matching/count", {**body, "act": "retry"}) == {"count": 4}
+        assert await running.post("/api/matching/count", {**body, "act": "retry"}) == counted(4)
         again = {"search": {**search, "status": ["cancelled"]}, "expected": 4}
         assert (await running.post("/api/matching/retry", again))["done"] == 4
-        assert await running.post("/api/matching/count", {**body, "act": "retry"}) == {"count": 0}
+        assert await running.post("/api/matching/count", {**body, "act": "retry"}) == counted(0)
         assert len(await ids(running, status="queued")) == 5
 
         tagged = {"search": search, "expected": 8, "add": ["batch"]}
@@ -164,4 +173,41 @@ async def test_what_is_said_many_times_is_searched_for_once() -> None:
         job = (await running.submit())["job_id"]
         await running.post(f"/api/jobs/{job}/tags", {"add": ["night"]})
         search = {"tag": ["night"] * 5_000, "status": ["queued"] * 15_000}
-        assert await running.post("/api/matching/count", {"search": search, "act": "cancel"}) == {"count": 1}
+        assert await running.post("/api/matching/count", {"search": search, "act": "cancel"}) == counted(1)
+
+
+async def test_the_same_act_asked_for_several_times_at_once_is_done_once_to_each_job(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "fleet.db")
+    async with orchestrator(store) as running:
+        ended = [(await running.submit())["job_id"] for _ in range(5)]
+        for job in ended:
+            await running.post(f"/api/jobs/{job}/cancel")
+        body = {"search": {"status": ["cancelled"]}, "expected": 5}
+        answers = await asyncio.gather(
+            *(running.http.post("/api/matching/retry", json=body) for _ in range(3))
+        )
+        assert sum(answer.json()["done"] for answer in answers if answer.status_code == 200) == 5
+        tries = Counter(job["retry_of"] for job in (await running.get("/api/jobs", limit=100))["jobs"])
+        assert {job: tries[job] for job in ended} == dict.fromkeys(ended, 1)
+    await store.close()
+
+
+async def test_where_not_all_waiting_jobs_were_asked_for_their_reason_every_answer_says_at_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(explainer, "MOST_GROUPS", 3)
+    async with orchestrator() as running:
+        for number in range(5):
+            await running.submit(worker_labels={"k": f"v{number}"})
+        search, expected = {"reason": "NO_WORKERS"}, (3, 2)
+        for number, at_least in zip(expected, (True, False), strict=True):
+            page = await running.get("/api/jobs", reason="NO_WORKERS", limit=1)
+            assert (page["total"], page["at_least"]) == (number, at_least)
+            count = await running.post("/api/matching/count", {"search": search, "act": "cancel"})
+            assert count == counted(number, at_least=at_least)
+            retries = await running.post("/api/matching/count", {"search": search, "act": "retry"})
+            assert retries == counted(0), "a waiting job is never tried again, whatever its reason"
+            acted = await running.post("/api/matching/cancel", {"search": search, "expected": number})
+            assert (acted["done"], acted["next"], acted["at_least"]) == (number, None, at_least)
+        assert await ids(running, status="queued") == []
+        assert (await running.get("/api/jobs"))["at_least"] is False

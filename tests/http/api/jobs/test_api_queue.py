@@ -1,10 +1,15 @@
 """The queue: submissions with all their options, order, reasons, changes of mind."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.http.api_kit import CPU_CONFIG, GPU_CONFIG, Agent, orchestrator
 
 
@@ -353,3 +358,75 @@ async def test_curl_without_a_content_type_is_understood() -> None:
             headers={"Content-Type": "application/x-www-form-urlencoded"},
         )
         assert answer.status_code == 200
+
+
+async def test_limits_that_are_changed_at_once_are_all_changed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "fleet.db")
+    async with orchestrator(store) as running:
+        changes: list[dict[str, Any]] = [
+            {"global_running": 7},
+            {"user_running": 3},
+            {"enable_fair_share": True},
+            {"fair_share_half_life_s": 600.0},
+        ]
+        await asyncio.gather(*(running.post("/api/queue/concurrency", change) for change in changes))
+        stored = await running.get("/api/queue/concurrency")
+        assert [stored[name] for change in changes for name in change] == [7, 3, True, 600.0]
+        refused = await running.http.post(
+            "/api/queue/concurrency", json={"global_running": 1, "fair_share_half_life_s": 1.0}
+        )
+        assert refused.status_code == 422
+        assert await running.get("/api/queue/concurrency") == stored, "all of it or nothing"
+    await store.close()
+
+
+async def test_a_position_counts_jobs_that_the_caller_does_not_see() -> None:
+    async with orchestrator() as running:
+        may = ("queue.submit", "queue.read", "jobs.read", "queue.submit.command")
+        ann, tom = await running.token(*may, name="ann"), await running.token(*may, name="tom")
+        async with running.as_user(ann) as hidden, running.as_user(tom) as user:
+
+            async def submit(who: Any, times: int, **options: Any) -> list[str]:
+                made = []
+                for _ in range(times):
+                    running.clock.at += 1
+                    answer = await who.post("/api/queue/submit", json={"config": CPU_CONFIG, **options})
+                    made.append(str(answer.json()["job_id"]))
+                return made
+
+            async def positions(path: str, who: Any = user) -> dict[str, int]:
+                return {job["id"]: job["queue_position"] for job in (await who.get(path)).json()["jobs"]}
+
+            await submit(hidden, 2, visibility="private")
+            first = await submit(user, 1)
+            await submit(hidden, 2, visibility="private")
+            own = first + await submit(user, 2)
+            urgent = await submit(hidden, 1, visibility="private")
+            await running.post(f"/api/queue/{urgent[0]}/priority", {"priority": 100})
+            true = dict(zip(own, (4, 7, 8), strict=True))
+            for job, position in true.items():
+                assert (await user.get(f"/api/jobs/{job}")).json()["queue_position"] == position
+            for path in ("/api/queue", "/api/jobs?sort=queue&status=queued"):
+                assert await positions(path) == true
+                page = (await user.get(f"{path}{'&' if '?' in path else '?'}limit=1")).json()
+                at = f"{path}{'&' if '?' in path else '?'}cursor={page['next']}"
+                assert await positions(at) == {job: true[job] for job in own[1:]}
+            assert (await user.get("/api/queue/me")).json()["best_position"] == 4
+            seen = await positions("/api/queue", running.http)
+            assert list(seen.values()) == list(range(1, 9))
+
+
+async def test_the_best_position_is_that_of_the_first_in_line_however_many_wait() -> None:
+    async with orchestrator() as running:
+        first = await running.submit()
+        made = await running.fleet.read(lambda view: view.job(first["job_id"]))
+        assert made is not None
+
+        def many(transaction: Transaction) -> None:
+            for number in range(1, 1_051):
+                later = replace(made, id=f"j_{number}", seq=made.seq + number, rank=made.rank + number)
+                transaction.tx.add_job(later, b"{}")
+
+        await running.fleet.act(many)
+        mine = await running.get("/api/queue/me", limit=1)
+        assert (mine["pending_count"], mine["best_position"]) == (1_051, 1)

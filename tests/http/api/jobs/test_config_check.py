@@ -3,7 +3,8 @@
 from typing import Any
 
 from simpletuner_fleet import __version__
-from tests.http.api_kit import orchestrator
+from simpletuner_fleet.core.configs.options import MAX_TRAINERS
+from tests.http.api_kit import Running, orchestrator
 
 OPTIONS: dict[str, Any] = {
     "version": "4.10.1",
@@ -50,3 +51,33 @@ async def test_only_a_worker_tells_options_and_no_more_than_there_can_be() -> No
         many = {"version": "1", "options": [{"names": ["a"]}] * 4001}
         await agent.call("trainer-options", {"trainer": "simpletuner", "options": many}, expect=422)
         await agent.call("trainer-options", {"trainer": "../x", "options": OPTIONS}, expect=422)
+
+
+async def kept_trainers(running: Running) -> set[str]:
+    settings = await running.fleet.read(lambda view: view.settings_with_prefix("trainer.options."))
+    return {key.removeprefix("trainer.options.") for key in settings}
+
+
+async def test_a_worker_tells_only_of_trainers_that_it_has() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker("gpu-1", trainers=["own"])
+        refused = await agent.call(
+            "trainer-options", {"trainer": "simpletuner", "options": OPTIONS}, expect=422
+        )
+        assert refused["errors"][0]["path"] == "$.trainer"
+        await agent.call("trainer-options", {"trainer": "own", "options": OPTIONS})
+        assert await kept_trainers(running) == {"own"}
+
+
+async def test_however_many_trainers_are_told_of_few_are_kept_and_first_those_that_workers_have() -> None:
+    async with orchestrator() as running:
+        wide = await running.worker("gpu-1", trainers=["simpletuner", "shared"])
+        for trainer in ("simpletuner", "shared"):
+            await wide.call("trainer-options", {"trainer": trainer, "options": OPTIONS})
+        other = await running.worker("gpu-2", trainers=["shared"])
+        for batch in range(2):
+            names = [f"own-{batch}-{number}" for number in range(MAX_TRAINERS - 1)]
+            await other.register(trainers=["shared", *names])
+            for name in names:
+                await other.call("trainer-options", {"trainer": name, "options": OPTIONS})
+            assert await kept_trainers(running) == {"simpletuner", "shared", *names}

@@ -1,11 +1,22 @@
 """A heartbeat that says and finds nothing new is answered without a transaction; anything new is noticed."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.orchestrator.workers import administer, attendance
+from simpletuner_fleet.orchestrator.workers.report import report
+from simpletuner_fleet.protocol.messages import Heartbeat, HeartbeatAnswer, ReportStatus, StatusReport
+from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.http.api_kit import Agent, Running, orchestrator
 
+ADMIN = Actor("admin", "admin")
 COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 1}}
 
 
@@ -102,3 +113,64 @@ async def test_what_is_not_stored_yet_is_waited_for(
     agent = await quiet(running)
     monkeypatch.setattr(type(running.fleet.store), "is_stored", property(lambda _: False))
     assert await transactions_of(running, agent) == 1
+
+
+@pytest.fixture
+async def batching(tmp_path: Path) -> AsyncIterator[Running]:
+    """An orchestrator whose store commits all steps together that are asked for in one moment."""
+    store = SqliteStore(tmp_path / "fleet.db")
+    async with orchestrator(store=store) as running:
+        yield running
+    await store.close()
+
+
+async def decided(running: Running, agent: Agent) -> HeartbeatAnswer:
+    """The answer to a heartbeat in a step of its own, whatever was remembered."""
+    running.fleet.quiet_heartbeats.forget(agent.id)
+    message = Heartbeat(worker_id=agent.id, incarnation=agent.incarnation, attempts=[])
+    return await attendance.heartbeat(
+        running.fleet, agent.id, message, base_url="", token_hash=tokens.hashed(agent.token)
+    )
+
+
+async def test_a_drain_in_the_same_commit_is_told_by_the_next_heartbeat(batching: Running) -> None:
+    agent = await quiet(batching)
+    before, _ = await asyncio.gather(
+        decided(batching, agent), administer.drain(batching.fleet, agent.id, "", ADMIN)
+    )
+    assert (before.drain, before.status) == (False, "idle")
+    after = await agent.heartbeat()
+    assert (after["drain"], after["status"]) == (True, "draining")
+
+
+async def test_a_job_that_ends_in_the_same_commit_leaves_its_worker_idle(batching: Running) -> None:
+    agent = await batching.worker(gpus=1)
+    await batching.submit(config=COMMAND)
+    offer = await agent.take()
+    worker = await batching.fleet.read(lambda view: view.worker(agent.id))
+    assert worker
+    end = StatusReport(status=ReportStatus.COMPLETED, epoch=offer["epoch"], exit_code=0)
+    before, _ = await asyncio.gather(
+        decided(batching, agent), report(batching.fleet, worker, offer["job_id"], end)
+    )
+    assert before.status == "busy"
+    assert (await agent.heartbeat())["status"] == "idle"
+
+
+async def test_whatever_shares_a_commit_with_it_a_heartbeat_is_answered_as_if_nothing_was_remembered(
+    batching: Running,
+) -> None:
+    agent, fleet, chance = await quiet(batching), batching.fleet, random.Random(7)
+    acts: list[Callable[[], Awaitable[Any]]] = [
+        lambda: decided(batching, agent),
+        lambda: agent.heartbeat(),
+        lambda: administer.drain(fleet, agent.id, "", ADMIN),
+        lambda: administer.resume(fleet, agent.id, ADMIN),
+        lambda: administer.set_labels(fleet, agent.id, {"rack": str(chance.randrange(3))}, ADMIN),
+        lambda: attendance.stream_closed(fleet, agent.id, lambda _: False),
+    ]
+    for _ in range(60):
+        await asyncio.gather(*(act() for act in chance.sample(acts, 3)))
+        remembered = await agent.heartbeat()
+        fresh = await decided(batching, agent)
+        assert (remembered["drain"], remembered["status"]) == (fresh.drain, fresh.status)

@@ -4,6 +4,8 @@ import re
 
 from playwright.async_api import expect
 
+from simpletuner_fleet.core.configs.bundle_diff import MOST_LISTED
+from simpletuner_fleet.web.pages.train import DIFFERENCES_SHOWN
 from tests.web.browser import LANGUAGES, barriers, visit
 from tests.web.console import Pages
 from tests.web.machines import Work, picture
@@ -90,3 +92,20 @@ async def test_the_comparison_speaks_every_language_and_refuses_a_ninth_run(
     assert len(seen) == len(LANGUAGES)
     refused = await stage.running.http.get("/api/compare?" + "&".join(f"job=j_{at}" for at in range(9)))
     assert refused.status_code == 422
+
+
+async def test_pages_say_how_many_changes_they_do_not_show(stage: Stage) -> None:
+    running = stage.running
+    jobs = []
+    for value in (0, 1):
+        config = {"trainer": "demo", "settings": {"x": [value] * (MOST_LISTED + 5)}}
+        await running.save_config("long", config)
+        jobs.append((await running.submit(config_name="long", gpus=0))["job_id"])
+    for path in ("/configs/long", f"/jobs/{jobs[1]}/config", f"/compare?job={jobs[0]}&job={jobs[1]}"):
+        answer = await running.http.get(path, headers={"Accept": "text/html"})
+        assert "5 more changes are not shown." in answer.text, path
+    checked = await running.post(
+        "/train/check", {"config": {"x": [2] * (MOST_LISTED + 5)}, "config_name": "long"}
+    )
+    assert checked["changed"] is True
+    assert f"{MOST_LISTED - DIFFERENCES_SHOWN + 5 + 1} more changes are not shown." in checked["changes"]

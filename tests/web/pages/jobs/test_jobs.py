@@ -2,8 +2,10 @@
 
 import re
 
+import pytest
 from playwright.async_api import Page, expect
 
+from simpletuner_fleet.queries import explainer
 from tests.web.browser import visit
 from tests.web.console import Pages
 from tests.web.fleet import PEOPLE
@@ -64,6 +66,23 @@ async def test_jobs_are_found_sorted_kept_as_a_view_and_acted_on_together(
     await expect(page.locator("#palette-list [role=option]").first).to_contain_text("dogs · j_")
     await page.keyboard.press("Enter")
     await page.wait_for_url(re.compile(f"/jobs/{ids['dogs']}$"))
+
+
+async def test_an_act_on_at_least_so_many_says_so(
+    stage: Stage, page_as: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explainer, "MOST_GROUPS", 2)
+    for number in range(3):
+        labels = {"rack": f"r{number}"}
+        await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", worker_labels=labels)
+    reason = (await stage.running.get("/api/queue"))["jobs"][0]["explain"]["code"]
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs?reason={reason}")
+    await page.get_by_role("button", name="Act on all matching…").click()
+    await page.locator("#matching-act").select_option("cancel")
+    await page.get_by_role("button", name="Cancel at least 2 jobs").click()
+    await expect(page.locator("#matching")).to_be_hidden()
+    await expect(page.locator("tbody tr[data-job]")).to_have_count(1)
 
 
 async def test_a_waiting_job_is_edited_in_place_and_a_checkpoint_pinned_and_forked_from(

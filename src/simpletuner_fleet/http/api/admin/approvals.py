@@ -1,5 +1,7 @@
 """Lists approvals that wait for the caller or that their jobs wait for, and manages the rules that ask for them."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -7,7 +9,7 @@ from msgspec.structs import asdict
 
 from simpletuner_fleet.core.bounds import Count, Name, Remark, Seconds
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
+from simpletuner_fleet.core.jobs.job import Hold, Job
 from simpletuner_fleet.core.jobs.submitting.submit_request import APPROVE
 from simpletuner_fleet.core.people.approvals import (
     Approval,
@@ -25,13 +27,16 @@ from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import approvals
 from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING
-from simpletuner_fleet.ports import View
+from simpletuner_fleet.ports import JobFilter, View
 
 TAGS = ("approvals",)
 READ = "queue.read"
 PERMISSION = "admin.limits"
 APPROVALS = "/api/approvals"
 MOST_TOLD = 500
+
+Place = tuple[float, str]
+"""When an approval was asked for, and for which job."""
 
 
 class RequirementView(Struct, kw_only=True):
@@ -74,6 +79,8 @@ class ApprovalView(Struct, kw_only=True):
 
 class PendingView(Struct):
     approvals: list[ApprovalView]
+    at_least: bool = False
+    """There are so many that not all are listed."""
 
 
 class RequestsView(Struct):
@@ -81,10 +88,14 @@ class RequestsView(Struct):
 
     requests: list[ApprovalView]
     pending_count: int
+    at_least: bool = False
+    """There are so many that not all are listed or counted."""
 
 
 class PendingCount(Struct):
     count: int
+    at_least: bool = False
+    """There are so many that not all were counted."""
 
 
 class NoteBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -136,38 +147,49 @@ async def voter_for(call: Call[Any]) -> Voter:
     return voter_of(call, job)
 
 
-async def pending(call: Call[Any]) -> list[ApprovalView]:
-    """Returns what the caller may decide on, and what their own jobs wait for; the oldest first."""
-
-    def look(view: View) -> list[tuple[Job, Approval, str]]:
-        known = ((one, view.job(one.job_id)) for one in view.pending_approvals(MOST_TOLD))
-        return [
-            (job, one, name_of(view, job.owner))
-            for one, job in known
-            if job is not None and job.hold is Hold.APPROVAL and job.state is JobState.BLOCKED
-        ]
-
-    shown = [_view(call, job, one, owner) for job, one, owner in await deps_of(call).fleet.read(look)]
-    own = {call.principal.id, call.principal.owns_as}
-    return [one for one in shown if one.yours_to_decide or one.owner in own]
-
-
 async def list_approvals(call: Call[None]) -> PendingView:
-    return PendingView(await pending(call))
+    """Lists what the caller may decide on, and what their own jobs wait for; the oldest first."""
+    own = {call.principal.id, call.principal.owns_as}
+    return await _pending(call, lambda one: one.yours_to_decide or one.owner in own)
+
+
+async def _pending(call: Call[Any], concerns: Callable[[ApprovalView], bool]) -> PendingView:
+    """Reads page by page, however many before them concern others."""
+    fleet, theirs = deps_of(call).fleet, list[ApprovalView]()
+    after: Place | None = None
+    while len(theirs) <= MOST_TOLD:
+        page, after = await fleet.read(partial(_page, after=after))
+        shown = (_view(call, job, one, owner) for job, one, owner in page)
+        theirs += [one for one in shown if concerns(one)]
+        if after is None:
+            break
+    return PendingView(theirs[:MOST_TOLD], at_least=len(theirs) > MOST_TOLD)
+
+
+def _page(view: View, after: Place | None) -> tuple[list[tuple[Job, Approval, str]], Place | None]:
+    """Returns jobs that wait, each with its approval and its owner's name, and where the next page begins."""
+    page = view.pending_approvals(after, MOST_TOLD)
+    ids = tuple(one.job_id for one in page)
+    jobs = {job.id: job for job in view.jobs_page(JobFilter(ids=ids), None, len(ids))}
+    names = {owner: name_of(view, owner) for owner in {job.owner for job in jobs.values()}}
+    rows = [(job, one, names[job.owner]) for one in page if (job := jobs.get(one.job_id))]
+    return rows, (page[-1].asked_at, page[-1].job_id) if len(page) == MOST_TOLD else None
 
 
 async def list_requests(call: Call[None]) -> RequestsView:
-    asked = [one for one in await pending(call) if one.yours_to_decide]
-    return RequestsView(asked, len(asked))
+    asked = await _pending(call, lambda one: one.yours_to_decide)
+    return RequestsView(asked.approvals, len(asked.approvals), asked.at_least)
 
 
 async def list_own_requests(call: Call[None]) -> RequestsView:
-    asked = [one for one in await pending(call) if not one.yours_to_decide]
-    return RequestsView(asked, len(asked))
+    own = {call.principal.id, call.principal.owns_as}
+    asked = await _pending(call, lambda one: one.owner in own and not one.yours_to_decide)
+    return RequestsView(asked.approvals, len(asked.approvals), asked.at_least)
 
 
 async def count_pending(call: Call[None]) -> PendingCount:
-    return PendingCount(len((await list_requests(call)).requests))
+    asked = await list_requests(call)
+    return PendingCount(asked.pending_count, asked.at_least)
 
 
 async def get_approval(call: Call[Any]) -> ApprovalView:

@@ -44,6 +44,8 @@ class CountBody(Struct, kw_only=True, forbid_unknown_fields=True):
 class CountView(Struct, kw_only=True):
     count: int
     """How many of the matching jobs the act is for."""
+    at_least: bool
+    """Of the waiting jobs not all were asked for their reason: others may match as well."""
 
 
 class MassBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -69,7 +71,8 @@ class MassTagsBody(MassBody, kw_only=True, forbid_unknown_fields=True):
 
 async def count(call: Call[CountBody]) -> CountView:
     asked = _filter(call, call.body.search)
-    return CountView(count=await matching.count(deps_of(call).fleet, asked, call.body.act))
+    counted = await matching.count(deps_of(call).fleet, asked, call.body.act)
+    return CountView(count=counted.count, at_least=counted.at_least)
 
 
 async def cancel(call: Call[MassCancelBody]) -> ActedOn:
@@ -141,12 +144,13 @@ def _filter(call: Call[Any], search: JobSearch) -> FilterOf:
     now, alone, standing = fleet.clock.now(), acts_for_itself_alone(call), fleet.standing()
     moment = partial(read_moment, now=now)
 
-    def read(view: View) -> JobFilter:
-        where = filter_of(view, search, moment, now, standing)
+    def read(view: View) -> tuple[JobFilter, bool]:
+        where, at_least = filter_of(view, search, moment, now, standing)
         if not alone:
-            return where
+            return where, at_least
         others = where.owner not in (None, caller.id)
-        return replace(where, owner=caller.id, waiting_groups=() if others else where.waiting_groups)
+        own = replace(where, owner=caller.id, waiting_groups=() if others else where.waiting_groups)
+        return own, at_least and not others
 
     return read
 

@@ -1,7 +1,5 @@
 """Reads and sets how many jobs may run at once in all, per user and per team, and whether shares count."""
 
-from typing import Any
-
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import Seconds, Whole
@@ -11,7 +9,6 @@ from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.orchestrator import limits
-from simpletuner_fleet.orchestrator.organising.quotas import set_fair_share
 
 TAGS = ("queue",)
 OTHER_NAMES = {
@@ -54,26 +51,19 @@ async def get_concurrency(call: Call[None]) -> ConcurrencyView:
 
 
 async def set_concurrency(call: Call[ConcurrencyBody]) -> ConcurrencyView:
-    fleet, changes = deps_of(call).fleet, call.body
-    present = await limits.get_limits(fleet)
-    new_limits = Limits(**{name: _chosen(changes, present, name) for name in OTHER_NAMES})
-    share = fleet.organisation.fair_share
-    enabled = share.enabled if changes.enable_fair_share is UNSET else changes.enable_fair_share
-    half_life_s = (
-        share.half_life_s if changes.fair_share_half_life_s is UNSET else changes.fair_share_half_life_s
-    )
-    saved = await limits.set_limits(fleet, new_limits, call.actor)
-    return _view(
-        saved, await set_fair_share(fleet, FairShare(enabled=enabled, half_life_s=half_life_s), call.actor)
-    )
+    body = call.body
+    chosen = {name: value for name in OTHER_NAMES if (value := _chosen(body, name)) is not UNSET}
+    shares = {"enabled": body.enable_fair_share, "half_life_s": body.fair_share_half_life_s}
+    share = {name: value for name, value in shares.items() if value is not UNSET}
+    return _view(*await limits.change_concurrency(deps_of(call).fleet, chosen, share, call.actor))
 
 
-def _chosen(changes: ConcurrencyBody, present: Limits, name: str) -> Any:
+def _chosen(changes: ConcurrencyBody, name: str) -> int | UnsetType | None:
     """Returns what was asked for under either name; if both are given, they must agree."""
     asked = [value for one in (name, OTHER_NAMES[name]) if (value := getattr(changes, one)) is not UNSET]
     if len(set(asked)) > 1:
         raise Invalid(f"{name} and {OTHER_NAMES[name]} are one limit, and differ.", path=f"$.{name}")
-    return asked[0] if asked else getattr(present, name)
+    return asked[0] if asked else UNSET
 
 
 def _view(chosen: Limits, share: FairShare) -> ConcurrencyView:

@@ -153,6 +153,7 @@ async def listed(
         next=page.next,
         previous=page.previous,
         total=page.total,
+        at_least=page.at_least,
         first=page.first,
         by_state=page.by_state,
     )

@@ -1,6 +1,7 @@
 """Manages endpoints: everybody sets up their own; who administers notifications sees all."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
@@ -113,7 +114,7 @@ async def change_endpoint(call: Call[EndpointChange]) -> EndpointView:
         who,
         name=None if body.name is UNSET else body.name,
         address=None if body.address is UNSET else body.address,
-        rules=changed_rules(known.rules, body),
+        change_rules=partial(changed_rules, change=body),
     )
     return await _view(call, await _after(call, changed))
 

@@ -12,6 +12,7 @@ from simpletuner_fleet.protocol.sse import encode_raw
 
 MAX_BUFFER_BYTES = 256 * 1024
 NEEDED_FOR = {
+    "job": "jobs.read",
     "worker": "admin.workers",
     "audit": "admin.audit",
     "pool": "machines.read",
@@ -19,16 +20,17 @@ NEEDED_FOR = {
     "config": "configs.read",
     "dataset": "data.read",
 }
-"""Events that not every reader of jobs may see."""
+"""By event, the permission to read what it is about. An event that is not here is sent to nobody."""
 BELONGING = ("job", "config", "dataset")
 """Events about what belongs to somebody, and is not everybody's to know of."""
-POOL = "pool"
+KEPT = ("pool", "machine")
+"""Events about pools and their machines, which may be kept for some."""
 
 
 class EventWatch:
     """Streams events to one watcher. A watcher that does not keep up is dropped and connects again."""
 
-    __slots__ = ("_call", "_caller", "_deps", "_hidden", "_ip", "_organisation", "_scope", "events")
+    __slots__ = ("_call", "_caller", "_deps", "_ip", "_organisation", "_readable", "_scope", "events")
 
     def __init__(self, deps: Deps, call: Call[None]) -> None:
         self._deps = deps
@@ -36,31 +38,36 @@ class EventWatch:
         self._call = call
         self._organisation = deps.fleet.organisation
         self._scope = visibility_scope_of(call)
-        self._hidden = frozenset(
-            event for event, permission in NEEDED_FOR.items() if not call.principal.can(permission)
+        self._readable = frozenset(
+            event for event, permission in NEEDED_FOR.items() if call.principal.can(permission)
         )
         self.events = EventStream(
             on_close=self._closed,
-            ping=self._ping,
+            ping=lambda: self._about_time("ping"),
             ping_every_s=deps.fleet.policy.ping_interval_s,
             max_buffer_bytes=MAX_BUFFER_BYTES,
         )
         deps.hub.watch(self, self._tell)
-        self._tell(deps.hub.event_id, "ready", {"at": rfc3339(deps.fleet.clock.now())})
+        self.events.push(self._about_time("ready"))
 
     def _tell(self, event_id: int, event: str, data: dict[str, Any]) -> None:
-        if event in self._hidden:
+        if event not in self._readable:
             return
         shown = {"type": event, **data}
         if event in BELONGING and not self._sees(shown.pop("belongs", None)):
             return
-        if event == POOL and not knows_of(self._scope_now(), shown.pop("audience", None)):
+        if event in KEPT and not self._knows_of(shown):
             return
         self.events.push(encode_raw(event, event_id, msgspec.json.encode(shown)))
 
     def _sees(self, thing: Belonging | None) -> bool:
         scope = self._scope_now()
         return scope.above if thing is None else may_see(scope, thing)
+
+    def _knows_of(self, shown: dict[str, Any]) -> bool:
+        """Tells whether the watcher may know of a pool or machine, and takes out whom it is kept for."""
+        scope = self._scope_now()
+        return knows_of(scope, shown.pop("audience")) if "audience" in shown else scope.above
 
     def _scope_now(self) -> VisibilityScope:
         """Returns what the watcher may see now: who has left a team since they began is told no more of it."""
@@ -69,10 +76,10 @@ class EventWatch:
             self._scope = visibility_scope_of(self._call)
         return self._scope
 
-    def _ping(self) -> bytes:
+    def _about_time(self, event: str) -> bytes:
         now = rfc3339(self._deps.fleet.clock.now())
-        data = msgspec.json.encode({"type": "ping", "at": now})
-        return encode_raw("ping", self._deps.hub.event_id, data)
+        data = msgspec.json.encode({"type": event, "at": now})
+        return encode_raw(event, self._deps.hub.event_id, data)
 
     def _closed(self, why: str) -> None:
         self._deps.hub.unwatch(self)

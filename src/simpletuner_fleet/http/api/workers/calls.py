@@ -125,7 +125,9 @@ async def disconnect(call: Call[Goodbye | None]) -> Left:
 
 
 async def trainer_options(call: Call[TrainerOptions]) -> Left:
-    await options_of.keep_options(deps_of(call).fleet, call.body.trainer, call.body.options)
+    await options_of.keep_options(
+        deps_of(call).fleet, call.principal.id, call.body.trainer, call.body.options
+    )
     return Left()
 
 

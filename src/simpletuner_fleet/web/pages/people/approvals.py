@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.people.approvals import DAY_S, MAX_APPROVERS, MAX_RULE_NAME_CHARS
 from simpletuner_fleet.http.api.admin.approval_links import looked_at
-from simpletuner_fleet.http.api.admin.approvals import PERMISSION, list_rules, pending
+from simpletuner_fleet.http.api.admin.approvals import PERMISSION, list_approvals, list_rules
 from simpletuner_fleet.http.api.admin.teams import known_teams
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Call, Reply, Route
@@ -26,7 +26,7 @@ class ApprovalsPageQuery(Struct, kw_only=True):
 
 
 async def approvals(call: Call[None]) -> Reply:
-    waiting = await pending(call)
+    waiting = (await list_approvals(call)).approvals
     may_manage = call.principal.can(PERMISSION)
     rules = (await list_rules(call)).rules if may_manage else []
     organisation = deps_of(call).fleet.organisation

@@ -3,12 +3,13 @@
 import { call, showProblem } from "../common/actions.js";
 import { refresh } from "../frame/live.js";
 import { toast } from "../common/toast.js";
-import { t, tn } from "../common/words.js";
+import { lang, t, tn } from "../common/words.js";
 
 const dialog = document.getElementById("matching");
 const form = dialog?.querySelector("form");
 const go = form?.querySelector("[data-matching-go]");
 let counted = null;
+let atLeast = false;
 
 function search() {
   return JSON.parse(form.dataset.matching);
@@ -19,11 +20,12 @@ function act() {
 }
 
 function says(n) {
-  if (act() === "cancel") return tn("Cancel %(n)s job", "Cancel %(n)s jobs", n);
-  if (act() === "delete") return tn("Delete %(n)s job", "Delete %(n)s jobs", n);
-  if (act() === "retry") return tn("Retry %(n)s job", "Retry %(n)s jobs", n);
-  if (act() === "priority") return tn("Set the priority of %(n)s job", "Set the priority of %(n)s jobs", n);
-  return tn("Change the tags of %(n)s job", "Change the tags of %(n)s jobs", n);
+  const shown = atLeast ? { n: t("at least %(least)s", { least: new Intl.NumberFormat(lang).format(n) }) } : {};
+  if (act() === "cancel") return tn("Cancel %(n)s job", "Cancel %(n)s jobs", n, shown);
+  if (act() === "delete") return tn("Delete %(n)s job", "Delete %(n)s jobs", n, shown);
+  if (act() === "retry") return tn("Retry %(n)s job", "Retry %(n)s jobs", n, shown);
+  if (act() === "priority") return tn("Set the priority of %(n)s job", "Set the priority of %(n)s jobs", n, shown);
+  return tn("Change the tags of %(n)s job", "Change the tags of %(n)s jobs", n, shown);
 }
 
 async function count() {
@@ -32,7 +34,7 @@ async function count() {
   go.textContent = t("Counting…");
   for (const part of form.querySelectorAll("[data-for-act]")) part.hidden = part.dataset.forAct !== act();
   try {
-    counted = (await call("POST", "/api/matching/count", { search: search(), act: act() })).count;
+    ({ count: counted, at_least: atLeast } = await call("POST", "/api/matching/count", { search: search(), act: act() }));
     go.textContent = says(counted);
     go.disabled = counted === 0;
   } catch (problem) {
