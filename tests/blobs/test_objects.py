@@ -1,5 +1,6 @@
 """What every home of blobs promises about objects: parts at any byte, verified whole, found by content."""
 
+import asyncio
 import hashlib
 import os
 
@@ -11,6 +12,7 @@ from simpletuner_fleet.storage.probe import prove_storage
 KEY = "uploads/j_1/part"
 WHOLE = bytes(range(256)) * 1000
 SHA = hashlib.sha256(WHOLE).hexdigest()
+TRIES = 20
 
 
 async def stored(blobs: Blobs, data: bytes = WHOLE) -> str:
@@ -128,3 +130,18 @@ async def test_a_storage_that_works_is_proven_by_use_and_nothing_is_left_of_it(b
     await prove_storage(blobs)
     assert await seen(blobs) == set()
     assert await blobs.names("probes") == []
+
+
+async def test_bytes_that_come_while_it_is_sealed_are_not_in_it(blobs: Blobs) -> None:
+    """Somebody says that there is more, at the very moment at which it was found to be whole."""
+    for _ in range(TRIES):
+        await blobs.put_part(KEY, 0, WHOLE)
+        sealed, *_ = await asyncio.gather(
+            blobs.seal(KEY, SHA, len(WHOLE)),
+            *(blobs.put_part(KEY, len(WHOLE) + number, b"x") for number in range(8)),
+        )
+        if sealed:
+            assert await blobs.object_size(SHA) == len(WHOLE)
+            assert await blobs.read_object(SHA, 0, 2 * len(WHOLE)) == WHOLE
+        await blobs.delete(KEY)
+        await blobs.delete_object(SHA)

@@ -91,3 +91,12 @@ async def test_a_certificate_that_nobody_vouches_for_gets_nothing(certs: Certifi
         with pytest.raises(DeliveryFailed):
             await post(outbound, receiver.url.replace("localhost", "other.example"), b"{}", {}, 0.0)
         assert receiver.got == []
+
+
+@pytest.mark.parametrize("host", ["a..b", ".example.org", "a" * 64 + ".com"])
+async def test_what_is_no_name_cannot_be_resolved(strict: OutboundConnector, host: str) -> None:
+    with pytest.raises(DeliveryFailed, match="cannot be resolved") as refused:
+        await strict.connect(host, 443, tls=True)
+    assert not refused.value.hopeless
+    with pytest.raises(DeliveryFailed, match=r"The mail server cannot be reached: UnicodeError\."):
+        await strict.open_relay(host, 25, tls=False)

@@ -76,9 +76,12 @@ class FolderBlobs:
     async def seal(self, key: str, sha256: str, size: int) -> bool:
         return await asyncio.to_thread(self._seal, segments_of(key), object_segments(sha256), sha256, size)
 
-    async def verify(self, key: str, sha256: str, size: int) -> bool:
-        """Returns whether the parts are what they should be; if not, they are dropped."""
-        return await asyncio.to_thread(self._verify, segments_of(key), sha256, size)
+    async def open_verified(self, key: str, sha256: str, size: int) -> int | None:
+        """Opens the parts if they are what they should be; drops them if not, and returns None.
+
+        What is within their size never changes, but more may come after it.
+        """
+        return await asyncio.to_thread(self._open_verified, segments_of(key), sha256, size)
 
     async def object_size(self, sha256: str) -> int | None:
         return await asyncio.to_thread(self._size_or_none, object_segments(sha256))
@@ -133,37 +136,46 @@ class FolderBlobs:
             return after
 
     def _seal(self, parts: list[str], place: list[str], sha256: str, size: int) -> bool:
-        if not self._verify(parts, sha256, size):
-            return False
-        with self._folder(parts[:-1]) as source, self._folder(place[:-1], make=True) as target:
-            file = os.open(parts[-1], os.O_RDONLY | FILE_FLAGS, dir_fd=source)
-            try:
-                os.fsync(file)
-            finally:
-                os.close(file)
-            os.rename(parts[-1], place[-1], src_dir_fd=source, dst_dir_fd=target)
-            os.fsync(target)
+        with suppress(FileNotFoundError):
+            self._sync(parts)  # most of it here, where nobody waits for the lock
+        with self._lock(parts):
+            if not self._is_whole(parts, sha256, size):
+                return False
+            self._sync(parts)
+            with self._folder(parts[:-1]) as source, self._folder(place[:-1], make=True) as target:
+                os.rename(parts[-1], place[-1], src_dir_fd=source, dst_dir_fd=target)
+                os.fsync(target)
         self._sync_folders_above(place[:-1])
         return True
 
-    def _verify(self, parts: list[str], sha256: str, size: int) -> bool:
+    def _open_verified(self, parts: list[str], sha256: str, size: int) -> int | None:
         with self._lock(parts):
-            try:
-                digest_and_size = self._digest_and_size(parts)
-            except FileNotFoundError:
-                return False
-            self._digests.forget(tuple(parts))
-            if digest_and_size == (sha256, size):
-                return True
-            self._delete(parts)
+            return self._open_to_read(parts) if self._is_whole(parts, sha256, size) else None
+
+    def _is_whole(self, parts: list[str], sha256: str, size: int) -> bool:
+        """Returns whether the parts are what they should be; if not, they are dropped. Hold their lock meanwhile."""
+        try:
+            digest_and_size = self._digest_and_size(parts)
+        except FileNotFoundError:
             return False
+        self._digests.forget(tuple(parts))
+        if digest_and_size == (sha256, size):
+            return True
+        self._delete(parts)
+        return False
 
     def _digest_and_size(self, parts: list[str]) -> tuple[str, int]:
-        with self._folder(parts[:-1]) as folder:
-            file = os.open(parts[-1], os.O_RDONLY | FILE_FLAGS, dir_fd=folder)
+        file = self._open_to_read(parts)
         try:
             size = os.fstat(file).st_size
             return self._digests.result(tuple(parts), size) or digest_of_file(file), size
+        finally:
+            os.close(file)
+
+    def _sync(self, segments: list[str]) -> None:
+        file = self._open_to_read(segments)
+        try:
+            os.fsync(file)
         finally:
             os.close(file)
 
@@ -192,10 +204,13 @@ class FolderBlobs:
         finally:
             os.close(file)
 
+    def _open_to_read(self, segments: list[str]) -> int:
+        with self._folder(segments[:-1]) as folder:
+            return os.open(segments[-1], os.O_RDONLY | FILE_FLAGS, dir_fd=folder)
+
     def _read(self, segments: list[str], start: int, length: int) -> bytes:
         try:
-            with self._folder(segments[:-1]) as folder:
-                file = os.open(segments[-1], os.O_RDONLY | FILE_FLAGS, dir_fd=folder)
+            file = self._open_to_read(segments)
         except FileNotFoundError:
             return b""
         try:

@@ -128,4 +128,4 @@ def _open_s3(parts: SplitResult, folder: Path) -> Blobs:
         raise StorageRefused(
             f"The client for the S3 storage could not be made ({type(error).__name__}).", next_step=NO_CLIENT
         ) from error
-    return S3Blobs(bucket, FolderBlobs(folder), folder)
+    return S3Blobs(bucket, FolderBlobs(folder))

@@ -5,8 +5,9 @@ folder. A whole and verified upload is sent on to the bucket when it is sealed, 
 the folder, which needs room for the uploads under way.
 """
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import obstore
 from obstore.store import S3Store
@@ -25,10 +26,9 @@ SENT_AT_ONCE = 4
 class S3Blobs:
     """Implements ports.Blobs in an S3 bucket, with a folder for what still grows."""
 
-    def __init__(self, bucket: S3Store, staging: FolderBlobs, staging_root: Path) -> None:
+    def __init__(self, bucket: S3Store, staging: FolderBlobs) -> None:
         self._bucket = bucket
         self._staging = staging
-        self._staging_root = staging_root
         self.logs = S3Logs(bucket, staging)
         self.names = staging.names
         self.put_part = staging.put_part
@@ -55,19 +55,28 @@ class S3Blobs:
         await backend.delete(prefix)
 
     async def seal(self, key: str, sha256: str, size: int) -> bool:
-        if not await self._staging.verify(key, sha256, size):
+        file = await self._staging.open_verified(key, sha256, size)
+        if file is None:
             return False
+        try:
+            await self._send(file, sha256, size)
+        finally:
+            os.close(file)
+        await self._staging.delete(key)
+        return True
+
+    async def _send(self, file: int, sha256: str, size: int) -> None:
+        """Sends so many bytes of the file, and not what may come after them meanwhile."""
+        small = await asyncio.to_thread(os.pread, file, size, 0) if size <= SEND_CHUNK_BYTES else None
         await bucket_call(
             obstore.put_async(
                 self._bucket,
                 object_path(sha256),
-                self._staging_root / key,
+                _chunks(file, size) if small is None else small,
                 chunk_size=SEND_CHUNK_BYTES,
                 max_concurrency=SENT_AT_ONCE,
             )
         )
-        await self._staging.delete(key)
-        return True
 
     async def object_size(self, sha256: str) -> int | None:
         try:
@@ -107,6 +116,11 @@ class S3Blobs:
                     name = meta["path"].rpartition("/")[2]
                     if SHA256.fullmatch(name):
                         yield name
+
+
+async def _chunks(file: int, size: int) -> AsyncIterator[bytes]:
+    for start in range(0, size, SEND_CHUNK_BYTES):
+        yield await asyncio.to_thread(os.pread, file, min(SEND_CHUNK_BYTES, size - start), start)
 
 
 def object_path(sha256: str) -> str:

@@ -21,6 +21,11 @@ def from_line_start(piece: str) -> str:
     return whole if whole.strip() else ELLIPSIS + cut[1:]
 
 
+def first_line(text: str) -> str:
+    """Returns the first line with anything on it, and nothing where there is none."""
+    return next(iter(text.strip().splitlines()), "")
+
+
 def excerpt(line: str, limit: int, around: int = 0) -> str:
     """Returns a line of so many characters at most, in which the one at `around` is still to be seen."""
     if len(line) <= limit:

@@ -56,7 +56,7 @@ class OutboundConnector:
         """Returns an address that this name means and that may be called. Raises DeliveryFailed where there is none."""
         try:
             texts = await self._resolve(host, port)
-        except OSError:
+        except (OSError, UnicodeError):  # the latter for what is no name, such as one with two dots in a row
             raise DeliveryFailed("Its name cannot be resolved.") from None
         addresses = [ipaddress.ip_address(text.partition("%")[0]) for text in texts]
         if not addresses:
@@ -95,7 +95,7 @@ class OutboundConnector:
         trust = await asyncio.to_thread(lambda: self.trust) if tls else None
         try:
             return await asyncio.open_connection(host, port, ssl=trust)
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, UnicodeError, ssl.SSLError) as error:
             raise DeliveryFailed(f"The mail server cannot be reached: {_named(error)}.") from None
 
     async def secure(self, writer: asyncio.StreamWriter, host: str) -> None:
@@ -134,5 +134,5 @@ def _unwrapped(address: Address) -> Address:
     return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else address
 
 
-def _named(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+def _named(error: OSError | UnicodeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or type(error).__name__

@@ -1,11 +1,12 @@
 """Saves configs: every save is a version, and a job keeps the copy it was submitted with."""
 
+import asyncio
 from typing import Any, NamedTuple
 
 import msgspec
 
 from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
-from simpletuner_fleet.core.configs.bundle_diff import Change, diff_bundles
+from simpletuner_fleet.core.configs.bundle_diff import BundleDiff, diff_bundles
 from simpletuner_fleet.core.configs.spelling import nearest
 from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.errors import Conflict, NotFound, TooLarge
@@ -23,7 +24,7 @@ from simpletuner_fleet.ports import ConfigVersion, View
 class Diff(NamedTuple):
     was: int
     now: int
-    changes: list[Change]
+    difference: BundleDiff
 
 
 class Sharing(NamedTuple):
@@ -144,7 +145,12 @@ async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None
         return versions[since], versions[to]
 
     older, newer = await fleet.read(look)
-    return Diff(older.version, newer.version, diff_bundles(bundle_of(older), bundle_of(newer)))
+    difference = await asyncio.to_thread(_diff, older, newer)
+    return Diff(older.version, newer.version, difference)
+
+
+def _diff(older: ConfigVersion, newer: ConfigVersion) -> BundleDiff:
+    return diff_bundles(bundle_of(older), bundle_of(newer))
 
 
 def _belonging(

@@ -1,12 +1,13 @@
 """Compares several runs: how each went, and in what their configs differ."""
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
-from simpletuner_fleet.core.configs.bundle_diff import DifferingField, differing_fields
+from simpletuner_fleet.core.configs.bundle_diff import BundleComparison, compare_bundles
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.engine.fleet import Fleet
@@ -20,7 +21,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     runs: list[SeenJob]
     bundles: list[Bundle]
     """In the same order."""
-    differences: list[DifferingField]
+    differences: BundleComparison
 
 
 async def compared(fleet: Fleet, job_ids: Sequence[str]) -> Comparison:
@@ -29,13 +30,12 @@ async def compared(fleet: Fleet, job_ids: Sequence[str]) -> Comparison:
         raise Invalid(f"At most {MOST_RUNS} runs can be compared at once.", path="$.job")
     now, standing = fleet.clock.now(), fleet.standing()
 
-    def look(view: View) -> Comparison:
+    def look(view: View) -> tuple[list[SeenJob], list[bytes]]:
         jobs = [_job(view, job_id) for job_id in job_ids]
-        bundles = [read_bundle(msgspec.json.decode(view.job_bundle(job.id) or b"{}")) for job in jobs]
-        runs = with_reasons(view, jobs, now, standing)
-        return Comparison(runs=runs, bundles=bundles, differences=differing_fields(bundles))
+        return with_reasons(view, jobs, now, standing), [view.job_bundle(job.id) or b"{}" for job in jobs]
 
-    return await fleet.read(look)
+    runs, stored = await fleet.read(look)
+    return await asyncio.to_thread(_comparison, runs, stored)
 
 
 async def found_job(fleet: Fleet, text: str) -> str | None:
@@ -48,6 +48,11 @@ async def found_job(fleet: Fleet, text: str) -> str | None:
         return jobs[0].id if jobs else None
 
     return await fleet.read(look)
+
+
+def _comparison(runs: list[SeenJob], stored: list[bytes]) -> Comparison:
+    bundles = [read_bundle(msgspec.json.decode(one)) for one in stored]
+    return Comparison(runs=runs, bundles=bundles, differences=compare_bundles(bundles))
 
 
 def _job(view: View, job_id: str) -> Job:

@@ -24,6 +24,10 @@ class DatasetUsage(Struct):
 
     counted_bytes: int = 0
     counted_at: float | None = None
+    coming_bytes: int = 0
+    """What is whole and on its way to a row of its own."""
+    owned_bytes: int = 0
+    """All that has got one since the start, so that none is missed while the rows are counted."""
     parts: dict[str, tuple[int, float]] = field(default_factory=dict)
     """How large each unfinished upload is, and since when."""
 

@@ -1,6 +1,7 @@
 """When something is told: a table of moments."""
 
 from datetime import UTC, datetime
+from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -168,3 +169,70 @@ def test_people_are_shown_what_fails_for_a_while_or_was_paused_for_it() -> None:
     assert in_trouble(failing, TROUBLE_AFTER_S)
     assert in_trouble(replace(endpoint(), paused=EndpointPause(at=0.0, why="no")), 1.0)
     assert not in_trouble(replace(endpoint(), paused=EndpointPause(at=0.0, why="asked", by="u_1")), 1.0)
+
+
+ZONES = (
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+    "America/St_Johns",
+    "UTC",
+)
+CHANGES = ("2026-03-08", "2026-03-29", "2026-04-05", "2026-10-04", "2026-10-25", "2026-11-01")
+"""The days on which clocks change in one of the zones or another."""
+
+
+def scanned_until(quiet: QuietHours, moment: float, zone: ZoneInfo) -> float:
+    """Looks at every minute from this moment on until one is not quiet."""
+    while True:
+        local = datetime.fromtimestamp(moment, UTC).astimezone(zone)
+        minute = local.hour * 60 + local.minute
+        quiet_now = (
+            quiet.start <= minute < quiet.end
+            if quiet.start <= quiet.end
+            else not quiet.end <= minute < quiet.start
+        )
+        if not quiet_now:
+            return moment
+        moment = moment // 60 * 60 + 60
+
+
+@pytest.mark.parametrize("name", ZONES)
+def test_quiet_hours_end_at_the_first_minute_beyond_them_on_every_day(name: str) -> None:
+    chance, zone = Random(20_261_025), ZoneInfo(name)
+    for day in CHANGES:
+        noon_before = at(f"{day}T12:00", zone) - 86_400
+        for _ in range(60):
+            near = [chance.randrange(24 * 60), chance.randrange(5 * 60)]
+            quiet = QuietHours(start=chance.choice(near), end=chance.randrange(5 * 60))
+            moment = noon_before + chance.randrange(36 * 3600) + chance.choice((0.0, 0.25))
+            assert quiet_until(quiet, moment, zone) == scanned_until(quiet, moment, zone), (
+                day,
+                quiet,
+                moment,
+            )
+
+
+@pytest.mark.parametrize(
+    ("quiet", "happens", "ends"),
+    [
+        (QuietHours(start=22 * 60, end=150), "2026-10-25T00:15:00", "2026-10-25T00:30:00"),
+        (QuietHours(start=22 * 60, end=150), "2026-10-25T01:15:00", "2026-10-25T01:30:00"),
+        (QuietHours(start=22 * 60, end=150), "2026-03-29T00:45:00", "2026-03-29T01:00:00"),
+        (QuietHours(start=135, end=105), "2026-10-25T00:50:00", "2026-10-25T01:00:00"),
+    ],
+    ids=["first 02:15", "second 02:15", "02:30 is left out", "set back to before they begin"],
+)
+def test_quiet_hours_end_when_they_should_though_the_clocks_change(
+    quiet: QuietHours, happens: str, ends: str
+) -> None:
+    """Times are in UTC; in Berlin clocks change at 01:00 UTC."""
+    assert quiet_until(quiet, at(happens), BERLIN) == at(ends)
+
+
+def test_a_daily_digest_comes_once_on_a_day_that_has_its_time_twice() -> None:
+    rules = replace(RULES, digest="daily", digest_at=150)
+    first = at("2026-10-25T00:30:00")
+    assert due_at(rules, first - 60, BERLIN) == first
+    assert due_at(rules, first, BERLIN) == first + 25 * 3600

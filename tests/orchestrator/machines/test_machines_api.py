@@ -249,6 +249,30 @@ async def test_destroying_is_repeated_until_the_list_has_forgotten_it(rounds: Ro
     assert (await rounds.machine()).state is MachineState.GONE
 
 
+async def test_a_deleted_pool_stays_until_a_machine_that_nobody_knew_of_is_destroyed(rounds: Rounds) -> None:
+    """Such a machine shows in the very round in which the pool's last one is gone."""
+    running, shelf = rounds.running, rounds.shelf
+    await waiting_job(running)
+    await rounds.once()
+    assert (await running.http.delete("/api/pools/shelf")).status_code == 200
+    for _ in range(2):
+        await rounds.once(5.0)
+    assert shelf.there == {}
+    shelf.there["p9"], shelf.fails = "stf-f1-left", ProviderUnsure("status 503")
+    await rounds.once(61.0)
+    rows = await running.fleet.read(lambda view: view.machines_since(0.0))
+    assert sorted((one.state, one.why == "stray") for one in rows) == [("destroying", True), ("gone", False)]
+    assert await running.fleet.read(lambda view: view.pool("shelf")) is not None, (
+        "by it the provider is asked"
+    )
+    shelf.fails = None
+    await rounds.once(5.0)
+    assert shelf.there == {}
+    for after_s in (5.0, 61.0):
+        await rounds.once(after_s)
+    assert await running.fleet.read(lambda view: view.pool("shelf")) is None
+
+
 async def test_a_ceiling_is_told_with_what_it_would_cost(rounds: Rounds) -> None:
     running = rounds.running
     changed = await running.http.put("/api/pools/shelf", json={**POOL, "max_price_micros": 1_500_000})

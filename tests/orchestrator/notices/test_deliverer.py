@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.notices.timing import GIVEN_UP_AFTER_S, PAUSES_S
+from simpletuner_fleet.delivery.outbound import OutboundConnector
+from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
+from simpletuner_fleet.orchestrator.notices.endpoints import address_seal
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.delivery.receivers import Certificates, LogReceiver, MailServer, hook, listening, until
 from tests.http.api_kit import CPU_CONFIG
-from tests.orchestrator.notices.notifying_server import PUBLIC, notifying_server
+from tests.orchestrator.notices.notifying_server import PUBLIC, NotifyingServer, notifying_server
 
 
 async def test_the_owner_of_a_job_is_told_of_its_end_and_nobody_else(
@@ -379,3 +385,54 @@ async def test_of_two_changes_at_once_only_one_goes_on_sending(tmp_path: Path, c
         await receiver.has(3)
         sending = [one for one in asyncio.all_tasks() if one.get_coro().__qualname__ == "Deliverer._tell"]  # type: ignore[union-attr]
         assert len(sending) == 1
+
+
+async def with_address(here: NotifyingServer, url: str, address: str) -> str:
+    """An endpoint with an address that was taken before such addresses were refused; returns its path."""
+    endpoint_id = (await here.add(url))["endpoint"]["id"]
+    fleet = here.running.fleet
+    assert fleet.vault is not None
+    sealed = fleet.vault.seal(address_seal(endpoint_id), address)
+
+    def step(transaction: Transaction) -> None:
+        known = transaction.tx.endpoint(endpoint_id)
+        assert known is not None
+        transaction.tx.put_endpoint(replace(known, sealed_address=sealed))
+
+    await here.stop()
+    await fleet.act(step)
+    await here.start()
+    return f"/api/notifications/{endpoint_id}"
+
+
+async def test_an_older_endpoint_whose_host_is_no_name_fails_like_any_other(
+    tmp_path: Path, certs: Certificates
+) -> None:
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
+        path = await with_address(here, receiver.url, "https://hooks..example.org/x")
+        tried = await here.running.post(f"{path}/test", {})
+        assert (tried["state"], tried["detail"]) == ("failed", "Its name cannot be resolved.")
+        await here.ends(await here.running.worker())
+        view = await here.sees(path, lambda one: one["next_try_at"])
+        assert view["error"] == "Its name cannot be resolved."
+
+
+async def test_a_send_that_breaks_unexpectedly_is_a_failed_try_and_is_logged(
+    tmp_path: Path, certs: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(host: str, port: int) -> list[str]:
+        raise ArithmeticError("nobody expects it")
+
+    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
+        await here.stop()
+        sender = MessageSender(OutboundConnector((), None, broken), None, PUBLIC, "host")
+        here.running.deps.deliverer = Deliverer(here.running.fleet, sender)
+        here.running.deps.deliverer.start()
+        made = await here.add(receiver.url)
+        path = f"/api/notifications/{made['endpoint']['id']}"
+        await here.ends(await here.running.worker())
+        view = await here.sees(path, lambda one: one["next_try_at"])
+        assert view["error"] == "It broke off: ArithmeticError."
+        (entry,) = (await here.running.get(f"{path}/history"))["deliveries"]
+        assert (entry["ok"], entry["detail"]) == (False, "It broke off: ArithmeticError.")
+        assert "nobody expects it" in caplog.text

@@ -1,5 +1,6 @@
 """One upload protocol, whoever content is for: the same story for a job's attempt and for a person's dataset."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -123,6 +124,19 @@ async def test_there_is_room_for_so_much_and_no_more(upload: Upload) -> None:
     await upload.put(WHOLE, 9000, len(WHOLE))
     with pytest.raises(QuotaExceeded):
         await upload.missing(large)
+
+
+async def test_of_uploads_that_began_at_once_only_those_are_owned_that_fit_together(upload: Upload) -> None:
+    """Each alone would fit when it begins, since nothing else has arrived then."""
+    contents = [bytes([number]) * (QUOTA_BYTES * 2 // 5) for number in range(5)]
+    for one in contents:
+        assert await upload.put(one, 0, 1) == (1, False)
+    answers = await asyncio.gather(
+        *(upload.put(one, 1, len(one)) for one in contents), return_exceptions=True
+    )
+    assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 3
+    owned = await upload.owner.stored([sha(one) for one in contents])
+    assert list(owned.values()) == [QUOTA_BYTES * 2 // 5] * 2
 
 
 async def test_nobody_goes_on_with_another_s_parts(running: Running, owners: Owners, upload: Upload) -> None:

@@ -48,6 +48,8 @@ class ComparisonView(Struct, frozen=True, kw_only=True):
     jobs: list[JobView]
     differences: list[DifferenceView]
     """The fields of their configs that are not the same in all of them."""
+    left_out: int = 0
+    """How many more fields differ: only the first are listed."""
 
 
 class FileEntry(Struct, frozen=True, kw_only=True):

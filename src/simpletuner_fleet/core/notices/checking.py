@@ -13,8 +13,11 @@ MAX_NAME_CHARS = 64
 MAX_ADDRESS_CHARS = 2_000
 MAX_OF_ONE_OWNER = 20
 HOST = r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])"
-URL = re.compile(rf"https?://{HOST}(?::[0-9]{{1,5}})?(?:[/?][!-~]*)?", re.ASCII)
-SYSLOG = re.compile(rf"(?:tls|tcp)://{HOST}(?::[0-9]{{1,5}})?/?", re.ASCII)
+LABEL = r"[A-Za-z0-9_-]{1,63}"
+LOOKED_UP = rf"(?={HOST}(?:[:/?]|\Z))(?:{LABEL}(?:\.{LABEL})*\.?|\[.*?\])"
+"""A host of which no part is empty or too long. Addresses from before this was asked may have another."""
+URL = re.compile(rf"https?://{LOOKED_UP}(?::[0-9]{{1,5}})?(?:[/?][!-~]*)?", re.ASCII)
+SYSLOG = re.compile(rf"(?:tls|tcp)://{LOOKED_UP}(?::[0-9]{{1,5}})?/?", re.ASCII)
 SERVICE = re.compile(r"[a-z]+://[!-~]+", re.ASCII)
 SHAPES = {
     Channel.EMAIL: (MAIL, "an e-mail address, such as anna@example.org"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from math import floor
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,15 +39,19 @@ class Wait(Struct, frozen=True):
 
 
 def quiet_until(quiet: QuietHours | None, at: float, zone: tzinfo) -> float:
-    """Returns the end of the quiet hours that this moment lies in, and the moment itself where it lies in none."""
-    if quiet is None or quiet.start == quiet.end:
+    """Returns the end of the quiet hours that this moment lies in, and the moment itself where it lies in none.
+
+    Where the clocks change meanwhile, they are over as soon as the clocks show a time beyond them.
+    """
+    if quiet is None:
         return at
-    minute = _minute(at, zone)
-    over_midnight = quiet.end < quiet.start
-    within = (
-        minute >= quiet.start or minute < quiet.end if over_midnight else quiet.start <= minute < quiet.end
-    )
-    return _next_at(quiet.end, at, zone) if within else at
+    while _is_within(quiet, _local(at, zone)):
+        over = floor(at) + _seconds_until(quiet.end, _local(floor(at), zone))
+        change = _change_of_clocks(floor(at), over, zone)
+        if change is None:
+            return float(over)
+        at = float(change)
+    return at
 
 
 def due_at(rules: NoticeRules, at: float, zone: tzinfo) -> float:
@@ -114,14 +119,39 @@ def in_trouble(endpoint: Endpoint, now: float) -> bool:
     return since is not None and now - since >= TROUBLE_AFTER_S
 
 
-def _minute(at: float, zone: tzinfo) -> int:
-    local = datetime.fromtimestamp(at, UTC).astimezone(zone)
-    return local.hour * 60 + local.minute
+def _local(at: float, zone: tzinfo) -> datetime:
+    return datetime.fromtimestamp(at, UTC).astimezone(zone)
+
+
+def _is_within(quiet: QuietHours, local: datetime) -> bool:
+    minute = local.hour * 60 + local.minute
+    if quiet.end < quiet.start:
+        return minute >= quiet.start or minute < quiet.end
+    return quiet.start <= minute < quiet.end
+
+
+def _seconds_until(minute: int, local: datetime) -> int:
+    """Returns in how many seconds it is this minute of a day, if nobody changes the clocks."""
+    return (minute * 60 - local.hour * 3600 - local.minute * 60 - local.second) % (DAY_MINUTES * 60)
+
+
+def _change_of_clocks(since: int, until: int, zone: tzinfo) -> int | None:
+    """Returns the moment from which on clocks of the zone go otherwise than before; None where they do not."""
+    before = _local(since, zone).utcoffset()
+    if _local(until, zone).utcoffset() == before:
+        return None
+    while until - since > 1:
+        middle = (since + until) // 2
+        if _local(middle, zone).utcoffset() == before:
+            since = middle
+        else:
+            until = middle
+    return until
 
 
 def _next_at(minute: int, at: float, zone: tzinfo) -> float:
-    """Returns the next moment after `at` at which clocks of the zone show this minute."""
-    local = datetime.fromtimestamp(at, UTC).astimezone(zone)
+    """Returns the next moment after `at` at which clocks of the zone show this minute; once for each day."""
+    local = _local(at, zone)
     hour, minute = divmod(minute % DAY_MINUTES, 60)
     day = local.date()
     while True:

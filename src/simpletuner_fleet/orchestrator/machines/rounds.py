@@ -106,15 +106,16 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
     pool_of = {pool.name: pool for pool in pools}
     wanted = [_save_wanted(transaction, fleet_id, pool_of[one.pool], one) for one in decision.wanted]
     left = [
-        after_of.get(one.id, one)
-        for one in machines
-        if one.state is not MachineState.GONE or one.id in after_of
+        *(
+            after_of.get(one.id, one)
+            for one in machines
+            if one.state is not MachineState.GONE or one.id in after_of
+        ),
+        *adopted,
     ]
     for pool in pools:
         _tell_pool(transaction, pool, left, decision.no_machine.get(pool.name, {}), seen)
-    destroying = [
-        one for one in (*left, *adopted) if one.state is MachineState.DESTROYING and one.provider_id
-    ]
+    destroying = [one for one in left if one.state is MachineState.DESTROYING and one.provider_id]
     return MachineCalls(ask=tuple(wanted), destroy=tuple(destroying))
 
 

@@ -207,6 +207,10 @@ class Deliverer:
             return await self.sender.send(to, replace(outgoing.message, notices=kept, links=paths)), None
         except DeliveryFailed as error:
             return error.detail, error
+        except Exception as error:
+            log.exception("endpoint %s: a message could not be sent", endpoint.id)
+            failure = DeliveryFailed(f"It broke off: {type(error).__name__}.")
+            return failure.detail, failure
 
     async def _note(self, queue: EndpointQueue, after: Endpoint, delivery: DeliveryTry | None = None) -> bool:
         """Writes the endpoint's new state, unless a person has changed it meanwhile: then nothing of this counts."""

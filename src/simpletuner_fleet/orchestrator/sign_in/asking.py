@@ -80,7 +80,7 @@ class Asker:
             raise ProviderUnusable(f"The provider did not answer within {self._deadline_s:g} s.") from None
         except DeliveryFailed as refused:
             raise ProviderUnusable(refused.detail) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError) as error:
             raise ProviderUnusable(f"The provider cannot be reached: {type(error).__name__}.") from error
 
     async def _looked_at(self, url: str) -> tuple[httpx2.URL, dict[str, str], dict[str, Any]]:

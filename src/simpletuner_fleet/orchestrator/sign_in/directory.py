@@ -50,7 +50,7 @@ class AskedDirectory:
                 raise ProviderUnusable(
                     f"The directory did not answer within {self._deadline_s:g} s."
                 ) from None
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 raise ProviderUnusable(f"The directory cannot be reached: {type(error).__name__}.") from None
 
     def _person(self, name: str, password: str) -> Person:

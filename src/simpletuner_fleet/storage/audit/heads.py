@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,20 +23,27 @@ from simpletuner_fleet.storage.audit.tree import AuditTree, LogIncomplete
 log = logging.getLogger(__name__)
 
 SIGNED_EVERY_S = 5.0
-KEY_BYTES = 32
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
-    """Reads the key, or makes it for its owner alone."""
-    with suppress(FileNotFoundError):
-        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
-    key = Ed25519PrivateKey.generate()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption()))
-        file.flush()
-        os.fsync(file.fileno())
-    return key
+    """Reads the key, or makes it for its owner alone: whole or not at all, and once if several begin together."""
+    if not path.exists():
+        key = Ed25519PrivateKey.generate()
+        _make_once(path, key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption()))
+    return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+
+
+def _make_once(path: Path, content: bytes) -> None:
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.unlink(draft)
 
 
 class AuditHeads:

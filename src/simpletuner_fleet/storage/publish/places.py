@@ -1,9 +1,11 @@
 """Publishes to folders and buckets: to the server's --publish-url, with one folder beneath it for each name."""
 
+import asyncio
+import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
@@ -22,22 +24,45 @@ async def publish_to_place(root_url: str | None, name: str, content: PublishedCo
 
 
 async def _to_folder(folder: Path, content: PublishedContent) -> str:
-    """Writes each file so that it is whole under its name or not there: somebody may be reading the folder."""
+    """Writes each file so that it is whole under its name or not there: somebody may be reading the folder.
+
+    All of it is done in threads: the folder may lie on a machine that does not answer.
+    """
     try:
         for file in content.files:
             target = folder / file.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            making = target.with_name(f".{target.name}.part")
-            with making.open("wb") as out:
+            making = _draft_of(target)
+            out = await asyncio.to_thread(_begun, making)
+            try:
                 async for piece in content.read(file):
-                    out.write(piece)
-                out.flush()
-                os.fsync(out.fileno())
-            content.insist_on_leading()
-            making.replace(target)
+                    await asyncio.to_thread(out.write, piece)
+                await asyncio.to_thread(_sync, out)
+            finally:
+                await asyncio.to_thread(out.close)
+            await asyncio.to_thread(_put, making, target, content.insist_on_leading)
     except OSError as error:
         raise PublishFailed(f"The folder is not writable: {error.strerror or error}.") from error
     return folder.as_uri()
+
+
+def _draft_of(target: Path) -> Path:
+    """Returns where the file is made: beside it, under a name that is short whatever the file is called."""
+    return target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:16]}.part")
+
+
+def _begun(making: Path) -> BinaryIO:
+    making.parent.mkdir(parents=True, exist_ok=True)
+    return making.open("wb")
+
+
+def _sync(out: BinaryIO) -> None:
+    out.flush()
+    os.fsync(out.fileno())
+
+
+def _put(making: Path, target: Path, insist_on_leading: Callable[[], None]) -> None:
+    insist_on_leading()
+    making.replace(target)
 
 
 async def _to_bucket(root_url: str, name: str, content: PublishedContent) -> str:

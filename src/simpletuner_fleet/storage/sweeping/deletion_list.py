@@ -10,6 +10,8 @@ from simpletuner_fleet.ports import Blobs
 
 KEY = "sweep/to-be-deleted.json"
 READ_BYTES = 2**26
+MOST_LISTED = 250_000
+"""So the list is never longer than what is read of it. Further files are listed when these are gone."""
 
 
 class DeletionList:
@@ -17,6 +19,9 @@ class DeletionList:
         self._blobs = blobs
         self._before = listed
         self._after: dict[str, float] = {}
+        self._unseen = set(listed)
+        self._room = MOST_LISTED - len(listed)
+        self.added = 0
 
     @classmethod
     async def load(cls, blobs: Blobs) -> "DeletionList":
@@ -27,24 +32,36 @@ class DeletionList:
             listed = {}
         return cls(blobs, listed)
 
-    def __len__(self) -> int:
-        return len(self._after)
-
-    @property
-    def added(self) -> int:
-        return len(self._after.keys() - self._before.keys())
-
     def is_due(self, name: str, now: float, delay_s: float) -> bool:
-        """Returns whether the file has been on the list long enough. One that is not on the list yet is added."""
+        """Returns whether the file has been on the list long enough.
+
+        One that is not on the list yet is added, if there is room. One that is due stays there until it is removed.
+        """
+        self._unseen.discard(name)
         since = min(self._before.get(name, now), now)
         if name in self._before and now - since >= delay_s:
+            self._after[name] = since
             return True
-        self._after[name] = since
+        if name in self._before:
+            self._after[name] = since
+        elif self._room > 0:
+            self._after[name] = since
+            self._room -= 1
+            self.added += 1
         return False
 
-    async def save(self) -> None:
-        if self._after == self._before:
+    def remove(self, name: str) -> None:
+        """Takes a file off the list: it is deleted, or somebody has it again."""
+        self._unseen.discard(name)
+        self._after.pop(name, None)
+        if name in self._before:
+            self._room += 1
+
+    async def save(self, *, whole: bool) -> None:
+        """Writes the list; unless the `whole` storage was gone through, what was not come to stays on it."""
+        left = self._after if whole else self._after | {name: self._before[name] for name in self._unseen}
+        if left == self._before:
             return
         await self._blobs.delete(KEY)
-        if self._after:
-            await self._blobs.append(KEY, 0, msgspec.json.encode(self._after))
+        if left:
+            await self._blobs.append(KEY, 0, msgspec.json.encode(left))

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import suppress
+from enum import Enum, auto
 
+from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.storage.datasets import let_go_of_unused
@@ -18,6 +21,14 @@ from simpletuner_fleet.storage.uploads.jobs import JOB_PARTS, job_parts_folder
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 3600.0
+
+
+class Deletion(Enum):
+    """Says what became of a stored file that was due to be deleted."""
+
+    DONE = auto()
+    HAS_OWNER = auto()
+    FAILED = auto()
 
 
 async def sweep_storage_once(storage: Storage) -> int:
@@ -85,28 +96,52 @@ async def _delete_unowned_objects(storage: Storage) -> int:
     """Deletes objects without an owner, in two steps: they are listed first, and deleted in a later round."""
     now, delay_s = storage.fleet.clock.now(), storage.fleet.policy.object_delete_delay_s
     to_go = await DeletionList.load(storage.blobs)
-    deleted = 0
-    async for sha256 in storage.blobs.objects():
-        owned = await storage.fleet.read(lambda view, sha256=sha256: view.object_has_owner(sha256))  # type: ignore[misc]
-        if not owned and to_go.is_due(sha256, now, delay_s):
-            deleted += await _delete_if_unowned(storage, sha256)
-    await to_go.save()
-    if to_go.added:
+    outcomes: Counter[Deletion] = Counter()
+    whole = False
+    try:
+        async for sha256 in storage.blobs.objects():
+            owned = await storage.fleet.read(lambda view, sha256=sha256: view.object_has_owner(sha256))  # type: ignore[misc]
+            if owned:
+                to_go.remove(sha256)
+            elif to_go.is_due(sha256, now, delay_s):
+                outcome = await _delete_if_unowned(storage, sha256)
+                outcomes[outcome] += 1
+                if outcome is not Deletion.FAILED:
+                    to_go.remove(sha256)
+        whole = True
+    finally:
+        await to_go.save(whole=whole)
+    _log_sweep(to_go.added, delay_s, outcomes)
+    return outcomes[Deletion.DONE]
+
+
+def _log_sweep(added: int, delay_s: float, outcomes: Counter[Deletion]) -> None:
+    if added:
         log.info(
             "%d stored files belong to no job; they go in %g s unless somebody has them again",
-            to_go.added,
+            added,
             delay_s,
         )
-    if deleted:
-        log.info("swept %d stored files that no job has any more", deleted)
-    return deleted
+    if outcomes[Deletion.DONE]:
+        log.info("swept %d stored files that no job has any more", outcomes[Deletion.DONE])
+    if outcomes[Deletion.FAILED]:
+        log.error(
+            "%d stored files that no job has any more could not be deleted; it is tried again",
+            outcomes[Deletion.FAILED],
+        )
 
 
-async def _delete_if_unowned(storage: Storage, sha256: str) -> bool:
+async def _delete_if_unowned(storage: Storage, sha256: str) -> Deletion:
     async with storage.locks.holding(sha256):
         await storage.fleet.announce(DELETING, f"object {sha256}")
         # Looked at again: whoever sealed it meanwhile has its row by now, also under a leader before this one.
         if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
-            return False
-        await storage.blobs.delete_object(sha256)
-        return True
+            return Deletion.HAS_OWNER
+        try:
+            await storage.blobs.delete_object(sha256)
+        except NotLeader:
+            raise
+        except (OSError, StoreUnavailable) as error:
+            log.warning("the stored file %s cannot be deleted: %s", sha256, error)
+            return Deletion.FAILED
+        return Deletion.DONE

@@ -34,7 +34,9 @@ class DatasetUploads:
         return await look(lambda view: view.dataset_objects(shas, self._caller_id))
 
     async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
+        """Counts what others are about to own, too: many uploads may have begun while there was room for one."""
         allowed, counted = self._fleet.policy.data_storage_bytes, await self._counted_bytes()
+        counted += self._storage.dataset_usage.coming_bytes
         if counted + more_bytes > allowed:
             raise QuotaExceeded(
                 f"All datasets together can use {allowed} bytes; {counted} are in use.",
@@ -46,17 +48,27 @@ class DatasetUploads:
         """Does nothing: a person has no turn, so who may begin may go on."""
 
     async def own(self, sha256: str, size: int) -> None:
-        await self._fleet.act(
-            lambda transaction: transaction.tx.own_dataset_object(
-                sha256, size, transaction.now, self._caller_id
+        usage = self._storage.dataset_usage
+        await self.check_room({}, size)
+        usage.coming_bytes += size
+        try:
+            await self._fleet.act(
+                lambda transaction: transaction.tx.own_dataset_object(
+                    sha256, size, transaction.now, self._caller_id
+                )
             )
-        )
-        self._storage.dataset_usage.counted_bytes += size
+            usage.counted_bytes += size
+            usage.owned_bytes += size
+        finally:
+            usage.coming_bytes -= size
 
     async def _counted_bytes(self) -> int:
+        """Returns at least as many bytes as datasets take. Nothing may happen between this and the use of its answer."""
         usage, now = self._storage.dataset_usage, self._fleet.clock.now()
         if usage.counted_at is None or not 0 <= now - usage.counted_at < COUNTED_FOR_S:
-            usage.counted_bytes = await self._fleet.read(lambda view: view.dataset_bytes())
+            owned_before = usage.owned_bytes
+            counted = await self._fleet.read(lambda view: view.dataset_bytes())
+            usage.counted_bytes = counted + usage.owned_bytes - owned_before
             usage.counted_at = now
         return usage.counted_bytes
 

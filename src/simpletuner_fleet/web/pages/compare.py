@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.http.api.deps import deps as deps_of
@@ -11,11 +11,9 @@ from simpletuner_fleet.queries.comparison import MOST_RUNS, Comparison, compared
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.web.frame.environment import data_block
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
-from simpletuner_fleet.web.parts.jobs.differences import json_text
+from simpletuner_fleet.web.parts.jobs.differences import cell_text
 from simpletuner_fleet.web.parts.jobs.rows import job_row
 from simpletuner_fleet.web.parts.samples.gallery import GalleryFrame, gallery_of, prompts_of
-
-VALUE_CHARS = 2_000
 
 
 class ComparePageQuery(Struct, kw_only=True):
@@ -56,6 +54,7 @@ async def compare(call: Call[None]) -> Reply:
             names=names,
             runs=data_block([{"id": id, "name": name} for id, name in zip(ids, names, strict=True)]),
             differences=_differences(comparison),
+            hidden=comparison.differences.left_out,
             prompts=_prompt_rows(names, galleries),
             missing=wanted if wanted and not added else "",
             full=len(ids) >= MOST_RUNS,
@@ -65,11 +64,8 @@ async def compare(call: Call[None]) -> Reply:
 
 def _differences(comparison: Comparison) -> list[tuple[str, list[str]]]:
     return [
-        (
-            one.path.removeprefix("$."),
-            ["" if value is UNSET else json_text(value)[:VALUE_CHARS] for value in one.values],
-        )
-        for one in comparison.differences
+        (one.path.removeprefix("$."), [cell_text(value) for value in one.values])
+        for one in comparison.differences.fields
     ]
 
 

@@ -17,7 +17,7 @@ from simpletuner_fleet.orchestrator import configs as saved
 from simpletuner_fleet.queries import drafts
 from simpletuner_fleet.queries.drafts import ConfigStory, SavedConfig
 from simpletuner_fleet.web.frame.page import page
-from simpletuner_fleet.web.parts.jobs.differences import differences, json_text
+from simpletuner_fleet.web.parts.jobs.differences import Differences, differences, json_text
 
 SUMMARY_KEYS = ("model_family", "model_type", "max_train_steps")
 SUMMARY_CHARS = 80
@@ -67,7 +67,7 @@ async def config(call: Call[None]) -> Reply:
         row=config_row(selected),
         newest=story.versions[0].config.version,
         versions=story.versions,
-        changes=differences(before.bundle, selected.bundle) if before else [],
+        changes=await differences(before.bundle, selected.bundle) if before else Differences(),
         parts_of=_parts(selected.bundle),
         jobs=story.jobs,
         job_title=job_title,

@@ -31,7 +31,7 @@ from simpletuner_fleet.queries.read_models import SeenJob
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.parts.audit_rows import detail_pairs
-from simpletuner_fleet.web.parts.jobs.differences import differences, json_text
+from simpletuner_fleet.web.parts.jobs.differences import Differences, differences, json_text
 from simpletuner_fleet.web.parts.jobs.rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.parts.jobs.state import began_text, outcome_text, state_sentence
 from simpletuner_fleet.web.parts.names import all_names
@@ -147,13 +147,14 @@ async def config(call: Call[None]) -> Reply:
         return (own, *earlier)
 
     own, former, version = await fleet.read(look)
+    changes = await differences(former, own) if former else Differences()
     with spoken(call):
         return await _job_page(
             call,
             "jobs/job_config.html",
             "config",
             text=json_text(msgspec.to_builtins(own)),
-            differences=differences(former, own) if former else [],
+            differences=changes,
             former_version=version,
         )
 

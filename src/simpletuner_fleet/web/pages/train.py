@@ -33,7 +33,7 @@ from simpletuner_fleet.queries import drafts
 from simpletuner_fleet.queries.drafts import Draft, LastRun
 from simpletuner_fleet.web.frame.environment import data_block, environment
 from simpletuner_fleet.web.frame.page import PAGE_HEADERS, page, spoken
-from simpletuner_fleet.web.parts.jobs.differences import Difference, differences
+from simpletuner_fleet.web.parts.jobs.differences import Differences, differences
 from simpletuner_fleet.web.parts.jobs.train_fields import FIELDS, STARTER_NAMES, STARTERS
 
 PRIORITIES = {
@@ -109,6 +109,13 @@ class Outlook(Struct, frozen=True, kw_only=True):
     no_workers: bool
 
 
+class ChangesSince(Struct, frozen=True, kw_only=True):
+    """Holds what changed since the saved version, and since what the page compares with: the last run, if any."""
+
+    saved: Differences
+    base: Differences
+
+
 class Checked(Struct, frozen=True, kw_only=True):
     """Holds the answer to a check of the form. `outlook` and `changes` are HTML fragments of the page."""
 
@@ -175,8 +182,9 @@ async def check(call: Call[SubmitBody]) -> Reply:
         result = error
     bundle = _sound(request)
     options = await trainer_options.check_config(deps.fleet, bundle) if bundle else None
+    changes = await _changes_since(bundle, former, saved) if bundle else None
     with spoken(call):
-        checked = _checked(call, result, bundle, options, former, saved)
+        checked = _checked(call, result, bundle, options, changes, former, saved)
         return Reply(body=msgspec.json.encode(checked), headers=PAGE_HEADERS)
 
 
@@ -236,6 +244,7 @@ def _checked(
     result: Submitted | FleetError,
     bundle: Bundle | None,
     options: CheckedOptions | None,
+    changes: ChangesSince | None,
     former: LastRun | None,
     saved: ConfigVersion | None,
 ) -> Checked:
@@ -256,7 +265,7 @@ def _checked(
         sound=bundle is not None,
         wrong=wrong,
         odd=odd,
-        changed=bundle is not None and (saved is None or bool(differences(bundle_of(saved), bundle))),
+        changed=changes is not None and (saved is None or bool(changes.saved.rows)),
         saves_as=(saved.version if saved else 0) + 1,
         may_save=saved is None or may_change(writer_of(call), saved.owner),
         outlook=_piece(
@@ -270,7 +279,7 @@ def _checked(
             and not (options and options.version),
             may_create=call.principal.can("admin.workers"),
         ),
-        changes=_changes(bundle, former, saved) if bundle else "",
+        changes=_changes(changes.base, former, saved) if changes else "",
     )
 
 
@@ -365,15 +374,19 @@ def _what_happens(result: Submitted, possible: int) -> list[str]:
     return steps
 
 
-def _changes(bundle: Bundle, former: LastRun | None, saved: ConfigVersion | None) -> str:
-    base = former.bundle if former else bundle_of(saved) if saved else None
-    changes: list[Difference] = differences(base, bundle) if base else []
+async def _changes_since(bundle: Bundle, former: LastRun | None, saved: ConfigVersion | None) -> ChangesSince:
+    since_saved = await differences(bundle_of(saved), bundle) if saved else Differences()
+    base = await differences(former.bundle, bundle) if former else since_saved
+    return ChangesSince(saved=since_saved, base=base)
+
+
+def _changes(changes: Differences, former: LastRun | None, saved: ConfigVersion | None) -> str:
+    unlisted = len(changes.rows[DIFFERENCES_SHOWN:])
     return _piece(
         "training/train_changes.html",
         former=former.job if former else None,
         saved=saved.version if saved else None,
-        changes=changes[:DIFFERENCES_SHOWN],
-        hidden=max(0, len(changes) - DIFFERENCES_SHOWN),
+        changes=Differences(rows=changes.rows[:DIFFERENCES_SHOWN], hidden=changes.hidden + unlisted),
     )
 
 

@@ -32,6 +32,8 @@ class ComparisonView(Struct, kw_only=True):
     jobs: list[JobView]
     differences: list[DifferenceView]
     """The fields of their configs that are not the same in all of them."""
+    left_out: int = 0
+    """How many more fields differ: only the first are listed."""
 
 
 async def compare(call: Call[None]) -> ComparisonView:
@@ -44,8 +46,9 @@ async def compare(call: Call[None]) -> ComparisonView:
                 path=one.path,
                 runs=[RunValue(job_id=id, value=value) for id, value in zip(ids, one.values, strict=True)],
             )
-            for one in comparison.differences
+            for one in comparison.differences.fields
         ],
+        left_out=comparison.differences.left_out,
     )
 
 

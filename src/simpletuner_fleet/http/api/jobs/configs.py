@@ -65,6 +65,8 @@ class DiffView(Struct, kw_only=True):
     from_: int = field(name="from")
     to: int
     changes: list[Change]
+    left_out: int = 0
+    """How many more changes there are: only the first are listed."""
 
 
 class SharingQuery(Struct, kw_only=True):
@@ -110,8 +112,10 @@ async def list_versions(call: Call[None]) -> VersionsView:
 
 async def diff_config(call: Call[None]) -> DiffView:
     name = call.path["name"]
-    difference = await configs.diff_configs(deps_of(call).fleet, name, call.query.from_, call.query.to)
-    return DiffView(name=name, from_=difference.was, to=difference.now, changes=difference.changes)
+    was, now, difference = await configs.diff_configs(
+        deps_of(call).fleet, name, call.query.from_, call.query.to
+    )
+    return DiffView(name=name, from_=was, to=now, changes=difference.changes, left_out=difference.left_out)
 
 
 async def save_config(call: Call[dict[str, Any]]) -> ConfigView:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.cutting import first_line
 from simpletuner_fleet.core.jobs.job import Job, JobState, Results
 from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.core.jobs.states import TERMINAL, WAITING
@@ -102,8 +103,9 @@ def line_of(info: SeenJob) -> str:
     job = info.job
     if info.explanation and job.state in WAITS:
         return reason_text(current(), info.explanation)
-    if job.error and (job.state is not JobState.COMPLETED or job.results is Results.MISSING):
-        return detail_text(current(), job.error.strip().splitlines()[0][:LINE_CHARS])
+    error = first_line(job.error or "")
+    if error and (job.state is not JobState.COMPLETED or job.results is Results.MISSING):
+        return detail_text(current(), error[:LINE_CHARS])
     if info.attempt and info.attempt.resumed_from_step is not None and not job.terminal:
         return _(
             "attempt %(number)s, resumed from step %(step)s on %(worker)s",

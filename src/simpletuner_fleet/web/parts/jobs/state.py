@@ -1,5 +1,6 @@
 """Describes the state of a job in one sentence, and the end of an attempt in another."""
 
+from simpletuner_fleet.core.cutting import first_line
 from simpletuner_fleet.core.jobs.job import FINISHING, Attempt, AttemptState, Job, JobState, Outcome, Results
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.code_texts import reason_text
@@ -79,7 +80,7 @@ def _cancelling(attempt: Attempt | None) -> str:
 def _failed(job: Job, attempt: Attempt | None) -> str:
     if attempt and attempt.failure_class:
         return failure_name(current(), attempt.failure_class)
-    return detail_text(current(), job.error.strip().splitlines()[0]) if job.error else ""
+    return detail_text(current(), first_line(job.error or ""))
 
 
 def outcome_text(attempt: Attempt) -> str:

@@ -1,0 +1,116 @@
+"""The list of what is about to be deleted: bounded, and kept whatever a round meets."""
+
+import hashlib
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.storage.sweeping import deletion_list
+from simpletuner_fleet.storage.sweeping.deletion_list import KEY, MOST_LISTED, READ_BYTES
+from simpletuner_fleet.storage.sweeping.sweeper import sweep_storage_once
+from tests.http.api_kit import orchestrator
+
+DAY_S = 86_400.0
+
+
+async def put_objects(blobs: MemoryBlobs, count: int) -> list[str]:
+    names = []
+    for number in range(count):
+        content = str(number).encode()
+        names.append(hashlib.sha256(content).hexdigest())
+        await blobs.put_part("uploads/orphan", 0, content)
+        assert await blobs.seal("uploads/orphan", names[-1], len(content))
+    return names
+
+
+async def stored(blobs: MemoryBlobs) -> set[str]:
+    return {name async for name in MemoryBlobs.objects(blobs)}
+
+
+async def listed(blobs: MemoryBlobs) -> set[str]:
+    content = await blobs.read(KEY, 0, READ_BYTES)
+    return set(msgspec.json.decode(content, type=dict[str, float])) if content else set()
+
+
+def test_the_longest_list_can_be_read_again() -> None:
+    entry = msgspec.json.encode({"f" * 64: 1_794_989_221.0695032})
+    assert len(entry) * MOST_LISTED < READ_BYTES
+
+
+async def test_of_more_files_than_the_list_takes_all_go_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion_list, "MOST_LISTED", 6)
+    monkeypatch.setattr(deletion_list, "READ_BYTES", 600)
+    blobs = MemoryBlobs()
+    await put_objects(blobs, 20)
+    async with orchestrator(blobs=blobs, policy=Policy(object_delete_delay_s=DAY_S)) as running:
+        for gone in (0, 6, 6, 6, 2):
+            assert await sweep_storage_once(running.deps.storage) == gone
+            assert len(await listed(blobs)) <= 6
+            running.clock.at += DAY_S
+    assert (await stored(blobs), await listed(blobs)) == (set(), set())
+
+
+class KeepsSome(MemoryBlobs):
+    """A storage in which some files cannot be deleted."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.undeletable: set[str] = set()
+        self.error = error
+
+    async def delete_object(self, sha256: str) -> None:
+        if sha256 in self.undeletable:
+            raise self.error
+        await super().delete_object(sha256)
+
+
+@pytest.mark.parametrize("error", [PermissionError("read-only"), StoreUnavailable("The bucket refuses.")])
+async def test_one_file_that_cannot_be_deleted_keeps_no_other(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    blobs = KeepsSome(error)
+    names = await put_objects(blobs, 4)
+    blobs.undeletable = {names[0], names[2]}
+    async with orchestrator(blobs=blobs, policy=Policy(object_delete_delay_s=DAY_S)) as running:
+        assert await sweep_storage_once(running.deps.storage) == 0
+        running.clock.at += DAY_S
+        assert await sweep_storage_once(running.deps.storage) == 2
+        assert await stored(blobs) == await listed(blobs) == blobs.undeletable
+        assert f"the stored file {names[0]} cannot be deleted" in caplog.text
+        assert "2 stored files that no job has any more could not be deleted" in caplog.text
+        blobs.undeletable = set()
+        assert await sweep_storage_once(running.deps.storage) == 2, "they have waited long enough"
+    assert await listed(blobs) == set()
+
+
+class BreaksOff(MemoryBlobs):
+    """A storage that is away in the middle of a listing."""
+
+    after: int | None = None
+
+    async def objects(self) -> AsyncIterator[str]:
+        number = 0
+        async for name in super().objects():
+            if number == self.after:
+                raise StoreUnavailable("The storage is away.")
+            yield name
+            number += 1
+
+
+async def test_a_round_that_breaks_off_keeps_what_it_did_not_come_to_on_the_list() -> None:
+    blobs = BreaksOff()
+    names = await put_objects(blobs, 4)
+    async with orchestrator(blobs=blobs, policy=Policy(object_delete_delay_s=DAY_S)) as running:
+        assert await sweep_storage_once(running.deps.storage) == 0
+        running.clock.at += DAY_S
+        blobs.after = 2
+        with pytest.raises(StoreUnavailable):
+            await sweep_storage_once(running.deps.storage)
+        assert await stored(blobs) == await listed(blobs) == set(names[2:])
+        blobs.after = None
+        assert await sweep_storage_once(running.deps.storage) == 2
+    assert await listed(blobs) == set()
