@@ -139,9 +139,12 @@ class AttemptSenders:
         return self.uploads.upload(offer, paths, habits, _end(until))
 
     def send_leftovers(
-        self, offer: JobSubmit, material: AttemptMaterial, reason: EndReason, all_sent: Callable[[], None]
+        self, offer: JobSubmit, material: AttemptMaterial, reason: EndReason, over: Callable[[bool], None]
     ) -> None:
-        """Sends the log, and the results if it ended well, of an attempt whose end was told while there was no agent."""
+        """Sends the log, and the results if it ended well, of an attempt whose end was told while there was no agent.
+
+        `over` is told, unless there was no time for all of it, whether something could not be sent.
+        """
         turn = turn_of(offer)
         tasks: list[asyncio.Task[None]] = []
         if reason is EndReason.EXITED:
@@ -152,10 +155,11 @@ class AttemptSenders:
 
         def close(_: asyncio.Task[None]) -> None:
             if all(task.done() for task in tasks):
+                unstored = self.left_something(turn)
                 self.uploads.forget(turn)
                 self.logs.forget(turn)
                 if not any(task.cancelled() for task in tasks):
-                    all_sent()
+                    over(unstored)
 
         for task in tasks:
             task.add_done_callback(close)

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.attempts.retention import NOT_STORED
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.data.kept_caches import DATA
@@ -21,10 +23,13 @@ from simpletuner_fleet.agent.guard.runner import Runner, RunningTrainer
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls, WallSurroundings
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 from simpletuner_fleet.trainers.installed import trainers_for
-from tests.agent.shim_fixtures import alive, order_for, start
+from tests.agent.answering import answering
+from tests.agent.shim_fixtures import alive, order_for, start, until
 
 OFFER = JobSubmit(
     job_id="j_1",
@@ -47,8 +52,10 @@ ENDED_WELL: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def worker(state: StateDir, walls: Walls = NO_WALLS) -> AsyncIterator[tuple[Attempts, Runner]]:
-    client = OrchestratorClient("http://127.0.0.1:9", lambda: "t", None)
+async def worker(
+    state: StateDir, walls: Walls = NO_WALLS, client: OrchestratorClient | None = None
+) -> AsyncIterator[tuple[Attempts, Runner]]:
+    client = client or OrchestratorClient("http://127.0.0.1:9", lambda: "t", None)
     cache = DataCache.open(state.path / "data-cache", 10**9)
     async with Runner() as runner:
         trainers = trainers_for(None, dict(os.environ))
@@ -197,6 +204,23 @@ async def test_whatever_a_job_made_of_its_folders_its_shim_its_user_and_its_cach
             assert attempt.retired
             assert b"upload_token" not in attempt.order_file.read_bytes()
             assert turn not in attempts._running
+
+
+async def test_what_of_an_attempt_nobody_took_keeps_its_folder(tmp_path: Path) -> None:
+    """Its shim has reported its end while there was no agent."""
+    code, status = Invalid.code, HTTPStatus.UNPROCESSABLE_ENTITY
+    problem = {"type": TYPE_PREFIX + code, "code": code, "status": status}
+    with StateDir.open(tmp_path / "worker") as state:
+        attempt = left(state, exit={**ENDED_WELL, "exit_code": None, "signal": 15, "reason": "stopped"})
+        attempt.output_log.write_text("what it printed\n")
+        (attempt.path / "reported.json").write_text("{}")
+        async with (
+            answering(lambda: (status, problem)) as client,
+            worker(state, client=client) as (attempts, _runner),
+        ):
+            assert await attempts.find_again() == []
+            await until(lambda: attempt.retired)
+        assert (attempt.path / NOT_STORED).exists()
 
 
 def _walls(home: Path) -> Walls:

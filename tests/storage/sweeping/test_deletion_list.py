@@ -114,3 +114,23 @@ async def test_a_round_that_breaks_off_keeps_what_it_did_not_come_to_on_the_list
         blobs.after = None
         assert await sweep_storage_once(running.deps.storage) == 2
     assert await listed(blobs) == set()
+
+
+class KeepsParts(MemoryBlobs):
+    """A storage in which parts of jobs cannot be deleted."""
+
+    async def delete(self, prefix: str) -> None:
+        if prefix.startswith("uploads/"):
+            raise PermissionError("read-only")
+        await super().delete(prefix)
+
+
+async def test_parts_that_cannot_be_deleted_keep_no_other_file(caplog: pytest.LogCaptureFixture) -> None:
+    blobs = KeepsParts()
+    await put_objects(blobs, 2)
+    await blobs.put_part("uploads/j_gone/half", 0, b"half")
+    async with orchestrator(blobs=blobs, policy=Policy(object_delete_delay_s=DAY_S)) as running:
+        assert await sweep_storage_once(running.deps.storage) == 0
+        assert "dropping abandoned parts of jobs failed" in caplog.text
+        running.clock.at += DAY_S
+        assert await sweep_storage_once(running.deps.storage) == 2

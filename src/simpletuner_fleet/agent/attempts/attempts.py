@@ -445,7 +445,12 @@ class Attempts:
     def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: TrainerExit) -> None:
         """Sends the log and the results of an attempt whose end the shim has reported while there was no agent."""
 
-        self.senders.send_leftovers(offer, self._material(offer), exit.reason, attempt.retire)
+        def over(unstored: bool) -> None:
+            if unstored:
+                self._mark(offer.attempt_id, NOT_STORED)
+            self._retire(attempt)
+
+        self.senders.send_leftovers(offer, self._material(offer), exit.reason, over)
 
     def _ending(self, turn: Turn, exit: TrainerExit) -> AttemptEnding:
         """Returns the ending. Its last lines are read again where secrets are masked: a cut may have split one."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable
 from contextlib import suppress
 from enum import Enum, auto
 
@@ -37,15 +38,26 @@ async def sweep_storage_once(storage: Storage) -> int:
         log.error("nothing is swept: the storage carries another fleet's id than the database does")
         return 0
     before = storage.fleet.clock.now() - storage.fleet.policy.object_grace_s
-    await empty_old_jobs_once(storage)
-    await remove_files_of_deleted_jobs(storage)
-    await let_go_of_unused(storage, before)
-    await drop_abandoned_dataset_parts(storage, before)
-    await _disown_unused(storage.fleet, before)
-    await _drop_abandoned_job_parts(storage, before)
+    await _tried("emptying old jobs", empty_old_jobs_once(storage))
+    await _tried("removing files of deleted jobs", remove_files_of_deleted_jobs(storage))
+    await _tried("letting go of unused data", let_go_of_unused(storage, before))
+    await _tried("dropping abandoned parts of data", drop_abandoned_dataset_parts(storage, before))
+    await _tried("disowning unused files", _disown_unused(storage.fleet, before))
+    await _tried("dropping abandoned parts of jobs", _drop_abandoned_job_parts(storage, before))
     if storage.direct:
-        await drop_abandoned_staging(storage, storage.direct, before)
+        staging = drop_abandoned_staging(storage, storage.direct, before)
+        await _tried("dropping abandoned uploads to the bucket", staging)
     return await _delete_unowned_objects(storage)
+
+
+async def _tried(what: str, step: Awaitable[object]) -> None:
+    """Takes a step of the sweep: something that cannot be deleted keeps no later step from being taken."""
+    try:
+        await step
+    except NotLeader:
+        raise
+    except (OSError, StoreUnavailable):
+        log.exception("%s failed; it is tried again", what)
 
 
 class StorageSweeper:
