@@ -179,6 +179,7 @@ def test_a_checkpoint_whose_way_is_cut_at_random_bytes_arrives_whole_in_both_dir
         first = world.start_worker("first", url=network.url)
         network.delay(0.002)
         job_id = world.submit(world.command(sys.executable, "-c", SAVES_ONCE))
+        cut_parts(network, chance, 3)
         cut_until(network, chance, lambda: world.job(job_id)["checkpoint_step"] == 7)
         attempt = world.attempts(job_id)[0]
         made = attempt_folder(first, attempt) / "job" / "output" / "checkpoint-7" / "weights"
@@ -194,6 +195,19 @@ def test_a_checkpoint_whose_way_is_cut_at_random_bytes_arrives_whole_in_both_dir
     assert f"resumed with {digest}" in (fetched.parents[3] / "output.log").read_text()
     parts = [line for line in network.requests if line.startswith("PUT") and digest in line]
     assert len(parts) > 3, "more parts than a good network needs"
+
+
+def cut_parts(network: Proxy, chance: random.Random, times: int) -> None:
+    """So many parts of a file die on their way."""
+
+    def parts() -> int:
+        return sum(line.startswith("PUT") and "/objects/" in line for line in network.requests)
+
+    for _ in range(times):
+        before = parts()
+        wait_until(lambda before=before: parts() > before, "another part")  # type: ignore[misc]
+        time.sleep(chance.uniform(0.0, 0.01))
+        network.reset()
 
 
 def cut_until(network: Proxy, chance: random.Random, done: Callable[[], bool]) -> None:

@@ -18,6 +18,9 @@ from tests.web.machines import picture
 from tests.web.stage import Stage
 
 UPLOAD = "/datasets/upload"
+UPLOADED = re.compile(r"/datasets/[0-9a-f]{64}$")
+UPLOADED_WITHIN_MS = 60_000
+"""Each of hundreds of files is a request or two."""
 HTML = b"<!doctype html><script>alert(1)</script>"
 LARGE = 20 * 1024 * 1024
 
@@ -81,7 +84,7 @@ async def test_a_folder_is_uploaded_looked_at_used_and_deleted(
     await expect(page.get_by_label("Name")).to_have_value("my-pets")
     await page.get_by_label("Visible to").select_option("private")
     await page.get_by_role("button", name="Upload", exact=True).click()
-    await page.wait_for_url(re.compile(r"/datasets/[0-9a-f]{64}$"))
+    await page.wait_for_url(UPLOADED, timeout=UPLOADED_WITHIN_MS)
     known = await stage.running.get(f"/api/data/{dataset_id(files)}")
     assert (known["name"], known["files"], known["visibility"]) == ("my-pets", 10, "private")
 
@@ -138,7 +141,7 @@ async def test_a_cancelled_upload_continues_where_it_stopped(
     sent.clear()
     page.on("request", lambda request: sent.append(request.url))
     await page.get_by_role("button", name="Upload", exact=True).click()
-    await page.wait_for_url(re.compile(r"/datasets/[0-9a-f]{64}$"))
+    await page.wait_for_url(UPLOADED, timeout=UPLOADED_WITHIN_MS)
     large = [url for url in sent if hashlib.sha256(files["large.bin"]).hexdigest() in url]
     assert [url.partition("?")[2] for url in large] == [f"offset={16 * 2**20}&size={LARGE}"]
     assert (await stage.running.get(f"/api/data/{dataset_id(files)}"))["files"] == 2
@@ -163,7 +166,7 @@ async def test_a_folder_is_dropped_on_the_page(stage: Stage, page_as: Pages, tmp
     await expect(page.locator("#drop.over")).to_have_count(0)
     await expect(page.get_by_label("Name")).to_have_value("dropped-here")
     await page.get_by_role("button", name="Upload", exact=True).click()
-    await page.wait_for_url(re.compile(r"/datasets/[0-9a-f]{64}$"))
+    await page.wait_for_url(UPLOADED, timeout=UPLOADED_WITHIN_MS)
     assert (await stage.running.get(f"/api/data/{dataset_id(files)}"))["files"] == 250
 
 
