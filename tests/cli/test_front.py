@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-SITE = Path(__file__).parent.parent.parent / "src"
 TRAINER = """
 import sys
 def main():

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-CORE = ("tests/core",)
 SIM = ("sim:1600",)
 LARGE = ("large:400",)
 """For what small worlds hardly show."""

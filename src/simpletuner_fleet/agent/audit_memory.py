@@ -19,7 +19,6 @@ from simpletuner_fleet.protocol.messages import AuditHead
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 16 * 1024 * 1024
-HEX_CHARS = 64
 
 
 class Remembered(Struct):

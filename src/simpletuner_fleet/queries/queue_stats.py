@@ -16,7 +16,6 @@ from simpletuner_fleet.queries.explainer import WaitingReasons, reasons_of
 MOST_AT_WORK = 10_000
 WAITS_OF_S = 86_400.0
 WAITS_COUNTED = 100
-PLACES_LOOKED_AT = 1000
 
 
 class OwnMachine(Struct, frozen=True, kw_only=True):
@@ -24,7 +23,7 @@ class OwnMachine(Struct, frozen=True, kw_only=True):
 
     running_jobs: int
     pending_jobs: int
-    """Those that can run nowhere else, among the thousand newest that wait."""
+    """Those in line that can run nowhere else, as far as their reasons were counted."""
     allocated_gpus: list[int]
     """By index."""
     available_gpus: list[int]
@@ -72,7 +71,7 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
             reasons_at_least=reasons.more,
             by_owner=_by_owner(view, reasons),
             workers=Counter(str(one.status(held[one.id] > 0)) for one in workers),
-            own_machine=next((_own_machine(view, one) for one in workers if one.local), None),
+            own_machine=next((_own_machine(view, one, reasons) for one in workers if one.local), None),
             mean_wait_s=_mean_wait_s(view, now),
         )
 
@@ -88,16 +87,14 @@ def _by_owner(view: View, reasons: WaitingReasons) -> dict[str, int]:
     return dict(owners)
 
 
-def _own_machine(view: View, worker: Worker) -> OwnMachine:
+def _own_machine(view: View, worker: Worker, reasons: WaitingReasons) -> OwnMachine:
+    """Describes it; all jobs of one group of reasons have the same target."""
     held = view.live_attempts_of_worker(worker.id)
     taken = {uuid for attempt in held for uuid in attempt.gpus}
-    waiting = JobFilter(states=(JobState.QUEUED,))
-    for_it = [
-        job for job in view.jobs_page(waiting, None, PLACES_LOOKED_AT) if job.requires.target is Target.LOCAL
-    ]
+    in_line = [group for group in reasons.groups if group.first.state is JobState.QUEUED]
     return OwnMachine(
         running_jobs=len(held),
-        pending_jobs=len(for_it),
+        pending_jobs=sum(group.jobs for group in in_line if group.first.requires.target is Target.LOCAL),
         allocated_gpus=[gpu.index for gpu in worker.gpus if gpu.uuid in taken],
         available_gpus=[gpu.index for gpu in worker.gpus if gpu.uuid not in taken],
         total_gpus=len(worker.gpus),

@@ -24,7 +24,6 @@ from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import ENDS, NOW, a_gpu, a_job, a_worker
 
-A_QUOTA = {"quota": "q_1", "kind": "gpus", "whose": "team vision", "used": 8, "ceiling": 8.0}
 BUSY = Occupancy(1, frozenset({"GPU-w_1-0"}))
 REMOTE = Requirements(target=Target.WORKER)
 

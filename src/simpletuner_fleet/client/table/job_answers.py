@@ -372,7 +372,7 @@ class OwnMachine(Struct, frozen=True, kw_only=True):
 
     running_jobs: int
     pending_jobs: int
-    """Those that can run nowhere else, among the thousand newest that wait."""
+    """Those in line that can run nowhere else, as far as their reasons were counted."""
     allocated_gpus: list[int]
     """By index."""
     available_gpus: list[int]
