@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
@@ -72,26 +73,15 @@ def left(
 ) -> AttemptDir:
     """An attempt as an agent that was killed leaves it."""
     attempt = state.create_attempt(attempt_id)
-    attempt.save_order(OFFER if attempt_id == "a_1" else _other(attempt_id))
+    attempt.save_order(
+        OFFER if attempt_id == OFFER.attempt_id else replace(OFFER, job_id="j_2", attempt_id=attempt_id)
+    )
     if began:
         attempt.claim()
         (attempt.path / "trainer.json").write_text("{}")
     if exit:
         (attempt.path / "exit.json").write_text(json.dumps(exit))
     return attempt
-
-
-def _other(attempt_id: str) -> JobSubmit:
-    return JobSubmit(
-        job_id="j_2",
-        attempt=1,
-        attempt_id=attempt_id,
-        epoch=4,
-        config_name="c",
-        config={"command": ["true"]},
-        trainer="command",
-        upload_endpoint="",
-    )
 
 
 def keep_from_being_written(attempt: AttemptDir) -> None:
@@ -170,17 +160,7 @@ async def test_whatever_a_job_made_of_its_folders_its_shim_its_user_and_its_cach
 ) -> None:
     home = tmp_path / "worker"
     walls = _walls(home) if where == "cache" else NO_WALLS
-    offer = JobSubmit(
-        job_id="j_1",
-        attempt=1,
-        attempt_id="a_1",
-        epoch=3,
-        config_name="c",
-        config={"a": 1},
-        trainer="simpletuner",
-        upload_endpoint="",
-        upload_token="x",
-    )
+    offer = replace(OFFER, config={"a": 1}, trainer="simpletuner")
     with StateDir.open(home) as state:
         async with worker(state, walls) as (attempts, runner):
             turn, attempt = turn_of(offer), state.create_attempt("a_1")

@@ -9,19 +9,9 @@ from simpletuner_fleet.agent.nodes import ranks
 from simpletuner_fleet.agent.nodes.messages import FromFollower, Printed, PrintedSoFar, RankEnded
 from simpletuner_fleet.agent.nodes.ranks import NodePart, NodeParts
 from simpletuner_fleet.core.jobs.job import EndReason
-from simpletuner_fleet.protocol.messages import JobSubmit
+from tests.agent.answering import OFFER
 from tests.http.api_kit import until
 
-OFFER = JobSubmit(
-    job_id="j_1",
-    attempt=1,
-    attempt_id="a_1",
-    epoch=3,
-    config_name="c",
-    config={},
-    trainer="command",
-    upload_endpoint="",
-)
 OUTPUT = b"".join(b"line %06d\n" % number for number in range(60_000))
 
 
@@ -67,7 +57,7 @@ async def test_a_line_that_is_dialled_anew_while_output_is_read_loses_and_mixes_
         data = read(path, offset)
         if offset > len(first.kept) and not welcomed:  # what was sent last is lost, and nobody knows yet
             welcomed.append(offset)
-            so_far = PrintedSoFar(job_id="j_1", epoch=3, offset=len(first.kept))
+            so_far = PrintedSoFar(job_id=OFFER.job_id, epoch=OFFER.epoch, offset=len(first.kept))
             asyncio.run_coroutine_threadsafe(_welcome(parts, so_far), loop).result(10)
         return data
 
@@ -86,9 +76,9 @@ async def test_an_end_is_said_by_one_task_however_often_the_line_is_dialled_anew
     first = FirstNode(loses=0)
     parts, rank = part_that_printed(tmp_path, first)
     rank.over = True
-    rank.ended = RankEnded(job_id="j_1", epoch=3, reason=EndReason.EXITED, exit_code=0)
+    rank.ended = RankEnded(job_id=OFFER.job_id, epoch=OFFER.epoch, reason=EndReason.EXITED, exit_code=0)
     for _ in range(3):
-        parts.welcomed([PrintedSoFar(job_id="j_1", epoch=3, offset=0)])
+        parts.welcomed([PrintedSoFar(job_id=OFFER.job_id, epoch=OFFER.epoch, offset=0)])
         await asyncio.sleep(0)
     await until(lambda: bool(first.ends))
     assert rank.task

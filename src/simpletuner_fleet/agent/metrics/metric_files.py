@@ -2,6 +2,7 @@
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ class PointBatch(NamedTuple):
     read_bytes: int
 
 
-class FollowedFile:
+class FollowedFile(ABC):
     """Knows how far a file was read that a trainer writes, and gives up one that nobody could read to its end."""
 
     def __init__(self, path: Path, name: str) -> None:
@@ -56,8 +57,9 @@ class FollowedFile:
             return None
         return file
 
+    @abstractmethod
     def _has_too_much(self) -> bool:
-        raise NotImplementedError
+        """Tells whether more was read of it than anybody needs."""
 
     def _is_same(self, file: BinaryIO) -> bool:
         """Tells whether what was read last still stands there."""
