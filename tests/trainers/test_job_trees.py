@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from simpletuner_fleet.trainers import checkpoints
 from simpletuner_fleet.trainers.checkpoints import (
     complete_checkpoints,
     files_beneath,
@@ -80,6 +81,23 @@ def test_logs_of_ranks_are_looked_for_where_launchers_put_them(output: Path) -> 
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).touch()
     assert sorted(rank_logs_beneath(output)) == [1, 2]
+
+
+def test_logs_of_ranks_are_looked_for_in_no_other_folder_and_not_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job's links may lead to anywhere on the worker, and it may make as many files as it likes."""
+    ranks, elsewhere = tmp_path / "ranks", tmp_path / "elsewhere"
+    for folder in (ranks, elsewhere):
+        folder.mkdir()
+        (folder / "stdout.log").touch()
+    (ranks / "rank-3.log").symlink_to("stdout.log")
+    (ranks / "1").symlink_to(elsewhere)
+    assert sorted(rank_logs_beneath(ranks)) == [3]
+    for rank in range(4, 40):
+        (ranks / f"rank-{rank}.log").touch()
+    monkeypatch.setattr(checkpoints, "MOST_RANK_LOG_ENTRIES", 20)
+    assert 17 <= len(rank_logs_beneath(ranks)) <= 20
 
 
 def test_a_checkpoint_that_is_a_link_is_none(tmp_path: Path) -> None:

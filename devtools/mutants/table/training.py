@@ -172,8 +172,8 @@ TRAINING = (
         "report-error-swallowed",
         "a final report that could not be delivered is dropped",
         "agent/ship/delivery.py",
-        "        except Unreachable:\n            return False",
-        "        except Unreachable:\n            pass",
+        "                self._put_last(record)\n            return False\n        except Refused",
+        "                self._put_last(record)\n        except Refused",
         ("tests/agent/ship/test_delivery.py",),
     ),
     # Results

@@ -22,7 +22,7 @@ from simpletuner_fleet.agent.actions import (
     turn_of,
 )
 from simpletuner_fleet.agent.attempts.attempts import Attempts
-from simpletuner_fleet.agent.attempts.endings import SHIM_OUTCOME
+from simpletuner_fleet.agent.attempts.endings import SHIM_OUTCOME, AttemptEnding
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.datasets import FetchProgress
 from simpletuner_fleet.agent.departure import Departure
@@ -395,6 +395,13 @@ class Agent:
             self.out_of_time(turn)
         ending = await self.attempts.ended(turn)
         self.perform(self.inbox.ended(turn, ending))
+
+    def judge_adopted(self, offer: JobSubmit, ending: AttemptEnding) -> None:
+        """Reports an attempt that had ended before this process began, once it is known how it is to be reported."""
+        self._spawn(self._judge_adopted(offer, ending))
+
+    async def _judge_adopted(self, offer: JobSubmit, ending: AttemptEnding) -> None:
+        self.perform(self.inbox.ended(turn_of(offer), await self.attempts.judged(offer, ending)))
 
     def progress_report(self, turn: Turn, progress: dict[str, Any]) -> StatusReport | None:
         """Records how far the trainer is, and returns the report to send; None where none is wanted."""

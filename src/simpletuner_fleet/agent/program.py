@@ -396,7 +396,7 @@ async def _take_up(agent: Agent) -> None:
             agent.watch_adopted(attempt.offer)
         elif attempt.ending:
             agent.inbox.adopted(attempt.offer, Phase.RUNNING)
-            agent.perform(agent.inbox.ended(turn, attempt.ending))
+            agent.judge_adopted(attempt.offer, attempt.ending)
 
 
 async def _deliver_once_known(agent: Agent) -> None:

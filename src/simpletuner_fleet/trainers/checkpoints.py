@@ -1,5 +1,7 @@
 """Knows where trainers leave checkpoints and how to ask for one: the habits that most of them share."""
 
+import contextlib
+import itertools
 import json
 import os
 import re
@@ -15,7 +17,7 @@ from simpletuner_fleet.core.training.samples import is_picture
 from simpletuner_fleet.core.training.trainer_release import TrainerRelease
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
-from simpletuner_fleet.trainers.job_files import read_job_file
+from simpletuner_fleet.trainers.job_files import LACKING, PASSING, read_job_file
 from simpletuner_fleet.trainers.job_trees import entries_beneath
 
 GUARD = ".guard"
@@ -27,6 +29,8 @@ METRIC_FILES = ("metrics.jsonl", "training_metrics.jsonl")
 SAMPLE_FOLDERS = ("validation_images", "samples")
 _NAME = re.compile(r"checkpoint-(\d{1,15})(?:-rolling)?", re.ASCII)
 RANK_LOG_DEPTH = 4
+MOST_RANK_LOG_ENTRIES = 20_000
+"""The folder is the job's, and is looked through again and again: of more than this, some are not found."""
 _RANK_LOG = re.compile(r"rank-(\d{1,5})\.log", re.ASCII)
 _FOLDER = re.compile(r"checkpoint-\d.*", re.ASCII)
 
@@ -166,14 +170,27 @@ def habits_of(trainer: object) -> CheckpointHabits:
 def rank_logs_beneath(folder: Path) -> dict[int, list[Path]]:
     """Finds them as torchrun lays them out, `…/attempt_0/RANK/stdout.log`, or simply `rank-RANK.log`."""
     files_by_rank: dict[int, list[Path]] = {}
-    for path in sorted(
-        path for depth in range(RANK_LOG_DEPTH) for path in folder.glob("*/" * depth + "*.log")
-    ):
+    for path in sorted(_log_files(folder)):
         own = _RANK_LOG.fullmatch(path.name)
         rank = own[1] if own else path.parent.name
         if rank.isdecimal() and len(rank) < 6:
             files_by_rank.setdefault(int(rank), []).append(path)
     return files_by_rank
+
+
+def _log_files(folder: Path) -> Iterator[Path]:
+    """Yields them down to a few levels. No link to a folder is followed: a job's may lead to anywhere."""
+    waiting, left = [(folder, 1)], MOST_RANK_LOG_ENTRIES
+    while waiting and left > 0:
+        place, depth = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            for entry in itertools.islice(entries, left):
+                left -= 1
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < RANK_LOG_DEPTH:
+                        waiting.append((Path(entry.path), depth + 1))
+                elif entry.name.endswith(".log"):
+                    yield Path(entry.path)
 
 
 def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
@@ -192,7 +209,7 @@ def checkpoint_folders(folder: Path) -> list[FoundCheckpoint]:
 
 
 def other_files(folder: Path, missed: list[str]) -> Iterator[Path]:
-    """Adds to `missed` what cannot be looked at."""
+    """Adds to `missed` what cannot be looked at. Raises OSError where it could be in a moment."""
     if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
         missed.append(f"the folder {folder.name} is closed")
     for path in _entries(folder):
@@ -201,6 +218,8 @@ def other_files(folder: Path, missed: list[str]) -> Iterator[Path]:
         try:
             yield from files_beneath(path, folder)
         except OSError as error:
+            if error.errno in LACKING:
+                raise
             missed.append(f"{path.name}: {error.strerror}")
 
 
@@ -256,7 +275,10 @@ def signal_file(paths: Paths) -> Path:
 
 
 def _entries(folder: Path) -> list[Path]:
+    """Returns nothing of a folder that cannot be listed. Raises OSError where it could be in a moment."""
     try:
-        return sorted(folder.iterdir())
-    except OSError:
+        return sorted(folder / name for name in os.listdir(folder))
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
         return []

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 MOST_READ_BYTES = 256 * 2**20
+LACKING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What this machine lacks for now, as on a full disk: the next try may end it."""
+PASSING = LACKING | {errno.EIO, errno.ESTALE}
+"""The same, and what may be the trouble of a disk that is away for a moment, or of one file for good."""
 OUTPUT = re.compile(r"j_[A-Za-z0-9_]+-\d+", re.ASCII)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -12,25 +13,38 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from simpletuner_fleet.agent import program
 from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.attempts.retention import NOT_STORED
+from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.data.kept_caches import DATA
 from simpletuner_fleet.agent.guard import completion
 from simpletuner_fleet.agent.guard.runner import Runner, RunningTrainer
+from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls, WallSurroundings
+from simpletuner_fleet.agent.machine_facts import MachineFacts
+from simpletuner_fleet.agent.metrics import reading_time
+from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
+from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.training.completion import NOT_CHECKED
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 from simpletuner_fleet.trainers.installed import trainers_for
 from tests.agent.answering import answering
-from tests.agent.shim_fixtures import alive, order_for, start, until
+from tests.agent.metrics.test_tensorboard import NAME as EVENTS
+from tests.agent.metrics.test_tensorboard import record
+from tests.agent.shim_fixtures import alive, order_for, shim_of, start, until
 
 OFFER = JobSubmit(
     job_id="j_1",
@@ -66,6 +80,19 @@ async def worker(
         attempts.senders.hurry()
     await client.close()
     cache.close()
+
+
+def agent_of(state: StateDir, attempts: Attempts) -> Agent:
+    token = tokens.make(tokens.WORKER, bytes(32))
+    return Agent(
+        MachineFacts(name="w", version="1", home=state.home, gpus=(), trainers=("command",), labels={}),
+        Inbox(persistent=True, max_jobs=2),
+        OrchestratorClient("http://127.0.0.1:9", lambda: token, None),
+        TokenSource(token, state.path / "token"),
+        Spool(state.spool_dir),
+        lambda events: attempts,
+        AuditMemory(state.path / "audit_heads.jsonl"),
+    )
 
 
 def left(
@@ -112,12 +139,68 @@ async def test_an_attempt_whose_end_cannot_be_checked_is_reported_and_not_as_com
         left(state, "a_2", exit=ENDED_WELL)
         async with worker(state) as (attempts, _runner):
             left_over = await attempts.find_again()
+            endings = [await attempts.judged(one.offer, one.ending) for one in left_over if one.ending]
     assert [one.offer.attempt_id for one in left_over] == ["a_1", "a_2"]
-    for one in left_over:
-        assert one.ending
-        report = final_report(None, one.ending)
+    assert len(endings) == 2
+    for ending in endings:
+        report = final_report(None, ending)
         assert (report.status, report.exit_code) == ("failed", 0)
         assert "could not be checked" in (report.error or "")
+
+
+async def test_an_attempt_that_takes_long_to_judge_holds_up_no_other_and_not_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_time, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(completion, "EVENTS_WITHIN_S", 0.0)
+    with StateDir.open(tmp_path / "worker") as state:
+        for attempt_id in ("a_1", "a_2"):
+            attempt = left(state, attempt_id, exit=ENDED_WELL)
+            order = attempt.load_order()
+            assert order
+            attempt.save_order(replace(order, config={**order.config, "expected_steps": 20}))
+            (attempt.output_dir / EVENTS).write_bytes(record(b"\x0a\x00" * 30_000) * 3)
+        async with worker(state) as (attempts, _runner):
+            agent = agent_of(state, attempts)
+            await program._take_up(agent)
+            held = agent.inbox.held
+            assert [holding.phase for holding in held.values()] == [Phase.RUNNING, Phase.RUNNING]
+            await until(lambda: all(holding.phase is Phase.FINISHED for holding in held.values()))
+            await until(lambda: len(agent.delivery.waiting()) == 2)
+            reports = [report for _, report in agent.delivery.waiting()]
+            await agent.drop_work()
+    assert [report.error for report in reports] == [NOT_CHECKED, NOT_CHECKED]
+
+
+async def test_a_shim_that_does_not_answer_keeps_no_other_trainer_from_being_taken_up(tmp_path: Path) -> None:
+    sleep = "import time; time.sleep(60)"
+    with StateDir.open(tmp_path / "worker") as state:
+        folders = [left(state, attempt_id, began=False).path for attempt_id in ("a_1", "a_2")]
+        async with Runner() as earlier:
+            first, second = [
+                await start(earlier, order_for(folder, sleep, adopt_grace_s=20.0), 60.0) for folder in folders
+            ]
+        assert first.pid
+        assert second.pid
+        frozen = shim_of(first.pid)
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            async with worker(state) as (attempts, _runner):
+                finding = asyncio.create_task(attempts.find_again())
+                await until(lambda: Turn("j_2", OFFER.epoch) in attempts._running)
+                assert not finding.done()
+                os.kill(frozen, signal.SIGCONT)
+                attempts_found = await finding
+                assert [one.running.pid for one in attempts_found if one.running] == [first.pid, second.pid]
+                for one in attempts_found:
+                    assert one.running
+                    one.running.stop(0.0)
+                    await one.running.release()
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+    for running in (first, second):
+        assert running._shim.child is not None
+        await asyncio.to_thread(running._shim.child.wait, 10)
 
 
 async def test_an_attempt_that_cannot_be_taken_up_is_ended_and_given_back_and_the_others_are_taken_up(

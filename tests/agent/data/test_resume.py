@@ -14,6 +14,7 @@ import pytest
 
 from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.data.downloads import Downloads
 from simpletuner_fleet.agent.data.resume import CheckpointFetcher, read_resume
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
@@ -130,6 +131,24 @@ async def test_damaged_bytes_are_fetched_again_and_given_up_in_the_end(tmp_path:
         with pytest.raises(ResumeFailed, match=r"model\.bin arrived damaged 3 times"):
             await CheckpointFetcher(client, "j_1", tmp_path / "making").place(resume(), tmp_path / "output")
         assert not (tmp_path / "output").exists()
+
+
+async def test_time_that_this_machine_takes_for_itself_is_no_silence_of_the_orchestrator(
+    tmp_path: Path,
+) -> None:
+    """To read what is there already may take an hour; the first answer after it may break off."""
+    sha256, now, cuts = hashlib.sha256(WEIGHTS).hexdigest(), 0.0, [0]
+    async with a_server() as (server, client):
+        downloads = Downloads(
+            lambda sha256, offset: client.fetch_object("j_1", sha256, offset),
+            patience_s=300.0,
+            clock=lambda: now,
+        )
+        now = 3_600.0
+        server.line = lambda: cuts.pop() if cuts else None
+        await downloads.fetch(sha256, len(WEIGHTS), tmp_path / "file", "a file")
+    assert (tmp_path / "file").read_bytes() == WEIGHTS
+    assert not cuts
 
 
 async def test_a_checkpoint_that_is_gone_or_out_of_reach_is_a_failure(tmp_path: Path) -> None:

@@ -46,6 +46,25 @@ async def test_declared_gpus_go_before_all_detection() -> None:
     ]
 
 
+async def test_a_driver_that_answers_nonsense_is_said_and_ends_no_agent(tmp_path: Path) -> None:
+    listed = json.dumps({"gpus": [{"index": 0, "uuid": "GPU-1", "name": "A", "memory_gb": 80}]})
+    program = f"""
+import sys
+for line in sys.stdin:
+    print({listed!r} if line == "list\\n" else '{{"gpus": [{{"power_w": NaN}}]}}', flush=True)
+"""
+    probe = GpuProbe({}, driver(tmp_path, program))
+    try:
+        assert (await probe.find(30.0)).source == "nvml"
+        assert await probe.sample(30.0) == [GpuSample(uuid="GPU-1")]
+    finally:
+        await probe.close()
+    nonsense = await inventory_of({}, driver(tmp_path, "print('no JSON', flush=True)\ninput()"))
+    assert nonsense.gpus == ()
+    assert nonsense.problem is not None
+    assert "NVML gave no answer" in nonsense.problem
+
+
 def test_a_declared_gpu_may_have_its_own_uuid() -> None:
     gpus = declared_gpus('[{"name":"A"},{"name":"H200","uuid":"GPU-8932f937-d72c"}]')
     assert [gpu.uuid for gpu in gpus] == ["GPU-declared-0", "GPU-8932f937-d72c"]

@@ -169,6 +169,19 @@ async def test_numbers_that_there_was_no_time_for_are_not_said_to_be_missing(
     monkeypatch.setattr(reading_time, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(completion, "EVENTS_WITHIN_S", 0.05)
     named = offer(config={"expected_steps": 20})
-    (paths.output_dir / NAME).write_bytes(record(b"\x0a\x00" * 30_000) * 30 + scalars(20, loss=0.5))
+    (paths.output_dir / NAME).write_bytes(record(b"\x0a\x00" * 30_000) * 30)
     assert (await ending_of(paths, "quiet\n", CheckpointHabits(), named)).shortfall == NOT_CHECKED
     assert (await ending_of(paths, bars(20), CheckpointHabits(), named)).shortfall is None
+
+
+async def test_a_training_with_more_numbers_than_there_is_time_for_is_checked_by_the_last(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_time, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(completion, "EVENTS_WITHIN_S", 0.0)
+    many = b"".join(scalars(step, loss=0.5) for step in range(1, 2_001))
+    (paths.output_dir / NAME).write_bytes(many)
+    complete = offer(config={"expected_steps": 2_000})
+    assert (await ending_of(paths, "quiet\n", CheckpointHabits(), complete)).shortfall is None
+    short = offer(config={"expected_steps": 2_001})
+    assert (await ending_of(paths, "quiet\n", CheckpointHabits(), short)).shortfall == NOT_CHECKED

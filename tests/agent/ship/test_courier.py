@@ -1,6 +1,7 @@
 """One rule for whatever an attempt sends: when it is tried again, and when it is given up."""
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -60,7 +61,7 @@ def test_a_sender_may_know_better_what_passes_and_what_is_nonsense() -> None:
 class Sending:
     """Answers each call with the next of `results`; the last one again and again."""
 
-    def __init__(self, *results: Sent | Failure) -> None:
+    def __init__(self, *results: Sent | Failure | OSError) -> None:
         self.results = list(results)
         self.calls: list[bool] = []
         self.during: Callable[[], None] = lambda: None
@@ -86,7 +87,7 @@ def courier(sending: Sending, *, clock: Callable[[], float] = lambda: 0.0, **mor
 
 
 async def test_it_sends_until_nothing_will_come() -> None:
-    sending = Sending(Sent.MORE, Sent.MORE, AWAY, BUSY, Unreadable("no room"), Sent.DONE)
+    sending = Sending(Sent.MORE, Sent.MORE, AWAY, BUSY, OSError(errno.ENOSPC, "no room"), Sent.DONE)
     one = courier(sending)
     await asyncio.wait_for(one.run(), SOON_S)
     assert len(sending.calls) == 6

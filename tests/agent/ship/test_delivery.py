@@ -72,6 +72,36 @@ def own_problem(status: int, code: str) -> bytes:
     )
 
 
+@pytest.mark.parametrize(
+    "reply", [own_problem(500, "internal_error"), answer(403, b"<html>a firewall</html>")]
+)
+async def test_a_report_that_is_not_taken_keeps_no_other_from_being_delivered(
+    tmp_path: Path, reply: bytes
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        taken = answer(200, b'{"accepted":true,"job_status":"completed"}')
+        writer.write(reply if b"/j_1/" in head else taken)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = OrchestratorClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "", None)
+    delivered: list[str] = []
+    spool = Spool(tmp_path / "spool")
+    delivery = Delivery(spool, client, on_delivered=lambda turn: delivered.append(turn.job_id))
+    for job_id in ("j_1", "j_2", "j_3"):
+        await delivery.keep(Turn(job_id, 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
+    running = asyncio.create_task(delivery.run())
+    try:
+        await until(lambda: delivered == ["j_2", "j_3"])
+        assert [record.job_id for record in spool.pending()] == ["j_1"]
+    finally:
+        running.cancel()
+        await client.close()
+        server.close()
+
+
 async def after_answer(folder: Path, reply: bytes) -> tuple[bool | None, int]:
     """Whether the report counts as answered, and how many are kept then."""
 

@@ -1,5 +1,7 @@
 """No secret in what a worker sends, however it lies across the borders of what is read."""
 
+import io
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,43 @@ def test_a_secret_that_begins_like_another_is_hidden_wholly(tmp_path: Path) -> N
     for values in (["canary", "canary-v2"], ["canary-v2", "canary"]):
         assert last_lines(log, mask=Mask.of(values)) == "*********!"
         assert shims_last_lines(str(log), values) == "*********!"
+
+
+def test_a_secret_that_repeats_itself_takes_no_longer_than_another(tmp_path: Path) -> None:
+    log, secret = tmp_path / "output.log", "-" * 4_000
+    log.write_bytes(b"-" * 2**17 + b"!")
+    began = time.process_time()
+    assert Mask.of([secret]).hide(log.read_bytes()) == b"*" * 2**17 + b"!"
+    assert shims_last_lines(str(log), [secret]) == "…" + "*" * (LAST_LINES_BYTES - 1) + "!"
+    assert time.process_time() - began < 2.0
+
+
+def test_many_long_secrets_take_no_time_to_be_looked_for_at_the_end() -> None:
+    mask = Mask.of(["-" * size for size in range(16_000, 16_032)])
+    output = io.BytesIO(b"-" * 2**17 + b"!" * 2**17)
+    began = time.process_time()
+    for _ in range(5):
+        assert mask.read(output, 2**17 - 5, 10, ended=False) == b"*****!!!!!"
+    assert time.process_time() - began < 2.0
+
+
+@given(
+    st.lists(st.text("ab", min_size=6, max_size=50), min_size=1, max_size=3),
+    st.lists(st.one_of(st.integers(0, 2), st.text("ab", max_size=50)), max_size=6),
+)
+def test_each_byte_of_each_occurrence_is_hidden_and_no_other(
+    secrets: list[str], words: list[int | str]
+) -> None:
+    data = "".join(word if isinstance(word, str) else secrets[word % len(secrets)] for word in words)
+    covered = {
+        index
+        for secret in secrets
+        for at in range(len(data))
+        if data.startswith(secret, at)
+        for index in range(at, at + len(secret))
+    }
+    expected = "".join("*" if index in covered else mark for index, mark in enumerate(data))
+    assert Mask.of(secrets).text(data) == expected
 
 
 @settings(deadline=None, max_examples=100)

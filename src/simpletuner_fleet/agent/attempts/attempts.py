@@ -74,6 +74,7 @@ class FoundAttempt(NamedTuple):
     offer: JobSubmit
     running: RunningTrainer | None
     ending: AttemptEnding | None
+    """Not judged yet: that may take minutes, and nobody else is to wait for it."""
 
 
 class Attempts:
@@ -168,10 +169,11 @@ class Attempts:
     async def ended(self, turn: Turn) -> AttemptEnding:
         """Returns when the process tree is gone."""
         ending = self._ending(turn, await self._running[turn].wait())
-        return await self._judged(turn, self._offers[turn], ending)
+        return await self.judged(self._offers[turn], ending)
 
-    async def _judged(self, turn: Turn, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
+    async def judged(self, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
         """Returns how it is to be reported: the trainer's exit code counts unless the watchdog overrides it."""
+        turn = turn_of(offer)
         try:
             material = self._material(offer)
             ending = await completion.checked(
@@ -320,7 +322,7 @@ class Attempts:
 
     async def find_again(self) -> list[FoundAttempt]:
         """Takes up the trainers that still run after a restart, and tells of those that ended."""
-        attempts = []
+        left = []
         for attempt in self._state.attempts():
             offer = attempt.load_order()
             if offer is None:
@@ -332,18 +334,24 @@ class Attempts:
                 self._retire(attempt)  # again: the process before this one may have ended half-way
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
-            try:
-                attempts += await self._find(attempt, offer)
-            except Exception:  # as above; and one attempt must not keep the worker from starting
-                log.exception("attempt %s cannot be taken up: it is ended", attempt.attempt_id)
-                await self._runner.end(attempt.path)
-                attempts.append(FoundAttempt(offer, None, AttemptEnding(reason=EndReason.AGENT_LOST)))
+            left.append((attempt, offer))
+        # Side by side: a shim that does not answer would make the leases of the others run out.
+        finding = (self._find_or_end(attempt, offer) for attempt, offer in left)
+        attempts = [one for taken_up in await asyncio.gather(*finding) for one in taken_up]
         running = [one.offer for one in attempts if one.running]
         await self.preparation.take_up(running)
         # Only now it is known whose users the running ones are.
         await asyncio.to_thread(self._walls.forget_spares)
         self._runner.warm_up()
         return attempts
+
+    async def _find_or_end(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:
+        try:
+            return await self._find(attempt, offer)
+        except Exception:  # as above; and one attempt must not keep the worker from starting
+            log.exception("attempt %s cannot be taken up: it is ended", attempt.attempt_id)
+            await self._runner.end(attempt.path)
+            return [FoundAttempt(offer, None, AttemptEnding(reason=EndReason.AGENT_LOST))]
 
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:
         if not await self._was_begun(attempt):
@@ -374,7 +382,7 @@ class Attempts:
                     return []
                 ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
                 self._send(offer, ending)
-                return [FoundAttempt(offer, None, await self._judged(turn_of(offer), offer, ending))]
+                return [FoundAttempt(offer, None, ending)]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
         """Returns whether the shim has begun. It may hold an order that it has not carried out yet.

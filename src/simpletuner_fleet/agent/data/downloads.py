@@ -40,7 +40,10 @@ class DownloadStalled(DownloadFailed):
 
 
 class Downloads:
-    """Downloads the files of one purpose. They share one timeout: any byte of any of them restarts it."""
+    """Downloads the files of one purpose.
+
+    They share one timeout: any byte of any of them restarts it, and so does the beginning of the next.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,8 @@ class Downloads:
     async def fetch(self, sha256: str, size: int, target: Path, what: str) -> None:
         """Returns when the file has its size. Raises DownloadFailed."""
         backoff = Backoff(0.25, 10.0)
+        # What this machine did before, such as reading gigabytes, was no silence.
+        self._heard_at = self._clock()
         while (have := await asyncio.to_thread(_size_of, target)) < size:
             try:
                 await self._receive(sha256, size, target, have, what)

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +33,7 @@ KILL_TIMEOUT_S = 1.0
 MAX_DECLARED = 1024
 MAX_ANSWER_BYTES = 1 << 20
 CHILD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "NVIDIA_VISIBLE_DEVICES")
+A = TypeVar("A")
 _VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "apple", "graphics"})
 
 
@@ -112,7 +114,7 @@ class GpuProbe:
         measured: dict[str | None, _NvmlSample] = {}
         if self.inventory.source == "nvml":
             with contextlib.suppress(_NvmlSilent):
-                answer = msgspec.json.decode(await self._ask(b"sample", timeout_s), type=_NvmlSamples)
+                answer = await self._ask(b"sample", timeout_s, _NvmlSamples)
                 measured = {one.uuid: one for one in answer.gpus}
         return [_sample_of(gpu, measured.get(gpu.uuid)) for gpu in self.inventory.gpus]
 
@@ -121,22 +123,22 @@ class GpuProbe:
 
     async def _ask_nvml(self, timeout_s: float) -> Inventory:
         try:
-            answer = msgspec.json.decode(await self._ask(b"list", timeout_s), type=_NvmlAnswer)
+            answer = await self._ask(b"list", timeout_s, _NvmlAnswer)
         except _NvmlSilent as error:
             return Inventory(problem=f"NVML gave no answer: {error}")
         if answer.error is not None:
             return Inventory(problem=None if answer.absent else f"NVML: {answer.error}")
         return Inventory(gpus=tuple(map(_gpu_of, answer.gpus)), source="nvml" if answer.gpus else "none")
 
-    async def _ask(self, question: bytes, timeout_s: float) -> bytes:
+    async def _ask(self, question: bytes, timeout_s: float, answer: type[A]) -> A:
         async with self._asking:
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await self._ask_child(question)
+                    return msgspec.json.decode(await self._ask_child(question), type=answer)
             except TimeoutError:
                 await self._let_go()
                 raise _NvmlSilent(f"the driver did not answer within {timeout_s:g} s") from None
-            except (OSError, ValueError) as error:  # ValueError: a line longer than any answer
+            except (OSError, ValueError) as error:  # ValueError: a line longer than any answer, or no answer
                 await self._let_go()
                 raise _NvmlSilent(str(error)) from None
 

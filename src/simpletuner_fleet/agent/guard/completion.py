@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding
 from simpletuner_fleet.agent.data.resume import resumed_from
+from simpletuner_fleet.agent.metrics.event_ends import last_point
 from simpletuner_fleet.agent.metrics.metric_files import furthest, latest_bar, newest
 from simpletuner_fleet.agent.metrics.readings import Readings
 from simpletuner_fleet.core.jobs.job import EndReason
@@ -19,6 +20,7 @@ from simpletuner_fleet.trainers.contract import Paths
 
 LOOK_BACK_BYTES = 4 * 2**20
 """After its last step a trainer draws pictures, saves and uploads: its last bar may be far from the log's end."""
+EVENT_ENDS_WITHIN_S = 10.0
 EVENTS_WITHIN_S = 60.0
 """How long TensorBoard's files are read, where nothing else tells that the training is complete."""
 
@@ -33,13 +35,15 @@ async def checked(
     def look(events: Sequence[Point]) -> str | None:
         return habits.shortfall(offer, _seen(ending.last_lines, offer, habits, paths, output_log, events))
 
-    # TensorBoard's files are read from their start, which most endings need not wait for.
     shortfall = await asyncio.to_thread(look, ())
     if shortfall is None:
         return ending
-    readings = Readings(
-        (), habits.output_folder(paths), resumed_from(offer) or 0, after_end_s=EVENTS_WITHIN_S
-    )
+    folder, begun_at = habits.output_folder(paths), resumed_from(offer) or 0
+    # A long training's files hold more than can be read from their start.
+    last = await asyncio.to_thread(last_point, folder, begun_at, EVENT_ENDS_WITHIN_S)
+    if last and await asyncio.to_thread(look, [last]) is None:
+        return ending
+    readings = Readings((), folder, begun_at, after_end_s=EVENTS_WITHIN_S)
     await asyncio.to_thread(readings.read, at_once=True)
     while readings.behind:
         await asyncio.to_thread(readings.read, at_once=True)

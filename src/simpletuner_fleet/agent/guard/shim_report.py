@@ -10,6 +10,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 LAST_LINES_BYTES = 16 * 1024
@@ -156,6 +157,35 @@ def verdict(
             return "lost", "the worker agent died"
 
 
+def hidden_in(data: bytes, values: Iterable[bytes]) -> bytes:
+    """Returns as many bytes, with asterisks for each of these values; occurrences that overlap are hidden wholly."""
+    masked = bytearray(data)
+    for value in values:
+        at = data.find(value)
+        while at >= 0:
+            end = _end_of_run(data, value, at)
+            masked[at:end] = b"*" * (end - at)
+            at = data.find(value, end - len(value) + 1)
+    return bytes(masked)
+
+
+def _end_of_run(data: bytes, value: bytes, at: int) -> int:
+    """Returns the end of the last occurrence in a run in which each overlaps the one before by as much.
+
+    A value that repeats itself, such as a line of dashes, may occur at every byte: finding each would take the product
+    of both lengths.
+    """
+    end = at + len(value)
+    following = data.find(value, at + 1, end + len(value) - 1)
+    if following < 0:
+        return end
+    step = value[at - following :]
+    end = following + len(value)
+    while data.startswith(step, end):
+        end += len(step)
+    return end
+
+
 def last_lines(path: str, hidden: list[str]) -> str:
     """Returns the output's end without the secrets, also one that the first of these bytes are the end of.
 
@@ -172,13 +202,7 @@ def last_lines(path: str, hidden: list[str]) -> str:
             data = file.read(size - first)
     except OSError:
         return ""
-    masked = bytearray(data)
-    for value in values:
-        at = data.find(value)
-        while at >= 0:
-            masked[at : at + len(value)] = b"*" * len(value)
-            at = data.find(value, at + 1)
-    text = masked[start - first :].decode("utf-8", "replace")
+    text = hidden_in(data, values)[start - first :].decode("utf-8", "replace")
     if size > LAST_LINES_BYTES:
         cut, _, whole = text.partition("\n")
         text = whole if whole.strip() else f"…{cut[1:]}"

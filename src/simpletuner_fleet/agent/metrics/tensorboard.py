@@ -78,7 +78,7 @@ class EventFile(FollowedFile):
             offset = self.offset if self._is_same(file) else 0
             points: list[Point] = []
             read_bytes, more = 0, False
-            for record in _records(file, offset):
+            for record in records(file, offset):
                 more = read_bytes >= PIECE_BYTES or len(points) >= most
                 if more:
                     break
@@ -171,7 +171,7 @@ class _Record(NamedTuple):
     read_bytes: int
 
 
-def _records(file: BinaryIO, start: int) -> Iterator[_Record]:
+def records(file: BinaryIO, start: int) -> Iterator[_Record]:
     """Yields each whole record.
 
     A length that does not fit its checksum ends it: nobody knows where the next record begins. If the file was only

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.trainers.job_files import PASSING
 
 log = logging.getLogger(__name__)
 
@@ -146,8 +147,12 @@ class Courier:
         self._wakeup.clear()
         try:
             sent = await self._send(self.ended.is_set())
-        except (Unreachable, Refused, NothingTaken, Unreadable) as failure:
+        except (Unreachable, Refused, NothingTaken) as failure:
             return await self._after(failure)
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            return await self._after(Unreadable(str(error)[:MOST_WHY_CHARS]))
         self.went_well()
         if sent is Sent.ALL:
             await pause(self._look_every_s, self._wakeup)

@@ -1,4 +1,4 @@
-"""Delivers final reports: each is written to disk first, delivered in order, and removed only when answered."""
+"""Delivers final reports: each is written to disk first, and removed only when answered."""
 
 import asyncio
 import logging
@@ -90,15 +90,23 @@ class Delivery:
             return True
         return self._may_go(Turn(record.job_id, record.report.epoch), record.report)
 
+    def _put_last(self, record: Spooled) -> None:
+        """Lets the others go before one that is not taken for now: what it says may be why, and that may last."""
+        self._backlog.remove(record)
+        self._backlog.append(record)
+
     async def _deliver(self, record: Spooled) -> bool:
         if record.report.epoch is not None:
             self._complete(Turn(record.job_id, record.report.epoch), record.report)
         try:
             await self._client.report(record.job_id, record.report)
-        except Unreachable:
+        except Unreachable as error:
+            if error.answered:
+                self._put_last(record)
             return False
         except Refused as problem:
             if isinstance(problem, TokenRejected) or problem.passing:
+                self._put_last(record)
                 return False
             log.info(
                 "job %s: the orchestrator has no use for this report any more: %s",

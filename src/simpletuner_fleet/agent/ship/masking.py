@@ -5,8 +5,12 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from simpletuner_fleet.agent.guard.shim_report import hidden_in
+
 SHORTEST = 6
 """Shorter values would blacken half of what a trainer prints."""
+HEAD_BYTES = 32
+MOST_LOOKS = 100
 
 
 class Mask(Struct, frozen=True):
@@ -22,15 +26,7 @@ class Mask(Struct, frozen=True):
     def hide(self, data: bytes) -> bytes:
         """Returns as many bytes; occurrences that overlap are hidden wholly."""
         secrets = [value for value in self.values if value in data]
-        if not secrets:
-            return data
-        hidden = bytearray(data)
-        for value in secrets:
-            at = data.find(value)
-            while at >= 0:
-                hidden[at : at + len(value)] = b"*" * len(value)
-                at = data.find(value, at + 1)
-        return bytes(hidden)
+        return hidden_in(data, secrets) if secrets else data
 
     def read(self, file: BinaryIO, start: int, length: int, *, ended: bool) -> bytes:
         """Returns a piece of the file as it may be seen, whatever lies across its borders.
@@ -46,15 +42,21 @@ class Mask(Struct, frozen=True):
 
     def _begun(self, data: bytes) -> int:
         """Returns how many bytes at the end could be the beginning of a secret."""
-        longest = max(map(len, self.values), default=1) - 1
-        return next(
-            (
-                size
-                for size in range(min(longest, len(data)), 0, -1)
-                if any(value.startswith(data[-size:]) for value in self.values)
-            ),
-            0,
-        )
+        return max((_begun(data, value) for value in self.values), default=0)
+
+
+def _begun(data: bytes, value: bytes) -> int:
+    """Returns how many bytes at the end could be the beginning of the value.
+
+    A value that repeats itself may begin in very many places: beyond `MOST_LOOKS` the next is taken for one.
+    """
+    at, looks, head = max(0, len(data) - len(value) + 1), 0, value[:HEAD_BYTES]
+    while (at := data.find(head, at)) >= 0:
+        if looks == MOST_LOOKS or value.startswith(data[at:]):
+            return len(data) - at
+        at, looks = at + 1, looks + 1
+    sizes = range(min(len(head), len(data)), 0, -1)
+    return next((size for size in sizes if size < len(value) and head.startswith(data[-size:])), 0)
 
 
 NO_MASK = Mask()

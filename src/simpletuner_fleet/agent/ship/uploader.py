@@ -37,7 +37,7 @@ from simpletuner_fleet.trainers.checkpoints import (
     files_beneath,
 )
 from simpletuner_fleet.trainers.contract import Paths
-from simpletuner_fleet.trainers.job_files import LeadsOut
+from simpletuner_fleet.trainers.job_files import LACKING, PASSING, LeadsOut
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +98,7 @@ class Uploader:
         """Names that need no more thought: sent, or impossible to send."""
         self._not_found: Counter[str] = Counter()
         """How often in a row files of it were gone when it was to be sent."""
+        self._not_read: Counter[str] = Counter()
         self.stored_something = False
         self._late = LateFiles()
         self._bound_reported = False
@@ -105,7 +106,6 @@ class Uploader:
         """What was given up for good, and why."""
         self._samples = samples or SampleWatch()
         self._shown: dict[SampleFile, list[FileEntry]] = {}
-
         self._courier = Courier(
             f"job {self._job_id}: its uploads",
             self._send_all,
@@ -180,7 +180,7 @@ class Uploader:
             try:
                 artifacts = await asyncio.to_thread(self.habits.artifacts, self.paths)
             except OSError as error:
-                self._give_up("output", str(error)[:MOST_WHY_CHARS])
+                self._could_not_read("output", error)
         for artifact in artifacts:
             if artifact.name not in self._settled:
                 await self._try(artifact.name, self._send_artifact(artifact))
@@ -205,12 +205,20 @@ class Uploader:
             if isinstance(error, LeadsOut) or self._not_found[name] == TRIES_WHILE_CHANGING:
                 self._give_up(name, str(error)[:MOST_WHY_CHARS])
         except (OSError, _Unsteady) as error:
-            self._give_up(name, str(error)[:MOST_WHY_CHARS])
+            self._could_not_read(name, error)
         except Refused as problem:
             waits = _may_pass(problem) if may_wait else problem.passing or problem.code == "objects_missing"
             if waits or problem.code == "stale_attempt":
                 raise
             self._give_up(name, problem.detail)
+
+    def _could_not_read(self, name: str, error: OSError | _Unsteady) -> None:
+        """Gives it up, or raises what the next try may end; where that may be one file's own trouble, a few times."""
+        if isinstance(error, OSError) and error.errno in PASSING:
+            self._not_read[name] += error.errno not in LACKING
+            if self._not_read[name] < TRIES_WHILE_CHANGING:
+                raise error
+        self._give_up(name, str(error)[:MOST_WHY_CHARS])
 
     def _next(self) -> FoundCheckpoint | None:
         """Returns the oldest that was not sent: each was asked for.

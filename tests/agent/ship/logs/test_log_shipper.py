@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.agent.actions import turn_of
-from simpletuner_fleet.agent.ship.logs.log_shipper import LogShipper, LogShippers, LogSources
-from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits, LogStream
+from simpletuner_fleet.agent.ship.logs.log_shipper import WITHHELD, LogShipper, LogShippers, LogSources
+from simpletuner_fleet.agent.ship.logs.log_stream import LogLimits, LogStream, left_out
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 from tests.agent.answering import OFFER, answering
 from tests.agent.log_files import scanned
 from tests.http.api_kit import Agent, Running, orchestrator, until
@@ -209,6 +211,80 @@ async def test_what_cannot_be_masked_any_more_is_not_sent_but_counted(tmp_path: 
         sent = (await one.log()).decode()
         assert "secret\n" not in sent
         assert "9 bytes left out because the worker restarted" in sent
+
+
+async def test_what_ranks_printed_and_cannot_be_masked_any_more_is_counted_as_well(tmp_path: Path) -> None:
+    log, rank = tmp_path / "output.log", tmp_path / "rank-1.log"
+    log.write_bytes(b"a secret\n")
+    rank.write_bytes(b"another secret\n")
+    async with attempt() as one:
+        logs = LogShippers(one.client)
+        sources = LogSources(
+            output_log=log, folder=tmp_path, rank_logs=lambda: {1: [rank]}, mask=Mask(), unmaskable=True
+        )
+        logs.begin(one.offer, sources, asyncio.sleep(0))
+        await asyncio.wait_for(logs.task(one.turn), 10)
+        assert "15 bytes left out because the worker restarted" in (await one.log(rank=1)).decode()
+        assert not logs.left_something(one.turn)
+
+
+async def test_how_much_is_withheld_is_said_once_after_a_refusal_that_passes(tmp_path: Path) -> None:
+    """The first answer is lost though what was sent is kept, and the next ones refuse for a while."""
+    log = tmp_path / "output.log"
+    log.write_bytes(b"x" * 200)
+    busy = HTTPStatus.SERVICE_UNAVAILABLE
+    code = "storage_unavailable"
+    problem = {"type": TYPE_PREFIX + code, "code": code, "status": busy}
+    said = len(left_out(190, WITHHELD))
+    answers = [(busy, problem), (200, 10), (busy, problem), (200, 10 + said)]
+    asked: list[int] = []
+
+    def answer() -> tuple[HTTPStatus, Any]:
+        status, about = answers[len(asked)]
+        asked.append(status)
+        return HTTPStatus(status), about if status == busy else {"next_offset": about}
+
+    async with answering(answer) as client:
+        shipper = LogShipper(
+            OFFER, 0, LogStream([log], tmp_path / "index"), client, backoff=Backoff(0.001, 0.002)
+        )
+        await asyncio.wait_for(shipper.withhold(), 10)
+    assert len(asked) == len(answers)
+    assert shipper.sent_something
+    assert not shipper.left_something
+
+
+async def test_a_log_whose_withholding_nobody_takes_counts_as_left(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"a secret\n")
+    code, status = Invalid.code, HTTPStatus.UNPROCESSABLE_ENTITY
+    problem = {"type": TYPE_PREFIX + code, "code": code, "status": status}
+    async with answering(lambda: (status, problem)) as client:
+        logs = LogShippers(client)
+        sources = LogSources(output_log=log, folder=tmp_path, rank_logs=dict, mask=Mask(), unmaskable=True)
+        logs.begin(OFFER, sources, asyncio.sleep(0))
+        await asyncio.wait_for(logs.task(turn_of(OFFER)), 10)
+    assert logs.left_something(turn_of(OFFER))
+
+
+async def test_ranks_that_are_too_many_are_counted_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "output.log").write_bytes(b"main\n")
+    files = {rank: [tmp_path / f"rank-{rank}.log"] for rank in (1, 255, 256, 300)}
+    sources = LogSources(
+        output_log=tmp_path / "output.log", folder=tmp_path, rank_logs=lambda: files, mask=NO_MASK
+    )
+    turn, known = turn_of(OFFER), {0}
+    logs = LogShippers(OrchestratorClient("http://127.0.0.1:9", lambda: "t", None))
+    for _ in range(2):
+        await logs.find_ranks_once(OFFER, sources, known)
+    assert known == {0, 1, 255}
+    assert logs.left_something(turn)
+    assert logs.trouble(turn) == "the logs of 2 ranks from rank 256 on are not sent"
+    assert caplog.text.count("the logs of 2 ranks") == 1
+    logs.forget(turn)
+    assert not logs.left_something(turn)
 
 
 class Machine:

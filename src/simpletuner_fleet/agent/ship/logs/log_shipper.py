@@ -4,7 +4,6 @@ Reading and sending are separate, so that times stay true while the orchestrator
 """
 
 import asyncio
-import errno
 import functools
 import logging
 import time
@@ -22,7 +21,6 @@ from simpletuner_fleet.agent.ship.courier import (
     NothingTaken,
     RetryRule,
     Sent,
-    Unreadable,
     pause,
 )
 from simpletuner_fleet.agent.ship.logs.log_journal import MOST_SOURCES
@@ -31,10 +29,10 @@ from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.job_files import PASSING
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +41,7 @@ LOOK_FOR_RANKS_S = 2.0
 MAX_RANKS = 256
 PATIENCE_S = 60.0
 """How long an attempt that ended waits for an orchestrator that answers and keeps nothing, and for its own machine."""
-PASSING = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE}
-)
-"""What this machine lacks for now, as on a full disk: the next try may end it."""
+WITHHELD = " because the worker restarted and does not know any more which secrets to hide"
 THREADS = 2
 T = TypeVar("T")
 
@@ -102,6 +97,9 @@ class LogShipper:
         self._gave_up_reading = False
         self.results_wait_s: float | None = None
         """Set once the trainer has ended well: its job waits so long for its log."""
+        self._withholds = False
+        self._withheld: Chunk | None = None
+        """What is said instead of what cannot be sent."""
         self._courier = Courier(
             f"job {offer.job_id}: its log",
             self._send_next,
@@ -140,18 +138,29 @@ class LogShipper:
         return f"of {MOST_SOURCES + over} files of rank {self._rank}, {MOST_SOURCES} are sent" if over else ""
 
     async def withhold(self) -> None:
-        """Says how much cannot be sent, where it is not known what to hide."""
+        """Says how much cannot be sent, where it is not known what to hide; returns when that has arrived."""
+        self._withholds = True
+        self._courier.trainer_ended(self.results_wait_s)
         try:
-            stored = await self._client.send_log(self._job_id, self._epoch, Chunk(0, b""), self._rank)
-            gap = max(0, await self._in_thread(self._stream.printed) - stored)
-            why = " because the worker restarted and does not know any more which secrets to hide"
-            if gap:
-                chunk = Chunk(stored, left_out(gap, why), gap)
-                await self._client.send_log(self._job_id, self._epoch, chunk, self._rank)
-        except (Unreachable, Refused) as error:
-            log.warning("job %s: the rest of its log is not sent: %s", self._job_id, error)
+            await self._courier.run()
         finally:
             self._stream.close()
+
+    async def _say_withheld(self) -> Sent:
+        """Says it once, also where the answer to it was lost."""
+        stored = await self._client.send_log(self._job_id, self._epoch, Chunk(0, b""), self._rank)
+        self._offset = max(0, stored)
+        if self._withheld is None:
+            gap = max(0, await self._in_thread(self._stream.printed) - stored)
+            self._withheld = Chunk(stored, left_out(gap, WITHHELD) if gap else b"", gap)
+        whole = self._withheld
+        left = whole.data[max(0, stored - whole.offset) :]
+        if not left:
+            return Sent.DONE
+        chunk = Chunk(stored, left, whole.gap if stored == whole.offset else 0)
+        if await self._client.send_log(self._job_id, self._epoch, chunk, self._rank) <= stored:
+            raise NothingTaken(f"the orchestrator keeps no more than {stored} bytes of it")
+        return Sent.DONE
 
     async def _read(self, ended: asyncio.Event) -> None:
         """Reads to the end. Whatever happens, what was read by then is sent, and that ends: a report waits for it."""
@@ -199,12 +208,9 @@ class LogShipper:
         return await self._courier.send_once()
 
     async def _send_next(self, all_read: bool) -> Sent:
-        try:
-            chunk = await self._in_thread(self._stream.read_chunk, self._offset, ended=all_read)
-        except OSError as error:
-            if error.errno not in PASSING:
-                raise
-            raise Unreadable(str(error)[:MOST_WHY_CHARS]) from error
+        if self._withholds:
+            return await self._say_withheld()
+        chunk = await self._in_thread(self._stream.read_chunk, self._offset, ended=all_read)
         if chunk is None:
             return Sent.DONE if all_read else Sent.ALL
         asks, before = self._stream.resumed and not self._asked, self._offset
@@ -231,6 +237,8 @@ class LogShippers:
         self._tasks: dict[Turn, asyncio.Task[None]] = {}
         self._not_sent: set[Turn] = set()
         self._cut_short: set[Turn] = set()
+        self._ranks_passed_over: dict[Turn, int] = {}
+        """How many ranks have no log, because there are too many."""
         self._shippers: dict[Turn, list[LogShipper]] = {}
         # Few threads of its own: every thread that ever held a large block keeps memory for the next.
         self._threads = ThreadPoolExecutor(THREADS, "logs")
@@ -251,7 +259,7 @@ class LogShippers:
 
     def left_something(self, turn: Turn) -> bool:
         """Returns whether some of it has not arrived and will not."""
-        return turn in self._not_sent
+        return turn in self._not_sent or turn in self._ranks_passed_over
 
     def was_cut_short(self, turn: Turn) -> bool:
         return turn in self._cut_short
@@ -260,7 +268,9 @@ class LogShippers:
         return any(shipper.sent_something for shipper in self._shippers.get(turn, ()))
 
     def trouble(self, turn: Turn) -> str:
-        return next((one.trouble for one in self._shippers.get(turn, ()) if one.trouble), "")
+        trouble = next((one.trouble for one in self._shippers.get(turn, ()) if one.trouble), "")
+        over = self._ranks_passed_over.get(turn)
+        return trouble or (_too_many_ranks(over) if over else "")
 
     def hurry(self) -> None:
         """Ends sending: what has not arrived is sent at the next start, where there is one."""
@@ -273,34 +283,37 @@ class LogShippers:
     def forget(self, turn: Turn) -> None:
         self._not_sent.discard(turn)
         self._cut_short.discard(turn)
+        self._ranks_passed_over.pop(turn, None)
         self._shippers.pop(turn, None)
         task = self._tasks.pop(turn, None)
         if task:
             task.cancel()
 
     async def _run(self, offer: JobSubmit, sources: LogSources, ending: Awaitable[object]) -> None:
-        ended = asyncio.Event()
+        turn, ended = turn_of(offer), asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             main = sources.stream(0, [sources.output_log], self._limits)
             shipper = LogShipper(offer, 0, main, self._client, in_thread=self._in_thread)
             if sources.unmaskable:
-                await ending
-                await shipper.withhold()
+                well = ended_well(await ending)
+                for one in [shipper, *await self.find_ranks_once(offer, sources, {0})]:
+                    one.results_wait_s = offer.results_wait_s if well else None
+                    tasks.create_task(self._ship(turn, one, one.withhold))
                 return
-            tasks.create_task(self._ship(turn_of(offer), shipper, ended))
+            tasks.create_task(self._ship(turn, shipper, functools.partial(shipper.run, ended)))
             tasks.create_task(self._ship_ranks(offer, sources, ended, tasks))
             if ended_well(await ending):
-                self._wait_for_results(turn_of(offer), offer.results_wait_s)
+                self._wait_for_results(turn, offer.results_wait_s)
             ended.set()
 
     def _wait_for_results(self, turn: Turn, wait_s: float) -> None:
         for shipper in self._shippers.get(turn, ()):
             shipper.results_wait_s = wait_s
 
-    async def _ship(self, turn: Turn, shipper: LogShipper, ended: asyncio.Event) -> None:
+    async def _ship(self, turn: Turn, shipper: LogShipper, send: Callable[[], Awaitable[None]]) -> None:
         self._shippers.setdefault(turn, []).append(shipper)
         try:
-            await shipper.run(ended)
+            await send()
         except Exception:  # of one log alone: the others go on
             log.exception("job %s: sending a log failed", turn.job_id)
         finally:
@@ -315,7 +328,8 @@ class LogShippers:
         while True:
             last = ended.is_set()
             for shipper in await self.find_ranks_once(offer, sources, known):
-                tasks.create_task(self._ship(turn_of(offer), shipper, ended))
+                send = functools.partial(shipper.run, ended)
+                tasks.create_task(self._ship(turn_of(offer), shipper, send))
             if last:
                 return
             await pause(LOOK_FOR_RANKS_S, ended)
@@ -325,12 +339,19 @@ class LogShippers:
     ) -> list[LogShipper]:
         """Returns shippers of the ranks that are not `known` yet; they are from now on."""
         shippers: list[LogShipper] = []
-        for rank, files in (await self._in_thread(_rank_files, sources.rank_logs)).items():
+        rank_files = await self._in_thread(_rank_files, sources.rank_logs)
+        self._count_passed_over(turn_of(offer), sum(rank >= MAX_RANKS for rank in rank_files))
+        for rank, files in rank_files.items():
             if rank not in known and 0 < rank < MAX_RANKS:
                 known.add(rank)
                 stream = sources.stream(rank, files, self._limits)
                 shippers.append(LogShipper(offer, rank, stream, self._client, in_thread=self._in_thread))
         return shippers
+
+    def _count_passed_over(self, turn: Turn, count: int) -> None:
+        if count > self._ranks_passed_over.get(turn, 0):
+            self._ranks_passed_over[turn] = count
+            log.warning("job %s: %s", turn.job_id, _too_many_ranks(count))
 
     async def _in_thread(self, act: Callable[..., T], *args: Any, **choices: Any) -> T:
         loop = asyncio.get_running_loop()
@@ -340,6 +361,10 @@ class LogShippers:
         if not task.cancelled() and task.exception():
             log.error("sending a log failed", exc_info=task.exception())
         self._on_over()
+
+
+def _too_many_ranks(count: int) -> str:
+    return f"the logs of {count} ranks from rank {MAX_RANKS} on are not sent"
 
 
 def ended_well(ending: object) -> bool:
