@@ -9,8 +9,10 @@ import pytest
 from obstore.store import S3Store
 
 from simpletuner_fleet.core.publishing import LONGEST_WAIT_S, MAX_TRIES
-from simpletuner_fleet.orchestrator.publishing import Places, mend_waits, publish_once
+from simpletuner_fleet.orchestrator import publishing
+from simpletuner_fleet.orchestrator.publishing import Places, Publisher, mend_waits, publish_once
 from simpletuner_fleet.store.sealing import SealedVault
+from tests.delivery.receivers import until
 from tests.http.api_kit import Running, orchestrator
 from tests.http.upload_kit import Uploader, uploading
 from tests.hub_server import TOKEN, HubServer
@@ -71,6 +73,22 @@ async def test_a_completed_jobs_model_comes_to_the_hub_whole(hub: HubServer, vau
         events = (await running.get(f"/api/jobs/{up.offer['job_id']}/events"))["events"]
         assert [one["event_type"] for one in events][-1] == "job.published"
         assert TOKEN not in str(events) + str(publication)
+
+
+async def test_whoever_asks_need_not_wait_for_the_next_look(
+    hub: HubServer, vault: SealedVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "LOOK_S", 3600.0)
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        up = await completed(running, None)
+        publisher = running.deps.publisher = Publisher(running.deps.storage, Places(hub_url=hub.url))
+        publisher.start()
+        try:
+            await running.post(f"/api/jobs/{up.offer['job_id']}/publish", ON_HUB)
+            await until(lambda: hub.repositories.get("someone/cats") == FILES)
+        finally:
+            await publisher.stop()
 
 
 async def test_an_organisation_and_a_repository_that_is_there_already_are_taken_and_content_is_not_sent_twice(

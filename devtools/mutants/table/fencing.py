@@ -234,7 +234,7 @@ FENCING = (
         "epoch-lie",
         "one worker's lie uses up the numbers of all attempts to come",
         "orchestrator/workers/registration.py",
-        " for item in held if item.epoch <= MAX_EPOCH)",
+        " for item in held if item.epoch <= honest)",
         " for item in held)",
         FOUND_OR_SIM,
     ),

@@ -100,6 +100,9 @@ class Transaction:
         self._reservations = index.roster.reservations
         self._reserved_before = self._reservations.copied()
         self._limits_changed = False
+        self._ended_jobs: deque[Job] = deque()
+        """Jobs whose dependents have not been told yet."""
+        self._telling_dependents = False
         self._repriced: set[str] = set()
         """Workers whose prices may have changed."""
 
@@ -163,6 +166,8 @@ class Transaction:
             self._save_attempt(decision.attempt)
         if decision.job:
             self._save_job(decision.job)
+        if not self._telling_dependents:
+            self._tell_dependents()
 
     def record(self, event: Event) -> None:
         self._events.append(event)
@@ -316,7 +321,7 @@ class Transaction:
             self.publish_job(job, progress=fields_of(job.progress))
         if job.terminal and before is not None and not before.terminal:
             self._withdraw_approval(before)
-            self._tell_dependents(job)
+            self._ended_jobs.append(job)
 
     def _follow_attempt(self, attempt: Attempt, was_live: bool) -> None:
         if attempt.live is was_live:
@@ -347,13 +352,18 @@ class Transaction:
         if approval is not None and approval.state is ApprovalState.PENDING:
             self.tx.put_approval(decided(approval, ApprovalState.WITHDRAWN, self.now))
 
-    def _tell_dependents(self, ended: Job) -> None:
-        for dependent in self.tx.dependents_of(ended.id):
-            waiting = self.job(dependent.id)
-            if waiting.terminal:
-                continue
-            others = self._pending(id for id in waiting.depends_on if id != ended.id)
-            self.apply(lifecycle_dependency_ended(waiting, ended, others_pending=others, now=self.now))
+    def _tell_dependents(self) -> None:
+        """Follows each end to the jobs that waited for it, one after another: a chain may be longer than any stack."""
+        self._telling_dependents = True
+        while self._ended_jobs:
+            ended = self._ended_jobs.popleft()
+            for dependent in self.tx.dependents_of(ended.id):
+                waiting = self.job(dependent.id)
+                if waiting.terminal:
+                    continue
+                others = self._pending(id for id in waiting.depends_on if id != ended.id)
+                self.apply(lifecycle_dependency_ended(waiting, ended, others_pending=others, now=self.now))
+        self._telling_dependents = False
 
     def _pending(self, job_ids: Iterable[str]) -> bool:
         return any(not self.job(job_id).terminal for job_id in job_ids)

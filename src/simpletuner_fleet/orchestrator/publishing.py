@@ -224,10 +224,15 @@ class Publisher:
     def __init__(self, storage: Storage, places: Places) -> None:
         self._storage = storage
         self._places = places
+        self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._publish_for_ever())
+
+    def wake(self) -> None:
+        """Looks at once, since somebody has asked and waits."""
+        self._woken.set()
 
     async def stop(self) -> None:
         if self._task:
@@ -238,7 +243,10 @@ class Publisher:
     async def _publish_for_ever(self) -> None:
         mended = False
         while True:
-            await asyncio.sleep(LOOK_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._woken.wait()
+            self._woken.clear()
             try:
                 if not mended:
                     await mend_waits(self._storage.fleet)

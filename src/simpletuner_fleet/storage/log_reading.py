@@ -58,11 +58,9 @@ class StoredLog:
             block = await self.read(at, start - at)
             if start == end:
                 newlines_left -= not block.endswith(b"\n")
-            while (cut := block.rfind(b"\n")) >= 0:
-                newlines_left -= 1
-                if newlines_left == 0:
-                    return at + cut + 1
-                block = block[:cut]
+            if (newlines := block.count(b"\n")) >= newlines_left:
+                return at + _nth_last_newline(block, newlines_left) + 1
+            newlines_left -= newlines
             start = at
         return floor
 
@@ -154,3 +152,10 @@ class StoredLog:
         count = min(MARKS_AT_ONCE, end - index)
         data = await self._blobs.read(self._times, index * MARK.size, count * MARK.size)
         return [TimeMark(*fields) for fields in MARK.iter_unpack(data[: len(data) // MARK.size * MARK.size])]
+
+
+def _nth_last_newline(block: bytes, n: int) -> int:
+    cut = len(block)
+    for _ in range(n):
+        cut = block.rfind(b"\n", 0, cut)
+    return cut

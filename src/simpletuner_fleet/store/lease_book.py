@@ -12,6 +12,7 @@ from simpletuner_fleet.store.postgres_connection import (
     conninfo_of,
     insist_on_durability,
     insist_on_one_session,
+    unusable,
 )
 from simpletuner_fleet.store.sql.database import Row
 from simpletuner_fleet.store.sql.migrate import SCHEMA_RELEASE, migrations_for
@@ -58,10 +59,7 @@ class PostgresLeaseBook:
             if connection.execute(b"SELECT to_regclass('shared_files')").fetchone() == (None,):
                 self._make_tables(connection)
         except psycopg.Error as error:
-            raise StoreRefused(
-                f"PostgreSQL cannot be used: {error}",
-                next_step="Check SIMPLETUNER_DATABASE_URL and that the server is up.",
-            ) from error
+            raise unusable(error) from error
 
     def _make_tables(self, connection: PostgresConnection) -> None:
         text = next(each.text for each in migrations_for("postgresql") if each.number == MIGRATION)

@@ -20,15 +20,23 @@ def open_store(url: str, term: int | None = None) -> Store:
     Raises StoreRefused, or StoreBusy when another orchestrator uses it. `term` is a term of the lease that PostgreSQL
     keeps; without one the database is opened for this orchestrator alone, or not at all.
     """
-    if url.startswith(POSTGRES_PREFIXES):
-        # Half of what psycopg costs at the start is its import, which a SQLite user need not pay.
-        from simpletuner_fleet.store.postgres import PostgresStore
+    file = sqlite_file_of(url)
+    if file is not None:
+        return SqliteStore(file)
+    # Half of what psycopg costs at the start is its import, which a SQLite user need not pay.
+    from simpletuner_fleet.store.postgres import PostgresStore
 
-        return PostgresStore(url, term=term)
+    return PostgresStore(url, term=term)
+
+
+def sqlite_file_of(url: str) -> Path | None:
+    """Returns the file that a URL names, or None where it names PostgreSQL. Raises StoreRefused for every other URL."""
+    if url.startswith(POSTGRES_PREFIXES):
+        return None
     if not url.startswith(SQLITE_PREFIX):
         # The URL itself is not repeated: it may hold a password.
         raise StoreRefused("The database URL names neither SQLite nor PostgreSQL.", next_step=NEXT_STEP)
     path = url.removeprefix(SQLITE_PREFIX)
     if not path or path.endswith("/") or path == ":memory:" or "?" in path:
         raise StoreRefused(f"'{url}' does not name a file.", next_step=NEXT_STEP)
-    return SqliteStore(Path(path))
+    return Path(path)

@@ -28,6 +28,7 @@ from simpletuner_fleet.store.postgres_connection import (
     conninfo_of,
     insist_on_durability,
     take_lock,
+    unusable,
 )
 from simpletuner_fleet.store.rows.batches import RowWrite, one_new_row
 from simpletuner_fleet.store.sql import recordsets
@@ -263,10 +264,7 @@ class PostgresStore:
         try:
             writing = PostgresSession(url, writes=True, monotonic=monotonic, term=term)
         except psycopg.Error as error:
-            raise StoreRefused(
-                f"PostgreSQL cannot be used: {error}",
-                next_step="Check SIMPLETUNER_DATABASE_URL and that the server is up.",
-            ) from error
+            raise unusable(error) from error
         try:
             migrate(writing, migrations_for("postgresql"))
             reading = PostgresSession(url, writes=False, monotonic=monotonic)

@@ -53,6 +53,13 @@ def connected(conninfo: str) -> PostgresConnection:
     return connection
 
 
+def unusable(error: psycopg.Error) -> StoreRefused:
+    return StoreRefused(
+        f"PostgreSQL cannot be used: {error}",
+        next_step="Check SIMPLETUNER_DATABASE_URL and that the server is up.",
+    )
+
+
 def insist_on_durability(connection: PostgresConnection) -> None:
     """Makes commits wait for the disk. Stronger settings, such as waiting for a standby, stay as they are."""
     row = connection.execute(b"SHOW synchronous_commit").fetchone()

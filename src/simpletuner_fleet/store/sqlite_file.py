@@ -103,7 +103,11 @@ def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
     except sqlite3.DatabaseError as error:
         complaints = [str(error)]
     if complaints != ["ok"]:
-        raise StoreRefused(
-            f"The database {path} is damaged: {'; '.join(complaints)}",
-            next_step="Keep a copy of the file, and restore the newest backup.",
-        )
+        raise damaged(path, "; ".join(complaints))
+
+
+def damaged(path: Path, why: str) -> StoreRefused:
+    return StoreRefused(
+        f"The database {path} is damaged: {why}",
+        next_step="Keep a copy of the file, and restore the newest backup.",
+    )

@@ -1,10 +1,12 @@
 """What a backup refuses is told in the reader's language; the code, the path and the flags stay as they are."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.store import SqliteStore
 from tests.cli.conftest import Run
 
 
@@ -41,3 +43,38 @@ def test_what_a_class_of_errors_says_by_itself_is_translated_too(
     assert result.code == ExitCode.FAILED
     assert "não pode ser lido por inteiro" in result.err
     assert "Use another backup" not in result.err
+
+
+def test_the_storage_of_several_servers_is_refused_for_sqlite_rather_than_ignored(
+    run: Run, tmp_path: Path
+) -> None:
+    words = ("--data-dir", str(tmp_path), "--storage-url", "s3://fleet")
+    result = run("backup", "restore", str(tmp_path / "backup"), *words)
+    assert result.code == ExitCode.USAGE
+    assert "--storage-url cannot be used this way" in result.err
+    assert "--database-url postgresql://… must be given" in " ".join(result.err.split())
+
+
+@pytest.mark.parametrize("url", ["mysql://host/fleet", "sqlite://fleet.db", "sqlite:///:memory:"])
+@pytest.mark.parametrize("verb", ["create", "restore"])
+def test_a_url_of_no_database_is_refused_and_nothing_is_made_of_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str, url: str
+) -> None:
+    asyncio.run(SqliteStore(tmp_path / "data" / "fleet.db").close())
+    backup = tmp_path / "backup.tar.gz"
+    assert run("backup", "create", str(backup), "--data-dir", str(tmp_path / "data")).code == ExitCode.OK
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    target = backup if verb == "restore" else tmp_path / "other.tar.gz"
+    result = run("backup", verb, str(target), "--data-dir", str(tmp_path / "data"), "--database-url", url)
+    assert result.code == ExitCode.FAILED
+    assert "store_refused" in result.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_database_server_that_is_away_is_named(run: Run, tmp_path: Path) -> None:
+    words = ("--data-dir", str(tmp_path), "--database-url", "postgresql://127.0.0.1:1/fleet")
+    result = run("backup", "create", str(tmp_path / "backup.tar.gz"), *words)
+    assert result.code == ExitCode.FAILED
+    assert "store_refused" in result.err
+    assert "PostgreSQL cannot be used" in result.err

@@ -45,3 +45,15 @@ def test_a_secrets_key_that_is_none_is_told_at_the_start(
     key = tmp_path / "key"
     key.mkdir() if kind == "folder" else key.write_bytes(b"\x00\xff")
     assert f"{key} cannot be read or is damaged" in refused("--secrets-key-file", str(key))
+
+
+@pytest.mark.parametrize("content", [b"", b"half of it"])
+def test_an_audit_key_that_is_not_whole_is_told_at_the_start_and_left_as_it_is(
+    tmp_path: Path, refused: Callable[..., str], content: bytes
+) -> None:
+    key = tmp_path / "audit.key"
+    key.write_bytes(content)
+    said = " ".join(refused("--no-local").split())
+    assert f"{key} is corrupted" in said
+    assert f"restore it from a backup, or remove {key} to create a new one" in said
+    assert key.read_bytes() == content

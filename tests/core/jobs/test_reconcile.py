@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, JobState, Outcome
-from simpletuner_fleet.core.jobs.reconcile import Held, Reconciliation, may_readopt, reconcile
+from simpletuner_fleet.core.jobs.reconcile import MOST_STRAYS, Held, Reconciliation, may_readopt, reconcile
 from tests.core.builders import a_job, an_attempt
 
 OFFERED, RUNNING = an_attempt(state=AttemptState.OFFERED), an_attempt(state=AttemptState.RUNNING)
@@ -56,6 +56,15 @@ def test_after_a_restore_what_runs_without_a_lease_is_given_up_and_stopped(
         assert (result.in_doubt, result.stop, result.keep) == ((RUNNING,), (held,), ())
     else:
         assert (result.in_doubt, result.stop, result.keep) == ((), (), (RUNNING,))
+
+
+def test_a_registration_that_names_a_flood_has_so_many_looked_at_and_keeps_its_own() -> None:
+    own = RUNNING
+    flood = [Held(f"j_flood_{epoch}", epoch, started=True) for epoch in range(5_000)]
+    held = [*flood, Held(own.job_id, own.epoch, started=True)]
+    outcome = reconcile([own], held, same_home=True, listening=False)
+    assert outcome.keep == (own,)
+    assert outcome.stop == tuple(flood[:MOST_STRAYS])
 
 
 def test_a_worker_that_holds_nothing_and_owes_nothing_is_left_alone() -> None:

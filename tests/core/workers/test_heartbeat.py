@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState
-from simpletuner_fleet.core.jobs.reconcile import Held
+from simpletuner_fleet.core.jobs.reconcile import MOST_STRAYS, Held
 from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY, Health
 from simpletuner_fleet.core.workers.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
 from simpletuner_fleet.core.workers.worker import Connection, Worker
@@ -74,6 +74,15 @@ def test_what_it_runs_and_nobody_expects_is_a_stray_unless_it_has_not_started() 
     stray, waiting = Held("j_9", 9, started=True), Held("j_8", 8, started=False)
     own = Held(RUNNING.job_id, RUNNING.epoch, started=True)
     assert decide(a_worker(), RUNNING, held=(own, stray, waiting)).strays == (stray,)
+
+
+def test_of_a_flood_of_strays_each_is_looked_at_in_one_of_the_next_heartbeats() -> None:
+    flood = tuple(Held(f"j_{epoch}", epoch, started=True) for epoch in range(2 * MOST_STRAYS + 1))
+    rounds = []
+    while flood:
+        rounds.append(decide(a_worker(), held=flood).strays)
+        flood = tuple(one for one in flood if one not in rounds[-1])
+    assert [len(each) for each in rounds] == [MOST_STRAYS, MOST_STRAYS, 1]
 
 
 def test_a_gpu_that_is_broken_or_used_by_others_is_noted_but_not_one_that_we_use() -> None:

@@ -54,3 +54,11 @@ def test_a_worker_that_is_gone_is_forgotten() -> None:
     history.forget_before(4000.0)
     assert history.of("w_1", 0.0) == {}
     assert history.latest("w_1") == {}
+
+
+def test_a_gpu_that_its_worker_has_no_more_is_forgotten_though_the_worker_goes_on() -> None:
+    history = GpuHistory()
+    for step in range(100):
+        history.note("w_1", step * 60.0, [GpuSample(uuid=f"GPU-{step}", utilization=1.0)])
+        history.forget_before(step * 60.0 - 120.0)
+    assert list(history.latest("w_1")) == ["GPU-97", "GPU-98", "GPU-99"]

@@ -1,15 +1,22 @@
-"""The key that signs heads of the audit log."""
+"""The heads of the audit log, and the key that signs them."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import cast
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from msgspec.structs import replace
 
-from simpletuner_fleet.storage.audit.heads import signing_key
+from simpletuner_fleet.core.audit import head_text
+from simpletuner_fleet.protocol.messages import AuditHead
+from simpletuner_fleet.storage.audit.heads import MOST_FOREIGN, AuditHeads, signing_key
+from tests.http.api_kit import Running, orchestrator
 
 FULL_DISK = """
 import resource, signal, sys
@@ -58,3 +65,65 @@ def test_all_who_begin_together_have_one_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(PROCESSES) as threads:
         assert len(set(threads.map(begin, range(PROCESSES)))) == 1
     assert os.listdir(tmp_path) == ["audit.key"]
+
+
+class CountedKey:
+    """A key that counts how often a signature is compared with it."""
+
+    def __init__(self) -> None:
+        self.key = Ed25519PrivateKey.generate()
+        self.compared = 0
+
+    def public_key(self) -> Ed25519PublicKey:
+        self.compared += 1
+        return self.key.public_key()
+
+    def head(self, seq: int, of: str = "aa") -> AuditHead:
+        signature = self.key.sign(head_text(seq, of, of, 1.0)).hex()
+        return AuditHead(seq=seq, hash=of, root=of, at=1.0, signature=signature)
+
+    def heads(self, running: Running, file: Path) -> AuditHeads:
+        return AuditHeads(running.fleet, cast(Ed25519PrivateKey, self), file)
+
+
+def write_heads(file: Path, heads: Iterable[AuditHead]) -> None:
+    file.write_bytes(b"".join(msgspec.json.encode(head) + b"\n" for head in heads))
+
+
+async def contradicted(running: Running) -> list[int]:
+    entries = (await running.get("/api/audit", event_type="server.audit_contradicted"))["entries"]
+    return [entry["details"]["seq"] for entry in entries]
+
+
+async def test_of_very_many_heads_only_the_newest_is_compared_with_the_key(tmp_path: Path) -> None:
+    key, file = CountedKey(), tmp_path / "heads"
+    old = key.head(1)
+    write_heads(file, [*(replace(old, seq=seq) for seq in range(1, 2_000)), key.head(2_000)])
+    async with orchestrator() as running:
+        assert not await key.heads(running, file).check_last()
+        assert await contradicted(running) == [2_000]
+    assert key.compared == 1
+
+
+async def test_a_head_from_before_a_restore_counts_though_later_ones_have_lower_numbers(
+    tmp_path: Path,
+) -> None:
+    key, file = CountedKey(), tmp_path / "heads"
+    write_heads(file, [key.head(seq) for seq in (700, 900, 500, 501)])
+    async with orchestrator() as running:
+        assert not await key.heads(running, file).check_last()
+        assert await contradicted(running) == [900]
+
+
+async def test_heads_that_another_key_has_signed_say_nothing(tmp_path: Path) -> None:
+    key, other, file = CountedKey(), CountedKey(), tmp_path / "heads"
+    async with orchestrator() as running:
+        write_heads(file, [other.head(seq) for seq in (700, 900)])
+        assert await key.heads(running, file).check_last()
+        write_heads(file, [key.head(600), other.head(900)])
+        assert not await key.heads(running, file).check_last()
+        assert await contradicted(running) == [600]
+        write_heads(file, [other.head(900)] * (2 * MOST_FOREIGN))
+        key.compared = 0
+        assert await key.heads(running, file).check_last()
+        assert key.compared == MOST_FOREIGN

@@ -14,7 +14,7 @@ import msgspec
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.opening import open_blobs
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, only_with
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.private_files import write_private_bytes
 from simpletuner_fleet.client import resolve_settings
@@ -34,7 +34,7 @@ from simpletuner_fleet.store.backup.archive import (
     write_archive,
 )
 from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal, read_journal
-from simpletuner_fleet.store.opening import POSTGRES_PREFIXES, SQLITE_PREFIX
+from simpletuner_fleet.store.opening import SQLITE_PREFIX, sqlite_file_of
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +47,13 @@ class DatabasePlace(NamedTuple):
     storage_url: str | None
 
     @property
-    def sqlite_file(self) -> Path:
-        return Path(self.url.removeprefix(SQLITE_PREFIX))
+    def sqlite_file(self) -> Path | None:
+        """Returns the file; None with PostgreSQL. Raises StoreRefused where the URL names neither."""
+        return sqlite_file_of(self.url)
 
     @property
     def kind(self) -> str:
-        return "postgresql" if self.url.startswith(POSTGRES_PREFIXES) else "sqlite"
+        return "postgresql" if self.sqlite_file is None else "sqlite"
 
 
 def create(args: argparse.Namespace) -> int:
@@ -60,13 +61,14 @@ def create(args: argparse.Namespace) -> int:
     keys = b""
     with _reported(_("nothing was changed")), _scratch_beside(target) as folder:
         now = time.time()
-        if place.kind == "postgresql":
+        file = place.sqlite_file
+        if file is None:
             # half of what psycopg costs is its import
             from simpletuner_fleet.store.backup import postgres_copy
 
             manifest = postgres_copy.copy_out(place.url, folder, __version__, now)
         else:
-            manifest = sqlite_copy.copy_out(place.sqlite_file, folder, __version__, now)
+            manifest = sqlite_copy.copy_out(file, folder, __version__, now)
         if args.keys:
             # After the copy: a key that is made when the first secret is stored has to be among them.
             keys = key_file.pack_keys(place.data_dir)
@@ -103,6 +105,11 @@ def verify(args: argparse.Namespace) -> int:
 def restore(args: argparse.Namespace) -> int:
     out, place = Output(args), _place(args)
     with _reported(_("nothing was changed")), _scratch_beside(place.data_dir / SQLITE_FILE) as folder:
+        if args.storage_url and place.kind == "sqlite":
+            # It keeps no journal of revocations in its storage.
+            raise only_with(
+                "--storage-url", "--database-url postgresql://…", "simpletuner backup restore --help"
+            )
         keys = key_file.read_keys(Path(args.keys)) if args.keys else {}
         manifest = _verified(Path(args.file), folder)
         if manifest.database != place.kind:
@@ -117,16 +124,15 @@ def restore(args: argparse.Namespace) -> int:
         )
         text = msgspec.json.encode(note).decode()
         kept: object
-        if place.kind == "postgresql":
+        file = place.sqlite_file
+        if file is None:
             from simpletuner_fleet.store.backup import postgres_copy
 
             kept = postgres_copy.put_back(
                 folder, place.url, manifest, withdrawn, KEY_SETTING, now, text, replace=args.replace
             )
         else:
-            kept = sqlite_copy.put_back(
-                folder, place.sqlite_file, withdrawn, KEY_SETTING, now, text, replace=args.replace
-            )
+            kept = sqlite_copy.put_back(folder, file, withdrawn, KEY_SETTING, now, text, replace=args.replace)
     _say_restored(out, manifest, withdrawn, kept)
     with _reported_unwritten(place.data_dir):
         _put_keys(keys, place.data_dir)

@@ -29,6 +29,7 @@ from simpletuner_fleet.cli.programs.addresses import (
 )
 from simpletuner_fleet.cli.programs.admin_token import check_admin_token, stored_admin_token
 from simpletuner_fleet.cli.programs.browser import open_page
+from simpletuner_fleet.cli.programs.leading.audit_key import stored_audit_key
 from simpletuner_fleet.cli.programs.leading.leader_election import LeaderElection
 from simpletuner_fleet.cli.programs.leading.leader_services import LeaderServices, ServerPlan
 from simpletuner_fleet.cli.programs.leading.shared_files import SharedFiles, SharedItem
@@ -49,7 +50,6 @@ from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator.people import accounts
 from simpletuner_fleet.orchestrator.sign_in.ways import SignInSettings
 from simpletuner_fleet.ports import Blobs, Store
-from simpletuner_fleet.storage.audit.heads import signing_key
 from simpletuner_fleet.storage.ownership import FLEET_ID, insist_on_mark
 from simpletuner_fleet.store import open_store
 from simpletuner_fleet.store.opening import POSTGRES_PREFIXES
@@ -229,7 +229,9 @@ class _Server:
         folder, token = self._data_dir, self._args.admin_token
         items = [
             SharedItem(name="secret", files=("secret",), make=lambda: stored_secret(folder / "secret")),
-            SharedItem(name="audit", files=("audit.key",), make=lambda: signing_key(folder / "audit.key")),
+            SharedItem(
+                name="audit", files=("audit.key",), make=lambda: stored_audit_key(folder / "audit.key")
+            ),
             SharedItem(
                 name="admin",
                 files=("admin_token",),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from msgspec import Struct
 
@@ -10,6 +11,8 @@ from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState
 _COUNT = re.compile(r"[0-9a-f]{8}", re.ASCII)
 ELSEWHERE = "elsewhere"
 """An attempt has it for an incarnation if it was begun in another folder than its worker is served from now."""
+MOST_STRAYS = 200
+"""In one message: each costs a look into the database. The worker names the others again in its next heartbeat."""
 
 
 def incarnation_of(start: int, random: str) -> str:
@@ -61,7 +64,7 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
     in_doubt: tuple[Attempt, ...] = ()
     """Running here, and there without a lease, after a restore: given up and stopped."""
     stop: tuple[Held, ...] = ()
-    """Held there, not ours to run any more."""
+    """Held there, not ours to run any more; no more than `MOST_STRAYS`."""
 
 
 def reconcile(
@@ -95,7 +98,7 @@ def reconcile(
         lost=tuple(lost),
         doubtful=tuple(doubtful),
         in_doubt=tuple(in_doubt),
-        stop=tuple(by_key.values()),
+        stop=tuple(islice(by_key.values(), MOST_STRAYS)),
     )
 
 

@@ -1,6 +1,7 @@
 """Decides what a heartbeat changes: most report no change, and change nothing."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.fencing import Turn, turn_of
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState
-from simpletuner_fleet.core.jobs.reconcile import Held, is_in_doubt
+from simpletuner_fleet.core.jobs.reconcile import MOST_STRAYS, Held, is_in_doubt
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.gpu_health import Health, with_health
 from simpletuner_fleet.core.workers.interruption import noticed
@@ -38,11 +39,11 @@ class HeartbeatDecision(Struct, frozen=True, kw_only=True):
     came_back: bool = False
     """It was given up and is heard of again."""
     strays: tuple[Held, ...] = ()
-    """Attempts it runs that are not live: they go on or are stopped."""
+    """Attempts it runs that are not live: they go on or are stopped. No more than `MOST_STRAYS`."""
     lost: tuple[Attempt, ...] = ()
     """Attempts that it should run and does not."""
     in_doubt: tuple[Attempt, ...] = ()
-    """Attempts that it runs without a lease after a restore; they are among the strays."""
+    """Attempts that it runs without a lease after a restore; they are among the strays, of this heartbeat or the next."""
     interrupted: bool = False
     """That its machine ends is news."""
     reachable: bool | None = None
@@ -67,7 +68,8 @@ def decide_heartbeat(
     doubted = {Turn(one.job_id, one.epoch) for one in facts.held if is_in_doubt(one, listening=listening)}
     in_doubt = tuple(attempt for attempt in live if turn_of(attempt) in doubted)
     turns = {turn_of(attempt) for attempt in live} - doubted
-    strays = tuple(one for one in facts.held if one.started and (one.job_id, one.epoch) not in turns)
+    astray = (one for one in facts.held if one.started and (one.job_id, one.epoch) not in turns)
+    strays = tuple(islice(astray, MOST_STRAYS))
     offline = worker.connection is Connection.OFFLINE
     # An older agent has no name for its process: a late copy of its registration cannot be told from a new one.
     late_copy = worker.legacy and reachable and worker.connection is Connection.CONNECTING

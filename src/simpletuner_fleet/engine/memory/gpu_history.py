@@ -47,14 +47,12 @@ class GpuHistory:
             series.note(at, sample)
 
     def forget_before(self, at: float) -> None:
-        """Forgets workers that have reported nothing since: they are gone, and their history is of no use."""
-        silent = [
-            worker_id
-            for worker_id, series_by_uuid in self._workers.items()
-            if all(series.close.last_at < at for series in series_by_uuid.values())
-        ]
-        for worker_id in silent:
-            del self._workers[worker_id]
+        """Forgets GPUs of which nothing was reported since: they are gone, and their history is of no use."""
+        for worker_id, series_by_uuid in list(self._workers.items()):
+            for uuid in [uuid for uuid, series in series_by_uuid.items() if series.close.last_at < at]:
+                del series_by_uuid[uuid]
+            if not series_by_uuid:
+                del self._workers[worker_id]
 
     def latest(self, worker_id: str) -> dict[str, GpuPoint]:
         return {uuid: series.close.points()[-1] for uuid, series in self._workers.get(worker_id, {}).items()}

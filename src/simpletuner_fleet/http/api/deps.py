@@ -25,6 +25,7 @@ from simpletuner_fleet.http.edge.routes import Call
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.people.passwords import Passwords
+from simpletuner_fleet.orchestrator.publishing import Publisher
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
 from simpletuner_fleet.ports import Blobs
@@ -143,6 +144,8 @@ class Deps(Struct, kw_only=True):
     """Test messages, per endpoint."""
     provisioner: Provisioner | None = None
     """None: this orchestrator looks after no machines, as in tests."""
+    publisher: Publisher | None = None
+    """None: this orchestrator publishes nothing by itself, as in tests."""
     passwords: Passwords = field(default_factory=Passwords)
     login_door: LoginDoor = field(default_factory=LoginDoor)
     sign_in: SignIn = field(default_factory=SignIn)

@@ -19,6 +19,7 @@ from simpletuner_fleet.core.jobs.reconcile import (
     is_older,
     reconcile,
 )
+from simpletuner_fleet.core.restoring import least_epoch
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.orders import orders_for, with_stops
@@ -41,8 +42,6 @@ from simpletuner_fleet.protocol.messages import (
 )
 
 HEADS_TAKEN = 2
-MAX_EPOCH = 2**40
-"""No honest worker has seen a higher one; a lie must not use up the numbers there are."""
 
 
 async def register(
@@ -130,7 +129,9 @@ def _register(
     held = _held(transaction, worker, message)
     listening = transaction.index.holds_placements(transaction.now)
     reconciliation = reconcile(transaction.live_attempts(worker_id), held, same_home, listening=listening)
-    transaction.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
+    # A lie must not use up the numbers there are, and those of a restored database count on from the time of the restore.
+    honest = least_epoch(transaction.now)
+    transaction.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= honest), default=0))
     reconciled = _apply_reconciliation(transaction, worker_id, message.incarnation, reconciliation)
     transaction.save_worker(
         _newcomer(transaction.worker(worker_id), message, known_process, ip, transaction.now)

@@ -1,6 +1,6 @@
 """Keeps curves in memory: each blob is read once, and from then on only what was added to it.
 
-Where records are not in order, as after a crash that left some there twice, a curve is read anew whenever it grows:
+Where what was added is not in order, as after a crash that left some of it there twice, the whole curve is read anew:
 then each step counts once, and its last record wins.
 """
 
@@ -64,15 +64,13 @@ class KeptCurve:
         self._by_time, self._span = by_time, span
         self._at = self._offset = 0
         self._newest = -math.inf
-        self._in_order = True
 
     async def follow(self, blobs: Blobs) -> bool:
         """Reads what was added; returns whether the whole curve had to be read anew."""
         while chunk := await self._next(blobs):
-            if self._in_order:
-                large = len(chunk) > AT_ONCE_BYTES
-                self._in_order = await asyncio.to_thread(self._take, chunk) if large else self._take(chunk)
-            if not self._in_order:
+            large = len(chunk) > AT_ONCE_BYTES
+            in_order = await asyncio.to_thread(self._take, chunk) if large else self._take(chunk)
+            if not in_order:
                 await self._read_anew(blobs)
                 return True
         return False
@@ -98,25 +96,56 @@ class KeptCurve:
         return True
 
     async def _read_anew(self, blobs: Blobs) -> None:
-        by_place: dict[float, tuple[int, float, float]] = {}
-        place = 1 if self._by_time else 0
+        ordering = _Ordering(self._by_time, self._span)
         self._at = len(self._blob_keys) - 1
         for blob_key, end in zip(self._blob_keys, self._ends, strict=True):
             self._offset = 0
             async for chunk in chunks(blobs, blob_key):
                 self._offset += len(chunk)
-                counted = _counted(chunk, self._span, end)
-                by_place.update((record[place], record) for record in counted)
-        self.band = Band()
-        self.band.add(columns(b"".join(RECORD.pack(*by_place[one]) for one in sorted(by_place))))
+                await asyncio.to_thread(ordering.take, chunk, end)
+        self._newest, self.band = await asyncio.to_thread(ordering.banded)
 
 
-def _counted(chunk: bytes, span: StepSpan, end: float) -> list[tuple[int, float, float]]:
-    return [
-        record
-        for record in RECORD.iter_unpack(chunk)
-        if span.first <= record[0] <= span.last and record[0] < end
-    ]
+class _Ordering:
+    """Puts records in the order of their steps or times; of those in one place the last counts."""
+
+    def __init__(self, by_time: bool, span: StepSpan) -> None:
+        self._by_time, self._span = by_time, span
+        self._samples = Samples(array("Q"), array("d"), array("d"))
+        self._by_place: dict[float, int] = {}
+        """Where among the samples the last one of each place is."""
+
+    def take(self, chunk: bytes, end: float) -> None:
+        samples, first = columns(chunk), len(self._samples.steps)
+        self._samples.steps.extend(samples.steps)
+        self._samples.times.extend(samples.times)
+        self._samples.values.extend(samples.values)
+        indices = range(first, first + len(samples.steps))
+        places: array[int] | array[float] = samples.times if self._by_time else samples.steps
+        if self._span is EVERYTHING and end == math.inf:
+            self._by_place.update(zip(places, indices, strict=True))
+            return
+        least, most = self._span.first, min(self._span.last, end - 1)
+        self._by_place.update(
+            (place, index)
+            for place, index, step in zip(places, indices, samples.steps, strict=True)
+            if least <= step <= most
+        )
+
+    def banded(self) -> tuple[float, Band]:
+        """Returns the last place, and the band of all."""
+        places = sorted(self._by_place)
+        order = [self._by_place[place] for place in places]
+        steps, times, values = self._samples
+        band = Band()
+        band.add(
+            Samples(
+                array("Q", [steps[index] for index in order]),
+                array("d", [times[index] for index in order]),
+                array("d", [values[index] for index in order]),
+            )
+        )
+        return places[-1] if places else -math.inf, band
 
 
 def _within(samples: Samples, span: StepSpan, end: float) -> Samples:

@@ -3,6 +3,7 @@
 The manifest says what the copy is, and what it must hold.
 """
 
+import errno
 import hashlib
 import os
 import tarfile
@@ -18,6 +19,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 CHUNK_BYTES = 1024 * 1024
 PRIVATE = 0o600
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class BackupUnusable(FleetError):
@@ -97,6 +99,8 @@ def unpack_archive(source: Path, folder: Path) -> BackupManifest:
             for member in manifest.members:
                 _unpack(archive, member, folder)
     except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError, msgspec.MsgspecError) as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise  # the folder is too small, and the backup may be good
         raise BackupUnusable(f"{source} cannot be read whole: {error}.") from error
     return manifest
 

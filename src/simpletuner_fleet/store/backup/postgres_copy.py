@@ -1,5 +1,7 @@
 """Backs up and restores a PostgreSQL database: its tables as one transaction sees them, with no other tool needed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from simpletuner_fleet.store.backup.archive import (
 from simpletuner_fleet.store.backup.restore_fixups import apply_fixups
 from simpletuner_fleet.store.failures import StoreBusy
 from simpletuner_fleet.store.postgres import translated_for_psycopg
-from simpletuner_fleet.store.postgres_connection import LOCK_SPACE
+from simpletuner_fleet.store.postgres_connection import LOCK_SPACE, unusable
 from simpletuner_fleet.store.sql.migrate import SCHEMA_VERSION_TABLE, migrations_for
 
 ENDING = ".copy"
@@ -43,8 +45,18 @@ WHERE table_schema = current_schema() AND is_identity = 'YES'
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
+@contextmanager
+def _connected(url: str) -> Iterator[Connection]:
+    """Connects for one transaction. Raises StoreRefused where the database is away or refuses something."""
+    try:
+        with psycopg.connect(url) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise unusable(error) from error
+
+
 def copy_out(url: str, folder: Path, version: str, now: float) -> BackupManifest:
-    with psycopg.connect(url) as connection:
+    with _connected(url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         members = tuple(_copy_table(connection, name, folder) for name in _tables_in_order(connection))
@@ -90,7 +102,7 @@ def put_back(
 
     Returns the schema to which what was there before has been renamed.
     """
-    with psycopg.connect(url) as connection:
+    with _connected(url) as connection:
         if not _row(connection, f"SELECT pg_try_advisory_lock({LOCK_SPACE}, hashtext(current_schema()))")[0]:
             raise StoreBusy
         kept = _make_room(connection, now, replace=replace)

@@ -1,6 +1,8 @@
 """Backs up and restores a SQLite database. SQLite itself makes the copy, while the server goes on writing."""
 
+import errno
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,9 +11,15 @@ from typing import NamedTuple
 from simpletuner_fleet.core.people.revocations import Withdrawn
 from simpletuner_fleet.store.backup.archive import BackupManifest, BackupUnusable, member_of
 from simpletuner_fleet.store.backup.restore_fixups import apply_fixups
-from simpletuner_fleet.store.sqlite_file import claimed, make_private
+from simpletuner_fleet.store.failures import StoreRefused
+from simpletuner_fleet.store.sqlite import PASSING_TROUBLE
+from simpletuner_fleet.store.sqlite_file import PRIVATE, claimed, damaged
 
 COPY = "fleet.db"
+BESIDE = ("-journal", "-wal", "-shm")
+"""The endings of files that SQLite keeps beside a database, and reads as part of whatever has its name."""
+
+NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC)
 
 
 class DatabaseFacts(NamedTuple):
@@ -32,8 +40,11 @@ def copy_out(database: Path, folder: Path, version: str, now: float) -> BackupMa
         closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as source,
         closing(sqlite3.connect(place)) as target,
     ):
-        source.backup(target)
-        target.execute("PRAGMA journal_mode = DELETE").fetchall()
+        try:
+            source.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE").fetchall()
+        except sqlite3.Error as error:
+            raise _uncopied(database, folder, error) from error
         facts = check(target)
     return BackupManifest(
         version=version,
@@ -45,6 +56,21 @@ def copy_out(database: Path, folder: Path, version: str, now: float) -> BackupMa
         audit_seq=facts.audit_seq,
         fleet_id=facts.fleet_id,
     )
+
+
+def _uncopied(database: Path, folder: Path, error: sqlite3.Error) -> Exception:
+    if getattr(error, "sqlite_errorcode", None) in NO_ROOM:
+        return OSError(errno.ENOSPC, str(error), str(folder.parent))
+    primary = _primary_code(error)
+    return (
+        StoreRefused(PASSING_TROUBLE[primary])
+        if primary in PASSING_TROUBLE
+        else damaged(database, str(error))
+    )
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def check(connection: sqlite3.Connection) -> DatabaseFacts:
@@ -90,6 +116,7 @@ def put_back(
 
     Returns where the database is that was there before.
     """
+    database = database.resolve()  # as the server does, which locks the file that a link leads to
     database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = claimed(database)
     try:
@@ -99,18 +126,21 @@ def put_back(
                 next_step="Say --replace; the present one is kept beside it.",
             )
         copy = folder / COPY
-        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN IMMEDIATE")
-            apply_fixups(connection.execute, withdrawn, link_prefix, now, note)
-            connection.execute("COMMIT")
+        try:
+            with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                apply_fixups(connection.execute, withdrawn, link_prefix, now, note)
+                connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise _uncopied(copy, folder, error) from error
         draft = database.with_name(database.name + ".restored")
-        draft.write_bytes(copy.read_bytes())
-        make_private(draft)
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        kept = _put_aside(database, now) if database.exists() else None
-        draft.replace(database)
+        try:
+            _copy_privately(copy, draft)
+            kept = _put_aside(database, now)
+            draft.replace(database)
+        finally:
+            draft.unlink(missing_ok=True)
         descriptor = os.open(database.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -121,11 +151,43 @@ def put_back(
         os.close(lock)
 
 
-def _put_aside(database: Path, now: float) -> Path:
-    """Moves the old database aside, after writing its write-ahead log into it, which belongs to it."""
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+def _copy_privately(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+    with open(descriptor, "wb") as written, source.open("rb") as content:
+        shutil.copyfileobj(content, written)
+        written.flush()
+        os.fsync(written.fileno())
+
+
+def _put_aside(database: Path, now: float) -> Path | None:
+    """Moves the old database aside with all that SQLite keeps beside it, which would become part of the new one.
+
+    Returns where it is now, or None where there was none.
+    """
     kept = database.with_name(f"{database.name}.before-{int(now)}")
-    database.replace(kept)
+    if database.exists():
+        _gather(database)
+    for ending in BESIDE:
+        file = database.with_name(database.name + ending)
+        if file.exists():
+            file.replace(kept.with_name(kept.name + ending))
+    if not database.exists():
+        return None
+    try:
+        os.link(database, kept)  # so that there is a database at every moment
+    except OSError:
+        database.replace(kept)
     return kept
+
+
+def _gather(database: Path) -> None:
+    """Writes the write-ahead log into its database. A damaged one stays as it is: it is about to be replaced."""
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+    except sqlite3.Error as error:
+        primary = _primary_code(error)
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreRefused(PASSING_TROUBLE[primary]) from error

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.core.jobs.progress import read_progress
+from simpletuner_fleet.core.restoring import least_epoch
 from simpletuner_fleet.protocol.messages import StatusReport
 from simpletuner_fleet.store import open_store
 from tests.http.api_kit import Agent, Running, orchestrator
@@ -179,6 +180,16 @@ async def test_a_stray_epoch_from_the_future_cannot_be_met_again() -> None:
         await victim.call("disconnect", {})
         offer = await liar.offer()
         assert offer["epoch"] > 5_000
+
+
+async def test_an_epoch_of_a_restored_database_is_not_met_again_in_an_older_copy() -> None:
+    async with orchestrator() as running:
+        victim, _, restored = await victim_and_liar(running)
+        epoch = least_epoch(running.clock.at - 60.0)
+        await restored.register(attempts=[{"job_id": "j_old", "epoch": epoch, "state": "running"}])
+        await victim.call("disconnect", {})
+        offer = await restored.offer()
+        assert offer["epoch"] > epoch
 
 
 @pytest.mark.parametrize("reason", ["time_limit", "resume_failed", "drained", "pwned"])

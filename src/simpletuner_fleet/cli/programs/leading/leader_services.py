@@ -15,6 +15,7 @@ from simpletuner_fleet.blobs.opening import local_folder, open_direct
 from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
 from simpletuner_fleet.cli.programs.addresses import line_for_others
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
+from simpletuner_fleet.cli.programs.leading.audit_key import stored_audit_key
 from simpletuner_fleet.cli.programs.leading.notices import outbound_of, sender_of
 from simpletuner_fleet.cli.programs.local_worker import LocalWorker, environment_of
 from simpletuner_fleet.core.events import ORCHESTRATOR
@@ -39,7 +40,7 @@ from simpletuner_fleet.orchestrator.sign_in.added import AddedProviders
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn, SignInSettings
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.ports import Blobs, Store
-from simpletuner_fleet.storage.audit.heads import AuditHeads, signing_key
+from simpletuner_fleet.storage.audit.heads import AuditHeads
 from simpletuner_fleet.storage.ownership import claim_storage, insist_on_shared_storage
 from simpletuner_fleet.storage.probe import prove_storage
 from simpletuner_fleet.storage.shared_journal import SharedJournal
@@ -147,9 +148,9 @@ class LeaderServices:
         sweeper = StorageSweeper(deps.storage)
         sweeper.start()
         running.push_async_callback(sweeper.stop)
-        publisher = Publisher(deps.storage, Places(args.publish_url, args.hub_url))
-        publisher.start()
-        running.push_async_callback(publisher.stop)
+        deps.publisher = Publisher(deps.storage, Places(args.publish_url, args.hub_url))
+        deps.publisher.start()
+        running.push_async_callback(deps.publisher.stop)
         deps.deliverer = Deliverer(fleet, sender_of(args, self._outbound))
         deps.deliverer.start()
         running.push_async_callback(deps.deliverer.stop)
@@ -193,7 +194,7 @@ class LeaderServices:
         ids = RandomIds(stored_secret(plan.data_dir / "secret"))
         vault = SealedVault.at(plan.key_file)
         fleet = Fleet(store, FleetIndex(), SteadyClock(), ids, hub, plan.policy, vault)
-        heads = AuditHeads(fleet, signing_key(plan.data_dir / "audit.key"), self._heads_file())
+        heads = AuditHeads(fleet, stored_audit_key(plan.data_dir / "audit.key"), self._heads_file())
         fleet.signed_heads = heads
         blobs = plan.blobs
         if self._term is not None:

@@ -30,13 +30,15 @@ async def get_publication(call: Call[None]) -> PublicationView:
 
 async def publish(call: Call[PublishBody | None]) -> PublicationView:
     await refuse_job_of_another(call)
+    deps = deps_of(call)
     body = call.body or PublishBody()
     asked: Any = None
     if body.to is not None:
         asked = Publish(to=body.to, secret=body.secret, private=body.private, branch=body.branch)
-    return publication_view(
-        await publishing.ask(deps_of(call).fleet, call.path["id"], asked, call.actor, call.principal.owns_as)
-    )
+    asked_for = await publishing.ask(deps.fleet, call.path["id"], asked, call.actor, call.principal.owns_as)
+    if deps.publisher is not None:
+        deps.publisher.wake()
+    return publication_view(asked_for)
 
 
 ROUTES = [

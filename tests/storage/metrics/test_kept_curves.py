@@ -1,0 +1,78 @@
+"""Curves whose records are not in order: each step counts once, and nobody else waits while that is found out."""
+
+import math
+import random
+import time
+
+from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.core.training.bands import Bucket
+from simpletuner_fleet.storage.metrics.kept_curves import EVERYTHING, KeptCurve
+from simpletuner_fleet.storage.metrics.metric_files import RECORD
+
+KEY = "metrics/a_1/loss"
+Records = list[tuple[int, float, float]]
+
+
+class CountingBlobs(MemoryBlobs):
+    """Counts what is read."""
+
+    read_bytes = 0
+
+    async def read(self, key: str, start: int, length: int) -> bytes:
+        content = await super().read(key, start, length)
+        self.read_bytes += len(content)
+        return content
+
+    async def add(self, records: Records) -> None:
+        content = b"".join(RECORD.pack(*record) for record in records)
+        await self.append(KEY, await self.size(KEY), content)
+
+
+def curve_of(*, by_time: bool = False) -> KeptCurve:
+    return KeptCurve([KEY], [math.inf], by_time, EVERYTHING)
+
+
+async def shown(records: Records, *, by_time: bool) -> list[Bucket]:
+    """Returns the curve of records that were stored in order."""
+    blobs, curve = CountingBlobs(), curve_of(by_time=by_time)
+    await blobs.add(records)
+    assert not await curve.follow(blobs)
+    return curve.band.shown(50)[1]
+
+
+async def test_after_a_step_that_stands_there_twice_only_what_is_added_is_read() -> None:
+    blobs, curve = CountingBlobs(), curve_of()
+    await blobs.add([(step, float(step), 0.5) for step in (*range(1_000), 999, 1_000)])
+    assert await curve.follow(blobs)
+    blobs.read_bytes = 0
+    for step in range(1_001, 1_101):
+        await blobs.add([(step, float(step), 0.5)])
+        assert not await curve.follow(blobs)
+    assert blobs.read_bytes == 100 * RECORD.size
+    assert curve.band.count == 1_101
+
+
+async def test_however_records_are_mixed_up_the_curve_is_as_if_they_had_come_in_order() -> None:
+    for seed in range(20):
+        chance, by_time = random.Random(seed), bool(seed % 2)
+        blobs, curve, stored = CountingBlobs(), curve_of(by_time=by_time), Records()
+        for _ in range(chance.randrange(1, 8)):
+            first = chance.randrange(100)
+            steps = [chance.randrange(100) if chance.random() < 0.1 else first + at for at in range(20)]
+            added = [(step, 1_000.0 + step, chance.random()) for step in steps]
+            await blobs.add(added)
+            stored += added
+            await curve.follow(blobs)
+        last_of_each = {step: (step, at, value) for step, at, value in stored}
+        expected = await shown([last_of_each[step] for step in sorted(last_of_each)], by_time=by_time)
+        assert curve.band.count == len(last_of_each)
+        assert curve.band.shown(50)[1] == expected, seed
+
+
+async def test_a_long_curve_out_of_order_does_not_keep_the_loop_busy() -> None:
+    blobs, curve = CountingBlobs(), curve_of()
+    await blobs.add([(at // 2, float(at), 1.0) for at in range(200_000)])
+    began = time.thread_time()
+    assert await curve.follow(blobs)
+    assert time.thread_time() - began < 0.2
+    assert curve.band.count == 100_000
