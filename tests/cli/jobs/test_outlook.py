@@ -7,7 +7,7 @@ import pytest
 
 from simpletuner_fleet.cli.frame.quantities import parse
 from simpletuner_fleet.cli.jobs.outlook import outlook_lines
-from simpletuner_fleet.core.configs.bundle_diff import MOST_LISTED
+from simpletuner_fleet.core.configs.bundle_diff import MOST_COUNTED, MOST_LISTED
 from tests.cli.conftest import Result, Run
 from tests.http.api.jobs.test_metrics_api import Trainer, point
 from tests.http.api_kit import ADMIN, GPU_CONFIG, Agent, Running, orchestrator
@@ -70,6 +70,20 @@ async def test_of_very_many_differences_the_rest_is_counted(said: Asked) -> None
         assert "5 more changes are not shown." in compared.err
         changed = await said(running, "configs", "diff", "long")
         assert "5 more changes are not shown." in changed.err
+        assert "(at least)" not in compared.err + changed.err
+
+
+async def test_more_differences_than_anybody_counts_are_so_many_at_least(said: Asked) -> None:
+    async with orchestrator() as running:
+        ids = []
+        for value in (0, 1):
+            config = {"trainer": "demo", "settings": {"x": [value] * (MOST_LISTED + MOST_COUNTED + 1)}}
+            await running.save_config("endless", config)
+            ids.append((await running.submit(config_name="endless"))["job_id"])
+        compared = await said(running, "jobs", "compare", *ids)
+        assert "100000 more changes are not shown. (at least)" in compared.err.replace(",", "")
+        changed = await said(running, "configs", "diff", "endless")
+        assert "100000 more changes are not shown. (at least)" in changed.err.replace(",", "")
 
 
 async def test_a_waiting_job_says_when_it_starts_and_with_what_it_would_now(said: Asked) -> None:

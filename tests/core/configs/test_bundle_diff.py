@@ -137,6 +137,14 @@ def test_nobody_counts_differences_for_ever(listed: Listed) -> None:
     assert listed(was, now)[1] == MOST_COUNTED
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_whether_all_were_counted_is_said(beyond: int) -> None:
+    was, now = (read_bundle({"x": [value] * (MOST_LISTED + MOST_COUNTED + beyond)}) for value in (0, 1))
+    changed, compared = diff_bundles(was, now), compare_bundles([was, now])
+    assert changed.left_out == compared.left_out == MOST_COUNTED
+    assert changed.left_out_at_least is compared.left_out_at_least is bool(beyond)
+
+
 @BOTH
 def test_a_long_name_of_many_values_is_not_repeated_in_memory_for_each(listed: Listed) -> None:
     long, count = "k" * 100_000, 2_000

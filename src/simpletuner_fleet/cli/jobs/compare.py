@@ -37,9 +37,22 @@ def compare(args: argparse.Namespace) -> int:
     out.items("compare", rows, _columns(ids), id_field="what")
     if not answer["differences"]:
         out.say(_("Their configs are the same."))
-    if left_out := answer.get("left_out", 0):
-        out.say(ngettext("%(n)s more change is not shown.", "%(n)s more changes are not shown.", left_out))
+    say_left_out(out, answer)
     return ExitCode.OK
+
+
+def say_left_out(out: Output, answer: dict[str, Any]) -> None:
+    """Says how many differences between configs the answer does not list."""
+    left_out = answer.get("left_out", 0)
+    if not left_out:
+        return
+    text = ngettext("%(n)s more change is not shown.", "%(n)s more changes are not shown.", left_out)
+    out.say(at_least(text, answer))
+
+
+def at_least(sentence: str, answer: dict[str, Any]) -> str:
+    """Returns the sentence, whose number is the least there can be where nobody has counted them all."""
+    return _("%(sentence)s (at least)", sentence=sentence) if answer.get("left_out_at_least") else sentence
 
 
 def _last_values(api: Api, job_id: str, keys: list[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, only_with, us
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.frame.words import pairs_of
+from simpletuner_fleet.cli.jobs.compare import at_least, say_left_out
 from simpletuner_fleet.cli.nouns.config_checks import ask_orchestrator, checked_config
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.client.files.file_api import segment
@@ -100,20 +101,15 @@ def diff(args: argparse.Namespace) -> int:
     with connected(args) as api:
         answer = api.get(f"/api/configs/{segment(args.name)}/diff", query)
         out.items("changes", answer["changes"], CHANGES, id_field="path")
-        left_out = answer.get("left_out", 0)
-        if left_out:
-            out.say(
-                ngettext("%(n)s more change is not shown.", "%(n)s more changes are not shown.", left_out)
-            )
-        out.hint(
-            ngettext(
-                "version %(old)s to version %(new)s: %(n)s change",
-                "version %(old)s to version %(new)s: %(n)s changes",
-                len(answer["changes"]) + left_out,
-                old=answer["from"],
-                new=answer["to"],
-            )
+        say_left_out(out, answer)
+        text = ngettext(
+            "version %(old)s to version %(new)s: %(n)s change",
+            "version %(old)s to version %(new)s: %(n)s changes",
+            len(answer["changes"]) + answer.get("left_out", 0),
+            old=answer["from"],
+            new=answer["to"],
         )
+        out.hint(at_least(text, answer))
     return ExitCode.OK
 
 

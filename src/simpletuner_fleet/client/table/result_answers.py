@@ -50,6 +50,8 @@ class ComparisonView(Struct, frozen=True, kw_only=True):
     """The fields of their configs that are not the same in all of them."""
     left_out: int = 0
     """How many more fields differ: only the first are listed."""
+    left_out_at_least: bool = False
+    """Whether there are even more than `left_out` says: nobody counts them all."""
 
 
 class FileEntry(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,8 @@ class BundleDiff(Struct, frozen=True, kw_only=True):
     changes: list[Change]
     left_out: int = 0
     """How many more changes there are; nobody counts beyond `MOST_COUNTED`."""
+    left_out_at_least: bool = False
+    """There are even more than were counted."""
 
 
 class DifferingField(Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class BundleComparison(Struct, frozen=True, kw_only=True):
     fields: list[DifferingField]
     left_out: int = 0
     """How many more fields differ; nobody counts beyond `MOST_COUNTED`."""
+    left_out_at_least: bool = False
+    """There are even more than were counted."""
 
 
 def compare_bundles(bundles: Sequence[Bundle]) -> BundleComparison:
@@ -58,17 +62,17 @@ def compare_bundles(bundles: Sequence[Bundle]) -> BundleComparison:
         return BundleComparison(fields=[])
     places = _places([_plain(bundle) for bundle in bundles], _any_holds_more)
     leaves = ((path, [_leaf(value) for value in values]) for path, values in places)
-    listed, left_out = _first(place for place in leaves if not _are_same(place[1]))
+    listed, left_out, at_least = _first(place for place in leaves if not _are_same(place[1]))
     fields = [DifferingField(path=_written(path), values=list(values)) for path, values in listed]
-    return BundleComparison(fields=fields, left_out=left_out)
+    return BundleComparison(fields=fields, left_out=left_out, left_out_at_least=at_least)
 
 
 def diff_bundles(was: Bundle, now: Bundle) -> BundleDiff:
     """Returns what changed. What only one of the two has is one change, whatever it holds."""
     places = _places([_plain(was), _plain(now)], _are_alike)
-    listed, left_out = _first(place for place in places if not _are_alike(place[1]))
+    listed, left_out, at_least = _first(place for place in places if not _are_alike(place[1]))
     changes = [Change(path=_written(path), was=before, is_=after) for path, (before, after) in listed]
-    return BundleDiff(changes=changes, left_out=left_out)
+    return BundleDiff(changes=changes, left_out=left_out, left_out_at_least=at_least)
 
 
 def _plain(bundle: Bundle) -> dict[str, Any]:
@@ -131,9 +135,11 @@ def _leaf(value: Any) -> Any:
     return UNSET if type(value) in CONTAINERS and value else value
 
 
-def _first(places: Iterator[_Place]) -> tuple[list[_Place], int]:
-    """Returns the places that are listed, and how many more there are."""
-    return list(islice(places, MOST_LISTED)), sum(1 for _ in islice(places, MOST_COUNTED))
+def _first(places: Iterator[_Place]) -> tuple[list[_Place], int, bool]:
+    """Returns the places that are listed, how many more were counted, and whether there are even more than that."""
+    listed = list(islice(places, MOST_LISTED))
+    counted = sum(1 for _ in islice(places, MOST_COUNTED))
+    return listed, counted, next(places, None) is not None
 
 
 def _written(path: _Path) -> str:

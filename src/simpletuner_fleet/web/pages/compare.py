@@ -55,6 +55,7 @@ async def compare(call: Call[None]) -> Reply:
             runs=data_block([{"id": id, "name": name} for id, name in zip(ids, names, strict=True)]),
             differences=_differences(comparison),
             hidden=comparison.differences.left_out,
+            at_least=comparison.differences.left_out_at_least,
             prompts=_prompt_rows(names, galleries),
             missing=wanted if wanted and not added else "",
             full=len(ids) >= MOST_RUNS,

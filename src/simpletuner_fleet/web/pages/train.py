@@ -386,7 +386,7 @@ def _changes(changes: Differences, former: LastRun | None, saved: ConfigVersion 
         "training/train_changes.html",
         former=former.job if former else None,
         saved=saved.version if saved else None,
-        changes=Differences(rows=changes.rows[:DIFFERENCES_SHOWN], hidden=changes.hidden + unlisted),
+        changes=replace(changes, rows=changes.rows[:DIFFERENCES_SHOWN], hidden=changes.hidden + unlisted),
     )
 
 

@@ -4,7 +4,7 @@ import re
 
 from playwright.async_api import expect
 
-from simpletuner_fleet.core.configs.bundle_diff import MOST_LISTED
+from simpletuner_fleet.core.configs.bundle_diff import MOST_COUNTED, MOST_LISTED
 from simpletuner_fleet.web.pages.train import DIFFERENCES_SHOWN
 from tests.web.browser import LANGUAGES, barriers, visit
 from tests.web.console import Pages
@@ -108,4 +108,18 @@ async def test_pages_say_how_many_changes_they_do_not_show(stage: Stage) -> None
         "/train/check", {"config": {"x": [2] * (MOST_LISTED + 5)}, "config_name": "long"}
     )
     assert checked["changed"] is True
-    assert f"{MOST_LISTED - DIFFERENCES_SHOWN + 5 + 1} more changes are not shown." in checked["changes"]
+    assert f"{MOST_LISTED - DIFFERENCES_SHOWN + 5 + 1} more changes are not shown.<" in checked["changes"]
+
+
+async def test_pages_say_that_nobody_has_counted_all_changes(stage: Stage) -> None:
+    running = stage.running
+    jobs = []
+    for value in (0, 1):
+        config = {"trainer": "demo", "settings": {"x": [value] * (MOST_LISTED + MOST_COUNTED + 1)}}
+        await running.save_config("endless", config)
+        jobs.append((await running.submit(config_name="endless", gpus=0))["job_id"])
+    for path in ("/configs/endless", f"/jobs/{jobs[1]}/config", f"/compare?job={jobs[0]}&job={jobs[1]}"):
+        answer = await running.http.get(path, headers={"Accept": "text/html"})
+        assert "more changes are not shown. (at least)<" in answer.text, path
+    checked = await running.post("/train/check", {"config": {"x": [2] * 200_000}, "config_name": "endless"})
+    assert "more changes are not shown. (at least)<" in checked["changes"]

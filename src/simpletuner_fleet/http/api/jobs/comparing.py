@@ -34,6 +34,8 @@ class ComparisonView(Struct, kw_only=True):
     """The fields of their configs that are not the same in all of them."""
     left_out: int = 0
     """How many more fields differ: only the first are listed."""
+    left_out_at_least: bool = False
+    """Whether there are even more than `left_out` says: nobody counts them all."""
 
 
 async def compare(call: Call[None]) -> ComparisonView:
@@ -49,6 +51,7 @@ async def compare(call: Call[None]) -> ComparisonView:
             for one in comparison.differences.fields
         ],
         left_out=comparison.differences.left_out,
+        left_out_at_least=comparison.differences.left_out_at_least,
     )
 
 

@@ -67,6 +67,8 @@ class DiffView(Struct, kw_only=True):
     changes: list[Change]
     left_out: int = 0
     """How many more changes there are: only the first are listed."""
+    left_out_at_least: bool = False
+    """Whether there are even more than `left_out` says: nobody counts them all."""
 
 
 class SharingQuery(Struct, kw_only=True):
@@ -115,7 +117,14 @@ async def diff_config(call: Call[None]) -> DiffView:
     was, now, difference = await configs.diff_configs(
         deps_of(call).fleet, name, call.query.from_, call.query.to
     )
-    return DiffView(name=name, from_=was, to=now, changes=difference.changes, left_out=difference.left_out)
+    return DiffView(
+        name=name,
+        from_=was,
+        to=now,
+        changes=difference.changes,
+        left_out=difference.left_out,
+        left_out_at_least=difference.left_out_at_least,
+    )
 
 
 async def save_config(call: Call[dict[str, Any]]) -> ConfigView:

@@ -29,6 +29,8 @@ class Differences(Struct, frozen=True, kw_only=True):
     rows: list[Difference] = []
     hidden: int = 0
     """How many more there are."""
+    at_least: bool = False
+    """There are even more."""
 
 
 async def differences(was: Bundle, now: Bundle) -> Differences:
@@ -52,4 +54,4 @@ def _compared(was: Bundle, now: Bundle) -> Differences:
         Difference(path=change.path.removeprefix("$."), was=cell_text(change.was), now=cell_text(change.is_))
         for change in difference.changes
     ]
-    return Differences(rows=rows, hidden=difference.left_out)
+    return Differences(rows=rows, hidden=difference.left_out, at_least=difference.left_out_at_least)
