@@ -58,6 +58,11 @@ export class Panels {
     if (this.view.zoom) this.closer();
   }
 
+  // Curves that are drawn stay: the next answer goes on with them.
+  refused(text) {
+    if (!this.panels.length) this.place.textContent = text;
+  }
+
   rebuild() {
     for (const panel of this.panels) panel.chart.destroy();
     this.controls();

@@ -28,16 +28,16 @@ export async function call(method, path, body) {
     init.headers["content-type"] = "application/json";
     init.body = JSON.stringify(body);
   }
-  let answer;
+  let [answer, told] = [null, null];
   try {
     answer = await fetch(path, init);
+    if ((answer.headers.get("content-type") || "").includes("json")) told = await answer.json();
   } catch {
     throw { title: t("The server did not respond."), detail: t("The connection is lost, or the server is restarting."), next: t("Try again in a moment.") };
   }
-  const type = answer.headers.get("content-type") || "";
-  const told = type.includes("json") ? await answer.json() : null;
   if (answer.status === 401 && !path.startsWith("/api/login")) location.assign(loginAddress());
-  if (!answer.ok) throw told || { title: t("The server refused."), detail: String(answer.status) };
+  // What is not in our own format comes from something in between, and has no words for people.
+  if (!answer.ok) throw told?.title ? told : { title: t("The server refused."), detail: String(answer.status) };
   return told;
 }
 
@@ -159,7 +159,12 @@ function address(element) {
   return [method, path.replace(/\{(\w+)\}/g, (whole, name) => encodeURIComponent(element.elements?.namedItem(name)?.value ?? ""))];
 }
 
+const acting = new WeakSet();
+
+// A button that is part of a region may be drawn anew while its answer is awaited: that it acts is known here.
 async function act(element, body) {
+  if (acting.has(element)) return;
+  acting.add(element);
   const [method, path] = address(element);
   const button = element.matches("form") ? element.querySelector("button:not([type=button])") : element;
   const place = element.querySelector?.("[data-problem]") || element.closest("[data-problems]")?.querySelector("[data-problem]");
@@ -182,6 +187,7 @@ async function act(element, body) {
     else toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
     if (element.matches("form")) mark(element, problem);
   } finally {
+    acting.delete(element);
     button?.removeAttribute("aria-busy");
     if (button) button.disabled = false;
   }

@@ -8,6 +8,7 @@ const ASKED_AT_ONCE = 5000;
 const SENT_AT_ONCE = 4;
 const PAUSES_MS = [500, 1000, 2000, 4000, 8000, 16000];
 const ROUNDS = 3;
+const FOR_A_MOMENT = ["store_unavailable", "not_leader"];
 const OBJECTS = "/api/data/objects";
 
 function pause(ms, signal) {
@@ -31,7 +32,7 @@ async function once(method, path, body, signal) {
     return null;
   }
   const told = (answer.headers.get("content-type") || "").includes("json") ? await answer.json().catch(() => null) : null;
-  if (told === null || answer.status === 429 || told.code === "store_unavailable") return null;
+  if (told === null || answer.status === 429 || FOR_A_MOMENT.includes(told.code)) return null;
   if (!answer.ok) throw told;
   return told;
 }

@@ -2,22 +2,31 @@
 import { toast } from "../common/toast.js";
 import { t } from "../common/words.js";
 
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy], [data-copy-link]");
-  if (!button) return;
-  const link = button.dataset.copyLink && new URL(button.dataset.copyLink, location).href;
-  const text = link || button.dataset.copy || button.parentElement.querySelector("pre, code")?.textContent || "";
+// Returns whether the clipboard has it. Without TLS there is only the old way, and behind an open dialog nothing can be selected.
+export async function copied(text, button) {
   try {
     await navigator.clipboard.writeText(text);
+    return true;
   } catch {
     const area = document.createElement("textarea");
     area.value = text;
     area.className = "sr";
-    document.body.append(area);
+    (button.closest("dialog") ?? document.body).append(area);
     area.select();
-    document.execCommand("copy");
+    const done = document.execCommand("copy");
     area.remove();
     button.focus();
+    return done;
   }
-  toast(t("Copied."));
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy], [data-copy-link]");
+  if (!button) return;
+  const link = button.dataset.copyLink && new URL(button.dataset.copyLink, location).href;
+  const beside = button.parentElement.querySelector("pre, code");
+  const text = link || button.dataset.copy || beside?.textContent || "";
+  if (await copied(text, button)) toast(t("Copied."));
+  // Where it cannot be done, the text is at least selected.
+  else if (beside) getSelection().selectAllChildren(beside);
 });

@@ -35,15 +35,23 @@ function open() {
     become("live");
     tell({ kind: "event", data, last });
   };
-  for (const name of ["ready", "ping", "job", "worker", "audit", "config", "pool", "machine"]) source.addEventListener(name, heard);
+  for (const name of ["ready", "ping", "job", "worker", "audit", "config", "dataset", "pool", "machine"]) source.addEventListener(name, heard);
   source.onmessage = heard;
   source.onerror = () => {
     become("lost");
     if (source && source.readyState === EventSource.CLOSED) {
       source = null;
-      setTimeout(() => ports.size && open(), RETRY_MS);
+      setTimeout(again, RETRY_MS);
     }
   };
+}
+
+// A stream that was refused does not say why: whether the session has ended is asked for apart.
+async function again() {
+  if (!ports.size || source) return;
+  const answer = await fetch("/api/whoami", { headers: { accept: "application/json" } }).catch(() => null);
+  if (answer?.status === 401) tell({ kind: "ended" });
+  if (ports.size) open();
 }
 
 function close() {
@@ -55,7 +63,7 @@ function close() {
 // A connection that was cut without a word looks open for ever: silence is what tells.
 setInterval(() => {
   if (!source) return;
-  const quiet = last && now() - last > QUIET_MS;
+  const quiet = now() - Math.max(last, tried) > QUIET_MS;
   const stuck = state === "lost" && now() - tried > GIVE_UP_MS;
   if (!quiet && !stuck) return;
   source.close();

@@ -130,7 +130,10 @@ function soon() {
 
 // A step more changes no list and no button: it is written where it stands, and the rest of the page follows in a while.
 function isOnlyProgress(data) {
-  if (data.type !== "job" || !data.progress?.step) return false;
+  if (data.type !== "job" || data.status !== "running" || !data.progress?.step) {
+    progress.delete(data.id);
+    return false;
+  }
   const [before, told] = [progress.get(data.id), JSON.stringify([data.status, data.progress])];
   progress.set(data.id, told);
   return before !== undefined && before !== told && JSON.parse(before)[0] === data.status;
@@ -163,7 +166,12 @@ function listen(message) {
     const back = message.state === "live" && state === "lost";
     state = message.state;
     if (state === "lost") fetching?.abort();
-    if (back) refresh();
+    if (back) {
+      dirty = true;
+      soon();
+    }
+  } else if (message.kind === "ended") {
+    if (!busyWithin("body")) location.reload();
   } else {
     state = "live";
     const { data } = message;

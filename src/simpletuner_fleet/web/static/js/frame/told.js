@@ -1,10 +1,12 @@
 // Being told: how a job is going in the tab's title, and its end by a notification of the browser, if somebody asked for it.
+import { call } from "../common/actions.js";
 import { get, put } from "../common/kept.js";
 import { toast } from "../common/toast.js";
 import { t } from "../common/words.js";
 
 const own = document.title;
 const unseen = new Set();
+const GONE = ["not_found", "job_deleted"];
 const ENDINGS = {
   completed: (job) => t("%(job)s has completed.", { job }),
   failed: (job) => t("%(job)s has failed.", { job }),
@@ -46,14 +48,30 @@ function notify(id, text) {
   shown.onclick = () => { window.focus(); location.assign(`/jobs/${encodeURIComponent(id)}`); };
 }
 
-document.addEventListener("fleet", ({ detail }) => {
-  const title = detail.type === "job" && detail.status in ENDINGS ? asked()[detail.id] : undefined;
-  if (title !== undefined) {
-    ask(detail.id, null);
-    if (document.hidden) unseen.add(detail.id);
-    notify(detail.id, ENDINGS[detail.status](title));
-    toast(ENDINGS[detail.status](title));
+function tell(id, status) {
+  const title = status in ENDINGS ? asked()[id] : undefined;
+  if (title === undefined) return;
+  ask(id, null);
+  if (document.hidden) unseen.add(id);
+  notify(id, ENDINGS[status](title));
+  toast(ENDINGS[status](title));
+}
+
+// What ended while nobody was connected made no event that anybody heard.
+async function lookAfter() {
+  for (const id of Object.keys(asked())) {
+    try {
+      tell(id, (await call("GET", `/api/jobs/${encodeURIComponent(id)}`)).status);
+    } catch (problem) {
+      if (GONE.includes(problem?.code)) ask(id, null);
+    }
   }
+  show();
+}
+
+document.addEventListener("fleet", ({ detail }) => {
+  if (detail.type === "job") tell(detail.id, detail.status);
+  if (detail.type === "ready") lookAfter();
   show();
 });
 

@@ -7,6 +7,7 @@ import { tn } from "../common/words.js";
 const MOST_COMPARED = 8;
 const chosen = new Set();
 const bar = document.querySelector("[data-batch]");
+let asked = [];
 const dialogs = { cancel: document.getElementById("batch-cancel"), delete: document.getElementById("batch-delete") };
 
 function rowsThatMay(what) {
@@ -71,7 +72,8 @@ bar?.addEventListener("click", (event) => {
     each("retry", rowsThatMay("retry"), {});
   } else if (button) {
     const [what, dialog] = [button.dataset.batchDo, dialogs[button.dataset.batchDo]];
-    const n = rowsThatMay(what).length;
+    asked = rowsThatMay(what);
+    const n = asked.length;
     dialog.querySelector("[data-batch-title]").textContent = what === "cancel" ? tn("Cancel %(n)s job?", "Cancel %(n)s jobs?", n) : tn("Delete %(n)s job?", "Delete %(n)s jobs?", n);
     dialog.showModal();
   }
@@ -80,7 +82,7 @@ bar?.addEventListener("click", (event) => {
 for (const [what, dialog] of Object.entries(dialogs)) {
   dialog?.querySelector("[data-batch-confirm]").addEventListener("click", () => {
     dialog.close();
-    each(what, rowsThatMay(what), { checkpoint_first: dialog.querySelector("[data-batch-checkpoint]")?.checked });
+    each(what, asked, { checkpoint_first: dialog.querySelector("[data-batch-checkpoint]")?.checked });
   });
 }
 

@@ -24,8 +24,13 @@ if (place && told) {
   const panels = new Panels(place, document.getElementById("chart-controls"), runs, (hidden) => arrange(runs, hidden), { axes: ["step", "elapsed", "epoch"], name: "compared" });
   const waiting = new Map();
   const look = async (some) => {
-    await Promise.all(some.map((run) => run.follow()));
-    panels.show();
+    try {
+      await Promise.all(some.map((run) => run.follow()));
+      panels.show();
+    } catch (problem) {
+      if (!problem?.title) throw problem;
+      panels.refused([problem.title, problem.detail].filter(Boolean).join(" "));
+    }
     place.dataset.ready = "true";
   };
   look(runs);

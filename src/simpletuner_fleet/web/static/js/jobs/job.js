@@ -59,7 +59,7 @@ async function look(curves, panels) {
     if (await curves.follow() || place.dataset.ready !== "true") panels.show();
   } catch (problem) {
     if (!problem?.title) throw problem;
-    place.textContent = [problem.title, problem.detail].filter(Boolean).join(" ");
+    panels.refused([problem.title, problem.detail].filter(Boolean).join(" "));
   }
   place.dataset.ready = "true";
 }

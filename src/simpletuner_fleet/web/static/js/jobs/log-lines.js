@@ -3,6 +3,8 @@ import { fill, plainText } from "./ansi.js";
 import { lang } from "../common/words.js";
 
 const MOST_LINES = 5000;
+// As many as the server tells of one line.
+const MOST_CHARS = 16000;
 const clock = new Intl.DateTimeFormat(lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1, hour12: false });
 
 export class LogLines {
@@ -81,12 +83,12 @@ export class LogLines {
     pieces.forEach((piece, number) => {
       const last = number === pieces.length - 1;
       if (number === 0 && this.open) {
-        this.open.text += piece;
+        this.open.text = remains(this.open.text + piece);
         fill(this.open.line.lastElementChild, lastState(this.open.text));
         if (!last) this.open = null;
       } else if (!last || piece) {
         const line = this.element({ offset: place, at, text: lastState(piece), partial: false });
-        if (last) this.open = { line, text: piece };
+        if (last) this.open = { line, text: remains(piece) };
         fresh.push(line);
       }
       place += encoder.encode(piece).length + 1;
@@ -112,5 +114,11 @@ export class LogLines {
 
 function lastState(text) {
   const states = text.split("\r").filter(Boolean);
-  return states.length ? states.at(-1) : "";
+  return states.length ? states.at(-1).slice(0, MOST_CHARS) : "";
+}
+
+// What is needed of an unfinished line to go on with it: a progress bar is written over for hours without an end.
+function remains(text) {
+  const state = lastState(text);
+  return text.endsWith("\r") ? `${state}\r` : state;
 }

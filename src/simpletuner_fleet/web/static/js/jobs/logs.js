@@ -1,6 +1,7 @@
 // The log of a job: opens at its end, loads older lines on the way up, follows while it is seen, searches on the server.
 import { call } from "../common/actions.js";
 import { get, put } from "../common/kept.js";
+import { copied } from "../frame/copy.js";
 import { LogLines } from "./log-lines.js";
 import { toast } from "../common/toast.js";
 import { t, tn } from "../common/words.js";
@@ -8,6 +9,7 @@ import { t, tn } from "../common/words.js";
 const PAGE_LINES = 1000;
 const NEAR_PX = 60;
 const DRAW_EVERY_MS = 250;
+const AGAIN_MS = 2000;
 const MOST_MATCHES = 1000;
 const ERROR_MARK = "Traceback (most recent call last)";
 
@@ -15,7 +17,7 @@ function LogViewer(place) {
   const job = place.dataset.job;
   const attempts = place.dataset.attempts.split(",").filter(Boolean).map(Number);
   const state = { attempt: attempts.at(-1) || null, rank: 0, end: 0, size: 0, loading: false, following: true, fresh: 0, source: null, ended: false };
-  const search = { matches: [], at: -1, done: true, text: "" };
+  const search = { matches: [], at: -1, done: true, text: "", turn: 0 };
   const ui = build();
   const lines = new LogLines(ui.box);
   let top = 0;
@@ -111,21 +113,31 @@ function LogViewer(place) {
     if (state.source || document.hidden || lines.cutAtEnd) return;
     const waiting = [];
     let drawn = false;
-    state.source = new EventSource(address({ follow: "true", offset: String(state.end) }));
-    state.source.addEventListener("log", (event) => {
+    const source = state.source = new EventSource(address({ follow: "true", offset: String(state.end) }));
+    source.addEventListener("log", (event) => {
       waiting.push(JSON.parse(event.data));
       if (drawn) return;
       drawn = true;
       setTimeout(() => {
         drawn = false;
-        draw(waiting.splice(0));
+        // What came of another attempt, or will come again from where the log is, is not drawn.
+        if (source === state.source) draw(waiting.splice(0));
       }, DRAW_EVERY_MS);
     });
-    state.source.addEventListener("end", () => {
+    source.addEventListener("end", () => {
+      if (waiting.length) draw(waiting.splice(0));
       stopFollowing();
       state.ended = true;
       empty();
     });
+    // A browser connects again by itself after a cut, and not after a refusal.
+    source.onerror = () => {
+      if (source !== state.source || source.readyState !== EventSource.CLOSED) return;
+      if (waiting.length) draw(waiting.splice(0));
+      stopFollowing();
+      const { attempt, rank } = state;
+      setTimeout(() => { if (attempt === state.attempt && rank === state.rank && !state.ended) follow(); }, AGAIN_MS);
+    };
   }
 
   function draw(pieces) {
@@ -156,24 +168,37 @@ function LogViewer(place) {
   }
 
   async function find(text) {
+    const turn = search.turn += 1;
     search.text = text;
     search.matches = [];
     search.at = -1;
     search.done = !text;
     counted(0);
+    try {
+      await look(text, turn);
+    } catch (problem) {
+      if (turn === search.turn) {
+        search.text = "";
+        counted(1);
+      }
+      throw problem;
+    }
+  }
+
+  async function look(text, turn) {
     let from = 0;
-    while (!search.done && search.text === text && search.matches.length < MOST_MATCHES) {
+    while (turn === search.turn && !search.done && search.matches.length < MOST_MATCHES) {
       const query = new URLSearchParams({ q: text, regex: String(ui.regex.checked), from: String(from), limit: "200", rank: String(state.rank) });
       if (state.attempt) query.set("attempt", String(state.attempt));
       const told = await call("GET", `/api/jobs/${encodeURIComponent(job)}/logs/search?${query}`);
-      if (search.text !== text) return;
+      if (turn !== search.turn) return;
       search.matches.push(...told.matches);
       search.done = told.done;
       from = told.next;
       counted(told.size ? from / told.size : 1);
       if (search.at < 0 && search.matches.length) await step(1);
     }
-    counted(1);
+    if (turn === search.turn) counted(1);
   }
 
   function counted(share) {
@@ -232,7 +257,7 @@ function LogViewer(place) {
     ui.follow.addEventListener("click", guarded(async () => { if (state.following) pinned(false); else await toEnd(); }));
     ui.jump.addEventListener("click", guarded(toEnd));
     ui.aloud.addEventListener("change", () => ui.box.setAttribute("aria-live", ui.aloud.checked ? "polite" : "off"));
-    ui.copy.addEventListener("click", async () => { await navigator.clipboard.writeText(lines.text()); toast(t("Copied.")); });
+    ui.copy.addEventListener("click", async () => { if (await copied(lines.text(), ui.copy)) toast(t("Copied.")); });
     ui.scroll.addEventListener("scroll", () => {
       // Only somebody's way up ends the following: new lines move the end away as well.
       const upwards = ui.scroll.scrollTop < top;

@@ -10,6 +10,7 @@ const form = dialog?.querySelector("form");
 const go = form?.querySelector("[data-matching-go]");
 let counted = null;
 let atLeast = false;
+let asked = 0;
 
 function search() {
   return JSON.parse(form.dataset.matching);
@@ -29,16 +30,19 @@ function says(n) {
 }
 
 async function count() {
+  const mine = asked += 1;
   counted = null;
   go.disabled = true;
   go.textContent = t("Counting…");
   for (const part of form.querySelectorAll("[data-for-act]")) part.hidden = part.dataset.forAct !== act();
   try {
-    ({ count: counted, at_least: atLeast } = await call("POST", "/api/matching/count", { search: search(), act: act() }));
+    const told = await call("POST", "/api/matching/count", { search: search(), act: act() });
+    if (mine !== asked) return;
+    [counted, atLeast] = [told.count, told.at_least];
     go.textContent = says(counted);
     go.disabled = counted === 0;
   } catch (problem) {
-    showProblem(form.querySelector("[data-problem]"), problem);
+    if (mine === asked) showProblem(form.querySelector("[data-problem]"), problem);
   }
 }
 

@@ -189,21 +189,24 @@ function soon(wait = SOON_MS) {
   timer = setTimeout(check, wait);
 }
 
-async function check() {
+// Returns what the server says of this request, or null. The page shows it unless a later one was asked about meanwhile.
+async function check(wanted = broken.size ? null : request()) {
+  clearTimeout(timer);
   timer = null;
-  if (broken.size) return mark(null);
   const turn = ++asked;
   askedAt = Date.now();
+  let [told, refusal] = [null, null];
   try {
-    const told = await call("POST", "/train/check", request());
-    if (turn === asked) mark(told);
+    if (wanted) told = await call("POST", "/train/check", wanted);
   } catch (problem) {
     if (!problem?.title) throw problem;
-    if (turn === asked) {
-      mark(null);
-      showProblem(outlook, problem);
-    }
+    refusal = problem;
   }
+  if (turn === asked) {
+    mark(told);
+    if (refusal) showProblem(outlook, refusal);
+  }
+  return told;
 }
 
 const shown = new Map();
@@ -299,7 +302,6 @@ byId("drop-draft").addEventListener("click", () => {
 });
 
 const named = () => byId("config-name").value.trim();
-const wantsSaving = () => Boolean(byId("save")?.checked && named() && checked?.changed && checked.may_save);
 
 function showSaving() {
   const fit = Boolean(checked?.sound);
@@ -314,13 +316,13 @@ function showSaving() {
   byId("save-only").disabled = !(changed && named());
 }
 
-async function save() {
-  const saved = await call("PUT", `/api/configs/${encodeURIComponent(named())}`, request().config);
+async function save({ config_name: name, config }) {
+  const saved = await call("PUT", `/api/configs/${encodeURIComponent(name)}`, config);
   toast(t("Saved %(name)s, version %(version)s.", { name: saved.name, version: saved.version }));
   return saved;
 }
 
-byId("save-only")?.addEventListener("click", () => trying(byId("save-only"), async () => { await save(); await check(); }));
+byId("save-only")?.addEventListener("click", () => trying(byId("save-only"), async () => { await save(request()); await check(); }));
 
 let key = "";
 let keyFor = "";
@@ -335,12 +337,15 @@ function withKey(body) {
   return { ...body, idempotency_key: key };
 }
 
+// What is checked, saved and sent is what stood there when somebody sent it, whatever changes or is checked meanwhile.
 async function send() {
-  await check();
-  if (!checked?.ok) return goToWrong();
-  const { config, ...wishes } = request();
-  const stored = named() && (wantsSaving() || !checked.changed);
-  if (wantsSaving()) await save();
+  const wanted = broken.size ? null : read(JSON.stringify(request()));
+  const told_of = await check(wanted);
+  if (!told_of?.ok) return goToWrong();
+  const { config, ...wishes } = wanted;
+  const saves = Boolean(byId("save")?.checked && wishes.config_name && told_of.changed && told_of.may_save);
+  const stored = wishes.config_name && (saves || !told_of.changed);
+  if (saves) await save(wanted);
   const told = await call("POST", "/api/queue/submit", withKey(stored ? wishes : { ...wishes, config }));
   draft.drop();
   location.assign(`/jobs/${encodeURIComponent(told.job_id)}`);

@@ -1,0 +1,195 @@
+"""Answers that are cut, refused or late, and sessions that end: what the page then says is so."""
+
+import asyncio
+import re
+from importlib.resources import files
+
+from playwright.async_api import FilePayload, Page, Route, expect
+
+from simpletuner_fleet.http.access.sessions import COOKIE
+from tests.e2e.proxy import Proxy
+from tests.http.data_kit import push
+from tests.web.browser import visit
+from tests.web.console import Pages
+from tests.web.stage import Behind, Stage
+
+LIVE_WORKER = (files("simpletuner_fleet.web") / "static/js/frame/live-worker.js").read_text(encoding="utf-8")
+READY = 'event: ready\ndata: {"type": "ready", "at": "2026-01-01T00:00:00Z"}\n\n'
+QUIET_MS, LOOKED_S = 36_000, 12
+ASK_SOMETHING = "fetch(location.href).then((answer) => answer.text())"
+WITHOUT_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', { value: undefined })"
+"""As on a page that came without TLS from another machine."""
+NOTE_COPIES = """() => { window.copies = []; document.addEventListener("copy", () => {
+  const at = document.activeElement;
+  window.copies.push(at.value?.slice(at.selectionStart, at.selectionEnd) || getSelection().toString()); }) }"""
+HEARS_READY = """() => { window.ready = new Promise((done) => document.addEventListener(
+  "fleet", ({ detail }) => { if (detail.type === "ready") setTimeout(done, 1500); })) }"""
+
+
+async def create_token(page: Page, name: str) -> None:
+    await page.get_by_role("button", name="Create token").first.click()
+    dialog = page.get_by_role("dialog", name="Create token")
+    await dialog.get_by_label("Name", exact=True).fill(name)
+    await dialog.get_by_role("button", name="Read only").click()
+    await dialog.get_by_role("button", name="Create token").click()
+
+
+async def test_a_stream_that_is_slow_to_open_is_waited_for(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "nobody")
+    page_as.watch(page).expect("net::ERR", "Failed to load resource")
+    asked: list[Route] = []
+
+    async def answer_the_first(route: Route) -> None:
+        asked.append(route)
+        if len(asked) == 1:
+            await route.fulfill(content_type="text/event-stream", body=READY)
+
+    await page.clock.install()
+    await page.goto("/login")
+    await page.route("**/api/events", answer_the_first)
+    async with page.expect_event("requestfinished", lambda request: request.url.endswith("/api/events")):
+        await page.evaluate(f"(() => {{ {LIVE_WORKER} }})()")
+    await page.clock.run_for(QUIET_MS)
+    before = len(asked)
+    for _ in range(LOOKED_S):
+        await page.clock.run_for(1_000)
+        await page.evaluate(ASK_SOMETHING)
+    assert 1 <= len(asked) - before <= LOOKED_S // 4 + 1, "a server has some seconds to answer"
+
+
+async def test_a_page_whose_session_has_ended_leads_to_the_log_in(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    page_as.watch(page).expect("401")
+    await visit(page, "/admin/workers")
+    async with stage.running.as_user(None) as client:
+        headers = {"origin": stage.url, "cookie": f"{COOKIE}={stage.sessions['admin']}"}
+        (await client.post("/api/logout", json={}, headers=headers)).raise_for_status()
+    await page.wait_for_url(re.compile(r"/login\?next="))
+
+
+async def test_a_paused_page_stands_still_when_its_stream_comes_back(stage: Stage, page_as: Pages) -> None:
+    with Proxy(int(stage.url.rpartition(":")[2])) as proxy:
+        page = await page_as(Behind(stage, proxy), "admin")
+        page_as.watch(page).expect("net::ERR", "Failed to load resource")
+        await visit(page, "/admin/workers")
+        await page.locator("#live").click()
+        await expect(page.locator("#live")).to_have_text("Paused")
+        await page.evaluate(HEARS_READY)
+        proxy.reset()
+        await stage.machine("nova")
+        await page.evaluate("() => window.ready")
+        await expect(page.get_by_role("link", name="nova")).to_have_count(0)
+        await page.locator("#live").click()
+        await expect(page.get_by_role("link", name="nova")).to_be_visible()
+
+
+async def test_a_dataset_comes_and_goes_on_an_open_page(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    await visit(page, "/datasets")
+    made = await push(stage.running.http, {"a.txt": b"a"})
+    await expect(page.get_by_role("link", name="pets")).to_be_visible()
+    await stage.running.http.delete(f"/api/data/{made}")
+    await expect(page.get_by_role("link", name="pets")).to_have_count(0)
+
+
+async def test_an_answer_that_is_cut_or_not_ours_is_said(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    page_as.watch(page).expect("502")
+    await visit(page, "/admin/tokens")
+    answers = iter(
+        (
+            {"status": 201, "content_type": "application/json", "body": '{"token": "st_'},
+            {"status": 502, "content_type": "application/json", "body": '{"message": "bad gateway"}'},
+        )
+    )
+    await page.route("**/api/admin/tokens", lambda route: route.fulfill(**next(answers)), times=2)
+    await create_token(page, "nightly")
+    dialog = page.get_by_role("dialog", name="Create token")
+    await expect(dialog.get_by_role("alert")).to_contain_text("The server did not respond.")
+    await dialog.get_by_role("button", name="Create token").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("The server refused.")
+    await expect(dialog.get_by_role("alert")).to_contain_text("502")
+
+
+async def test_a_secret_is_copied_without_tls_as_well(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    await page.add_init_script(WITHOUT_CLIPBOARD)
+    await visit(page, "/admin/tokens")
+    await page.evaluate(NOTE_COPIES)
+    await create_token(page, "nightly")
+    shown = page.get_by_role("dialog", name="New token")
+    secret = await shown.locator("[data-once-text]").inner_text()
+    await shown.get_by_role("button", name="Copy").first.click()
+    await expect(page.locator("#toasts")).to_contain_text("Copied.")
+    assert await page.evaluate("window.copies") == [secret]
+
+
+async def test_what_cannot_be_copied_is_not_called_copied(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    await page.add_init_script(WITHOUT_CLIPBOARD)
+    await page.add_init_script("document.execCommand = () => false")
+    await visit(page, "/admin/tokens")
+    await create_token(page, "nightly")
+    shown = page.get_by_role("dialog", name="New token")
+    secret = await shown.locator("[data-once-text]").inner_text()
+    await shown.get_by_role("button", name="Copy").first.click()
+    await page.wait_for_function("(secret) => getSelection().toString() === secret", arg=secret)
+    await expect(page.locator("#toasts")).to_be_empty()
+
+
+async def test_a_button_that_is_drawn_anew_while_it_acts_acts_once(stage: Stage, page_as: Pages) -> None:
+    machine = await stage.machine("nova")
+    await stage.running.post(f"/api/admin/workers/{machine.id}/drain", {})
+    page = await page_as(stage, "admin")
+    await visit(page, f"/admin/workers/{machine.id}")
+    asked: list[str] = []
+    go_on = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        asked.append(route.request.url)
+        await go_on.wait()
+        await route.continue_()
+
+    await page.route("**/resume", hold)
+    button = page.get_by_role("button", name="Resume")
+    await button.click()
+    await stage.running.http.patch(f"/api/admin/workers/{machine.id}", json={"labels": {"room": "blue"}})
+    await expect(page.locator("main")).to_contain_text("room=blue")
+    await button.dispatch_event("click")
+    await page.evaluate(ASK_SOMETHING)
+    go_on.set()
+    await expect(page.get_by_role("button", name="Resume")).to_have_count(0)
+    assert len(asked) == 1
+
+
+async def test_the_end_of_a_job_is_told_although_nobody_was_connected(stage: Stage, page_as: Pages) -> None:
+    await stage.machine()
+    work = await stage.begin(name="cats")
+    with Proxy(int(stage.url.rpartition(":")[2])) as proxy:
+        page = await page_as(Behind(stage, proxy), "admin")
+        page_as.watch(page).expect("net::ERR", "Failed to load resource")
+        await visit(page, f"/jobs/{work.job_id}")
+        await page.get_by_role("button", name="Tell me when it ends").click()
+        await page.goto("about:blank")
+        await work.report("completed", exit_code=0)
+        await visit(page, "/help")
+        await expect(page.locator("#toasts")).to_contain_text("cats has completed.")
+
+
+async def test_an_upload_waits_for_the_next_leader(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    page_as.watch(page).expect("503")
+    body = '{"title": "Not the leader", "code": "not_leader", "status": 503, "detail": "another leads"}'
+    await page.route(
+        "**/api/data/objects",
+        lambda route: route.fulfill(status=503, content_type="application/problem+json", body=body),
+        times=1,
+    )
+    await visit(page, "/datasets/upload")
+    await page.locator("#folder").evaluate("(field) => field.removeAttribute('webkitdirectory')")
+    await page.locator("#folder").set_input_files(
+        FilePayload(name="a.txt", mimeType="text/plain", buffer=b"a")
+    )
+    await page.locator("#dataset-name").fill("pets")
+    await page.locator("#start").click()
+    await page.wait_for_url(re.compile(r"/datasets/[0-9a-f]{64}$"))
