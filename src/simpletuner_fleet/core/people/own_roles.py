@@ -63,6 +63,15 @@ def only_own_jobs(role: str, own: OwnRoles) -> bool:
     return role != Role.ADMIN and not (known is not None and known.all_jobs)
 
 
+def refuse_unknown(role: str, own: OwnRoles) -> None:
+    if role not in (*Role, *own):
+        raise Invalid(
+            f"There is no role '{role[:100]}'.",
+            path="$.role",
+            next_step="See them with 'simpletuner roles list'.",
+        )
+
+
 def refuse_more_than_held(
     permissions: Collection[str], *, all_jobs: bool, held: Collection[str], holder_only_own: bool
 ) -> None:

@@ -1,5 +1,7 @@
 """Lets administrators make and change users, and invite them by a link that works once."""
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from simpletuner_fleet.core.people.accounts import (
     OneTimeKey,
     User,
 )
+from simpletuner_fleet.core.people.own_roles import OwnRoles, refuse_unknown
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.people.passwords import Passwords
@@ -20,6 +23,8 @@ from simpletuner_fleet.ports import View
 
 KEY_SETTING = "one_time_key:"
 SERVER = "server"
+RoleCheck = Callable[[str, OwnRoles], None]
+"""Refuses a role that, by the roles of this moment, holds more than whoever asks."""
 
 
 class IssuedKey(Struct, frozen=True, kw_only=True):
@@ -45,7 +50,7 @@ async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
     return await fleet.act(step)
 
 
-async def personal_key(fleet: Fleet, user_id: str, actor: Actor) -> IssuedKey:
+async def personal_key(fleet: Fleet, user_id: str, actor: Actor, check: RoleCheck) -> IssuedKey:
     """Makes a key for a first password, or for one that was forgotten.
 
     The old password stays valid until the key is used.
@@ -54,6 +59,7 @@ async def personal_key(fleet: Fleet, user_id: str, actor: Actor) -> IssuedKey:
 
     def step(transaction: Transaction) -> IssuedKey:
         user = existing_user(transaction.tx, user_id)
+        check(user.role, transaction.organisation.own_roles)
         if user.disabled_at is not None:
             raise UserDisabled
         if user.issuer:
@@ -91,6 +97,7 @@ async def create_user(
     fleet: Fleet,
     passwords: Passwords,
     actor: Actor,
+    check: RoleCheck,
     *,
     name: str,
     role: str,
@@ -103,6 +110,9 @@ async def create_user(
     hashed = await passwords.hashed(accounts.checked_password(password, name)) if password is not None else ""
 
     def step(transaction: Transaction) -> User:
+        own = transaction.organisation.own_roles
+        refuse_unknown(role, own)
+        check(role, own)
         return add_user(transaction, actor, name=name, role=role, language=language, password_hash=hashed)
 
     return await fleet.act(step)
@@ -139,10 +149,20 @@ def add_user(
 
 
 async def change_user(
-    fleet: Fleet, user_id: str, actor: Actor, *, role: str | None = None, disabled: bool | None = None
+    fleet: Fleet,
+    user_id: str,
+    actor: Actor,
+    check: RoleCheck,
+    *,
+    role: str | None = None,
+    disabled: bool | None = None,
 ) -> UserChange:
     def step(transaction: Transaction) -> UserChange:
-        user = existing_user(transaction.tx, user_id)
+        user, own = existing_user(transaction.tx, user_id), transaction.organisation.own_roles
+        check(user.role, own)
+        if role:
+            refuse_unknown(role, own)
+            check(role, own)
         others = [other for other in transaction.tx.users() if other.id != user_id]
         after = accounts.changed(user, others, transaction.now, role=role, disabled=disabled)
         if after == user:

@@ -1,5 +1,6 @@
 """Roles of one's own over real routes: made, held, changed under open sessions, never more than their maker has."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -112,5 +113,28 @@ async def test_a_role_never_gives_more_than_its_maker_has(tmp_path: Path) -> Non
         await server.good("PUT", f"{ROLES}/people", {"permissions": ["admin.users"]})
         assert (await asked(server, "GET", "/api/jobs", None, bearer))[0] == 403, "a token loses it as well"
         assert (await asked(server, "GET", "/api/jobs", None, mal))[0] == 403
+    finally:
+        await server.close()
+
+
+async def test_who_becomes_an_admin_in_this_moment_is_out_of_reach_at_once(tmp_path: Path) -> None:
+    """What is asked while the promotion is being written is judged by the role that was written."""
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
+    try:
+        await server.good("PUT", f"{ROLES}/people", {"permissions": ["admin.users", "jobs.read"]})
+        await server.good("PUT", f"{ROLES}/less", {"permissions": ["jobs.read"]})
+        mal = await server.user("mal", "people")
+        for number, (method, part, body) in enumerate(
+            (("POST", "/link", None), ("DELETE", "", None), ("PATCH", "", {"role": "less"}))
+        ):
+            new = {"name": f"eve{number}", "role": "less", "password": PASSWORD}
+            path = f"/api/admin/users/{(await server.good('POST', '/api/admin/users', new))['id']}"
+            promoted = asyncio.create_task(server.good("PATCH", path, {"role": "admin"}))
+            tried = asyncio.create_task(asked(server, method, path + part, body, mal))
+            assert (await promoted)["role"] == "admin"
+            assert await tried == (403, "forbidden"), (method, part)
+            users = (await server.good("GET", "/api/admin/users"))["users"]
+            after = next(one for one in users if one["name"] == new["name"])
+            assert (after["role"], after["disabled_at"]) == ("admin", None)
     finally:
         await server.close()

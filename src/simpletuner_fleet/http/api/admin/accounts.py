@@ -1,13 +1,13 @@
 """Lets administrators manage users."""
 
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import FreeText, Name
-from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.people.accounts import Role, User
-from simpletuner_fleet.core.people.own_roles import permissions_held, refuse_more_than_held
+from simpletuner_fleet.core.people.own_roles import OwnRoles, permissions_held, refuse_more_than_held
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import acts_for_itself_alone
@@ -71,18 +71,18 @@ async def list_users(call: Call[None]) -> UsersView:
 
 async def create_user(call: Call[CreateUserBody]) -> UserMade:
     deps, body = deps_of(call), call.body
-    require_known(call, body.role)
     require_role(call, body.role)
     user = await accounts.create_user(
         deps.fleet,
         deps.passwords,
         call.actor,
+        partial(_refuse_more, call),
         name=body.name,
         role=body.role,
         language=body.language,
         password=body.password,
     )
-    key = None if user.password_hash else await accounts.personal_key(deps.fleet, user.id, call.actor)
+    key = None if user.password_hash else await _key(call, user.id)
     return UserMade(
         **_fields(user),
         link=link_to(call, key) if key else None,
@@ -102,22 +102,25 @@ async def disable_user(call: Call[None]) -> UserView:
 
 
 async def _change(call: Call[Any], role: str | None, disabled: bool | None) -> UserView:
-    deps = deps_of(call)
-    user = await _within_reach(call)
-    if role:
-        require_known(call, role)
-        require_role(call, role)
-    change = await accounts.change_user(deps.fleet, user.id, call.actor, role=role, disabled=disabled)
+    deps, user_id = deps_of(call), call.path["id"]
+    require_fresh_login(call)
+    change = await accounts.change_user(
+        deps.fleet, user_id, call.actor, partial(_refuse_more, call), role=role, disabled=disabled
+    )
     tokens = await deps.fleet.read(
-        lambda view: [one.token_hash for one in view.api_tokens() if one.owner == user.id]
+        lambda view: [one.token_hash for one in view.api_tokens() if one.owner == user_id]
     )
     deps.revoke([*change.sessions, *tokens])
     return user_view(change.user)
 
 
 async def personal_link(call: Call[None]) -> LinkView:
-    user = await _within_reach(call)
-    return _link_view(call, await accounts.personal_key(deps_of(call).fleet, user.id, call.actor))
+    require_fresh_login(call)
+    return _link_view(call, await _key(call, call.path["id"]))
+
+
+async def _key(call: Call[Any], user_id: str) -> IssuedKey:
+    return await accounts.personal_key(deps_of(call).fleet, user_id, call.actor, partial(_refuse_more, call))
 
 
 async def first_link(call: Call[None]) -> LinkView:
@@ -125,37 +128,27 @@ async def first_link(call: Call[None]) -> LinkView:
     return _link_view(call, await accounts.first_key(deps_of(call).fleet, call.actor))
 
 
-async def _within_reach(call: Call[Any]) -> User:
-    """Returns the user if the caller may change them: who may reset an admin's password could become that admin."""
-    user = await deps_of(call).fleet.read(lambda view: accounts.existing_user(view, call.path["id"]))
-    require_role(call, user.role)
-    return user
-
-
 def require_role(call: Call[Any], role: str) -> None:
     """Raises unless the caller holds this role's permissions and has logged in recently.
 
-    Nobody gives away more than they hold, nor through a browser that was left open. Who may reset an admin's password
-    could become that admin, so this applies to every change of a user.
+    Nobody gives away more than they hold, nor through a browser that was left open.
     """
     require_fresh_login(call)
-    own = deps_of(call).fleet.organisation.own_roles
+    _refuse_more(call, role, deps_of(call).fleet.organisation.own_roles)
+
+
+def _refuse_more(call: Call[Any], role: str, own: OwnRoles) -> None:
+    """Raises where the role holds more than the caller.
+
+    Who may reset an admin's password could become that admin, so this applies to every change of a user, and to the
+    role that they have when it is made.
+    """
     refuse_more_than_held(
         permissions_held(role, own),
         all_jobs=role in own and own[role].all_jobs,
         held=call.principal.permissions,
         holder_only_own=acts_for_itself_alone(call),
     )
-
-
-def require_known(call: Call[Any], role: str) -> None:
-    own = deps_of(call).fleet.organisation.own_roles
-    if role not in (*Role, *own):
-        raise Invalid(
-            f"There is no role '{role[:100]}'.",
-            path="$.role",
-            next_step="See them with 'simpletuner roles list'.",
-        )
 
 
 def link_to(call: Call[Any], key: IssuedKey) -> str:
