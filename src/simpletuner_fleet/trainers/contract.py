@@ -68,11 +68,17 @@ class Launch(Struct, frozen=True, kw_only=True):
     cwd: str
 
 
+Answers = dict[tuple[str, ...], tuple[str, ...] | None]
+"""What Pythons lack: by the Python and the packages it was asked for; None where it cannot be run."""
+
+
 class Surroundings(Struct, frozen=True, kw_only=True):
     """Holds what a trainer may know of the machine it runs on."""
 
     environment: Mapping[str, str]
     trainer_python: str
+    answers: Answers = {}
+    """So that each Python is asked once: to start one takes its time."""
 
 
 class Trainer(Protocol):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simpletuner_fleet.core.worker_errors import TrainerPythonMissing
+from simpletuner_fleet.trainers.contract import Answers
 from simpletuner_fleet.trainers.packages import missing_packages
 
 TRAINER_PACKAGES = ("simpletuner", "accelerate")
@@ -46,13 +47,16 @@ class TrainerSearch(NamedTuple):
     """Those that were passed over."""
 
 
-def find_trainer_python(environment: Mapping[str, str], own: str, folder: Path) -> TrainerSearch:
+def find_trainer_python(
+    environment: Mapping[str, str], own: str, folder: Path, answers: Answers | None = None
+) -> TrainerSearch:
     """Finds the first of the usual places whose Python has the trainer."""
+    answers = {} if answers is None else answers
     looked_at: list[LookedAt] = []
     for python in dict.fromkeys(usual_places(environment, own, folder)):
         if not os.access(python, os.X_OK):
             continue
-        missing = missing_packages(python, environment, *TRAINER_PACKAGES)
+        missing = missing_packages(python, environment, answers, *TRAINER_PACKAGES)
         if missing == ():
             return TrainerSearch(python, tuple(looked_at))
         looked_at.append(LookedAt(python, missing))

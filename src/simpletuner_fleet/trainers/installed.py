@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL
+from simpletuner_fleet.trainers.contract import Answers
 from simpletuner_fleet.trainers.finding import LookedAt, checked_python, find_trainer_python
 from simpletuner_fleet.trainers.registry import Registry
 
@@ -25,8 +26,9 @@ def trainers_for(named: str | None, environment: Mapping[str, str]) -> Registry:
     """
     if named:
         return Registry.load(trainer_python=checked_python(named), environment=environment)
-    python, looked_at = find_trainer_python(environment, sys.executable, Path.cwd())
-    return Registry.load(trainer_python=python, environment=environment, looked_at=looked_at)
+    answers: Answers = {}
+    python, looked_at = find_trainer_python(environment, sys.executable, Path.cwd(), answers)
+    return Registry.load(trainer_python=python, environment=environment, looked_at=looked_at, answers=answers)
 
 
 def version_label(registry: Registry) -> dict[str, str]:

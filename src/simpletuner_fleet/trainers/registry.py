@@ -10,7 +10,7 @@ from typing import Self
 from simpletuner_fleet.core.training.trainer_release import TrainerRelease
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.command import CommandTrainer
-from simpletuner_fleet.trainers.contract import Surroundings, Trainer, TrainerError
+from simpletuner_fleet.trainers.contract import Answers, Surroundings, Trainer, TrainerError
 from simpletuner_fleet.trainers.demo.plugin import DemoTrainer
 from simpletuner_fleet.trainers.finding import LookedAt
 from simpletuner_fleet.trainers.launchers.accelerate import AccelerateTrainer
@@ -48,11 +48,13 @@ class Registry:
         trainer_python: str | None = None,
         environment: Mapping[str, str] | None = None,
         looked_at: tuple[LookedAt, ...] = (),
+        answers: Answers | None = None,
     ) -> Self:
         """Loads all trainers. A plug-in may replace a built-in one by taking its name."""
         surroundings = Surroundings(
             environment=dict(os.environ if environment is None else environment),
             trainer_python=trainer_python or sys.executable,
+            answers={} if answers is None else answers,
         )
         built_in = [make(surroundings) for make in BUILT_IN]
         available = [*built_in, *plug_ins(entry_points(group=ENTRY_POINTS), surroundings)]

@@ -31,6 +31,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
     def __init__(self, surroundings: Surroundings) -> None:
         self._worker = surroundings.environment
         self._python = surroundings.trainer_python
+        self._answers = surroundings.answers
         self._available = functools.cache(self._probe)
 
     def available(self) -> bool:
@@ -64,7 +65,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
         """Returns the flags for this many processes, of all nodes together; on one node they meet at this port."""
 
     def _probe(self) -> bool:
-        return has_packages(self._python, self._worker, *self.packages)
+        return has_packages(self._python, self._worker, self._answers, *self.packages)
 
 
 def rank_log_flags(words: list[str], paths: Paths) -> list[str]:

@@ -56,6 +56,7 @@ class SimpleTunerTrainer(CheckpointHabits):
     def __init__(self, surroundings: Surroundings) -> None:
         self._worker = surroundings.environment
         self._python = surroundings.trainer_python
+        self._answers = surroundings.answers
         self._available = functools.cache(self._probe)
         self._release = functools.cache(self._find_release)
 
@@ -169,7 +170,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         return [self._python, "-m", MODULE, own_config, *flags, "-m", "simpletuner.train"]
 
     def _probe(self) -> bool:
-        return has_packages(self._python, self._worker, *TRAINER_PACKAGES)
+        return has_packages(self._python, self._worker, self._answers, *TRAINER_PACKAGES)
 
     def _find_release(self) -> TrainerRelease:
         return release_of(version_of(self._python, self._worker, "simpletuner"))
