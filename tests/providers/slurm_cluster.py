@@ -12,7 +12,7 @@ from pathlib import Path
 
 from devtools.ports import free_port
 from tests.docs.debian_tools import unpacked
-from tests.e2e.processes import wait_until
+from tests.e2e.processes import SYSTEMS_PATH, wait_until
 
 PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client")
 WITHIN_S = 90.0
@@ -54,7 +54,7 @@ class SlurmCluster:
         (plugins,) = files.glob("usr/lib/*/slurm-wlm")
         self.config = folder / "slurm.conf"
         self.environment = {
-            "PATH": f"{files / 'usr' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{files / 'usr' / 'bin'}{os.pathsep}{SYSTEMS_PATH}",
             "LD_LIBRARY_PATH": f"{plugins.parent}{os.pathsep}{plugins}",
             "HOME": str(folder),
             "USER": getpass.getuser(),

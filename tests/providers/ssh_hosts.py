@@ -11,7 +11,7 @@ from pathlib import Path
 
 from devtools.ports import free_port
 from tests.docs.debian_tools import unpacked
-from tests.e2e.processes import wait_until
+from tests.e2e.processes import SYSTEMS_PATH, wait_until
 
 PACKAGES = ("openssh-server", "openssh-client", "libnss-wrapper")
 PRIVATE_PLACE = Path("/run/sshd")
@@ -41,7 +41,7 @@ class SshServer:
             subprocess.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True, timeout=60
             )
-        text = CONFIG.format(port=self.port, folder=folder, path=f"{folder}/bin:{os.environ['PATH']}")
+        text = CONFIG.format(port=self.port, folder=folder, path=f"{folder}/bin:{SYSTEMS_PATH}")
         (folder / "sshd_config").write_text(text)
         user, group = os.getuid(), os.getgid()
         people = (
@@ -82,7 +82,7 @@ class SshServer:
                     "LD_LIBRARY_PATH": os.pathsep.join(str(folder) for folder in libraries),
                     "NSS_WRAPPER_PASSWD": str(self.folder / "passwd"),
                     "NSS_WRAPPER_GROUP": str(self.folder / "group"),
-                    "PATH": os.environ["PATH"],
+                    "PATH": SYSTEMS_PATH,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=out,

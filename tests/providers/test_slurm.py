@@ -152,6 +152,8 @@ def served(cluster: SlurmCluster, folder: Path, trainer: str) -> Iterator[World]
         world.start_server()
         saved = world.cli(
             *("pools", "set", "cluster", "--provider", "slurm", "--trainer", trainer, "--idle", "0"),
+            # One that is given back counts until Slurm has not listed it for half a minute.
+            *("--max-machines", "2"),
             *settings,
         )
         assert saved.returncode == 0, saved.stderr
@@ -180,7 +182,7 @@ def allocation_of(world: World, job_id: str) -> str:
 
 
 LONG_TRAINING = {
-    **demo(checkpointing_steps=0, max_train_steps=5000, demo_step_delay_s=0.1),
+    **demo(checkpointing_steps=0, max_train_steps=5000, demo_step_delay_s=0.05),
     "resources": {"gpus": 0},
 }
 

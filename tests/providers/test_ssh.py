@@ -246,3 +246,51 @@ def test_what_is_no_host_or_would_be_an_option_is_refused() -> None:
     assert "strict|accept-new" in refused(hosts="h", host_keys="no")
     assert "auto|process" in refused(hosts="h", service="init")
     assert "no setting nodes" in refused(hosts="h", nodes="2")
+
+
+ANSWERS_OR_HANGS = """#!/bin/sh
+case "$*" in
+    *off-*) exec sleep 60 ;;
+    *) cat > /dev/null; echo program; echo free ;;
+esac
+"""
+
+
+def provider_of_names(folder: Path, *hosts: str) -> SshProvider:
+    """A provider whose `ssh` answers for some hosts, and hangs for those whose name begins with `off-`."""
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / "ssh").write_text(ANSWERS_OR_HANGS)
+    (programs / "ssh").chmod(0o700)
+    pool = a_pool(provider="ssh", settings={"hosts": ",".join(hosts)})
+    path = f"{programs}:{os.environ['PATH']}"
+    return SshProvider(
+        ProviderSurroundings(pool=pool, key=None, folder=folder, environment={"PATH": path}, http=UNUSED)
+    )
+
+
+async def test_hosts_that_are_off_keep_those_that_are_on_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.providers.ssh.provider.LOOKS_S", 1.5)
+    monkeypatch.setattr("simpletuner_fleet.providers.ssh.provider.HOSTS_AT_ONCE", 2)
+    provider = provider_of_names(tmp_path, "off-1", "off-2", "on-1", "on-2")
+    async with asyncio.timeout(20):
+        with pytest.raises(ProviderUnsure, match=r"did not answer in 1\.5 s"):
+            await provider.machines()
+        assert await provider.machines() == []
+        offers = await provider.offers()
+    assert {offer.id for offer in offers} == {"on-1", "on-2"}
+    assert all(offer.single for offer in offers)
+
+
+async def test_a_machine_on_a_host_for_which_there_was_no_time_stays_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.providers.ssh.provider.LOOKS_S", 1.5)
+    monkeypatch.setattr("simpletuner_fleet.providers.ssh.client.CALL_S", 1.0)
+    provider = provider_of_names(tmp_path, "on-1", "off-1")
+    with pytest.raises(ProviderUnsure):
+        await provider.create(MachineOrder(name="stf-f1-m1", offer=an_offer("off-1"), environment=NOBODY))
+    (kept,) = await provider.machines()
+    assert (kept.name, kept.provider_id) == ("stf-f1-m1", "off-1/stf-f1-m1")

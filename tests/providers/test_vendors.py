@@ -285,6 +285,15 @@ async def test_vast_is_asked_for_what_fits_and_a_bid_always_names_its_price(vast
         await provider.create(MachineOrder(name="stf-f1-c", offer=spot, environment={}))
 
 
+async def test_vast_offers_single_machines_and_none_with_gpus_that_nobody_asked_for(vast: VastServer) -> None:
+    provider = provider_of(vast, settings={"counts": "1,2"})
+    vast.gpus = 2
+    assert [(one.gpus, one.single) for one in await provider.offers()] == [(2, True)]
+    for count in (3, 10**9, 0, -1):
+        vast.gpus = count
+        assert await provider.offers() == []
+
+
 async def test_vasts_list_is_read_to_its_last_page_or_not_at_all(vast: VastServer) -> None:
     for number in range(60):
         vast.make(f"stf-f1-m{number}", 0.5, {}, "")

@@ -1,6 +1,7 @@
 """Stores the options that workers report of their trainers, and checks configs against them."""
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
@@ -14,13 +15,15 @@ from simpletuner_fleet.core.configs.options import (
     MAX_OPTIONS,
     OptionFinding,
     Options,
+    ReportedOptions,
     check_settings,
     least_used,
-    newest_releases,
-    version_order,
+    newest_version,
+    with_report,
 )
 from simpletuner_fleet.core.configs.trainer_names import BUILT_IN, check_trainer
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.workers.inventory import refuse_other_trainer
@@ -44,9 +47,13 @@ async def keep_options(fleet: Fleet, worker_id: str, trainer: str, options: Opti
     def step(transaction: Transaction) -> None:
         refuse_other_trainer(transaction.worker_in_memory(worker_id), trainer)
         known = known_options(transaction.tx, trainer)
-        if known.get(options.version) == options:
-            return
-        kept = newest_releases({**known, options.version: options})
+        report = ReportedOptions(
+            version=options.version,
+            options=options.options,
+            also_read=options.also_read,
+            reported_by=worker_id,
+        )
+        kept = with_report(known, report, transaction.index.roster.workers)
         if kept == known:
             return
         if not known and trainer not in BUILT_IN:
@@ -68,21 +75,25 @@ def _make_room(transaction: Transaction) -> None:
         transaction.tx.delete_setting(KEY + name)
 
 
-def known_options(view: View, trainer: str) -> dict[str, Options]:
+def known_options(view: View, trainer: str) -> dict[str, ReportedOptions]:
     text = view.setting(KEY + trainer)
     return _decoded(text) if text else {}
 
 
 @lru_cache(maxsize=4)
-def _decoded(text: str) -> dict[str, Options]:
+def _decoded(text: str) -> dict[str, ReportedOptions]:
     """Decodes the options and caches them, since the Train page asks at every keystroke."""
-    return msgspec.json.decode(text, type=dict[str, Options])
+    return msgspec.json.decode(text, type=dict[str, ReportedOptions])
 
 
 async def newest_options(fleet: Fleet, trainer: str) -> Options | None:
     """Returns the options of the newest release that any worker has reported."""
-    known = await fleet.read(lambda view: known_options(view, trainer))
-    return known[max(known, key=version_order)] if known else None
+    return await fleet.read(lambda view: _newest(known_options(view, trainer), view.workers()))
+
+
+def _newest(known: dict[str, ReportedOptions], workers: Iterable[Worker]) -> ReportedOptions | None:
+    version = newest_version(known, {worker.id for worker in workers})
+    return known[version] if version else None
 
 
 async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedOptions:
@@ -98,10 +109,9 @@ def _checked(view: View, bundle: Bundle, version: str | None) -> CheckedOptions:
         return CheckedOptions(__version__, check_demo_settings(bundle))
     if bundle.trainer in LAUNCH_SETTINGS:
         return CheckedOptions(__version__, check_launch_settings(bundle))
-    known = known_options(view, bundle.trainer)
-    misnamed = check_trainer(bundle.trainer, {name for worker in view.workers() for name in worker.trainers})
-    chosen = version or max(known, key=version_order, default=None)
-    options = known.get(chosen) if chosen else None
+    known, workers = known_options(view, bundle.trainer), view.workers()
+    misnamed = check_trainer(bundle.trainer, {name for worker in workers for name in worker.trainers})
+    options = known.get(version) if version else _newest(known, workers)
     if options is None:
         return CheckedOptions(None, misnamed)
     return CheckedOptions(options.version, [*misnamed, *check_settings(bundle, options)])

@@ -136,7 +136,9 @@ class VastProvider:
     def _offered(self, ask: Ask, *, spot: bool) -> MachineOffer | None:
         dollars = ask.dph_total if not spot else (ask.min_bid or 0.0) * self._bid_over
         price = self._settings.micros(dollars)
-        if not price or ask.num_gpus < 1 or (spot and not LEAST_BID <= dollars <= MOST_BID):
+        if not price or (spot and not LEAST_BID <= dollars <= MOST_BID):
+            return None
+        if ask.num_gpus not in self._settings.counts:  # nobody asked for it, and each GPU is planned with
             return None
         return MachineOffer(
             id=f"{ask.id}|{'bid' if spot else 'ondemand'}",
@@ -149,6 +151,7 @@ class VastProvider:
             disk_gb=ask.disk_space,
             cuda="" if ask.cuda_max_good is None else f"{ask.cuda_max_good:g}",
             reliability=ask.reliability,
+            single=True,
         )
 
     async def create(self, order: MachineOrder) -> CreatedMachine:

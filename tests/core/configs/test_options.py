@@ -11,10 +11,13 @@ from simpletuner_fleet.core.configs.options import (
     MAX_VERSIONS,
     Option,
     Options,
+    ReportedOptions,
     check_settings,
     least_used,
     newest_releases,
+    newest_version,
     version_order,
+    with_report,
 )
 
 OPTIONS = Options(
@@ -119,21 +122,54 @@ def test_releases_are_ordered_by_number() -> None:
     ]
 
 
-def a_release(version: str, chars: int = 0) -> Options:
-    return Options(version=version, options=(), also_read=("x" * chars,))
+def a_release(version: str, chars: int = 0, by: str = "") -> ReportedOptions:
+    return ReportedOptions(version=version, options=(), also_read=("x" * chars,), reported_by=by)
 
 
 def test_the_newest_releases_are_kept() -> None:
     releases = {f"4.{minor}": a_release(f"4.{minor}") for minor in range(MAX_VERSIONS + 3)}
-    assert set(newest_releases(releases)) == {f"4.{minor}" for minor in range(3, MAX_VERSIONS + 3)}
+    assert set(newest_releases(releases, ())) == {f"4.{minor}" for minor in range(3, MAX_VERSIONS + 3)}
 
 
 def test_releases_are_kept_as_far_as_they_fit_and_the_newest_always() -> None:
     third = MAX_KEPT_BYTES // 3
     releases = {version: a_release(version, third) for version in ("4.1", "4.2", "4.3", "4.4")}
-    assert set(newest_releases(releases)) == {"4.4", "4.3"}
+    assert set(newest_releases(releases, ())) == {"4.4", "4.3"}
     too_large = {"4.1": a_release("4.1"), "4.2": a_release("4.2", MAX_KEPT_BYTES)}
-    assert set(newest_releases(too_large)) == {"4.2"}
+    assert set(newest_releases(too_large, ())) == {"4.2"}
+
+
+def test_a_worker_that_invents_releases_drives_out_none_of_another() -> None:
+    kept = {"4.9": a_release("4.9", by="w_honest"), "4.8": a_release("4.8", by="w_gone")}
+    for number in range(MAX_VERSIONS * 2):
+        kept = with_report(kept, a_release(f"999.{number}", by="w_liar"), {"w_honest", "w_liar"})
+    assert set(kept) == {"4.8", "4.9", "999.14", "999.15"}
+    assert newest_version(kept, {"w_honest"}) == "4.9"
+
+
+def test_workers_that_came_lied_and_went_leave_room_for_those_that_are_there() -> None:
+    kept: dict[str, ReportedOptions] = {}
+    for number in range(MAX_VERSIONS * 2):
+        kept = with_report(kept, a_release(f"999.{number}", by=f"w_{number}"), {f"w_{number}"})
+    kept = with_report(kept, a_release("4.9", by="w_honest"), {"w_honest"})
+    assert "4.9" in kept
+    assert len(kept) == MAX_VERSIONS
+    assert newest_version(kept, {"w_honest"}) == "4.9"
+
+
+def test_a_release_is_told_anew_only_by_who_told_of_it_or_after_that_one_is_gone() -> None:
+    kept = {"4.9": a_release("4.9", by="w_1")}
+    assert with_report(kept, a_release("4.9", 7, by="w_2"), {"w_1", "w_2"}) == kept
+    for by, workers in (("w_1", {"w_1", "w_2"}), ("w_2", {"w_2"})):
+        report = a_release("4.9", 7, by=by)
+        assert with_report(kept, report, workers) == {"4.9": report}
+
+
+def test_releases_of_workers_that_are_gone_count_where_there_are_no_others() -> None:
+    gone = {version: a_release(version, by="w_gone") for version in ("4.9", "4.10")}
+    assert newest_version(gone, ()) == "4.10"
+    assert newest_version({}, ()) is None
+    assert newest_version({**gone, "4.2": a_release("4.2")}, ()) == "4.2"
 
 
 def test_trainers_that_the_fewest_workers_have_make_room_for_another() -> None:

@@ -1,5 +1,6 @@
 """Which machines are brought: the cheapest that fits, for jobs that nothing else would take sooner, within every ceiling."""
 
+import time
 from typing import Any
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
@@ -62,6 +63,28 @@ def test_the_cheapest_offer_that_fits_is_taken() -> None:
     )
     assert chosen(grown(a_fleet(waiting(min_vram_gb=40.0)), *offers)) == ["fits"]
     assert chosen(grown(a_fleet(waiting()), *offers)) == ["small"]
+
+
+def test_of_single_machines_each_is_wanted_once() -> None:
+    hosts = [an_offer(f"host-{number}", single=True) for number in range(3)]
+    growth = grown(a_fleet(waiting(5)), *hosts, pool=a_pool(max_machines=10))
+    assert chosen(growth) == ["host-0", "host-1", "host-2"]
+    assert why_not(growth) == [(Code.NO_MACHINE_OFFERED, None)]
+    kept = grown(a_fleet(waiting()), *hosts, pool=a_pool(min_machines=2, max_machines=10))
+    assert chosen(kept) == ["host-0", "host-1"]
+
+
+def test_many_busy_workers_and_offers_are_looked_at_once_and_not_for_each_job() -> None:
+    gpu = a_gpu(0)
+    ending = [RunningJob(job_id="j", title="j", gpus=frozenset({gpu.uuid}), ends_at=NOW + 90.0 + 9_999.0)]
+    soon = [RunningJob(job_id="j", title="j", gpus=frozenset({gpu.uuid}), ends_at=NOW + 30.0)]
+    workers = [a_worker(f"w_{number}", gpus=(gpu,)) for number in range(2_000)]
+    busy = [(worker, soon if at < 100 else ending) for at, worker in enumerate(workers)]
+    offers = [an_offer(f"o_{number:03}", 1_000 + number) for number in range(200)]
+    began = time.process_time()
+    growth = grown(a_fleet(waiting(256), busy=busy), *offers, pool=a_pool(max_machines=500))
+    assert time.process_time() - began < 2.0
+    assert len(growth.wanted) == 156, "for those whom no worker takes sooner"
 
 
 def test_nothing_is_brought_or_told_for_a_job_that_the_pool_is_not_for() -> None:

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.money.rates import MAX_RATES
 from simpletuner_fleet.core.provisioning.machine import (
     MACHINE_TRANSITIONS,
     MachineEndReason,
@@ -56,6 +57,15 @@ def test_it_costs_from_the_moment_its_provider_is_asked_until_it_is_gone() -> No
     booting = moved(replace(asked, provider_id="p_1"), MachineInput.APPEAR, NOW + 10.0)
     gone = moved(moved(booting, MachineInput.DESTROY, NOW + 1800.0), MachineInput.VANISH, NOW + 3600.0)
     assert cost(gone, NOW + 90_000.0) == 2_000_000
+
+
+def test_a_price_that_never_stops_changing_stays_in_bounds_and_costs_what_it_did() -> None:
+    machine, paid = a_machine(asked_at=NOW), 0.0
+    for step in range(1, 5_001):
+        paid += machine.hourly_micros * 20.0 / 3600.0
+        machine = at_price(machine, 1_000_000 + 7_919 * (step % 97), NOW + 20.0 * step)
+    assert len(machine.rates) <= MAX_RATES
+    assert cost(machine, NOW + 20.0 * 5_000) == pytest.approx(paid, rel=1e-4)
 
 
 def test_a_price_that_changes_counts_from_then_on() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.notices.timing import GIVEN_UP_AFTER_S, PAUSES_S
 from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.sender import MessageSender
@@ -385,6 +386,59 @@ async def test_of_two_changes_at_once_only_one_goes_on_sending(tmp_path: Path, c
         await receiver.has(3)
         sending = [one for one in asyncio.all_tasks() if one.get_coro().__qualname__ == "Deliverer._tell"]  # type: ignore[union-attr]
         assert len(sending) == 1
+
+
+class UnsureStore(MemoryStore):
+    """Fails after it has written, or before it reads, as often as it is told to."""
+
+    lost_writes = lost_reads = 0
+
+    async def write(self, step):  # type: ignore[no-untyped-def]
+        written = await super().write(step)
+        if self.lost_writes:
+            self.lost_writes -= 1
+            raise StoreUnavailable("the answer was lost")
+        return written
+
+    async def read(self, look):  # type: ignore[no-untyped-def]
+        if self.lost_reads:
+            self.lost_reads -= 1
+            raise StoreUnavailable("nobody answers")
+        return await super().read(look)
+
+
+async def test_a_change_whose_answer_was_lost_makes_nothing_be_sent_again_and_again(
+    tmp_path: Path, certs: Certificates
+) -> None:
+    store = UnsureStore()
+    async with notifying_server(tmp_path, certs, store) as here, hook() as receiver:
+        made = await here.add(receiver.url)
+        path = f"/api/notifications/{made['endpoint']['id']}"
+        agent = await here.running.worker()
+        store.lost_writes = 1
+        answer = await here.running.http.patch(path, json={"name": "other"})
+        assert answer.status_code == 503
+        await here.ends(agent)
+        await here.sees(f"{path}/history", lambda one: one["deliveries"])
+        await here.ends(agent)
+        await receiver.has(3)
+        former, first, second = (one.headers["webhook-id"] for one in receiver.got)
+        assert former == first != second, "once by the former state of the endpoint, and once for each job"
+
+
+async def test_an_endpoint_that_could_not_be_read_after_a_change_is_read_later(
+    tmp_path: Path, certs: Certificates
+) -> None:
+    store = UnsureStore()
+    async with notifying_server(tmp_path, certs, store) as here, hook() as receiver:
+        made = await here.add(receiver.url)
+        deliverer = here.running.deps.deliverer
+        assert deliverer is not None
+        store.lost_reads = 1
+        with pytest.raises(StoreUnavailable):
+            await deliverer.changed(made["endpoint"]["id"])
+        await here.ends(await here.running.worker())
+        await receiver.has(1)
 
 
 async def with_address(here: NotifyingServer, url: str, address: str) -> str:

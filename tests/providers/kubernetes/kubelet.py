@@ -1,12 +1,12 @@
 """Runs the pods of our small Kubernetes as processes of this machine: their command, with their variables."""
 
 import base64
-import os
 import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.processes import SYSTEMS_PATH
 from tests.providers.kubernetes.cluster import Cluster
 
 
@@ -41,7 +41,7 @@ class Kubelet:
         mounts = {
             mount["mountPath"]: self._folder / name / mount["name"] for mount in container["volumeMounts"]
         }
-        variables = {"PATH": os.environ["PATH"]}
+        variables = {"PATH": SYSTEMS_PATH}
         for variable in container["env"]:
             value = variable.get("value") or self._secret(variable.get("valueFrom"))
             for path, place in mounts.items():

@@ -28,6 +28,7 @@ class VastServer(VendorServer):
         super().__init__()
         self.price = 0.5
         self.min_bid = 0.2
+        self.gpus = 1
         self.searches: list[Any] = []
 
     def refusal(self, status: int, detail: str) -> Reply:
@@ -55,7 +56,7 @@ class VastServer(VendorServer):
         ask = {
             "id": 77,
             "gpu_name": "RTX 4090",
-            "num_gpus": 1,
+            "num_gpus": self.gpus,
             "gpu_ram": 24564,
             "dph_total": self.price,
             "min_bid": self.min_bid,

@@ -1,6 +1,6 @@
 """Checks a config's settings against the options that the trainer itself reports."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
@@ -14,6 +14,8 @@ from simpletuner_fleet.core.cutting import excerpt
 
 MAX_OPTIONS = 4000
 MAX_VERSIONS = 8
+MAX_VERSIONS_OF_ONE = 2
+"""So many releases are kept by one worker's word: it has one at a time, and had another before."""
 MAX_KEPT_BYTES = 4 * 1024 * 1024
 """Of all kept releases of one trainer together: whoever fills in a form reads them at every keystroke."""
 MAX_TRAINERS = 8
@@ -52,6 +54,11 @@ class Options(Struct, frozen=True, kw_only=True):
     """Names of older releases that it still takes, or leaves out without a word."""
 
 
+class ReportedOptions(Options, frozen=True, kw_only=True):
+    reported_by: Name = ""
+    """The worker; empty where that was not kept."""
+
+
 class OptionFinding(Struct, frozen=True, kw_only=True):
     path: str
     level: Level
@@ -68,11 +75,52 @@ def version_order(version: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in version.split("."))
 
 
-def newest_releases(releases: Mapping[str, Options]) -> dict[str, Options]:
-    """Returns the releases to keep: the newest, and those before it as far as they fit beside it."""
-    kept: dict[str, Options] = {}
+def newest_version(releases: Mapping[str, ReportedOptions], workers: Container[str]) -> str | None:
+    """Returns the newest release that a worker of the fleet has reported; those of others count only where it has none."""
+    present = [version for version, one in releases.items() if _is_vouched_for(one, workers)]
+    return max(present or releases, key=version_order, default=None)
+
+
+def with_report(
+    releases: Mapping[str, ReportedOptions], report: ReportedOptions, workers: Container[str]
+) -> dict[str, ReportedOptions]:
+    """Returns the releases to keep after a worker's report.
+
+    What another worker of the fleet has reported of the same release stays, and of the worker's own no more than a few:
+    one that invents releases drives out neither those that others have nor what they take.
+    """
+    known = releases.get(report.version)
+    if known and known.reported_by != report.reported_by and known.reported_by in workers:
+        return dict(releases)
+    others = {version: one for version, one in releases.items() if version != report.version}
+    own = sorted(
+        (version for version, one in others.items() if one.reported_by == report.reported_by),
+        key=version_order,
+        reverse=True,
+    )
+    for version in own[MAX_VERSIONS_OF_ONE - 1 :]:
+        del others[version]
+    return newest_releases({**others, report.version: report}, workers)
+
+
+def _is_vouched_for(release: ReportedOptions, workers: Container[str]) -> bool:
+    return not release.reported_by or release.reported_by in workers
+
+
+def newest_releases(
+    releases: Mapping[str, ReportedOptions], workers: Container[str]
+) -> dict[str, ReportedOptions]:
+    """Returns the releases to keep: the newest, and those before it as far as they fit beside it.
+
+    Those of workers that are gone come last.
+    """
+
+    def rank(version: str) -> tuple[bool, tuple[tuple[int, str], ...]]:
+        return _is_vouched_for(releases[version], workers), version_order(version)
+
+    kept: dict[str, ReportedOptions] = {}
     room = MAX_KEPT_BYTES
-    for version in sorted(releases, key=version_order, reverse=True)[:MAX_VERSIONS]:
+    for version in sorted(releases, key=rank, reverse=True)[:MAX_VERSIONS]:
         room -= len(msgspec.json.encode(releases[version]))
         if kept and room < 0:
             break

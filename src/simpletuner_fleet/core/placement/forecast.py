@@ -76,14 +76,21 @@ def forecast(
     requires: Requirements, busy: Iterable[tuple[Worker, Sequence[RunningJob]]], ahead: int, now: float
 ) -> StartForecast | None:
     """Predicts the start, as if each job ahead took one of the same workers; None where they take them all."""
-    free_again = [(until, worker) for worker, running in busy if (until := _until(worker, running, requires))]
-    freed = sorted(free_again, key=lambda one: (one[0].ends_at or now, one[1].name))
+    freed = freed_in_order(requires, busy, now)
     if ahead >= len(freed):
         return None
     last, worker = freed[ahead]
     return StartForecast(
         at=max(now, last.ends_at or now), worker=worker.name, job_id=last.job_id, job=last.title, ahead=ahead
     )
+
+
+def freed_in_order(
+    requires: Requirements, busy: Iterable[tuple[Worker, Sequence[RunningJob]]], now: float
+) -> list[tuple[RunningJob, Worker]]:
+    """Returns the workers that will have room, the soonest first, each with the job with whose end it has."""
+    free_again = [(until, worker) for worker, running in busy if (until := _until(worker, running, requires))]
+    return sorted(free_again, key=lambda one: (one[0].ends_at or now, one[1].name))
 
 
 def busy_without_end(

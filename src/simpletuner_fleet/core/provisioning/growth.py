@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
-from simpletuner_fleet.core.placement.forecast import RunningJob, forecast
+from simpletuner_fleet.core.placement.forecast import RunningJob, freed_in_order
 from simpletuner_fleet.core.placement.matching import why_never, why_not_paid
 from simpletuner_fleet.core.placement.ordering import limit_reached
 from simpletuner_fleet.core.placement.reasons import Code
@@ -67,14 +67,24 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     arriving: frozenset[str] = frozenset()
     """Ids of machines that have joined and whose workers are about to connect."""
 
-    def busy_for(self, job: Job) -> list[tuple[Worker, Sequence[RunningJob]]]:
-        """Returns the busy workers that could take the job once they have room."""
-        allowlist = self.team_allowlists.get(job.team)
+    def busy_until(self, at: float) -> list[tuple[Worker, Sequence[RunningJob]]]:
+        """Returns the busy workers on which a job ends until then."""
         return [
             (worker, running)
             for worker, running in self.busy
-            if why_never(worker, job.requires, allowlist, self.prices) is None
+            if any(one.ends_at is not None and one.ends_at <= at for one in running)
         ]
+
+    def free_for(self, job: Job, busy: Sequence[tuple[Worker, Sequence[RunningJob]]], until: float) -> int:
+        """Returns how many of these busy workers will have room for such a job until then."""
+        allowlist = self.team_allowlists.get(job.team)
+        fitting = (
+            (worker, running)
+            for worker, running in busy
+            if why_never(worker, job.requires, allowlist, self.prices) is None
+        )
+        freed = freed_in_order(job.requires, fitting, self.now)
+        return sum(max(self.now, last.ends_at or self.now) <= until for last, _ in freed)
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -115,6 +125,10 @@ class _Market(Struct):
     spent: Spending
     paused_until: float
     boot_s: float
+    usable: dict[str, list[MachineOffer] | NoMachine] = field(default_factory=dict)
+    """By job: the offers that it could use and pay, the best first, or why there is none."""
+    taken: set[str] = field(default_factory=set)
+    """The single offers that are wanted already."""
 
 
 def grow(
@@ -153,15 +167,18 @@ def grow(
 def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: Growth) -> None:
     planned: Counter[str] = Counter()
     ahead = 0
+    soon: dict[float, list[tuple[Worker, Sequence[RunningJob]]]] = {}
     for demand in fleet.demands:
         job = demand.job
         for_it = [market for market in markets if market.pool.is_for(job)]
-        soonest_s = min((market.boot_s for market in for_it), default=inf)
+        booted_at = fleet.now + min((market.boot_s for market in for_it), default=inf)
+        if booted_at not in soon:
+            soon[booted_at] = fleet.busy_until(booted_at)
+        free = fleet.free_for(job, soon[booted_at], booted_at)
         for _ in range(demand.count):
             if _is_limited(fleet, job, planned):
                 break
-            free = forecast(job.requires, fleet.busy_for(job), ahead, fleet.now)
-            if free is not None and free.at <= fleet.now + soonest_s:
+            if ahead < free:
                 ahead += 1
             elif not any(room.take(job, fleet) for room in rooms) and not _bring(
                 fleet, job, for_it, rooms, growth
@@ -208,6 +225,8 @@ def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room]
 
 def _want(market: _Market, offer: MachineOffer, job_id: str, growth: Growth) -> None:
     growth.wanted.append(Wanted(pool=market.pool.name, offer=offer, for_job=job_id))
+    if offer.single:
+        market.taken.add(offer.id)
     spent = market.spent
     market.spent = Spending(
         machines=spent.machines + 1,
@@ -219,24 +238,48 @@ def _want(market: _Market, offer: MachineOffer, job_id: str, growth: Growth) -> 
 
 def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | NoMachine:
     pool = market.pool
+    if job.id not in market.usable:
+        market.usable[job.id] = _usable_offers(pool, market.snapshot.offers, job, fleet)
+    usable = market.usable[job.id]
+    if isinstance(usable, NoMachine):
+        return usable
+    if fleet.now < market.paused_until:
+        params = {"pool": pool.name, "until": market.paused_until}
+        return NoMachine(code=Code.MACHINES_FAILED, params=params)
+    reached: PoolCeiling | None = None
+    for offer in usable:
+        if offer.id in market.taken:
+            continue
+        ceiling = ceiling_reached(pool, market.spent, offer.hourly_micros, fleet.lead_s)
+        if ceiling is None:
+            return offer
+        if reached is None or TOLD_FIRST.index(ceiling) < TOLD_FIRST.index(reached):
+            reached = ceiling
+    if reached is None:
+        return _none_offered(pool, job)
+    params = {
+        "pool": pool.name,
+        "ceiling": str(reached),
+        "hourly_micros": min(offer.hourly_micros for offer in usable),
+    }
+    return NoMachine(code=Code.MACHINE_CEILING, params=params)
+
+
+def _usable_offers(
+    pool: MachinePool, offers: Sequence[MachineOffer], job: Job, fleet: FleetNow
+) -> list[MachineOffer] | NoMachine:
+    """Returns the offers that the job could use and pay, the best first, or why there is none."""
     fitting = sorted(
         (
             offer
-            for offer in market.snapshot.offers
+            for offer in offers
             if is_eligible(pool, offer)
             and fits(expected_worker(pool, offer), job.requires.at_any_cost, fleet.team_allowlists)
         ),
         key=lambda offer: preference_of(pool, offer, job.interruptions),
     )
     if not fitting:
-        return NoMachine(
-            code=Code.NO_MACHINE_OFFERED,
-            params={
-                "pool": pool.name,
-                "gpus": job.requires.gpus,
-                "min_vram_gb": job.requires.min_vram_gb,
-            },
-        )
+        return _none_offered(pool, job)
     allowed = job.requires.max_price_micros
     cheapest = min(offer.hourly_micros for offer in fitting)
     if allowed is not None and cheapest > allowed:
@@ -248,22 +291,12 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
     if not fitting:
         left = {"pool": pool.name, "hourly_micros": cheapest, "left_micros": job.requires.room_micros}
         return NoMachine(code=Code.MACHINE_COST_LIMIT, params=left)
-    if fleet.now < market.paused_until:
-        params = {"pool": pool.name, "until": market.paused_until}
-        return NoMachine(code=Code.MACHINES_FAILED, params=params)
-    reached: PoolCeiling | None = None
-    for offer in fitting:
-        ceiling = ceiling_reached(pool, market.spent, offer.hourly_micros, fleet.lead_s)
-        if ceiling is None:
-            return offer
-        if reached is None or TOLD_FIRST.index(ceiling) < TOLD_FIRST.index(reached):
-            reached = ceiling
-    params = {
-        "pool": pool.name,
-        "ceiling": str(reached),
-        "hourly_micros": cheapest,
-    }
-    return NoMachine(code=Code.MACHINE_CEILING, params=params)
+    return fitting
+
+
+def _none_offered(pool: MachinePool, job: Job) -> NoMachine:
+    params = {"pool": pool.name, "gpus": job.requires.gpus, "min_vram_gb": job.requires.min_vram_gb}
+    return NoMachine(code=Code.NO_MACHINE_OFFERED, params=params)
 
 
 def _can_be_paid(pool: MachinePool, offer: MachineOffer, job: Job, fleet: FleetNow) -> bool:
@@ -282,7 +315,8 @@ def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, g
         affordable = [
             offer
             for offer in eligible
-            if ceiling_reached(pool, market.spent, offer.hourly_micros, fleet.lead_s) is None
+            if offer.id not in market.taken
+            and ceiling_reached(pool, market.spent, offer.hourly_micros, fleet.lead_s) is None
         ]
         if not affordable:
             return

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.money.rates import Rates, with_rate
 
 
 class MachineState(StrEnum):
@@ -112,7 +113,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     offer_id: str = ""
     offered_micros: int = 0
     """What an hour of it was to cost, in millionths of the currency's unit."""
-    rates: tuple[tuple[float, int], ...] = ()
+    rates: Rates = ()
     """Since when it costs how much an hour; the last one counts now. Empty where it has cost nothing."""
     for_job: str = ""
     asked_at: float | None = None
@@ -185,9 +186,11 @@ def _was_ever_seen(machine: Machine) -> bool:
 
 
 def at_price(machine: Machine, hourly_micros: int, now: float) -> Machine:
-    if not machine.rates or machine.hourly_micros == hourly_micros:
+    """Returns the machine with what it costs from now on. A price that keeps changing is kept in bounds."""
+    if not machine.rates:
         return machine
-    return replace(machine, rates=(*machine.rates, (now, hourly_micros)))
+    rates = with_rate(None, machine.rates, hourly_micros, now)
+    return machine if rates is machine.rates else replace(machine, rates=rates)
 
 
 def worker_price(machine: Machine) -> int | None:

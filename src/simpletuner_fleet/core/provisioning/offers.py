@@ -35,6 +35,8 @@ class MachineOffer(Struct, frozen=True, kw_only=True):
     """The newest version that its driver runs, where that is known."""
     reliability: float | None = None
     """From 0 to 1, where the provider says so."""
+    single: bool = False
+    """It is one certain machine: whoever takes it leaves none for others."""
 
 
 class ListedMachine(Struct, frozen=True, kw_only=True):

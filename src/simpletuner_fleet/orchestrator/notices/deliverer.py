@@ -51,6 +51,8 @@ class Deliverer:
         self._ledger = Ledger(fleet)
         self._waits = WaitWatch(fleet)
         self._queues: dict[str, EndpointQueue] = {}
+        self._unread: set[str] = set()
+        """Endpoints that were changed, and are to be read before anything is sent there."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -70,13 +72,24 @@ class Deliverer:
     async def changed(self, endpoint_id: str) -> None:
         """Starts an endpoint anew after a person has changed or deleted it: what was under way there ends."""
         self._end(endpoint_id)
+        try:
+            await self._load(endpoint_id)
+        except BaseException:
+            self._unread.add(endpoint_id)
+            raise
+        finally:
+            self._woken.set()
+
+    async def _load(self, endpoint_id: str) -> None:
         endpoint = await self._fleet.read(lambda view: view.endpoint(endpoint_id))
         self._end(endpoint_id)  # another change may have begun it anew while this one read
+        self._unread.discard(endpoint_id)
         self._watch(endpoint)
-        self._woken.set()
 
     async def look_once(self) -> float:
         """Reads on in the log and begins what is due; returns how long to sleep if nothing happens meanwhile."""
+        for endpoint_id in tuple(self._unread):
+            await self._load(endpoint_id)
         more = await self._read_on()
         now = self._fleet.clock.now()
         due = [now if more else now + LOOK_S]
@@ -101,7 +114,7 @@ class Deliverer:
                     for endpoint in await self._fleet.read(lambda view: view.endpoints()):
                         self._watch(endpoint)
                     loaded = True
-                pause_s = await self.look_once() if self._queues else None
+                pause_s = await self.look_once() if self._queues or self._unread else None
             except Exception:
                 log.exception("what has happened could not be told; it is tried again")
                 pause_s = AFTER_TROUBLE_S
@@ -213,7 +226,10 @@ class Deliverer:
             return failure.detail, failure
 
     async def _note(self, queue: EndpointQueue, after: Endpoint, delivery: DeliveryTry | None = None) -> bool:
-        """Writes the endpoint's new state, unless a person has changed it meanwhile: then nothing of this counts."""
+        """Writes the endpoint's new state, unless a person has changed it meanwhile: then nothing of this counts.
+
+        Whoever changed it may not have learnt that they did, and has not said so: it is read again.
+        """
 
         def step(transaction: Transaction) -> bool:
             stored = transaction.tx.endpoint(after.id)
@@ -227,6 +243,10 @@ class Deliverer:
             return True
 
         if not await self._ledger.write(step):
+            if self._queues.get(after.id) is queue:
+                del self._queues[after.id]
+                self._unread.add(after.id)
+                self._woken.set()
             return False
         queue.endpoint = after
         queue.noted_at = self._fleet.clock.now()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 
 from simpletuner_fleet.core.errors import ProviderUnusable, WrongPassword
 from simpletuner_fleet.core.people.sign_in.claims import MAX_GROUPS, MAX_SUBJECT_CHARS, Person
@@ -18,6 +19,7 @@ from simpletuner_fleet.orchestrator.sign_in.ldap.connection import (
 from simpletuner_fleet.orchestrator.sign_in.ldap.filters import read_ldap_filter
 
 MOST_AT_ONCE = 8
+"""People are looked up in threads of their own: a directory that hangs holds up nobody else's work."""
 OBJECT_GUID = "objectguid"
 log = logging.getLogger(__name__)
 
@@ -28,30 +30,26 @@ class AskedDirectory:
         self._deadline_s = deadline_s
         self._users = read_ldap_filter(settings.user_filter, ("name",))
         self._groups = read_ldap_filter(settings.group_filter, ("dn", "name"))
-        self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="ldap")
 
     async def person(self, name: str, password: str) -> Person:
         """Returns the person. Raises WrongPassword, also where nobody or more than one has the name."""
         if not name or not password or "\0" in name or "\0" in password:
             raise WrongPassword
-        async with self._at_once:
-            try:
-                return await asyncio.to_thread(self._person, name, password)
-            except DirectoryRefused as refused:
-                log.warning(
-                    "the directory %s refuses with the result code %d", self.settings.id, refused.code
-                )
-                raise ProviderUnusable(
-                    f"The directory refuses the server, with the result code {refused.code}."
-                ) from None
-            except GarbledLdap:
-                raise ProviderUnusable("The directory's answer cannot be read.") from None
-            except TimeoutError:
-                raise ProviderUnusable(
-                    f"The directory did not answer within {self._deadline_s:g} s."
-                ) from None
-            except (OSError, UnicodeError) as error:
-                raise ProviderUnusable(f"The directory cannot be reached: {type(error).__name__}.") from None
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._person, name, password)
+        except DirectoryRefused as refused:
+            log.warning("the directory %s refuses with the result code %d", self.settings.id, refused.code)
+            raise ProviderUnusable(
+                f"The directory refuses the server, with the result code {refused.code}."
+            ) from None
+        except GarbledLdap:
+            raise ProviderUnusable("The directory's answer cannot be read.") from None
+        except TimeoutError:
+            raise ProviderUnusable(f"The directory did not answer within {self._deadline_s:g} s.") from None
+        except (OSError, UnicodeError) as error:
+            raise ProviderUnusable(f"The directory cannot be reached: {type(error).__name__}.") from None
 
     def _person(self, name: str, password: str) -> Person:
         settings = self.settings

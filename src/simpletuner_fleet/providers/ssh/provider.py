@@ -6,6 +6,7 @@ and is listed until the host itself says that it is gone.
 
 import asyncio
 import hashlib
+from enum import IntEnum
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,11 +28,21 @@ from simpletuner_fleet.providers.ssh.client import SshClient, SshHost, read_host
 from simpletuner_fleet.providers.ssh.scripts import log_script, look_script, start_script, stop_script
 
 HOSTS_AT_ONCE = 16
+LOOKS_S = 20.0
+"""For all hosts together: whoever asks for the list waits no longer than 30 s."""
 FRESH_S = 5.0
 SERVICES = ("auto", "process")
 HOST_KEYS = ("strict", "accept-new")
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _PROGRAM = _SAFE | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_./+")
+
+
+class _Turn(IntEnum):
+    """Ranks hosts by what came of the last look: those that wait for nothing are asked first."""
+
+    ANSWERED = 0
+    NOT_ASKED = 1
+    SILENT = 2
 
 
 class _HostLook(Struct, frozen=True, kw_only=True):
@@ -71,6 +82,7 @@ class SshProvider:
             options += ["-o", "GlobalKnownHostsFile=none"]
         self._ssh = SshClient(options, surroundings.key, surroundings.environment)
         self._free: tuple[float, list[_HostLook]] = (0.0, [])
+        self._turns: dict[str, _Turn] = {}
 
     async def offers(self) -> list[MachineOffer]:
         """Returns an offer for every host that answers, runs nothing of ours, and can run a worker."""
@@ -83,7 +95,7 @@ class SshProvider:
                 f"{free[0].host.address} has no program {self._command!r}: install it there, or say with the setting"
                 " 'install' what pip shall install"
             )
-        return [replace(self._offer, id=look.host.address) for look in free if look.can_run]
+        return [replace(self._offer, id=look.host.address, single=True) for look in free if look.can_run]
 
     async def create(self, order: MachineOrder) -> CreatedMachine:
         host = self._host(order.offer.id)
@@ -126,13 +138,26 @@ class SshProvider:
         ]
 
     async def _looks(self) -> list[_HostLook]:
-        turns = asyncio.Semaphore(HOSTS_AT_ONCE)
+        """Looks at all hosts. One for which the time was too short is like one that does not answer."""
+        at_once = asyncio.Semaphore(HOSTS_AT_ONCE)
+        until = asyncio.get_running_loop().time() + LOOKS_S
 
         async def one(host: SshHost) -> _HostLook:
-            async with turns:
-                return await self._look(host)
+            turn = _Turn.NOT_ASKED
+            try:
+                async with asyncio.timeout_at(until), at_once:
+                    turn = _Turn.SILENT
+                    look = await self._look(host)
+                    turn = _Turn.SILENT if look.trouble else _Turn.ANSWERED
+            except TimeoutError:
+                begun = await asyncio.to_thread(self._noted, host)
+                trouble = f"{host.address} did not answer in {LOOKS_S:g} s"
+                look = _HostLook(host=host, machine=begun, trouble=trouble)
+            self._turns[host.address] = turn
+            return look
 
-        return await asyncio.gather(*(one(host) for host in self._hosts))
+        in_turn = sorted(self._hosts, key=lambda host: self._turns.get(host.address, _Turn.NOT_ASKED))
+        return await asyncio.gather(*(one(host) for host in in_turn))
 
     async def _look(self, host: SshHost) -> _HostLook:
         try:
@@ -180,10 +205,15 @@ class SshProvider:
             file.write_text(text, "utf-8")
 
     def _note(self, host: SshHost, machine: str) -> None:
+        """Writes the note whole or not at all: a host without one counts as empty while it does not answer."""
         file = self._file(host)
+        if machine == self._noted(host):
+            return
         if machine:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            file.write_text(machine, "utf-8")
+            new = file.with_suffix(".new")
+            new.write_text(machine, "utf-8")
+            new.replace(file)
         else:
             file.unlink(missing_ok=True)
 

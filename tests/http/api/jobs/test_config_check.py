@@ -81,3 +81,21 @@ async def test_however_many_trainers_are_told_of_few_are_kept_and_first_those_th
             for name in names:
                 await other.call("trainer-options", {"trainer": name, "options": OPTIONS})
             assert await kept_trainers(running) == {"simpletuner", "shared", *names}
+
+
+async def test_a_worker_that_invents_releases_is_believed_only_while_it_is_there() -> None:
+    async with orchestrator() as running:
+        honest, liar = await running.worker("gpu-1"), await running.worker("gpu-2")
+        await honest.call("trainer-options", {"trainer": "simpletuner", "options": OPTIONS})
+        empty = {"version": OPTIONS["version"], "options": []}
+        await liar.call("trainer-options", {"trainer": "simpletuner", "options": empty})
+        for number in range(10):
+            invented = {"version": f"999999.{number}", "options": [{"names": ["nonsense"], "required": True}]}
+            await liar.call("trainer-options", {"trainer": "simpletuner", "options": invented})
+        named = await running.post(f"/api/config-check?version={OPTIONS['version']}", CONFIG)
+        assert named["findings"][0]["path"] == "$.settings.max_train_step"
+        await liar.call("disconnect", {})
+        deleted = await running.http.delete(f"/api/admin/workers/{liar.id}")
+        assert deleted.status_code == 200
+        after = await running.post("/api/config-check", CONFIG)
+        assert after["checked_against"] == OPTIONS["version"]

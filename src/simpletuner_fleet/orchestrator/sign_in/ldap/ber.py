@@ -38,7 +38,10 @@ class BerReader:
         return self._at < len(self._data)
 
     def element(self) -> tuple[int, bytes]:
-        begins, size = head_at(self._data, self._at)
+        try:
+            begins, size = head_at(self._data, self._at)
+        except IndexError:
+            raise GarbledLdap from None
         ends = begins + size
         if ends > len(self._data):
             raise GarbledLdap
