@@ -42,6 +42,22 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "host", ["a..b", ".a", f"{'a' * 64}.org", "ä..b", "[v1.x]", "[1.2.3.4]", "a\x01b", "a\u2028b"]
+)
+def test_an_address_whose_host_nobody_could_look_up_is_refused(host: str) -> None:
+    for parse, scheme in ((values.url, "https"), (values.urls, "http"), (values.mail_server, "smtps")):
+        with pytest.raises(ValueError, match="expected"):
+            parse(f"{scheme}://{host}:8001")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.b.:1", "http://[::1]:8001", "http://[fe80::1%25eth0]", "https://bücher.example/x"]
+)
+def test_an_address_with_a_host_that_can_be_looked_up_is_taken(url: str) -> None:
+    assert values.url(url) == url
+
+
+@pytest.mark.parametrize(
     ("text", "priority"), [("7", 7), ("-3", -3), ("0", 0), ("high", "high"), ("urgent", "urgent")]
 )
 def test_a_priority_is_a_number_or_a_word_that_the_server_knows(text: str, priority: int | str) -> None:

@@ -4,7 +4,6 @@ import argparse
 import importlib
 import io
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import TextIO, cast
@@ -18,8 +17,6 @@ from simpletuner_fleet.cli.programs.hide_token import hide_token
 from simpletuner_fleet.client.troubles import Trouble, format_trouble
 from simpletuner_fleet.languages import _, speak
 
-ENDED_BY_PIPE = 128 + signal.SIGPIPE
-"""As shells report any other program whose reader goes away before it has written everything."""
 Command = Callable[[argparse.Namespace], int]
 FOR_PROGRAMS = ("json", "jsonl", "csv", "name")
 ENGLISH_ONLY = {"SIMPLETUNER_LANG": "en"}
@@ -53,7 +50,7 @@ def _outcome(words: list[str]) -> int:
     except BrokenPipeError:
         _close_quietly(sys.stdout)
         _close_quietly(sys.stderr)
-        return ENDED_BY_PIPE
+        return ExitCode.READER_LEFT
     except Exception as error:  # nobody is shown where in our code it was, unless they ask
         return _tell(unforeseen(error, os.environ))
 

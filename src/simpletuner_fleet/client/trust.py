@@ -80,6 +80,14 @@ def context_for(
     return ssl.create_default_context()
 
 
+def trusting_nobody() -> ssl.SSLContext:
+    """Returns a context for a client that speaks plain HTTP only.
+
+    Without one, httpx2 reads whom the machine trusts, which takes a tenth of a second and is then not used.
+    """
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 async def context_for_async(url: str, choices: Choices, warn: Warn) -> ssl.SSLContext | None:
     import asyncio  # heavy, and the command line has no use for it
 

@@ -2,9 +2,9 @@
 
 import re
 from datetime import datetime
-from ipaddress import ip_network
+from ipaddress import IPv6Address, ip_network
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from simpletuner_fleet.core.mail_addresses import MAIL
 from simpletuner_fleet.core.money.amounts import read_amount
@@ -206,16 +206,27 @@ def priority(raw: str) -> int | str:
 
 
 def url(raw: str) -> str:
-    address = urlsplit(raw.strip())
-    try:
-        port_is_fine = address.port is None or address.port > 0
-    except ValueError:
-        port_is_fine = False
-    if address.scheme not in ("http", "https") or not address.hostname or not port_is_fine:
+    address = _address(raw, ("http", "https"))
+    if address is None:
         raise ValueError(_("expected http://HOST:PORT or https://HOST:PORT"))
     if address.username or address.password or address.query or address.fragment:
         raise ValueError(_("expected an address alone: no user, password, '?' or '#' in it"))
     return raw.strip().rstrip("/")
+
+
+def _address(raw: str, schemes: tuple[str, ...]) -> SplitResult | None:
+    """Returns the parts of an address; None where no connection could be made to it, whatever runs there."""
+    try:
+        address = urlsplit(raw.strip())
+        host = address.hostname or ""
+        host.encode("idna")  # fails where a part between two dots is empty, or too long for any name server
+        if "[" in address.netloc:
+            IPv6Address(host)
+        port_is_fine = address.port is None or address.port > 0
+    except ValueError:
+        return None
+    is_sound = address.scheme in schemes and host and port_is_fine and raw.strip().isprintable()
+    return address if is_sound else None
 
 
 def urls(raw: str) -> str:
@@ -285,12 +296,8 @@ def networks(raw: list[str]) -> list[str]:
 
 
 def mail_server(raw: str) -> str:
-    address = urlsplit(raw.strip())
-    try:
-        port_is_fine = address.port is None or address.port > 0
-    except ValueError:
-        port_is_fine = False
-    if address.scheme not in ("smtp", "smtps", "smtp+plain") or not address.hostname or not port_is_fine:
+    address = _address(raw, ("smtp", "smtps", "smtp+plain"))
+    if address is None:
         raise ValueError(_("expected smtps://USER@HOST:465, smtp://USER@HOST:587 or smtp+plain://HOST:25"))
     if address.password:
         raise ValueError(_("the password of the mail server comes from SIMPLETUNER_SMTP_PASSWORD"))

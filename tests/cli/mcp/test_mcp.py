@@ -4,15 +4,20 @@ import asyncio
 import json
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
+from devtools.ports import free_port
 from simpletuner_fleet.cli.mcp.limits import BeyondLimit, SpendLimits, SubmitWish, check
 from simpletuner_fleet.cli.mcp.server import MAX_LINE_BYTES
+from simpletuner_fleet.cli.mcp.tools import FleetTools
 from simpletuner_fleet.cli.mcp.untrusted import MOST_CHARS, bounded, clean, marked
+from simpletuner_fleet.client.fleet import FleetClient
 from tests.http.api.jobs.test_logs_api import put
 from tests.http.api.jobs.test_metrics_api import Trainer, point
 from tests.http.api_kit import ADMIN, Running, orchestrator
@@ -175,6 +180,42 @@ async def test_an_agent_submits_within_its_limits_and_cancels_what_it_submitted(
         assert "--max-jobs" in (await agent.refused("submit_job", **asked))["what"]
         assert (await agent.refused("cancel_job", job=theirs["job_id"]))["code"] == "beyond_limit"
         assert (await agent.data("cancel_job", job=job_id))["status"] == "cancelled"
+
+
+def refusals_of_three(url: str, limits: SpendLimits) -> list[str]:
+    """Submits three times, and returns the codes with which that failed."""
+    asked = {"config_name": "cats", "gpus": 0, "hours": 1.0}
+    with FleetClient(url, token=ADMIN) as fleet:
+        tools = FleetTools(fleet, limits)
+        return [tools.call("submit_job", asked)["structuredContent"]["error"]["code"] for _ in range(3)]
+
+
+def test_a_submission_whose_answer_is_lost_counts_for_there_may_be_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.client.calls.caller.RESEND_AFTER_S", ())
+    taken: list[bytes] = []
+
+    class HangsUp(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            taken.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    limits = SpendLimits(submit=True, max_jobs=2)
+    with HTTPServer(("127.0.0.1", 0), HangsUp) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        codes = refusals_of_three(f"http://127.0.0.1:{server.server_port}", limits)
+        server.shutdown()
+        thread.join()
+    assert codes[2] == "beyond_limit"
+    assert "beyond_limit" not in codes[:2]
+    assert len(taken) == 2
+    codes = refusals_of_three(f"http://127.0.0.1:{free_port()}", limits)
+    assert codes == ["E_CONN_REFUSED"] * 3, "what was never sent is no job"
 
 
 async def test_what_is_no_message_is_refused_and_the_server_lives_on() -> None:

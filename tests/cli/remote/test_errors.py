@@ -31,6 +31,7 @@ CONTRACT = {
     "TLS": 10,
     "NO_ACCELERATOR": 11,
     "INTERRUPTED": 130,
+    "READER_LEFT": 141,
 }
 
 
@@ -167,6 +168,14 @@ def test_a_name_that_is_unknown(run: Run) -> None:
     result = run("workers", "list", "--url", "https://no-such-host.invalid:8001")
     assert result.code == ExitCode.UNREACHABLE
     assert "E_DNS" in result.err
+
+
+@pytest.mark.parametrize("flags", [(), ("--ssl-fingerprint", "a" * 64), ("--plain-http",)])
+def test_an_address_with_two_dots_in_a_row_is_called_no_address(run: Run, flags: tuple[str, ...]) -> None:
+    for command in (("jobs", "list"), ("doctor", "worker", "--json")):
+        result = run(*command, "--url", "https://a..b", *flags)
+        assert "expected http://HOST:PORT or https://HOST:PORT" in result.err + result.out
+        assert "idna" not in result.err + result.out
 
 
 def test_invalid_token(ask: Run, server: FakeServer) -> None:

@@ -128,6 +128,12 @@ def test_watching_one_job_prints_each_state_once(run: Run, live: LiveServer) -> 
     assert len(states) == len(set(states))
 
 
+def test_watching_with_names_prints_a_name_for_each_change(run: Run, live: LiveServer) -> None:
+    result = run("jobs", "watch", "j_1", "-o", "name", "--url", live.url)
+    assert result.code == ExitCode.OK
+    assert set(result.out.splitlines()) == {"j_1"}
+
+
 def test_a_broken_stream_is_opened_again(run: Run, live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.RECONNECT_S", 0.01)
     live.break_streams = 2

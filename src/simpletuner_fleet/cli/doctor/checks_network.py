@@ -11,7 +11,7 @@ import httpx2
 
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.client.troubles import of_connection_error
-from simpletuner_fleet.client.trust import Choices, TrustError, context_for, fingerprint_of
+from simpletuner_fleet.client.trust import Choices, TrustError, context_for, fingerprint_of, trusting_nobody
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.protocol.problems import read_problem
@@ -45,7 +45,7 @@ def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str)
                 warning.removeprefix("WARNING: "),
                 _("start the server with --ssl, pin it on the clients"),
             )
-        with httpx2.Client(base_url=url, timeout=TIMEOUT_S, verify=context or True) as client:
+        with httpx2.Client(base_url=url, timeout=TIMEOUT_S, verify=context or trusting_nobody()) as client:
             yield from _answers(client, header, token, probe)
     except (OSError, TrustError, ssl.SSLError, httpx2.TransportError) as error:
         trouble = of_connection_error(error, url)

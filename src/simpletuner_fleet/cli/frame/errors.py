@@ -1,5 +1,6 @@
 """Defines what a command raises when it cannot go on, and the exit codes that programs may rely on."""
 
+import signal
 from enum import IntEnum
 
 from simpletuner_fleet.client import troubles
@@ -33,6 +34,8 @@ class ExitCode(IntEnum):
     TLS = troubles.TLS
     NO_ACCELERATOR = troubles.NO_ACCELERATOR
     INTERRUPTED = troubles.INTERRUPTED
+    READER_LEFT = 128 + signal.SIGPIPE
+    """As shells report any other program whose reader goes away before it has written everything."""
 
 
 def output_refused(error: OSError) -> CliError:

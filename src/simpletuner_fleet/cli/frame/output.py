@@ -77,6 +77,13 @@ class Output:
         else:
             self._pairs([(row.title, shown(row.value(item))) for row in self.chosen(rows)])
 
+    def changed(self, item: dict[str, Any]) -> None:
+        """Prints one item of a list that goes on, on a line of its own and at once."""
+        if self.format == "name":
+            print(clean(item.get("id", "")), flush=True)
+        else:
+            self.line(self.picked(item))
+
     def json(self, document: Any) -> None:
         print(harmless_json(json.dumps(document, ensure_ascii=False, indent=2)))
 

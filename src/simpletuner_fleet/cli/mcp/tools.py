@@ -9,12 +9,14 @@ import msgspec
 from simpletuner_fleet.cli.mcp import arguments as given
 from simpletuner_fleet.cli.mcp.limits import HOUR_S, BeyondLimit, SpendLimits, SubmitWish, check
 from simpletuner_fleet.cli.mcp.untrusted import bounded, clean, marked
-from simpletuner_fleet.client.errors import ClientError
+from simpletuner_fleet.client.errors import ClientError, UnreachableError
 from simpletuner_fleet.client.fleet import FleetClient
 from simpletuner_fleet.client.table.requests import SubmitOptions
 from simpletuner_fleet.http.edge.refused_fields import refused_field
 
 Run = Callable[[Any], Any]
+NEVER_SENT = ("E_CONN_REFUSED", "E_DNS")
+"""With these nothing has reached an orchestrator."""
 
 
 class Tool(NamedTuple):
@@ -49,6 +51,8 @@ class FleetTools:
     def __init__(self, fleet: FleetClient, limits: SpendLimits) -> None:
         self._fleet, self._limits = fleet, limits
         self._submitted: set[str] = set()
+        self._unsure = 0
+        """How many submissions may have been carried out, though no answer came."""
         tools = (*self._reading(), *(self._changing() if limits.submit else ()))
         self._tools = {tool.name: tool for tool in tools}
 
@@ -230,7 +234,7 @@ class FleetTools:
             retries=asked.retries,
             overrides=frozenset(asked.overrides),
         )
-        check(self._limits, spending, len(self._submitted))
+        check(self._limits, spending, len(self._submitted) + self._unsure)
         options: SubmitOptions = {
             "gpus": asked.gpus,
             "time_limit_s": asked.hours * HOUR_S,
@@ -242,7 +246,11 @@ class FleetTools:
             "min_vram_gb": asked.min_vram_gb,
             "name": asked.name,
         }
-        answer = self._fleet.submit(asked.config_name, **options)
+        try:
+            answer = self._fleet.submit(asked.config_name, **options)
+        except UnreachableError as error:
+            self._unsure += error.code not in NEVER_SENT
+            raise
         if answer.job_id:
             self._submitted.add(answer.job_id)
         return answer

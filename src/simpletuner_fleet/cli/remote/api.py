@@ -21,7 +21,7 @@ from simpletuner_fleet.client import connection
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S
 from simpletuner_fleet.client.troubles import of_connection_error
-from simpletuner_fleet.client.trust import TrustError, context_for
+from simpletuner_fleet.client.trust import TrustError, context_for, trusting_nobody
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.problems import read_problem
@@ -67,7 +67,10 @@ class Api:
             if self.where.token:
                 headers["Authorization"] = f"Bearer {self.where.token}"
             self._client = httpx2.Client(
-                base_url=self.where.url, headers=headers, timeout=TIMEOUT_S, verify=context or True
+                base_url=self.where.url,
+                headers=headers,
+                timeout=TIMEOUT_S,
+                verify=context or trusting_nobody(),
             )
         return self._client
 

@@ -1,4 +1,4 @@
-"""Shows lists that change: a table that is redrawn on a terminal, JSON lines elsewhere."""
+"""Shows lists that change: a table that is redrawn on a terminal, elsewhere a line for each item that has changed."""
 
 import sys
 import termios
@@ -22,7 +22,7 @@ def watch(
     draw: Callable[[Items], Any] | None = None,
 ) -> Items:
     """Shows items until `is_done` or the user stops it: on a terminal as a table, or as `draw` renders them."""
-    live = out.terminal and not out.for_programs
+    live = out.terminal and out.format == "table"
     items: Items = []
     for items in _redraw(api, out, read, columns, draw) if live else _lines(api, out, read):
         if is_done(items):
@@ -37,7 +37,7 @@ def _lines(api: Api, out: Output, read: Callable[[], Items]) -> Iterator[Items]:
         items = read()
         for item in items:
             if last.get(item["id"]) != item:
-                out.line(out.picked(item))
+                out.changed(item)
         last = {item["id"]: item for item in items}
         yield items
 
