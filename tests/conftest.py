@@ -1,14 +1,13 @@
 """Fixtures every test may use. PostgreSQL is real in every run and never skipped."""
 
+import gc
 import os
-import secrets
-from collections.abc import Iterator
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Generator, Iterator
 
-import psycopg
 import pytest
 
 from devtools.postgres import running_postgres
+from tests.ready_databases import fresh_database
 from tests.s3_server import running_s3
 
 # Tests read what commands say in English, whatever the machine is set to; children inherit it.
@@ -27,12 +26,8 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture
 def postgres_database(postgres_url: str) -> Iterator[str]:
     """The URL of a fresh, empty database, dropped afterwards with whoever is still connected."""
-    name = f"fleet_{secrets.token_hex(6)}"
-    with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}".encode())
-    yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
-    with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with fresh_database(postgres_url) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +35,22 @@ def s3_endpoint() -> Iterator[str]:
     """One for all tests of a process, each under a prefix of its own: to start it costs as much as thirty of them."""
     with running_s3() as endpoint:
         yield endpoint
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exempts what is collected from the search for garbage.
+
+    Ten thousand tests and all modules stay until the end: to look through them took a third of a second each time, and
+    a twentieth of what the tests took.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

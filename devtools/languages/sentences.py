@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 ROOT_ERROR = "FleetError"
@@ -64,10 +65,20 @@ def _heading(function: str, arguments: list[str]) -> Iterator[str]:
         yield next(filter(None, arguments[1:]), arguments[0].upper())
 
 
+@lru_cache(maxsize=1)
 def _error_classes(source: Path) -> Classes:
     trees = (ast.parse(path.read_text("utf-8")) for path in sorted(source.rglob("*.py")))
-    classes = {node.name: node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    classes = {node.name: node for tree in trees for node in _classes_in(tree)}
     return {name: node for name, node in classes.items() if _is_error(name, classes)}
+
+
+def _classes_in(block: ast.AST) -> Iterator[ast.ClassDef]:
+    """Yields every class below, without a look at the expressions, which hold none and are most of a tree."""
+    for child in ast.iter_child_nodes(block):
+        if isinstance(child, ast.ClassDef):
+            yield child
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from _classes_in(child)
 
 
 def _is_error(name: str, classes: Classes) -> bool:

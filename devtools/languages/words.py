@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import struct
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ PYTHON_MARKS = {
     "plural": (1, 2),
     "pgettext": ((1, "c"), 2),
 }
+MARKED_CALL = re.compile(rf"\b(?:{'|'.join(PYTHON_MARKS)})\(")
+"""Whatever the formatter has been over has the parenthesis beside the name."""
 TEMPLATE_MARKS = {**PYTHON_MARKS, "npgettext": ((1, "c"), 2, 3)}
 SCRIPT_MARKS = {"t": None, "tn": (1, 2)}
 TEMPLATE_OPTIONS = {"newstyle_gettext": "true", "silent": "false", "trimmed": "true", "extensions": ""}
@@ -75,7 +78,8 @@ def main() -> int:
 
 def all_sentences() -> Iterator[Sentence]:
     for path in sorted(SOURCE.rglob("*.py")):
-        yield from _sentences_in_file(path, "python", PYTHON_MARKS)
+        if MARKED_CALL.search(path.read_text("utf-8")):
+            yield from _sentences_in_file(path, "python", PYTHON_MARKS)
     for path in sorted(TEMPLATES.rglob("*.html")):
         yield from _sentences_in_file(path, "jinja2.ext:babel_extract", TEMPLATE_MARKS, TEMPLATE_OPTIONS)
     yield from script_sentences()

@@ -8,7 +8,7 @@ from typing import Any
 
 from babel.messages.catalog import Catalog
 
-from devtools.languages.words import PYTHON_MARKS, Sentence, is_translated
+from devtools.languages.words import MARKED_CALL, PYTHON_MARKS, Sentence, is_translated
 
 PLACEHOLDER = re.compile(r"%\((\w+)\)([-#0 +]?\d*(?:\.\d+)?[a-zA-Z])|%(.?)")
 MARKS = frozenset(PYTHON_MARKS) - {"text", "plural", "gettext"}
@@ -80,9 +80,10 @@ def _stray_signs(form: str) -> set[str]:
 def unreadable_marks(source: Path) -> Iterator[str]:
     """Yields where sentences stand that no tool can gather, because they are put together at run time."""
     for path in sorted(source.rglob("*.py")):
-        if path.parent.name == "languages" or path.name == "marks.py":
+        text = path.read_text("utf-8")
+        if path.parent.name == "languages" or path.name == "marks.py" or not MARKED_CALL.search(text):
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
                 texts = node.args[: 2 if node.func.id in ("ngettext", "pgettext") else 1]
                 if any(isinstance(arg, ast.JoinedStr | ast.BinOp | ast.Call) for arg in texts):

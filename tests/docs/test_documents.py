@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ DEV_COMMANDS = set(
 )
 
 
+whole_parser = cache(build_parser)
+"""Of all commands, for all tests: to build it takes a hundred times longer than to parse one of them."""
+
+
 def commands() -> list[tuple[str, list[str]]]:
     """Those of the guide are run, in test_guide_commands.py."""
     commands = []
@@ -45,7 +50,7 @@ def commands() -> list[tuple[str, list[str]]]:
 def test_every_command_in_a_document_is_understood(document: str, words: list[str]) -> None:
     program, *arguments = words
     if program == "simpletuner":
-        build_parser().parse_args(arguments)
+        whole_parser().parse_args(arguments)
     elif program == "./dev":
         assert arguments[0] in DEV_COMMANDS
     else:

@@ -37,6 +37,7 @@ class Reader:
         self.world = world
         self.folder = world.folder / "reader"
         self.folder.mkdir()
+        self.parser = build_parser()
         self.job = self.token = ""
         self.done = 0
 
@@ -66,7 +67,7 @@ class Reader:
         if elsewhere or arguments[:1] == ["server"]:
             assert program == "simpletuner" or program in OF_OTHERS, what
             if program == "simpletuner":
-                build_parser().parse_args(arguments)
+                self.parser.parse_args(arguments)
         elif arguments[:1] == ["worker"]:
             self._start_worker(arguments)
         elif program in OF_A_SHELL:

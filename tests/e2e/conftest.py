@@ -9,12 +9,12 @@ import pytest
 from tests.e2e.kit import World
 
 WORLD = pytest.StashKey[World]()
-HERE = Path(__file__).parent
+HERE = "tests/e2e/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith(HERE):
             item.add_marker(pytest.mark.e2e)
 
 

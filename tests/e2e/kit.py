@@ -15,15 +15,18 @@ from typing import Any
 import httpx2
 
 from devtools.ports import free_port
+from tests.e2e.first_database import give_database
 from tests.e2e.journal import Journal
 from tests.e2e.processes import (
     PATIENCE_S,
     SIMPLETUNER,
+    SYSTEMS_PATH,
     Program,
     end_everything_under,
     shim_of,
     wait_until,
 )
+from tests.e2e.warm_start import WARM
 
 Json = dict[str, Any]
 TRAINER = Path(__file__).with_name("trainer.py")
@@ -37,6 +40,7 @@ FAST = {
 }
 PASSED_ON = ("PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
 A100 = [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 1}]
+COMMAND_WITHIN_S = 60.0
 TERMINAL = ("completed", "failed", "cancelled")
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Trusts nobody: a client of its own making would read whom the machine trusts, for a tenth of a second."""
@@ -105,8 +109,7 @@ class World:
         self._gates = 0
         self.environment = {
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
-            # A worker asks every Python on its path for the trainer; those of a version manager take long to answer.
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": SYSTEMS_PATH,
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder / "config"),
             "LANG": "C.UTF-8",
@@ -139,6 +142,8 @@ class World:
         self.settings.update(settings)
         words = arguments if self.local_as_usual else ("--no-local", *arguments)
         self._server_arguments = ["--port", str(self.port), *words]
+        if self.warm and "SIMPLETUNER_DATABASE_URL" not in self.settings:
+            give_database(self.home)
         return self.restart_server()
 
     def restart_server(self) -> Program:
@@ -173,13 +178,16 @@ class World:
 
     def cli(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """One command to its end, on the orchestrator's own machine."""
+        given = {**self.environment, "SIMPLETUNER_HOME": str(self.home), **environment}
+        if self.warm and WARM.suits(given):
+            return WARM.run([str(SIMPLETUNER), *arguments], given, COMMAND_WITHIN_S)
         return subprocess.run(
             [SIMPLETUNER, *arguments],
-            env={**self.environment, "SIMPLETUNER_HOME": str(self.home), **environment},
+            env=given,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=COMMAND_WITHIN_S,
             check=False,
         )
 

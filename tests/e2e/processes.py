@@ -13,20 +13,26 @@ from tests.e2e.warm_start import WARM, WarmProcess
 
 T = TypeVar("T")
 SIMPLETUNER = Path(sys.executable).with_name("simpletuner")
+SYSTEMS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""A worker asks every Python on its path for the trainer; those of a version manager take long to answer."""
 PATIENCE_S = 30.0
 """For what takes milliseconds on an idle machine: tests must hold on a busy one."""
 LOOK_AGAIN_S = 0.02
+LOOK_AGAIN_AT_MOST_S = 0.1
+WAITS_LONGER_BY = 0.05
+"""The share of the time waited so far that passes between two looks: hundreds of looks cost more than what is awaited."""
 
 
 def wait_until(condition: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
     """The first true answer; AssertionError with `what` if there is none in time."""
-    deadline = time.monotonic() + within_s
+    began = time.monotonic()
     while True:
         answer = condition()
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"not in {within_s:g} s: {what}; last seen: {answer!r}"
-        time.sleep(LOOK_AGAIN_S)
+        waited_s = time.monotonic() - began
+        assert waited_s < within_s, f"not in {within_s:g} s: {what}; last seen: {answer!r}"
+        time.sleep(min(max(LOOK_AGAIN_S, waited_s * WAITS_LONGER_BY), LOOK_AGAIN_AT_MOST_S))
 
 
 class Program:

@@ -26,9 +26,20 @@ def load_everything() -> None:
     for module in pkgutil.walk_packages(simpletuner_fleet.__path__, f"{simpletuner_fleet.__name__}."):
         if not module.name.startswith(NOT_LOADED) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    prepare_routes()
     # What is loaded stays shared: to look through it for garbage would copy it into every program.
     gc.collect()
     gc.freeze()
+
+
+def prepare_routes() -> None:
+    """Every server reads the types of its routes once, and remembers them by the type."""
+    from simpletuner_fleet.http.application import ROUTES
+    from simpletuner_fleet.http.edge.route_table import CompiledRoute
+    from simpletuner_fleet.web import routes as web_routes
+
+    for row in (*ROUTES, *web_routes.ROUTES):
+        CompiledRoute(row)
 
 
 def next_program(line: socket.socket) -> dict[str, Any]:
@@ -55,10 +66,10 @@ def become(asked: dict[str, Any]) -> None:
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
-    output = os.open(asked["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    for number, log in ((1, asked["log"]), (2, asked["errors"])):
+        output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.dup2(output, number)
+        os.close(output)
     sys.orig_argv[:] = [sys.executable, *asked["words"]]
     sys.argv[:] = asked["words"]
 

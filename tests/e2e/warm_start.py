@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -72,17 +73,37 @@ class WarmStart:
         return read_by_python(environment) == read_by_python(self._environment)
 
     def start(
-        self, words: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        log: Path,
+        errors: Path | None = None,
     ) -> WarmProcess:
+        """Its output goes to `log`, and what it says of errors to a file of its own, if one is named."""
         asked = {
             "words": list(words),
             "environment": dict(environment),
             "folder": str(folder),
             "log": str(log),
+            "errors": str(errors or log),
         }
         pid = self.ask(asked)
         assert isinstance(pid, int)
         return WarmProcess(self, words, pid)
+
+    def run(
+        self, words: Sequence[str], environment: Mapping[str, str], within_s: float
+    ) -> "subprocess.CompletedProcess[str]":
+        """One command to its end."""
+        with tempfile.TemporaryDirectory() as folder:
+            log, errors = Path(folder, "output"), Path(folder, "errors")
+            process = self.start(words, environment, Path.cwd(), log, errors)
+            try:
+                exit_code = process.wait(within_s)
+            finally:
+                process.kill()
+            return subprocess.CompletedProcess(words, exit_code, log.read_text(), errors.read_text())
 
     def ask(self, what: dict[str, Any]) -> int | None:
         with self._asking:

@@ -1,4 +1,4 @@
-"""A real `simpletuner server` in a process of its own."""
+"""A real `simpletuner server` in a process of its own, forked from a Python that has loaded our code already."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,16 @@ from typing import Any
 import httpx2
 from msgspec import Struct
 
+from tests.e2e.warm_start import READ_BY_PYTHON, WARM, WarmProcess
 from tests.http.api_kit import UNUSED_TLS
 
 START_S = 20.0
+PASSED_ON = ("PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
+AnyProcess = subprocess.Popen[bytes] | WarmProcess
 
 
 class ServerProcess(Struct):
-    process: "subprocess.Popen[bytes]"
+    process: AnyProcess
     url: str
     home: Path
     log: Path
@@ -50,18 +53,35 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SIMPLETUNER_")}
-    return {**kept, "SIMPLETUNER_HOME": str(home), "XDG_CONFIG_HOME": str(home / "xdg"), **more}
+    left_out = ("SIMPLETUNER_", *READ_BY_PYTHON)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in PASSED_ON or not name.startswith(left_out)
+    }
+    own = {"LANG": "C.UTF-8", "SIMPLETUNER_HOME": str(home), "XDG_CONFIG_HOME": str(home / "xdg")}
+    return {**kept, **own, **more}
+
+
+def started(
+    home: Path, log: Path, arguments: Sequence[str], variables: Mapping[str, str], *, cold: bool = False
+) -> AnyProcess:
+    """A server that writes to the log what it says. `cold`: by the very command that a person types."""
+    given = environment(home, **variables)
+    if not cold and WARM.suits(given):
+        return WARM.start(["simpletuner", "server", *arguments], given, home.parent, log)
+    with log.open("ab") as output:
+        return subprocess.Popen(command(*arguments), env=given, stdout=output, stderr=output)
 
 
 @contextmanager
-def server_process(home: Path, *arguments: str, port: int = 0, **variables: str) -> Iterator[ServerProcess]:
+def server_process(
+    home: Path, *arguments: str, port: int = 0, cold: bool = False, **variables: str
+) -> Iterator[ServerProcess]:
     log = home.with_name(home.name + ".log")
+    log.touch()
     (home / "server.json").unlink(missing_ok=True)
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command("--port", str(port), *arguments), env=environment(home, **variables), stderr=output
-        )
+    process = started(home, log, ("--port", str(port), *arguments), variables, cold=cold)
     try:
         yield ServerProcess(process, _url_of(process, home, log), home, log)
     finally:
@@ -70,7 +90,7 @@ def server_process(home: Path, *arguments: str, port: int = 0, **variables: str)
             process.wait(20)
 
 
-def _url_of(process: "subprocess.Popen[bytes]", home: Path, log: Path) -> str:
+def _url_of(process: AnyProcess, home: Path, log: Path) -> str:
     until = time.monotonic() + START_S
     while time.monotonic() < until and process.poll() is None:
         try:

@@ -3,9 +3,11 @@
 import importlib
 import pkgutil
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+from babel.messages.catalog import Catalog
 
 import simpletuner_fleet.cli
 from devtools.languages import words, words_checks
@@ -26,6 +28,12 @@ def said() -> list[words.Sentence]:
     return list(words.all_sentences())
 
 
+@cache
+def read(folder: str) -> Catalog:
+    """One for all tests here, which only look at it: to read it takes longer than to look."""
+    return words.read(folder)
+
+
 def columns() -> set[str]:
     """The headings of every table that a command prints."""
     titles: set[str] = set()
@@ -44,26 +52,26 @@ def test_every_heading_is_known_to_every_language(said: list[words.Sentence]) ->
 def test_a_catalogue_holds_every_sentence_of_the_sources_and_no_other(
     folder: str, said: list[words.Sentence]
 ) -> None:
-    catalogue = words.read(folder)
+    catalogue = read(folder)
     assert words_checks.not_in_catalogue(catalogue, said) == [], RUN
     assert words_checks.unused(catalogue, said) == [], RUN
 
 
 @each_catalogue
 def test_every_sentence_is_translated_for_certain(folder: str) -> None:
-    catalogue = words.read(folder)
+    catalogue = read(folder)
     assert words_checks.missing(catalogue) == [], RUN
     assert words_checks.fuzzy(catalogue) == []
 
 
 @each_catalogue
 def test_translations_have_the_blanks_of_their_sentence(folder: str) -> None:
-    assert words_checks.wrong_placeholders(words.read(folder)) == []
+    assert words_checks.wrong_placeholders(read(folder)) == []
 
 
 @each_catalogue
 def test_plurals_have_as_many_forms_as_the_language(folder: str) -> None:
-    catalogue = words.read(folder)
+    catalogue = read(folder)
     assert catalogue.plural_forms == words.PLURALS[folder]
     assert words_checks.wrong_plurals(catalogue) == []
 
@@ -71,7 +79,7 @@ def test_plurals_have_as_many_forms_as_the_language(folder: str) -> None:
 @each_catalogue
 def test_catalogues_are_written_and_compiled_by_the_tool(folder: str) -> None:
     path: Path = words.catalogue_path(folder)
-    catalogue = words.read(folder)
+    catalogue = read(folder)
     assert path.with_suffix(".mo").read_bytes() == words.mo_bytes(catalogue), RUN
 
 
@@ -87,7 +95,7 @@ def test_hindi_says_in_hindi_what_hindi_has_a_word_for() -> None:
     """States, approvals and quotas were Hindi in labels and English in the sentences beside them."""
     said_in_english = [
         text
-        for message in words.read("hi")
+        for message in read("hi")
         for text in ([message.string] if isinstance(message.string, str) else message.string or ())
         if HINDI_HAS_A_WORD.search(text) and not any(part in text for part in TYPED_OR_PRINTED_BY_PROGRAMS)
     ]

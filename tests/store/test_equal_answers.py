@@ -19,6 +19,7 @@ from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.ports import AuditFilter, ConcurrentChange, JobFilter, Store, Tx, View
 from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.sqlite import SqliteStore
+from tests.ready_databases import lay_sqlite
 from tests.store.observing import Recorder, unmarked
 from tests.store.samples import BUNDLE, attempt, config, event, job, session, token, user, worker
 
@@ -297,4 +298,4 @@ async def both_agree(path: Path, story: list[tuple[list[Operation], bool]]) -> N
 @given(st.lists(steps, min_size=1, max_size=12))
 def test_memory_and_sqlite_tell_the_same_story(story: list[tuple[list[Operation], bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(both_agree(Path(folder) / "fleet.db", story))
+        asyncio.run(both_agree(lay_sqlite(Path(folder) / "fleet.db"), story))

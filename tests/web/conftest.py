@@ -17,14 +17,14 @@ from tests.web.console import Console, Pages, running_console
 from tests.web.fleet import build
 from tests.web.stage import Stage, set_stage
 
-HERE = Path(__file__).parent
+HERE = "tests/web/"
 ONE_LOOP: Literal["session"] = "session"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The browser lives in one event loop, and so does whatever talks to it."""
     for item in items:
-        if HERE in item.path.parents and pytest_asyncio.is_async_test(item):
+        if item.nodeid.startswith(HERE) and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope=ONE_LOOP), append=False)
 
 

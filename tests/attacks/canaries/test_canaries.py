@@ -35,6 +35,7 @@ ENVIRONMENTS = {
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, SecretStory]]:
     world = World(tmp_path_factory.mktemp("canaries"))
+    world.warm = False
     try:
         story = play(world)
         yield world, story

@@ -14,6 +14,7 @@ from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.ports import View
+from simpletuner_fleet.storage.logs import log_key
 from tests.attacks.matrix.bodies import request_for
 from tests.attacks.matrix.rules import HOLDS
 
@@ -41,33 +42,43 @@ class Scene(Struct):
             return {"x-upload-token": str(offer["upload_token"]) if offer else tokens.make("ut", b"n" * 32)}
         return self.callers[caller]
 
-    async def call(self, row: Route, caller: str, state: JobState | None) -> tuple[int, bool]:
-        """Asks once; returns the status, and whether anything of the job is another than before."""
-        if state is None:
-            return await self._ask(row, caller, None, NO_MANIFEST), False
-        job = await self.job(state)
-        before = self.stored.get(job.id) or await self.rows(job.id)
-        status = await self._ask(row, caller, job, before[2][0].id if before[2] else NO_MANIFEST)
-        after = self.stored[job.id] = await self.rows(job.id)
-        if after != before:
-            del self.jobs[state]
-        return status, after != before
+    async def call_for_each_state(self, row: Route, caller: str) -> dict[JobState, tuple[int, bool]]:
+        """Asks once about a job in each state; returns the status, and whether anything of that job is another than before.
 
-    async def _ask(self, row: Route, caller: str, job: MadeJob | None, manifest: str) -> int:
+        All of them are looked at together, when all have been asked about: each is asked about once in between.
+        """
+        jobs = {state: await self.job(state) for state in JobState}
+        new = [job.id for job in jobs.values() if job.id not in self.stored]
+        before = {**self.stored, **await self.rows(new)}
+        statuses: dict[JobState, int] = {}
+        for state, job in jobs.items():
+            manifests = before[job.id][2]
+            statuses[state] = await self.ask(row, caller, job, manifests[0].id if manifests else NO_MANIFEST)
+        self.stored = await self.rows([job.id for job in jobs.values()])
+        changed = {state: self.stored[job.id] != before[job.id] for state, job in jobs.items()}
+        self.jobs = {state: job for state, job in jobs.items() if not changed[state]}
+        return {state: (status, changed[state]) for state, status in statuses.items()}
+
+    async def ask(
+        self, row: Route, caller: str, job: MadeJob | None = None, manifest: str = NO_MANIFEST
+    ) -> int:
         target, body, more = request_for(row, job, manifest)
         headers = {**more, **self.headers(caller, job)}
         return (await self.server.ask(row.method, target, body, headers)).status
 
-    async def rows(self, job_id: str) -> list[Any]:
-        """All that is stored of a job: its row, its attempts, what it uploaded and where it goes, its log."""
+    async def rows(self, job_ids: list[str]) -> dict[str, list[Any]]:
+        """All that is stored of each job: its row, its attempts, what it uploaded and where it goes, its logs."""
 
-        def look(view: View) -> list[Any]:
-            manifests = view.manifests_of_job(job_id)
-            return [view.job(job_id), view.attempts_of_job(job_id), manifests, view.publication(job_id)]
+        def look_at(view: View, job_id: str) -> list[Any]:
+            manifests, attempts = view.manifests_of_job(job_id), view.attempts_of_job(job_id)
+            return [view.job(job_id), attempts, manifests, view.publication(job_id)]
 
-        rows = await self.server.store.read(look)
-        log = await self.server.ask("GET", f"/api/jobs/{job_id}/logs", None, self.server.admin)
-        return [*rows, log.body]
+        rows = await self.server.store.read(lambda view: {one: look_at(view, one) for one in job_ids})
+        return {one: [*seen, [self._log(attempt.id) for attempt in seen[1]]] for one, seen in rows.items()}
+
+    def _log(self, attempt_id: str) -> bytes | None:
+        file = self.server.folder / "storage" / log_key(attempt_id, 0)
+        return file.read_bytes() if file.exists() else None
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ def test_the_demo_shows_its_first_loss_soon_after_it_was_started() -> None:
     """On a terminal, as a person sees it: server, worker and trainer are up by then."""
     ours, its = pty.openpty()
     began = time.monotonic()
-    with subprocess.Popen([*SIMPLETUNER, "demo", "--steps", "150"], stdout=its, stderr=its) as demo:
+    with subprocess.Popen([*SIMPLETUNER, "demo", "--steps", "24"], stdout=its, stderr=its) as demo:
         os.close(its)
         seen, first_loss_s = b"", None
         while shown := read_if_any(ours):

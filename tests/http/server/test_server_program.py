@@ -15,7 +15,7 @@ import pytest
 
 from devtools.ports import free_port
 from tests.http.api_kit import CPU_CONFIG
-from tests.http.server_process import command, environment, server_process
+from tests.http.server_process import server_process, started
 
 pytestmark = pytest.mark.e2e
 BARE = ("--no-local",)
@@ -26,19 +26,15 @@ def mode(path: Path) -> int:
 
 
 def refused(home: Path, *arguments: str, **variables: str) -> tuple[int, str]:
-    done = subprocess.run(
-        command(*BARE, *arguments),
-        env=environment(home, **variables),
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )
-    return done.returncode, done.stderr.decode()
+    log = home.with_name("refused.log")
+    log.write_bytes(b"")
+    code = started(home, log, (*BARE, *arguments), variables).wait(30)
+    return code, log.read_text()
 
 
 def test_it_says_where_everything_is_and_keeps_its_secrets(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with server_process(home, *BARE) as server:
+    with server_process(home, *BARE, cold=True) as server:
         said = json.loads((home / "server.json").read_text())
         assert said["url"] == server.url
         assert said["pid"] == server.process.pid

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store.memory.store import MemoryStore
+from tests.ready_databases import lay_sqlite
 from tests.store.outsider import Rig, sqlite_rig
 from tests.store.test_equal_answers import Operation, everything, outcome, step_of, steps
 
@@ -56,4 +57,4 @@ async def tell_all(path: Path, story: list[Chapter]) -> None:
 @given(st.lists(chapters, min_size=1, max_size=8))
 def test_commits_that_fail_leave_everybody_with_the_same_story(story: list[Chapter]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(tell_all(Path(folder) / "fleet.db", story))
+        asyncio.run(tell_all(lay_sqlite(Path(folder) / "fleet.db"), story))
