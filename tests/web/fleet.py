@@ -22,6 +22,7 @@ from simpletuner_fleet.core.restoring import HANDS_OFF
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.access.limits import Rate, RateLimits
 from simpletuner_fleet.http.edge.edge import EdgeSettings
+from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.store import open_store
 from tests.http.api_kit import ADMIN, Running, TurnedClock, orchestrator
@@ -39,6 +40,8 @@ SETTINGS = {
 MINUTE_S, HOUR_S = 60.0, 3600.0
 UNLIMITED = Rate(1e6, 1e6)
 LIMITS = RateLimits(worker=UNLIMITED, user=UNLIMITED, public=UNLIMITED, failed_proof=UNLIMITED)
+QUICK_HASH = Cost(memory_kib=64)
+"""A tenth of a second less for each of the passwords that are set and given here; `tests/orchestrator` knows their cost."""
 OUT_OF_MEMORY = (
     "Traceback (most recent call last):\n"
     '  File "train.py", line 812, in train\n'
@@ -125,7 +128,13 @@ async def _orchestrator_of(home: Path, workers: int, jobs: int) -> AsyncIterator
             await store.write(lambda tx: crowd.add(tx, workers, jobs, clock.at))
         policy = Policy(heartbeat_timeout_s=86_400.0, ephemeral_ttl_s=864_000.0)
         async with orchestrator(
-            store, policy, EdgeSettings(limits=LIMITS), blobs, clock=clock, local_enabled=True
+            store,
+            policy,
+            EdgeSettings(limits=LIMITS),
+            blobs,
+            clock=clock,
+            local_enabled=True,
+            passwords=Passwords(QUICK_HASH),
         ) as running:
             yield running
     finally:

@@ -12,12 +12,13 @@ from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.access.sessions import COOKIE
 from simpletuner_fleet.http.edge.edge import EdgeSettings
+from simpletuner_fleet.orchestrator.people.passwords import Passwords
 from simpletuner_fleet.web import routes
 from simpletuner_fleet.web.frame.problems import problem_page
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import Running, TurnedClock, orchestrator
 from tests.web.browser import Role
-from tests.web.fleet import CONFIGS, LIMITS, PEOPLE
+from tests.web.fleet import CONFIGS, LIMITS, PEOPLE, QUICK_HASH
 from tests.web.machines import A100, Crew, Machine, Model, Work
 
 LOOK_AWAY_S = 86_400.0
@@ -70,7 +71,12 @@ async def set_stage(folder: Path) -> AsyncIterator[Stage]:
     blobs = FolderBlobs(folder / "storage")
     policy = Policy(heartbeat_timeout_s=LOOK_AWAY_S, offer_timeout_s=LOOK_AWAY_S)
     settings = EdgeSettings(limits=LIMITS)
-    console: dict[str, Any] = {"clock": PresentClock(), "pages": routes.ROUTES, "problem_page": problem_page}
+    console: dict[str, Any] = {
+        "clock": PresentClock(),
+        "pages": routes.ROUTES,
+        "problem_page": problem_page,
+        "passwords": Passwords(QUICK_HASH),
+    }
     try:
         async with (
             orchestrator(None, policy, settings, blobs, **console) as running,

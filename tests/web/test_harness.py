@@ -2,11 +2,29 @@
 
 import pytest
 
-from tests.web.browser import Role, axe, barriers
+from tests.web.browser import CONTRAST, Role, axe, barriers
 from tests.web.console import Console, Pages
 from tests.web.fleet import PEOPLE
 
 ELSEWHERE = "http://elsewhere.invalid/picture.png"
+LINES = ("first", "second", "third", "faint", "raised")
+GREY_ON_WHITE_AND_ON_BLACK = """
+() => {
+  const box = (id, parent, style) => {
+    const made = document.createElement("div");
+    Object.assign(made.style, { color: "#595959", fontSize: "16px", ...style });
+    made.id = id;
+    parent.append(made);
+    return made;
+  };
+  const [black, white] = ["black", "white"].map((color) => box(color, document.body, { background: color }));
+  for (const [id, parent, style] of [
+    ["first", white, {}], ["second", white, {}], ["third", black, {}], ["faint", white, { color: "#999999" }],
+    ["raised", white, { position: "relative", top: `${-white.offsetHeight - 100}px` }],
+  ]) box(id, parent, { height: "20px", ...style }).textContent = `the ${id} grey line`;
+  black.style.height = "400px";
+}
+"""
 
 
 async def test_the_page_of_the_api_does_nothing_wrong(fleet: Console, page_as: Pages) -> None:
@@ -60,6 +78,18 @@ async def test_what_keeps_people_out_is_told(fleet: Console, page_as: Pages) -> 
     assert "button-name" in "".join(await barriers(page))
     with pytest.raises(AssertionError, match="keeps people out"):
         await axe(page, only=["button-name"])
+
+
+async def test_a_contrast_is_told_where_the_same_text_was_seen_on_another_ground(
+    fleet: Console, page_as: Pages
+) -> None:
+    page = await page_as(fleet, "nobody")
+    await page.goto("/login")
+    assert await barriers(page, only=CONTRAST) == []
+    await page.evaluate(GREY_ON_WHITE_AND_ON_BLACK)
+    for _ in range(2):
+        (too_low,) = await barriers(page, only=CONTRAST)
+        assert [name for name in LINES if f"#{name}" in too_low] == ["third", "faint", "raised"]
 
 
 @pytest.mark.parametrize(("role", "name"), PEOPLE.items())
