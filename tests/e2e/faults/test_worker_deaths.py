@@ -64,8 +64,11 @@ def test_a_job_that_runs_out_of_retries_is_failed_and_says_why(world: World) -> 
         if life == 1:
             worker.start()
     job = world.becomes(job_id, "failed")
-    assert (job["reason"], job["losses"], job["attempt"]) == ("retries_exhausted", 2, 2)
+    assert (job["reason"], job["losses"]) == ("retries_exhausted", 2)
     assert "no retries left" in job["error"]
+    # On a machine that stands still for seconds one may be given back in between, which costs no retry.
+    lost = [one["attempt"] for one in world.attempts(job_id) if one["outcome"] == "lost"]
+    assert (len(lost), max(lost)) == (2, job["attempt"])
 
 
 def test_a_job_that_costs_two_workers_their_life_is_poison(world: World) -> None:
