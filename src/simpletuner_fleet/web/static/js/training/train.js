@@ -340,11 +340,11 @@ function withKey(body) {
 // What is checked, saved and sent is what stood there when somebody sent it, whatever changes or is checked meanwhile.
 async function send() {
   const wanted = broken.size ? null : read(JSON.stringify(request()));
-  const told_of = await check(wanted);
-  if (!told_of?.ok) return goToWrong();
+  const verdict = await check(wanted);
+  if (!verdict?.ok) return goToWrong();
   const { config, ...wishes } = wanted;
-  const saves = Boolean(byId("save")?.checked && wishes.config_name && told_of.changed && told_of.may_save);
-  const stored = wishes.config_name && (saves || !told_of.changed);
+  const saves = Boolean(byId("save")?.checked && wishes.config_name && verdict.changed && verdict.may_save);
+  const stored = wishes.config_name && (saves || !verdict.changed);
   if (saves) await save(wanted);
   const told = await call("POST", "/api/queue/submit", withKey(stored ? wishes : { ...wishes, config }));
   draft.drop();
