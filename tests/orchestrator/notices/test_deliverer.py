@@ -4,8 +4,9 @@ import asyncio
 import email
 import email.policy
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -18,13 +19,15 @@ from simpletuner_fleet.delivery.smtp import Relay
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.notices.endpoints import address_seal
-from simpletuner_fleet.ports import Store
+from simpletuner_fleet.ports import Store, Tx, View
 from simpletuner_fleet.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.delivery.receivers import Certificates, LogReceiver, MailServer, hook, listening, until
 from tests.http.api_kit import CPU_CONFIG
 from tests.orchestrator.notices.notifying_server import PUBLIC, NotifyingServer, notifying_server
+
+T = TypeVar("T")
 
 
 async def test_the_owner_of_a_job_is_told_of_its_end_and_nobody_else(
@@ -393,14 +396,14 @@ class UnsureStore(MemoryStore):
 
     lost_writes = lost_reads = 0
 
-    async def write(self, step):  # type: ignore[no-untyped-def]
+    async def write(self, step: Callable[[Tx], T]) -> T:
         written = await super().write(step)
         if self.lost_writes:
             self.lost_writes -= 1
             raise StoreUnavailable("the answer was lost")
         return written
 
-    async def read(self, look):  # type: ignore[no-untyped-def]
+    async def read(self, look: Callable[[View], T]) -> T:
         if self.lost_reads:
             self.lost_reads -= 1
             raise StoreUnavailable("nobody answers")
