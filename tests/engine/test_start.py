@@ -39,3 +39,16 @@ async def test_a_job_that_waits_for_its_retry(set_by_s: float, charged: int, wai
     stored = await store.read(lambda view: view.job(job.id))
     assert stored is not None
     assert (stored.hold, stored.not_before) == (Hold.BACKOFF, waits_until)
+
+
+async def test_jobs_that_wait_for_their_start_time_cost_a_start_no_step() -> None:
+    store, steps = MemoryStore(), list[float]()
+    later = NOW + 86_400.0
+    job = a_job(hold=Hold.START_TIME, not_before=later, start_at=later)
+    await store.write(lambda tx: tx.add_job(job, BUNDLE))
+    clock = SteadyClock(wall=lambda: NOW, monotonic=lambda: 0.0)
+    fleet = Fleet(store, FleetIndex(), clock, RandomIds(b"s" * 32), StreamHub(), POLICY)
+    fleet.on_commit = steps.append
+    await fleet.start()
+    assert steps == []
+    assert await store.read(lambda view: view.job(job.id)) == job

@@ -64,12 +64,12 @@ def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
     return _hashed(canonical(columns))
 
 
-def new_entry_hash(
-    seq: int, at: float, event_type: str, actor_and_target: Iterable[str], details: str, previous_hash: str
-) -> str:
-    """Returns the hash that `entry_hash` will return for this entry; `details` is in canonical text."""
-    texts = ",".join(map(quoted, (repr(at), event_type, *actor_and_target)))
-    return _hashed(f"[{seq},{texts},{details},{quoted(previous_hash)}]")
+def new_entry_hash(head: str, details: str, previous_hash: str) -> str:
+    """Returns the hash that `entry_hash` will return for this entry.
+
+    `head` are the canonical texts of the columns before the details, `details` is that of the details.
+    """
+    return _hashed(f"[{head},{details},{quoted(previous_hash)}]")
 
 
 def cut_of(entry: AuditEntry) -> "LogCut | None":

@@ -1,19 +1,30 @@
 """Builds the Merkle tree over the audit log as in RFC 9162, and proofs that a later log extends an earlier one."""
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 
-EMPTY = hashlib.sha256(b"").digest()
+EMPTY = sha256(b"").digest()
 Subtree = Callable[[int, int], bytes]
 """Returns the hash of the tree over the leaves from the first number up to, and without, the second."""
 
 
+def leaves_of(entry_hashes: Iterable[str]) -> list[bytes]:
+    """Returns the leaves over these entries, all at once: every entry of the log passes here."""
+    return [sha256(b"\0" + entry_hash.encode()).digest() for entry_hash in entry_hashes]
+
+
 def leaf(entry_hash: str) -> bytes:
-    return hashlib.sha256(b"\0" + entry_hash.encode()).digest()
+    return leaves_of((entry_hash,))[0]
+
+
+def _parents(level: Sequence[bytes]) -> list[bytes]:
+    """Returns the nodes over each two of a level; an odd one at its end has none."""
+    pairs = zip(level[::2], level[1::2], strict=False)
+    return [sha256(b"\1" + left + right).digest() for left, right in pairs]
 
 
 def node(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\1" + left + right).digest()
+    return _parents((left, right))[0]
 
 
 def split(size: int) -> int:
@@ -28,7 +39,7 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
     level = leaves
     while len(level) > 1:
         left_over = level[len(level) & ~1 :]
-        level = [*map(node, level[::2], level[1::2]), *left_over]
+        level = [*_parents(level), *left_over]
     return level[0]
 
 

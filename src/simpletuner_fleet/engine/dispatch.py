@@ -10,6 +10,7 @@ from simpletuner_fleet.core.placement.place import (
     place_first_of_class,
     place_in_order,
     place_on_worker,
+    reserved_in_vain,
 )
 from simpletuner_fleet.core.training.checkpoint import ResumePoint, beyond_reach, newest_checkpoint
 from simpletuner_fleet.core.workers.worker import Worker
@@ -31,10 +32,13 @@ def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str
 
 def place_waiting_jobs(transaction: Transaction) -> None:
     """Follows every cause to place jobs until nothing more can be placed for it."""
+    causes = transaction.causes
+    if not causes:
+        return
     if transaction.index.holds_placements(transaction.now):
         transaction.causes.clear()
-    while transaction.causes:
-        match transaction.causes.popleft():
+    while causes:
+        match causes.popleft():
             case ClassHasJob(class_id):
                 _place_class(transaction, class_id)
             case WorkerMayTake(worker_id):
@@ -44,21 +48,30 @@ def place_waiting_jobs(transaction: Transaction) -> None:
                     transaction.index.roster, transaction.job, transaction.limits
                 ):
                     _offer(transaction, placement)
+        if not causes and transaction.index.roster.reservations.by_worker:
+            _open_what_is_kept_in_vain(transaction)
+
+
+def _open_what_is_kept_in_vain(transaction: Transaction) -> None:
+    """Opens workers to others that were kept for jobs which a limit or a quota keeps from starting by now."""
+    roster = transaction.index.roster
+    for worker_id in reserved_in_vain(roster, transaction.job, transaction.limits):
+        roster.reservations.forget_worker(worker_id)
+        transaction.causes.append(WorkerMayTake(worker_id))
 
 
 def _place_class(transaction: Transaction, class_id: str) -> None:
-    while placement := place_first_of_class(
-        transaction.index.roster, class_id, transaction.job, transaction.limits
-    ):
+    roster, limits = transaction.index.roster, transaction.limits
+    while placement := place_first_of_class(roster, class_id, transaction.job, limits):
         _offer(transaction, placement)
 
 
 def _feed_worker(transaction: Transaction, worker_id: str) -> None:
-    roster, placed = transaction.index.roster, True
+    roster, limits, placed = transaction.index.roster, transaction.limits, True
     while placed:
         placed = False
         for decision in place_on_worker(
-            roster, worker_id, transaction.job, transaction.limits, transaction.policy, transaction.now
+            roster, worker_id, transaction.job, limits, transaction.policy, transaction.now
         ):
             if isinstance(decision, Placement):
                 _offer(transaction, decision)

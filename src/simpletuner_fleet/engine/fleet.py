@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.core.jobs import lifecycle, retry
-from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import AttemptState
+from simpletuner_fleet.core.jobs.fencing import Turn, turn_of
+from simpletuner_fleet.core.jobs.job import AttemptState, Hold
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.people.revocations import Revocation
 from simpletuner_fleet.core.policy import Policy
@@ -20,7 +21,7 @@ from simpletuner_fleet.engine.memory.organisation import NOBODY_ORGANISED, read_
 from simpletuner_fleet.engine.memory.presence import Presence
 from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
-from simpletuner_fleet.engine.transaction import Effects, Transaction
+from simpletuner_fleet.engine.transaction import Effects, Everybody, Transaction
 from simpletuner_fleet.ports import Clock, Ids, SignedHeads, Store, Streams, Tx, Vault, View
 from simpletuner_fleet.protocol.messages import AuditHead
 
@@ -87,7 +88,7 @@ class Fleet:
     async def act(self, step: Callable[[Transaction], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then notifies those concerned."""
         began = time.monotonic()
-        value, effects = await self.store.write(lambda tx: self._run(tx, step))
+        value, effects = await self.store.write(partial(self._run, step))
         if self.on_commit:
             self.on_commit(time.monotonic() - began)
         self._carry_out(effects)
@@ -160,12 +161,7 @@ class Fleet:
         """Returns the standing to hand to a read; it is taken in the event loop before the read."""
         index = self._index
         version = index.version
-        known = self._standing.roster
-        if (
-            known is None
-            or self._standing.version != version
-            or known.allowlists is not index.roster.allowlists
-        ):
+        if self._standing.roster is None or self._standing.version != version:
             try:
                 roster = index.roster.seen_from_outside() if index.settled else None
             except RuntimeError:  # a step runs in the writer's thread just now
@@ -195,18 +191,17 @@ class Fleet:
         workers, live, head = await self.read(
             lambda view: (view.workers(), view.live_attempts(), view.audit_head())
         )
-        self.presence.expect(
-            [worker.id for worker in workers if worker.connection is not Connection.OFFLINE],
-            [(Turn(attempt.job_id, attempt.epoch), attempt.worker_id) for attempt in live],
-            [
-                Turn(attempt.job_id, attempt.epoch)
-                for attempt in live
-                if attempt.state is AttemptState.OFFERED
-            ],
-        )
+        self._expect(Everybody(workers, live))
         self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
         self.organisation = await self.read(read_organisation)
         await self._cap_retries()
+
+    def _expect(self, everybody: Everybody) -> None:
+        self.presence.expect(
+            [worker.id for worker in everybody.workers if worker.connection is not Connection.OFFLINE],
+            [(turn_of(attempt), attempt.worker_id) for attempt in everybody.live],
+            [turn_of(attempt) for attempt in everybody.live if attempt.state is AttemptState.OFFERED],
+        )
 
     async def _cap_retries(self) -> None:
         held = await self.read(lambda view: view.due_backoffs(END_OF_TIME, MANY))
@@ -214,7 +209,9 @@ class Fleet:
         late = [
             job
             for job in held
-            if job.not_before is not None and job.not_before > now + retry.backoff_s(job.charged, self.policy)
+            if job.hold is Hold.BACKOFF
+            and job.not_before is not None
+            and job.not_before > now + retry.backoff_s(job.charged, self.policy)
         ]
 
         def step(transaction: Transaction) -> None:
@@ -227,9 +224,12 @@ class Fleet:
         if late:
             await self.act(step)
 
-    def _run(self, tx: Tx, step: Callable[[Transaction], T]) -> tuple[T, Effects]:
+    def _run(self, step: Callable[[Transaction], T], tx: Tx) -> tuple[T, Effects]:
         index = self._index
-        index.roster.freed.clear()
+        if index.reserved_before is not None:
+            index.put_reservations_back()
+        if index.roster.freed:
+            index.roster.freed.clear()
         transaction = Transaction(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
         if index.begin_step(tx, transaction.now):
             index.unplaced = True  # and stays so where this step fails: the clock says it once
@@ -237,12 +237,15 @@ class Fleet:
             transaction.consider_every_class()
         try:
             value = step(transaction)
-            place_waiting_jobs(transaction)
+            if transaction.causes:
+                place_waiting_jobs(transaction)
             transaction.finish()
         except BaseException:
             transaction.undo()
             raise
-        index.unplaced = index.holds_placements(transaction.now)
+        if not index.settled:
+            transaction.effects.everybody = Everybody(list(index.roster.workers.values()), tx.live_attempts())
+        index.unplaced = index.placing_from is not None and index.holds_placements(transaction.now)
         index.settled = True
         return value, transaction.effects
 
@@ -253,18 +256,23 @@ class Fleet:
             self.on_revoked(effects.revoked)
         if self.on_due and effects.due:
             self.on_due(min(effects.due))
-        self._count(effects)
+        if effects.waited_s or effects.outcomes:
+            self._count(effects)
         self._follow_presence(effects)
         if effects.audit_head and (not self.audit_head or effects.audit_head[0] > self.audit_head.seq):
             self.audit_head = AuditHead(seq=effects.audit_head[0], hash=effects.audit_head[1])
         for worker_id, why in effects.cut:
             self.streams.cut(worker_id, why)
+        if effects.wake or effects.offers:
+            self._notify_workers(effects)
+        for event, data in effects.published:
+            self.streams.publish(event, data)
+
+    def _notify_workers(self, effects: Effects) -> None:
         for worker_id in effects.wake - effects.offers.keys():
             self.streams.wake(worker_id)
         for worker_id, offers in effects.offers.items():
             self.streams.offer(worker_id, offers)
-        for event, data in effects.published:
-            self.streams.publish(event, data)
 
     def _count(self, effects: Effects) -> None:
         if self.on_first_offer:
@@ -275,10 +283,14 @@ class Fleet:
                 self.on_attempt_end(outcome, failure)
 
     def _follow_presence(self, effects: Effects) -> None:
+        if effects.everybody is not None:
+            self._expect(effects.everybody)
         for turn, worker_id in effects.began:
             self.presence.offered(turn, worker_id)
         for turn in effects.ended:
             self.presence.ended(turn)
+        if effects.reported is not None:
+            self.presence.reported(*effects.reported, self.clock.now())
         for worker_id in effects.left:
             self.presence.left(worker_id)
             self.quiet_heartbeats.forget(worker_id)

@@ -1,10 +1,11 @@
 """Makes ids that nobody can guess, and tokens that only this orchestrator can make."""
 
-import hashlib
 import hmac
 import secrets
 import time
 from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
 
 from simpletuner_fleet.core.people import tokens
 
@@ -16,19 +17,24 @@ indexes: with random ids every row of a batch changed a page of its own in each 
 RANDOM_BYTES = 4096
 MIN_SECRET_BYTES = 32
 REMEMBERED_TOKENS = 256
+BLOCK_BYTES = 64
+"""Of SHA-256."""
 
 
 class RandomIds:
     def __init__(self, secret: bytes, now: Callable[[], float] = time.time) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise ValueError(f"the secret has at least {MIN_SECRET_BYTES} bytes")
-        self._secret = secret
-        self._derived: dict[tuple[str, str], str] = {}
+        key = (secret if len(secret) <= BLOCK_BYTES else sha256(secret).digest()).ljust(BLOCK_BYTES, b"\0")
+        self._inner, self._outer = key.translate(hmac.trans_36), key.translate(hmac.trans_5C)
+        """The two blocks of HMAC-SHA256 that hold the key: to make them anew takes longer than all the rest of it."""
+        self._derived = lru_cache(maxsize=REMEMBERED_TOKENS)(self._derive)
         self._now = now
         self._tick = -1
         self._time_digits = ""
         self._digits = ""
-        self._used = 0
+        self._made = self._used = 0
+        """So many of the digits there are, and so many were given out."""
 
     def new(self, prefix: str) -> str:
         tick = int(self._now() * TICKS_PER_S)
@@ -36,8 +42,9 @@ class RandomIds:
             self._tick, self._time_digits = tick, tokens.base62(tick, TIME_CHARS)
         begin = self._used
         end = self._used = begin + RANDOM_CHARS
-        if end > len(self._digits):
+        if end > self._made:
             self._digits = tokens.random_digits(secrets.token_bytes(RANDOM_BYTES))
+            self._made = len(self._digits)
             begin, end = 0, RANDOM_CHARS
             self._used = end
         return f"{prefix}_{self._time_digits}{self._digits[begin:end]}"
@@ -50,10 +57,8 @@ class RandomIds:
 
         An offer's token is made when it is decided and again when it is sent, moments later.
         """
-        known = self._derived.get((prefix, of))
-        if known is None:
-            proof = hmac.digest(self._secret, f"{prefix}:{of}".encode(), hashlib.sha256)
-            known = self._derived[prefix, of] = tokens.make(prefix, proof)
-            if len(self._derived) > REMEMBERED_TOKENS:
-                del self._derived[next(iter(self._derived))]
-        return known
+        return self._derived(prefix, of)
+
+    def _derive(self, prefix: str, of: str) -> str:
+        inner = sha256(self._inner + f"{prefix}:{of}".encode()).digest()
+        return tokens.make(prefix, sha256(self._outer + inner).digest())

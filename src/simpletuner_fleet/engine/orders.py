@@ -163,11 +163,11 @@ def _submit_message(
         checkpoint_wait_s=policy.checkpoint_wait_s,
         results_wait_s=policy.results_wait_s,
         on_partition=job.on_partition,
-        num_processes=max(1, len(attempt.gpus)),
+        num_processes=len(attempt.gpus) or 1,
         nodes=job.requires.nodes,
-        resume=_resume(view, attempt),
+        resume=_resume(view, attempt.resumed_manifest) if attempt.resumed_manifest else None,
         watchdog=msgspec.to_builtins(bundle.watchdog),
-        datasets=_datasets(view, bundle) or UNSET,
+        datasets=_datasets(view, bundle) if bundle.datasets else UNSET,
     )
     return order, bundle.secrets
 
@@ -196,9 +196,9 @@ def _with_secrets(order: JobSubmit, wanted: dict[str, str], view: View, vault: V
     return order
 
 
-def _resume(view: View, attempt: Attempt) -> dict[str, Any] | None:
+def _resume(view: View, manifest_id: str) -> dict[str, Any] | None:
     """Returns the checkpoint that was chosen with the offer; retention keeps it as long as the attempt lives."""
-    stored = view.manifest(attempt.resumed_manifest) if attempt.resumed_manifest else None
+    stored = view.manifest(manifest_id)
     if stored is None:
         return None
     resume = Resume(

@@ -100,6 +100,8 @@ class StreamHub:
 
     def publish(self, event: str, data: dict[str, Any]) -> None:
         self.event_id += 1
+        if not self._watchers:
+            return
         for tell in list(self._watchers.values()):
             tell(self.event_id, event, data)
 

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState
 from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.jobs.progress import fields_of
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
@@ -19,7 +19,6 @@ from simpletuner_fleet.core.money.costs import repriced
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.approvals import ApprovalState, decided, waits_for_approval
 from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
-from simpletuner_fleet.core.placement.roster.lines import waits
 from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.engine.memory.index import FleetIndex
@@ -27,8 +26,17 @@ from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.ports import Ids, Tx, Vault
 from simpletuner_fleet.protocol.messages import JobSubmit
 
+_ENDED = AttemptState.ENDED
+"""Compared at every change of an attempt, without a call (`Attempt.live`); see `core/jobs/job.py`."""
 TOLD_TO_WORKERS = frozenset({JobState.DISPATCHED, JobState.CANCELLING})
 """What becomes of a job otherwise its worker has told us, or learns when it asks."""
+
+
+class Everybody(Struct, frozen=True):
+    """Holds all who are to be heard: the workers, and the attempts that are live."""
+
+    workers: list[Worker]
+    live: list[Attempt]
 
 
 class Effects(Struct):
@@ -40,6 +48,8 @@ class Effects(Struct):
     cut: list[tuple[str, str]] = field(default_factory=list)
     began: list[tuple[Turn, str]] = field(default_factory=list)
     ended: list[Turn] = field(default_factory=list)
+    reported: tuple[Turn, str] | None = None
+    """Which attempt a worker has reported on here, and which worker."""
     left: list[str] = field(default_factory=list)
     published: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     audit_head: tuple[int, str] | None = None
@@ -52,6 +62,8 @@ class Effects(Struct):
     revoked: list[Revocation] = field(default_factory=list)
     organisation: Organisation | None = None
     """As it is from now on, where it was changed."""
+    everybody: Everybody | None = None
+    """Where the rows were told anew: of what a commit has stored whose answer was lost, nobody has heard yet."""
 
 
 class ClassHasJob(Struct, frozen=True):
@@ -97,10 +109,11 @@ class Transaction:
         """Of each worker concerned, its row and whether it had attempts."""
         self._events: list[Event] = []
         self._reachable_before: dict[str, bool] = {}
-        self._reservations = index.roster.reservations
-        self._reserved_before = self._reservations.copied()
+        reservations = index.roster.reservations
+        self._reserved_before = reservations.copied() if reservations.by_worker else None
+        """None: no worker was reserved."""
         self._limits_changed = False
-        self._ended_jobs: deque[Job] = deque()
+        self._ended_jobs: list[Job] = []
         """Jobs whose dependents have not been told yet."""
         self._telling_dependents = False
         self._repriced: set[str] = set()
@@ -109,7 +122,9 @@ class Transaction:
     # Reading: each row once, as this transaction has left it.
 
     def job(self, job_id: str) -> Job:
-        job = self._jobs.get(job_id) or self.tx.job(job_id)
+        if job_id in self._jobs:
+            return self._jobs[job_id]
+        job = self.tx.job(job_id)
         if job is None:
             raise NotFound(f"There is no job {job_id}.")
         self._jobs[job_id] = job
@@ -124,18 +139,22 @@ class Transaction:
 
     @property
     def limits(self) -> Limits:
-        return self.index.limits_in(self.tx)
+        known = self.index.limits
+        return self.index.limits_in(self.tx) if known is None else known
 
     @property
     def organisation(self) -> Organisation:
-        return self.index.organisation_in(self.tx, self.now)
+        known = self.index.organisation
+        return self.index.organisation_in(self.tx, self.now) if known is None else known
 
     def current_attempt(self, job: Job) -> Attempt | None:
         return self.attempt(job.attempt_id) if job.attempt_id and not job.terminal else None
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
         attempt = self.tx.attempt_by_epoch(job_id, epoch)
-        return self._noted(attempt) if attempt else None
+        if attempt is not None:
+            self._attempts[attempt.id] = attempt
+        return attempt
 
     def worker(self, worker_id: str) -> Worker:
         worker = self._workers.get(worker_id) or self.tx.worker(worker_id)
@@ -146,9 +165,10 @@ class Transaction:
 
     def worker_in_memory(self, worker_id: str) -> Worker:
         """Returns the worker from the index; only its last heartbeat and message may be newer in the store."""
-        return (
-            self._workers.get(worker_id) or self.index.roster.workers.get(worker_id) or self.worker(worker_id)
-        )
+        if worker_id in self._workers:
+            return self._workers[worker_id]
+        workers = self.index.roster.workers
+        return workers[worker_id] if worker_id in workers else self.worker(worker_id)
 
     def live_attempts(self, worker_id: str) -> list[Attempt]:
         return [self._noted(attempt) for attempt in self.tx.live_attempts_of_worker(worker_id)]
@@ -160,13 +180,12 @@ class Transaction:
     # Writing: rows, the index beside them, and what follows from both.
 
     def apply(self, decision: Decision) -> None:
-        for event in decision.events:
-            self.record(event)
-        if decision.attempt:
+        self._events += decision.events
+        if decision.attempt is not None:
             self._save_attempt(decision.attempt)
-        if decision.job:
+        if decision.job is not None:
             self._save_job(decision.job)
-        if not self._telling_dependents:
+        if self._ended_jobs and not self._telling_dependents:
             self._tell_dependents()
 
     def record(self, event: Event) -> None:
@@ -213,7 +232,7 @@ class Transaction:
         """Undoes what no row holds; the store rolls back the rows."""
         for worker_id, reachable in self._reachable_before.items():
             self.index.set_reachable(worker_id, reachable)
-        self._reservations.put_back(self._reserved_before)
+        self.index.reserved_before = self._reserved_before or {}
         if self._limits_changed:
             self.index.limits = None
         if self.effects.organisation is not None:
@@ -263,22 +282,29 @@ class Transaction:
 
     def finish(self) -> None:
         """Records how statuses changed, then every fact of this transaction, in order."""
-        self._follow_prices()
+        if self._repriced:
+            self._follow_prices()
+        if self._standing_before:
+            self._follow_standing()
+        if self._events:
+            entries = self.tx.append_audit(self.now, self._events)
+            if entries:
+                self.effects.audit_head = (entries[-1].seq, entries[-1].hash)
+            for entry in entries:
+                if entry.event_type in TAKES_AWAY:
+                    self.effects.revoked.append(noted_in(entry))
+
+    def _follow_standing(self) -> None:
+        """Records which workers have another status now than before this transaction."""
+        roster = self.index.roster
         for worker_id, (row_before, had_attempts) in self._standing_before.items():
-            row, has_attempts = self._standing(worker_id)
+            row, has_attempts = self.worker_in_memory(worker_id), roster.has_attempts(worker_id)
             if row is row_before and has_attempts is had_attempts:
                 continue
             before, after = row_before.status(had_attempts), row.status(has_attempts)
             if after is not before:
                 self.record(self._status_changed(worker_id, before, after))
                 self.publish("worker", id=worker_id, status=after)
-        if self._events:
-            entries = self.tx.append_audit(self.now, self._events)
-            if entries:
-                self.effects.audit_head = (entries[-1].seq, entries[-1].hash)
-                self.effects.revoked = [
-                    noted_in(entry) for entry in entries if entry.event_type in TAKES_AWAY
-                ]
 
     def _follow_prices(self) -> None:
         """Applies the workers' present prices to attempts that continue; it comes last, when all is decided."""
@@ -290,26 +316,28 @@ class Transaction:
                     self._save_attempt(changed)
 
     def _save_job(self, job: Job) -> None:
-        before = self.job(job.id)
-        self.tx.save_job(job)
-        del self._jobs[job.id]
-        self._follow_job(self.job(job.id), before)
+        before = self._jobs[job.id] if job.id in self._jobs else self.job(job.id)
+        saved = self._jobs[job.id] = self.tx.save_job(job)
+        self._follow_job(saved, before)
 
     def _save_attempt(self, attempt: Attempt) -> None:
-        self._note_standing(attempt.worker_id)
         known = self._attempts.get(attempt.id)
+        begins_or_ends = (attempt.state is _ENDED) is not (known is None or known.state is _ENDED)
+        if begins_or_ends:  # else its worker has as many as before
+            self._note_standing(attempt.worker_id)
         if known is None:  # every attempt that existed before was read at this transaction
             self.tx.add_attempt(attempt)
         else:
             self.tx.save_attempt(attempt)
         self._attempts[attempt.id] = attempt
-        self._follow_attempt(attempt, was_live=known is not None and known.live)
+        if begins_or_ends:
+            self._follow_attempt(attempt)
 
     def _follow_job(self, job: Job, before: Job | None) -> None:
-        freed, self.index.roster.freed = self.index.roster.freed, []
-        for worker_id in freed:
-            self._offer_to(worker_id)
-        if waits(job):
+        roster = self.index.roster
+        if roster.freed:
+            self._feed_freed()
+        if job.id in roster.lines.entries:
             self.causes.append(ClassHasJob(job.line))
         elif job.not_before is not None and job.state is JobState.QUEUED:
             self.effects.due.append(job.not_before)
@@ -317,23 +345,27 @@ class Transaction:
             self.wake(job.worker_id)
         if before is None or before.state is not job.state:
             self.publish_job(job)
+            if before is not None and job.terminal and not before.terminal:
+                self._withdraw_approval(before)
+                self._ended_jobs.append(job)
         elif before.progress != job.progress or before.priority != job.priority:
             self.publish_job(job, progress=fields_of(job.progress))
-        if job.terminal and before is not None and not before.terminal:
-            self._withdraw_approval(before)
-            self._ended_jobs.append(job)
 
-    def _follow_attempt(self, attempt: Attempt, was_live: bool) -> None:
-        if attempt.live is was_live:
-            return
-        job = self.job(attempt.job_id)
+    def _feed_freed(self) -> None:
+        """Offers jobs to the workers that a job kept others off and no longer does."""
+        freed, self.index.roster.freed = self.index.roster.freed, []
+        for worker_id in freed:
+            self._offer_to(worker_id)
+
+    def _follow_attempt(self, attempt: Attempt) -> None:
+        """Follows an attempt that begins to live, or no longer does."""
         roster = self.index.roster
         if attempt.live:
             if attempt.accepted_at is not None:  # it was thought lost, and prices may have changed meanwhile
                 self._repriced.add(attempt.worker_id)
             self.effects.began.append((Turn(attempt.job_id, attempt.epoch), attempt.worker_id))
             if attempt.number == 1:
-                self.effects.waited_s.append(self.now - job.created_at)
+                self.effects.waited_s.append(self.now - self.job(attempt.job_id).created_at)
             return
         self.effects.ended.append(Turn(attempt.job_id, attempt.epoch))
         self.effects.outcomes.append((attempt.outcome or "", attempt.failure_class or ""))
@@ -355,14 +387,14 @@ class Transaction:
     def _tell_dependents(self) -> None:
         """Follows each end to the jobs that waited for it, one after another: a chain may be longer than any stack."""
         self._telling_dependents = True
-        while self._ended_jobs:
-            ended = self._ended_jobs.popleft()
+        for ended in self._ended_jobs:  # it grows meanwhile
             for dependent in self.tx.dependents_of(ended.id):
                 waiting = self.job(dependent.id)
                 if waiting.terminal:
                     continue
                 others = self._pending(id for id in waiting.depends_on if id != ended.id)
                 self.apply(lifecycle_dependency_ended(waiting, ended, others_pending=others, now=self.now))
+        self._ended_jobs.clear()
         self._telling_dependents = False
 
     def _pending(self, job_ids: Iterable[str]) -> bool:
@@ -372,12 +404,11 @@ class Transaction:
         if self.index.roster.is_open(worker_id):
             self.causes.append(WorkerMayTake(worker_id))
 
-    def _standing(self, worker_id: str) -> tuple[Worker, bool]:
-        return self.worker_in_memory(worker_id), self.index.roster.has_attempts(worker_id)
-
     def _note_standing(self, worker_id: str) -> None:
-        if worker_id not in self._standing_before and worker_id in self.index.roster.workers:
-            self._standing_before[worker_id] = self._standing(worker_id)
+        roster = self.index.roster
+        if worker_id not in self._standing_before and worker_id in roster.workers:
+            row, has_attempts = self.worker_in_memory(worker_id), roster.has_attempts(worker_id)
+            self._standing_before[worker_id] = row, has_attempts
 
     def _status_changed(self, worker_id: str, before: WorkerStatus, after: WorkerStatus) -> Event:
         return Event(

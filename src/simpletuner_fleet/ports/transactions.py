@@ -319,8 +319,11 @@ class Tx(View, MachinesWrite, ScimWrite, DeletedJobsWrite, Protocol):
 
     def raise_epoch_to(self, at_least: int) -> None: ...
     def add_job(self, job: Job, bundle: bytes) -> None: ...
-    def save_job(self, job: Job) -> None:
-        """Stores it with version + 1. Raises ConcurrentChange unless `job.version` (as read) is the stored one."""
+    def save_job(self, job: Job) -> Job:
+        """Stores it with version + 1 and returns it as it is read from now on.
+
+        Raises ConcurrentChange unless `job.version` (as read) is the stored one.
+        """
         ...
 
     def add_attempt(self, attempt: Attempt) -> None:

@@ -26,7 +26,7 @@ from simpletuner_fleet.orchestrator.publishing import LOOK_S
 from simpletuner_fleet.sim.checks.checkers import Problem
 from simpletuner_fleet.sim.network import Link
 from simpletuner_fleet.sim.people import ADMIN
-from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.orchestrator import EVERY_ENTRY, Orchestrator
 from simpletuner_fleet.sim.server.store import Changes
 from simpletuner_fleet.sim.world import World, drive
 from simpletuner_fleet.storage.publish.content import PublishFailed
@@ -35,7 +35,6 @@ Ask = tuple[str, float]
 """A job, and when it was asked that its model be published."""
 LONGEST_WAIT_AT_REST_S = LONGEST_WAIT_S + 2_500.0
 """How long a model may still wait for its next try when the faults end, an hour and more by a clock that was set back."""
-EVERY_ENTRY = 1_000_000
 RECORDED = {
     PublicationState.PUBLISHED: EventType.PUBLISHED,
     PublicationState.FAILED: EventType.PUBLISH_FAILED,

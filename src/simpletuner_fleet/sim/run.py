@@ -37,7 +37,7 @@ from simpletuner_fleet.sim.older_agent import OlderAgent
 from simpletuner_fleet.sim.people import ADMIN, People
 from simpletuner_fleet.sim.publications import LONGEST_WAIT_AT_REST_S, Publishing
 from simpletuner_fleet.sim.restores import Restores
-from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.orchestrator import EVERY_ENTRY, Orchestrator
 from simpletuner_fleet.sim.server.process import Process, sweep_heard
 from simpletuner_fleet.sim.server.serving import Serving
 from simpletuner_fleet.sim.server.store import Changes
@@ -47,7 +47,6 @@ INDEX_CHECKED_EVERY = 16
 RESTORED_SHARE = 0.15
 A_YEAR_S = 3.2e7
 ELECTED_AFTER_S = 0.5
-EVERY_ENTRY = 1_000_000
 SLICES = 5
 """More often no job here is given back by its time limit: each time is a step forward."""
 

@@ -1,5 +1,8 @@
 """Orders and places of lists, and what may be written on a job."""
 
+import base64
+import json
+
 import pytest
 
 from simpletuner_fleet.core.errors import Invalid
@@ -71,3 +74,18 @@ def test_a_label_is_a_key_and_a_value() -> None:
     assert read_label("rack=r1=x") == ("rack", "r1=x")
     with pytest.raises(Invalid, match="write key=value"):
         read_label("rack")
+
+
+@pytest.mark.parametrize(
+    ("sort", "place"),
+    [
+        ("created", ["created", 10**30, 1, 0]),
+        ("created", ["created", 1, -(10**30), 0]),
+        ("created", ["created", 1, 1, 10**30]),
+        ("name", ["name", "a\x00b", 1, 0]),
+    ],
+)
+def test_a_place_that_no_database_could_look_for_is_no_cursor_of_ours(sort: str, place: list[object]) -> None:
+    cursor = base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+    with pytest.raises(Invalid, match="not issued by this server"):
+        read_place(cursor, read_order(sort))

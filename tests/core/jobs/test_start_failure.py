@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Hold, JobState, Outcome
-from simpletuner_fleet.core.jobs.start_failure import might_grant, not_granted, not_started
+from simpletuner_fleet.core.jobs.start_failure import any_might_grant, not_granted, not_started
 from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.core.workers.worker import Connection
 from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt
@@ -67,9 +67,11 @@ def test_what_one_worker_does_not_grant_goes_on_to_another_that_might_and_charge
     assert job is not None
     assert (job.state, job.hold, job.failures) == (JobState.QUEUED, Hold.NONE, 0)
     assert job.refused_by == ("w_1 1",)
-    assert not might_grant(job, here)
-    assert might_grant(job, other)
-    assert might_grant(job, replace(here, incarnation="2")), "started anew, its owner may have granted it"
+    assert not any_might_grant(job, [here])
+    assert any_might_grant(job, [here, other])
+    assert any_might_grant(job, [replace(here, incarnation="2")]), (
+        "started anew, its owner may have granted it"
+    )
     assert job.line != HOLDING.line, "those of its class do not wait behind it"
 
 

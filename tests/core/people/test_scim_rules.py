@@ -49,6 +49,7 @@ def kind_of(error: pytest.ExceptionInfo[ScimRefused]) -> str:
         {"op": "replace", "path": "ACTIVE", "value": False},
         {"op": "remove", "path": "active"},
         {"op": "add", "path": "urn:ietf:params:scim:schemas:core:2.0:User:active", "value": "false"},
+        {"op": "Replace", "path": "active", "value": [{"$ref": None, "value": "False"}]},
     ],
 )
 def test_each_way_to_deactivate_somebody_is_understood(operation: dict[str, Any]) -> None:
@@ -69,6 +70,47 @@ def test_entras_paths_and_dotted_names_change_what_they_name() -> None:
     assert patched({"op": "replace", "path": "title", "value": "x"}) == ADA
 
 
+def test_what_has_one_value_may_come_as_a_list_of_one() -> None:
+    wrapped = [{"$ref": None, "value": "Ada L."}]
+    after = patched(
+        {"op": "Add", "path": "displayName", "value": wrapped},
+        {"op": "Replace", "path": "active", "value": "False"},
+    )
+    assert (after.display_name, after.active) == ("Ada L.", False)
+    renamed, _ = patched_group(
+        ML, read_operations({"Operations": [{"op": "add", "path": "displayName", "value": wrapped}]}), 2.0
+    )
+    assert renamed.display_name == "Ada L."
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "phoneNumbers[primary eq true].value",
+        'addresses[type eq "work" and primary eq true].streetAddress',
+        'urn:ietf:params:scim:schemas:core:2.0:User:ims[type eq "x"].value',
+    ],
+)
+def test_what_is_not_kept_is_passed_over_however_its_path_is_written(path: str) -> None:
+    after = patched(
+        {"op": "Replace", "path": path, "value": "x"}, {"op": "Replace", "path": "active", "value": False}
+    )
+    assert (after.active, after.emails) == (False, ())
+
+
+def test_an_address_is_known_by_its_whole_path_and_may_come_alone() -> None:
+    by_path = {
+        "op": "add",
+        "path": 'urn:ietf:params:scim:schemas:core:2.0:User:emails[type eq "work"].value',
+        "value": "A@work",
+    }
+    assert patched(by_path).emails == (Email(value="A@work", type="work"),)
+    alone = {"value": "a@home", "type": "home", "primary": None}
+    assert patched({"op": "add", "path": "emails", "value": alone}).emails == (
+        Email(value="a@home", type="home"),
+    )
+
+
 @pytest.mark.parametrize(
     ("operations", "kind"),
     [
@@ -81,6 +123,11 @@ def test_entras_paths_and_dotted_names_change_what_they_name() -> None:
         ([{"op": "add", "path": ["active"], "value": True}], "invalidPath"),
         ([{"op": "replace", "path": "active", "value": "perhaps"}], "invalidValue"),
         ([{"op": "replace", "path": "active", "value": 0}], "invalidValue"),
+        ([{"op": "replace", "path": "active", "value": [{}]}], "invalidValue"),
+        (
+            [{"op": "replace", "path": "displayName", "value": [{"value": "a"}, {"value": "b"}]}],
+            "invalidValue",
+        ),
         ([{"op": "replace", "path": "userName", "value": ""}], "invalidValue"),
         ([{"op": "replace", "path": "userName", "value": "x" * 256}], "invalidValue"),
         ([{"op": "replace", "path": "displayName", "value": "a\nb"}], "invalidValue"),

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import pytest
 from msgspec.structs import replace
 
@@ -118,3 +120,21 @@ def test_a_team_uses_the_workers_and_gpus_of_its_rules() -> None:
 def test_rules_that_say_nothing_are_refused(rules: TeamRules) -> None:
     with pytest.raises(Invalid):
         checked_rules(rules)
+
+
+class Crowd(dict[str, Membership]):
+    """Members of whom each can be asked for, but not all."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("somebody goes through all members")
+
+    items = keys = values = __iter__  # type: ignore[assignment]
+
+
+def test_the_team_of_one_person_is_found_without_a_look_at_all_others() -> None:
+    crowds = {team.id: replace(team, members=Crowd(team.members)) for team in TEAMS.values()}
+    assert [team_for(crowds, None, ids, above=False) for ids in (["t_1", "u_ann"], ["u_lea"], ["u_vic"])] == [
+        crowds["tm_art"],
+        crowds["tm_lab"],
+        None,
+    ]

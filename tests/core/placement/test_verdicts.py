@@ -8,6 +8,7 @@ from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.money.prices import NO_PRICES
 from simpletuner_fleet.core.placement.explain import survey, survey_by
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, Refusal
+from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.placement.verdicts import KnownVerdicts, Verdicts
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
@@ -81,3 +82,13 @@ def test_what_was_asked_for_longest_ago_is_forgotten_first() -> None:
     known.of_line("c", Verdicts(REQUIRES)).of(fleet)
     assert known.of_line("a", Verdicts(REQUIRES)) is lines["a"]
     assert known.of_line("b", Verdicts(REQUIRES)) is not lines["b"]
+
+
+def test_a_worker_that_has_refused_the_job_since_is_asked_again() -> None:
+    fleet = [(a_worker(name), FREE) for name in ("w_1", "w_2")]
+    known = KnownVerdicts()
+    once, twice = ("w_1 i_w_1",), ("w_1 i_w_1", "w_2 i_w_2")
+    assert survey_by(known.of_line("line", Verdicts(REQUIRES, once)), fleet).free == 1
+    refused = survey_by(known.of_line("line", Verdicts(REQUIRES, twice)), fleet)
+    assert refused == survey(REQUIRES, fleet, twice)
+    assert refused.code is Code.PATH_NOT_GRANTED

@@ -77,6 +77,7 @@ def _given_up(
         finished_at=now,
         reason=verdict.reason,
         error=verdict.why,
+        results=Results.NONE,
     )
     shown: dict[str, Any] = (
         {"failure_class": attempt.failure_class, "failure_evidence": attempt.failure_evidence}
@@ -142,6 +143,7 @@ def cancelled_now(
         hold=Hold.NONE,
         not_before=None,
         finished_at=now,
+        results=Results.NONE,
         reason="cancelled",
     )
     details: dict[str, Any] = {"reason": NOT_APPROVED} if job.hold is Hold.APPROVAL else {}

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from simpletuner_fleet.core.bounds import Count, Whole
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.policy import MAX_LABELS
@@ -26,6 +27,8 @@ MAX_NOTE_CHARS = 4_000
 TAG_PUNCTUATION = frozenset("-_.:/+@#")
 
 SortValue = int | float | str
+StoredText = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
+"""No database stores a NUL, and one of them refuses to look for it."""
 SearchWord = Annotated[str, Meta(max_length=200)]
 
 
@@ -69,9 +72,9 @@ class JobPlace(Struct, frozen=True, array_like=True):
     """Marks a position between two jobs of a list, where a page begins or ends; a cursor encodes one."""
 
     order: str
-    value: SortValue
-    seq: int
-    shown: int
+    value: Whole | float | StoredText
+    seq: Whole
+    shown: Count
     """The number of jobs before it, as the page that it comes from counted them."""
     backwards: bool = False
     """The page ends here instead of beginning here."""

@@ -50,6 +50,12 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import ResumePoint
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 
+_OFFERED, _CANCELLING, _NOT_HELD = AttemptState.OFFERED, JobState.CANCELLING, Hold.NONE
+_NO_RESULTS, _RESULTS_MISSING = Results.NONE, Results.MISSING
+_OFFER, _ACCEPT, _COMPLETE = JobInput.OFFER, JobInput.ACCEPT, JobInput.COMPLETE
+_IS_DISPATCHED, _IS_ACCEPTED = EventType.JOB_DISPATCHED, EventType.JOB_ACCEPTED
+_IS_STARTED, _IS_COMPLETED = EventType.JOB_STARTED, EventType.JOB_COMPLETED
+"""What every job passes: Python 3.11 takes longer to find a member in its enum than for most of what is done with it."""
 NOT_ACCEPTED = "the worker did not accept the offer in time"
 INTERRUPTIONS_UNCHARGED = 10
 """So often a machine may be taken away without a word from a job that has stored nothing new: then it may be its fault."""
@@ -74,10 +80,10 @@ def offer(
         epoch=epoch,
         worker_id=worker.id,
         worker_name=worker.name,
-        state=AttemptState.OFFERED,
+        state=_OFFERED,
         offered_at=now,
-        gpus=tuple(gpu.uuid for gpu in gpus),
-        gpu_indices=tuple(gpu.index for gpu in gpus),
+        gpus=tuple([gpu.uuid for gpu in gpus]),
+        gpu_indices=tuple([gpu.index for gpu in gpus]),
         upload_token_hash=upload_token_hash,
         incarnation=worker.incarnation,
         resumed_from_step=resume.step if resume else None,
@@ -88,18 +94,18 @@ def offer(
     )
     offered = replace(
         job,
-        state=next_state(job.state, JobInput.OFFER),
+        state=next_state(job.state, _OFFER),
         epoch=epoch,
         attempts=attempt.number,
         attempt_id=attempt.id,
         worker_id=worker.id,
         gpus=attempt.gpus,
-        hold=Hold.NONE,
+        hold=_NOT_HELD,
         not_before=None,
     )
     resumed: dict[str, Any] = {"resumed_from_step": resume.step} if resume else {}
     event = job_event(
-        EventType.JOB_DISPATCHED,
+        _IS_DISPATCHED,
         job,
         worker_id=worker.id,
         worker_name=worker.name,
@@ -125,9 +131,9 @@ def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decis
         accepted_at=now,
         incarnation=incarnation or attempt.incarnation,
     )
-    state = job.state if job.state is JobState.CANCELLING else next_state(job.state, JobInput.ACCEPT)
+    state = job.state if job.state is _CANCELLING else next_state(job.state, _ACCEPT)
     event = job_event(
-        EventType.JOB_ACCEPTED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
+        _IS_ACCEPTED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
     )
     return Decision(
         job=replace(job, state=state, started_at=job.started_at or now, error=None, reason=None),
@@ -150,10 +156,11 @@ def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: fl
     events = (
         ()
         if started is attempt
-        else (job_event(EventType.JOB_STARTED, job, worker_id=attempt.worker_id, attempt=attempt.number),)
+        else (job_event(_IS_STARTED, job, worker_id=attempt.worker_id, attempt=attempt.number),)
     )
-    moved = replace(job, progress=progress, results=Results.PENDING if finishing else Results.NONE)
-    return Decision(job=moved if changed else None, attempt=started, events=events)
+    results = Results.PENDING if finishing else _NO_RESULTS
+    moved = replace(job, progress=progress, results=results) if changed else None
+    return Decision(job=moved, attempt=started, events=events)
 
 
 def preparing(job: Job, attempt: Attempt, progress: Progress) -> Decision:
@@ -184,17 +191,18 @@ def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
     ended = ended_as(
         attempt, Outcome.COMPLETED, now, exit_code=end.exit_code if end.exit_code is not None else 0
     )
+    missing = end.results is _RESULTS_MISSING
     done = replace(
         paid(job, ended),
-        state=next_state(job.state, JobInput.COMPLETE),
+        state=next_state(job.state, _COMPLETE),
         finished_at=now,
         results=end.results,
-        error=_missing(end, attempt) if end.results is Results.MISSING else None,
-        reason=RESULTS_MISSING if end.results is Results.MISSING else None,
+        error=_missing(end, attempt) if missing else None,
+        reason=RESULTS_MISSING if missing else None,
     )
-    results: dict[str, Any] = {} if end.results is Results.NONE else {"results": end.results}
+    results: dict[str, Any] = {} if end.results is _NO_RESULTS else {"results": end.results}
     event = job_event(
-        EventType.JOB_COMPLETED,
+        _IS_COMPLETED,
         job,
         worker_id=attempt.worker_id,
         attempt=attempt.number,

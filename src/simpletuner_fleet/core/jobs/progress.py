@@ -7,10 +7,9 @@ may tell of an end. Fields not known here are kept as far as they are plain and 
 
 import math
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 MAX_COUNT = 2**53
 """The largest whole number that every reader of JSON keeps."""
@@ -48,8 +47,10 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def fields(self) -> dict[str, Any]:
         """Returns it as it travels and is stored: one flat object, without what was not said."""
-        said = zip(READERS, _values(self), strict=True)
-        return {**{name: value for name, value in said if value is not None}, **self.more}
+        said: dict[str, Any] = to_builtins(self)
+        if self.more:
+            said |= said.pop("more")
+        return said
 
 
 def read_progress(fields: Mapping[str, Any]) -> Progress:
@@ -75,11 +76,11 @@ def is_preparing(progress: Progress | None) -> bool:
 
 def _finite(value: Any) -> float | None:
     """Returns a number as it is, whole or not; None if it is no number, or not of a sensible size."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if value is True or value is False:
         return None
     if isinstance(value, int):
-        return value if abs(value) <= MAX_COUNT else None
-    return value if math.isfinite(value) else None
+        return value if -MAX_COUNT <= value <= MAX_COUNT else None
+    return value if isinstance(value, float) and math.isfinite(value) else None
 
 
 def _count(value: Any) -> int | None:
@@ -123,4 +124,3 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "total_bytes": _count,
 }
 """Every field of `Progress` but the last, and how what was said becomes it."""
-_values: Callable[[Progress], tuple[Any, ...]] = attrgetter(*READERS)

@@ -70,7 +70,7 @@ def not_granted(
     refused = replace(job, refused_by=(*job.refused_by, refusal_of(worker)))
     if job.state is JobState.CANCELLING:
         return cancelled_now(job, ended_as(attempt, Outcome.RELEASED, now, error=why), now=now)
-    if not any(might_grant(refused, one) for one in others):
+    if not any_might_grant(refused, others):
         return _given_up(job, attempt, why, len(refused.refused_by), now=now)
     ended = ended_as(attempt, Outcome.RELEASED, now, error=why, reason=EndReason.START_FAILED)
     event = job_event(
@@ -84,11 +84,11 @@ def not_granted(
     return requeued(refused, ended, None, why, (event,))
 
 
-def might_grant(job: Job, worker: Worker) -> bool:
-    return (
-        has_joined(worker)
-        and not has_refused(worker, job.refused_by)
-        and why_never(worker, job.requires.at_any_cost) is None
+def any_might_grant(job: Job, workers: Iterable[Worker]) -> bool:
+    refused_by, requires = frozenset(job.refused_by), job.requires.at_any_cost
+    return any(
+        has_joined(one) and not has_refused(one, refused_by) and why_never(one, requires) is None
+        for one in workers
     )
 
 

@@ -21,9 +21,10 @@ DAY_S = 86_400.0
 def held(job: Job, now: float, retry_at: float | None = None) -> Job:
     """Returns the queued job held until the later of the two moments, or not at all where both are over."""
     start_at = job.start_at if job.start_at is not None and job.start_at > now else None
+    hold, until = (Hold.NONE if retry_at is None else Hold.BACKOFF), retry_at
     if start_at is not None and (retry_at is None or start_at >= retry_at):
-        return replace(job, hold=Hold.START_TIME, not_before=start_at)
-    return replace(job, hold=Hold.NONE if retry_at is None else Hold.BACKOFF, not_before=retry_at)
+        hold, until = Hold.START_TIME, start_at
+    return job if job.hold is hold and job.not_before == until else replace(job, hold=hold, not_before=until)
 
 
 def read_start(text: str | None, now: float) -> float | None:
@@ -56,10 +57,17 @@ def started_from(job: Job, start_at: float | None, last: Attempt | None, policy:
     changed = replace(job, start_at=start_at)
     if job.state is not JobState.QUEUED:
         return changed
-    retry_at = None
-    if last is not None and last.ended_at is not None and job.not_before is not None:
-        retry_at = min(job.not_before, last.ended_at + backoff_s(job.charged, policy))
+    retry_at = _retry_at(job, last, policy)
     return held(changed, now, retry_at if retry_at is not None and retry_at > now else None)
+
+
+def _retry_at(job: Job, last: Attempt | None, policy: Policy) -> float | None:
+    """Returns when the wait of a held job after a failure ends; behind a later start time it is counted anew."""
+    if job.hold is Hold.BACKOFF:
+        return job.not_before
+    if last is None or last.ended_at is None or job.not_before is None:
+        return None
+    return min(job.not_before, last.ended_at + backoff_s(job.charged, policy))
 
 
 def shown(at: float) -> str:

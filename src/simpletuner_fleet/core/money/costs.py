@@ -48,15 +48,17 @@ def attempt_cost(attempt: Attempt, now: float) -> AttemptCost:
     if attempt.accepted_at is None or not attempt.gpus:
         return AttemptCost(0, False, False)
     ended = now if attempt.ended_at is None else attempt.ended_at
-    spans = list(spans_of(attempt.hourly_micros, attempt.rates, attempt.accepted_at, ended))
+    spans = spans_of(attempt.hourly_micros, attempt.rates, attempt.accepted_at, ended)
     if not spans:  # nothing has passed yet: what will be paid is known by the present price
         known = present_rate(attempt.hourly_micros, attempt.rates) is not None
         return AttemptCost(0, known, not known)
-    return AttemptCost(
-        sum(span.micros for span in spans),
-        any(span.hourly_micros is not None for span in spans),
-        any(span.hourly_micros is None for span in spans),
-    )
+    micros, known, unknown = 0, False, False
+    for span in spans:
+        if span.hourly_micros is None:
+            unknown = True
+        else:
+            micros, known = micros + span.micros, True
+    return AttemptCost(micros, known, unknown)
 
 
 def cost_of(attempts: Iterable[Attempt], now: float) -> JobCost | None:

@@ -1,7 +1,5 @@
 """Tracks a price that changes while something is used, and what each span of time costs."""
 
-from collections.abc import Iterator
-
 from msgspec import Struct
 
 from simpletuner_fleet.core.money.amounts import cost_micros, milliseconds
@@ -24,18 +22,17 @@ class PricedSpan(Struct, frozen=True):
         return cost_micros(self.hourly_micros or 0, self.begun_at, self.ended_at)
 
 
-def spans_of(first: int | None, rates: Rates, begun_at: float, ended_at: float) -> Iterator[PricedSpan]:
-    """Yields the spans from then to then, at the price of each moment; `first` applied before all rates."""
-    hourly, begun = first, begun_at
+def spans_of(first: int | None, rates: Rates, begun_at: float, ended_at: float) -> list[PricedSpan]:
+    """Returns the spans from then to then, at the price of each moment; `first` applied before all rates."""
+    hourly, begun, spans = first, begun_at, []
     for since, following in rates:
         if since >= ended_at:
             break
         if since > begun:
-            yield PricedSpan(hourly, begun, since)
+            spans.append(PricedSpan(hourly, begun, since))
             begun = since
         hourly = following
-    if ended_at > begun:
-        yield PricedSpan(hourly, begun, ended_at)
+    return [*spans, PricedSpan(hourly, begun, ended_at)] if ended_at > begun else spans
 
 
 def present_rate(first: int | None, rates: Rates) -> int | None:

@@ -63,6 +63,17 @@ def only_own_jobs(role: str, own: OwnRoles) -> bool:
     return role != Role.ADMIN and not (known is not None and known.all_jobs)
 
 
+def holds_no_more(role: str, other: str, own: OwnRoles, own_before: OwnRoles | None = None) -> bool:
+    """Tells whether whoever has the role may do nothing that the other role did not allow.
+
+    `own_before` are the roles that the other one is looked up in, where they have changed since.
+    """
+    before = own if own_before is None else own_before
+    held = permissions_held(other, before)
+    within = all(allowed(held, one) for one in permissions_held(role, own))
+    return within and (only_own_jobs(role, own) or not only_own_jobs(other, before))
+
+
 def refuse_unknown(role: str, own: OwnRoles) -> None:
     if role not in (*Role, *own):
         raise Invalid(

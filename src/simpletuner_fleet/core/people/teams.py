@@ -17,7 +17,8 @@ from simpletuner_fleet.core.policy import MAX_PRIORITY
 TEAM_PREFIX = "team:"
 """Begins the name of the setting that holds a team."""
 MAX_TEAM_NAME_CHARS = 64
-MAX_MEMBERS = 10_000
+MAX_MEMBERS = 20_000
+"""As many as a group of a provider may have, whose people would not be let in where its team is full."""
 MAX_PATTERNS = 64
 MAX_PATTERN_CHARS = 255
 MAX_WEIGHT = 1_000_000.0
@@ -138,8 +139,8 @@ def team_for(
     own = [
         (membership.since, team.id, team)
         for team in teams.values()
-        for one, membership in team.members.items()
-        if one in ids and membership.role is not TeamRole.VIEWER
+        for one in ids
+        if (membership := team.members.get(one)) and membership.role is not TeamRole.VIEWER
     ]
     return min(own, key=lambda joined: joined[:2])[2] if own else None
 

@@ -1,6 +1,6 @@
 """Decides which worker can take which job, with a sentence for the user for every refusal."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -188,7 +188,8 @@ def refusal_of(worker: Worker) -> str:
     return f"{worker.id} {worker.incarnation}"
 
 
-def has_refused(worker: Worker, refused_by: tuple[str, ...]) -> bool:
+def has_refused(worker: Worker, refused_by: Collection[str]) -> bool:
+    """Tells whether the worker has refused the job; whoever asks many workers asks with a set."""
     return bool(refused_by) and refusal_of(worker) in refused_by
 
 
@@ -208,7 +209,7 @@ def in_service(worker: Worker) -> bool:
 
 def is_open(worker: Worker, occupancy: Occupancy) -> bool:
     """Tells whether the worker may be given any job at all now."""
-    return occupancy.listens and in_service(worker) and occupancy.live < worker.max_jobs
+    return occupancy.listens and occupancy.live < worker.max_jobs and in_service(worker)
 
 
 def gpus_left_idle(worker: Worker, occupancy: Occupancy) -> int:
@@ -249,13 +250,23 @@ def why_not_now(
     worker: Worker,
     occupancy: Occupancy,
     requires: Requirements,
-    refused_by: tuple[str, ...] = (),
+    refused_by: Collection[str] = (),
     allowlist: TeamAllowlist | None = None,
     prices: PriceList = NO_PRICES,
 ) -> Refusal | None:
-    never = why_never(worker, requires, allowlist, prices)
-    if never:
-        return never
+    return why_never(worker, requires, allowlist, prices) or why_not_yet(
+        worker, occupancy, requires, refused_by, allowlist
+    )
+
+
+def why_not_yet(
+    worker: Worker,
+    occupancy: Occupancy,
+    requires: Requirements,
+    refused_by: Collection[str] = (),
+    allowlist: TeamAllowlist | None = None,
+) -> Refusal | None:
+    """Returns the same of a worker of which `why_never` has nothing to say."""
     if has_refused(worker, refused_by):
         return Refusal.NOT_GRANTED
     away = _why_not_in_service(worker)
@@ -281,7 +292,8 @@ def preference(worker: Worker, occupancy: Occupancy, requires: Requirements) -> 
     """
     spare = len(worker.gpus) - len(occupancy.gpus) - requires.gpus
     smallest_vram = min((gpu.vram_gb for gpu in worker.gpus), default=0.0)
-    return (worker.local, bytes_to_move(worker, requires), spare, smallest_vram)
+    to_move = bytes_to_move(worker, requires) if requires.datasets else 0
+    return (worker.local, to_move, spare, smallest_vram)
 
 
 def bytes_to_move(worker: Worker, requires: Requirements) -> int:

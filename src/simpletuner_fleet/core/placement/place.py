@@ -6,8 +6,8 @@ of that.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from heapq import heappop, heapreplace
+from itertools import islice
 
 from msgspec import Struct
 
@@ -21,12 +21,12 @@ from simpletuner_fleet.core.placement.explain import (
     explain,
     survey_by,
 )
-from simpletuner_fleet.core.placement.matching import has_refused, in_service
+from simpletuner_fleet.core.placement.matching import Refusal, why_not_yet
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.verdicts import KnownVerdicts, Verdicts
-from simpletuner_fleet.core.policy import Limits, Policy
+from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
 
 WORKERS_ASKED = 64
@@ -129,7 +129,8 @@ def place_on_worker(
     if not roster.is_open(worker_id):
         return
     placement: Placement | None = None
-    with closing(roster.by_precedence(worker_id)) as line:
+    line = roster.by_precedence(worker_id)
+    try:
         for class_id in line:
             head = roster.lines.head(class_id)
             if head is None:
@@ -139,19 +140,37 @@ def place_on_worker(
             if picked is not None and limit_of(roster, job, limits) is None:
                 placement = Placement(job=job, shares=(Share(*picked),))
                 break
-            refused = has_refused(roster.workers[worker_id], job.refused_by)
-            if picked is None and not refused and may_reserve(job, policy, now):
+            if picked is None and may_reserve(job, policy, now) and _is_next(roster, worker_id, job, limits):
                 yield Reservation(worker_id, job)
+    finally:
+        line.close()
     if placement:
         yield placement
 
 
+def _is_next(roster: Roster, worker_id: str, job: Job, limits: Limits) -> bool:
+    """Tells whether nothing but others' work on this worker keeps the job from it.
+
+    For a job that would not start all the same, its GPUs would stay idle.
+    """
+    return roster.lacks_only_time(job, worker_id) and limit_of(roster, job, limits) is None
+
+
+def reserved_in_vain(roster: Roster, job_of: JobOf, limits: Limits) -> list[str]:
+    """Returns the workers that are kept for jobs which a limit or a quota keeps from starting by now."""
+    if roster.book is None and limits == NO_LIMITS:
+        return []
+    held = roster.reservations.held()
+    return [worker_id for worker_id, job_id in held if limit_of(roster, job_of(job_id), limits) is not None]
+
+
 def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
     """Returns the limit or quota that keeps this job from starting, if one does."""
-    of_team = roster.running_by_team.get(job.team, 0) if job.team else None
-    code = limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0), of_team)
-    if code is not None:
-        return Ceiling(code, {})
+    if limits is not NO_LIMITS:  # mostly there are none, and none is reached
+        of_team = roster.running_by_team.get(job.team, 0) if job.team else None
+        code = limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0), of_team)
+        if code is not None:
+            return Ceiling(code, {})
     book = roster.book
     standing = book.keeps_waiting(job) if book else None
     return Ceiling(Code.QUOTA, quota_params(book, standing)) if book and standing else None
@@ -160,7 +179,7 @@ def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
 def why_waiting(
     roster: Roster, job: Job, limits: Limits, now: float, held_until: float | None = None
 ) -> Explanation:
-    """Explains why the job waits; while a fitting worker is in service, the rest of the fleet is not asked."""
+    """Explains why the job waits; while a fitting worker is merely busy, the rest of the fleet is not asked."""
     answer = (None if job.refused_by else _if_merely_busy(roster, job)) or known_survey_of(roster, job)
     ahead = max(0, roster.lines.position(job.rank) - 1)
     return why_waiting_given(roster, job, limits, now, answer, ahead=ahead, held_until=held_until)
@@ -200,10 +219,16 @@ def known_survey_of(roster: Roster, job: Job) -> Survey:
 
 
 def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:
-    fitting = roster.lines.waiting(job.line, job.requires).fitting
-    for _, worker_id in zip(range(WORKERS_ASKED), fitting, strict=False):
-        worker = roster.workers.get(worker_id)
-        if worker is not None and in_service(worker) and roster.occupancy(worker_id).live:
+    """Returns what a survey would find where a fitting worker is busy; None where one has room, or none is busy."""
+    waiting = roster.lines.waiting(job.line, job.requires)
+    requires, fitting = waiting.requires, waiting.fitting
+    allowlist = roster.allowlists.get(requires.team)
+    for worker_id in islice(waiting.open, WORKERS_ASKED):
+        if roster.has_room(waiting, worker_id):
+            return None
+    for worker_id in islice(fitting, WORKERS_ASKED):
+        worker, held = roster.workers[worker_id], roster.occupancy(worker_id)
+        if why_not_yet(worker, held, requires, allowlist=allowlist) is Refusal.BUSY:
             code = Code.LOCAL_GPU_BUSY if job.requires.target is Target.LOCAL else Code.ALL_MATCHING_BUSY
             return Survey(
                 code=code,

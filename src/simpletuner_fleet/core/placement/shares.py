@@ -50,6 +50,8 @@ class Shares:
         self._gpus: dict[Account, int] = defaultdict(int)
         self._starts: dict[Account, float] = defaultdict(float)
         """Of attempts that go on: the weight of the moment they began, times their GPUs."""
+        self._teams: set[str] = set()
+        """Those of which anything was counted; lists may be made of it in another thread than it changes in."""
 
     def key(self, requires: Requirements) -> ShareKey:
         """Returns a sort key; the smaller goes first."""
@@ -67,8 +69,7 @@ class Shares:
 
     def used_part(self, team: str) -> float:
         """Returns the fraction of all recent use that is this team's."""
-        teams = [account for account in (self._ended.keys() | self._gpus.keys()) if not account[1]]
-        whole = sum(self._used(account) for account in teams)
+        whole = sum(self._used((one, "")) for one in list(self._teams))
         return self._used((team, "")) / whole if whole else 0.0
 
     def due_part(self, team: str) -> float:
@@ -79,6 +80,7 @@ class Shares:
     def see_attempt(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
         team, owner = (job.team, job.owner) if job else ("", "")
         self.moved.add((team, owner))
+        self._teams.add(team)
         for attempt, sign in ((before, -1), (after, 1)):
             if attempt is None or (begun := _begun(attempt)) is None:
                 continue
@@ -93,6 +95,7 @@ class Shares:
     def take_going(self, going: Iterable[Going]) -> None:
         """Counts attempts that were running before the counting began."""
         for one in going:
+            self._teams.add(one.team)
             gpus = max(1, one.gpus)
             begun = one.offered_at if one.begun_at is None else one.begun_at
             for account in ((one.team, ""), (one.team, one.owner)):
@@ -101,6 +104,7 @@ class Shares:
 
     def take_charges(self, charges: Iterable[Charge]) -> None:
         for one in charges:
+            self._teams.add(one.team)
             for account in ((one.team, ""), (one.team, one.owner)):
                 self._ended[account] += max(1, one.gpus) * self._integral(one.begun_at, one.ended_at)
 

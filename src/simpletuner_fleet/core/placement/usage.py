@@ -5,13 +5,17 @@ G GPUs in all that began at times whose GPU-weighted sum is S, they have used GÂ
 in whole numbers: millionths times milliseconds, divided only when somebody asks.
 """
 
+from bisect import insort
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from math import inf
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.core.money.amounts import MS_OF_HOUR, milliseconds
@@ -21,6 +25,9 @@ from simpletuner_fleet.core.money.rates import PricedSpan, Rates, present_rate, 
 HOUR_S = 3600.0
 EVERYBODY = "all"
 WAITING_STATES = frozenset(WAITING)
+ACCOUNTS_REMEMBERED = 1024
+_ENDED = AttemptState.ENDED
+"""Compared at every change of an attempt, without a call (`Attempt.live`); see `core/jobs/job.py`."""
 
 
 def person(user_id: str) -> str:
@@ -31,8 +38,9 @@ def team(team_id: str) -> str:
     return f"team:{team_id}"
 
 
+@lru_cache(ACCOUNTS_REMEMBERED)
 def counted_for(owner: str, team_id: str) -> tuple[str, ...]:
-    """Returns the accounts that a job of this owner and team is counted in."""
+    """Returns the accounts that a job of this owner and team is counted in: always the same ones."""
     return (person(owner), EVERYBODY, team(team_id)) if team_id else (person(owner), EVERYBODY)
 
 
@@ -131,6 +139,8 @@ class UseLedger:
 
     def advance(self, now: float) -> bool:
         """Begins a new day or month where one has begun, and returns whether it has."""
+        if self.day.begins <= now < self.day.ends:  # each day lies within one month
+            return False
         new = False
         for window, bounds in ((self.day, day_of), (self.month, month_of)):
             if window.begins <= now < window.ends:
@@ -153,41 +163,50 @@ class UseLedger:
             return
         owner, team_id = (job.owner, job.team) if job else ("", "")
         accounts = counted_for(owner, team_id)
-        self._see_start(accounts, before, after)
+        if before is None or after is None:
+            self._see_start(accounts, before, after)
+        self._see_going(owner, team_id, before, after)
         for attempt, sign in ((before, -1), (after, 1)):
-            if attempt is None:
+            if attempt is None or attempt.accepted_at is None or not attempt.gpus:
                 continue
-            if attempt.live:
-                self._count(accounts, attempt, sign)
-                if sign > 0:
-                    self.going[attempt.id] = Going(
-                        owner,
-                        team_id,
-                        len(attempt.gpus),
-                        attempt.accepted_at,
-                        attempt.offered_at,
-                        attempt.hourly_micros,
-                        attempt.rates,
-                    )
-                else:
-                    self.going.pop(attempt.id, None)
-            elif attempt.accepted_at is not None and attempt.ended_at is not None and attempt.gpus:
+            if attempt.state is not _ENDED:
+                self._count_time(accounts, attempt, attempt.accepted_at, sign)
+            elif attempt.ended_at is not None:
                 gpus, begun, ended = len(attempt.gpus), attempt.accepted_at, attempt.ended_at
                 charge = Charge(owner, team_id, gpus, begun, ended, attempt.hourly_micros, attempt.rates)
                 self._charge(accounts, charge, sign)
 
-    def _count(self, accounts: tuple[str, ...], attempt: Attempt, sign: int) -> None:
-        gpus, since = len(attempt.gpus), attempt.accepted_at
+    def _see_going(self, owner: str, team_id: str, before: Attempt | None, after: Attempt | None) -> None:
+        """Counts that an attempt lives, or no longer does; its GPUs are the same from its offer to its end."""
+        going = self.going.pop(before.id, None) if before is not None else None
+        sign, gpus = (-1, going.gpus) if going else (0, 0)
+        if after is not None and after.state is not _ENDED:
+            gpus = len(after.gpus)
+            sign += 1
+            self.going[after.id] = Going(
+                owner,
+                team_id,
+                gpus,
+                after.accepted_at,
+                after.offered_at,
+                after.hourly_micros,
+                after.rates,
+            )
+        if sign:
+            for account in counted_for(owner, team_id):
+                self.running[account] += sign
+                self.gpus[account] += sign * gpus
+
+    def _count_time(self, accounts: tuple[str, ...], attempt: Attempt, begun: float, sign: int) -> None:
+        """Counts when the GPUs of an attempt that goes on began, and what they cost since then."""
+        gpus = sign * len(attempt.gpus)
         for account in accounts:
-            self.running[account] += sign
-            self.gpus[account] += sign * gpus
-        if since is None or not gpus:
-            return
-        for account in accounts:
-            self._timed[account] += sign * gpus
-            for window in (self.day, self.month):
-                window.starts[account] += sign * gpus * max(since, window.begins)
-        self._count_money(accounts, attempt, since, sign)
+            self._timed[account] += gpus
+        for window in (self.day, self.month):
+            since = gpus * max(begun, window.begins)
+            for account in accounts:
+                window.starts[account] += since
+        self._count_money(accounts, attempt, begun, sign)
 
     def _count_money(self, accounts: tuple[str, ...], attempt: Attempt, since: float, sign: int) -> None:
         first, rates, unpriced = attempt.hourly_micros, attempt.rates, is_unpriced(attempt)
@@ -208,14 +227,14 @@ class UseLedger:
             self._charge(counted_for(one.owner, one.team), one, 1)
 
     def _charge(self, accounts: tuple[str, ...], charge: Charge, sign: int) -> None:
+        counted_from, paid, unpriced = inf, 0, False
         for window in (self.day, self.month):
             since = max(charge.begun_at, window.begins)
             seconds = charge.ended_at - since
             if seconds <= 0:
                 continue
-            spans = list(spans_of(charge.hourly_micros, charge.rates, since, charge.ended_at))
-            paid = sum(map(_paid, spans))
-            unpriced = bool(charge.gpus) and any(span.hourly_micros is None for span in spans)
+            if since != counted_from:  # mostly it began in both
+                counted_from, (paid, unpriced) = since, _paid_between(charge, since)
             for account in accounts:
                 window.ended[account] += sign * charge.gpus * seconds
                 if paid:
@@ -224,13 +243,17 @@ class UseLedger:
                     window.unpriced[account] += sign
 
     def see_job(self, before: Job | None, after: Job | None) -> None:
-        if before is not None and after is not None and before.state is after.state:
+        if (
+            before is not None
+            and after is not None
+            and before.state is after.state
+            # One that waits may be edited to need more GPUs, or fewer.
+            and before.requires.gpus == after.requires.gpus
+        ):
             return
         for job, sign in ((before, -1), (after, 1)):
             if job is not None and job.state in WAITING_STATES:
-                for account in counted_for(job.owner, job.team):
-                    self.waiting[account] += sign
-                    self.waiting_gpus[account] += sign * job.requires.gpus
+                self._count_waiting(job, sign)
         if before is None and after is not None:
             self.note_submission(after)
         elif after is None and before is not None:
@@ -238,9 +261,28 @@ class UseLedger:
                 if self._submitted[account] and self._submitted[account][-1] == before.created_at:
                     self._submitted[account].pop()
 
-    def note_submission(self, job: Job | DeletedJob) -> None:
+    def _count_waiting(self, job: Job, sign: int) -> None:
         for account in counted_for(job.owner, job.team):
-            self.submitted_since(account, job.created_at - HOUR_S).append(job.created_at)
+            self.waiting[account] += sign
+            self.waiting_gpus[account] += sign * job.requires.gpus
+
+    @contextmanager
+    def without(self, job: Job) -> Iterator[None]:
+        """Counts for a while as if a job that waits had not been submitted: it is about to be another."""
+        accounts = [self._submitted[account] for account in counted_for(job.owner, job.team)]
+        counted = [moments for moments in accounts if job.created_at in moments]
+        self._count_waiting(job, -1)
+        for moments in counted:
+            moments.remove(job.created_at)
+        try:
+            yield
+        finally:
+            self._count_waiting(job, 1)
+            for moments in counted:
+                insort(moments, job.created_at)
+
+    def note_submission(self, job: Job | DeletedJob) -> None:
+        _note_moment(self._submitted, counted_for(job.owner, job.team), job.created_at)
 
     def take_submissions(self, jobs: Iterable[Job | DeletedJob]) -> None:
         """Counts the submissions of the last hour anew, in the order in which they came."""
@@ -255,21 +297,17 @@ class UseLedger:
     def _see_start(self, accounts: tuple[str, ...], before: Attempt | None, after: Attempt | None) -> None:
         """Counts a job once, from its first offer: a job that is tried again has started already."""
         if before is None and after is not None and after.number == 1:
-            self._note_start(accounts, after.offered_at)
+            _note_moment(self._started, accounts, after.offered_at)
         elif after is None and before is not None and before.number == 1:
             for account in accounts:
                 if self._started[account] and self._started[account][-1] == before.offered_at:
                     self._started[account].pop()
 
-    def _note_start(self, accounts: tuple[str, ...], at: float) -> None:
-        for account in accounts:
-            self.started_since(account, at - HOUR_S).append(at)
-
     def take_starts(self, starts: Iterable[tuple[float, Job | DeletedJob]]) -> None:
         """Counts the starts of the last hour anew, in the order in which they came."""
         self._started.clear()
         for at, job in starts:
-            self._note_start(counted_for(job.owner, job.team), at)
+            _note_moment(self._started, counted_for(job.owner, job.team), at)
 
     def started_since(self, account: str, at: float) -> deque[float]:
         """Returns when jobs first began since then, the oldest first."""
@@ -302,9 +340,30 @@ def _since(moments: deque[float], at: float) -> deque[float]:
     return moments
 
 
+def _note_moment(noted: dict[str, deque[float]], accounts: tuple[str, ...], at: float) -> None:
+    """Notes the moment in each account, and forgets those of more than an hour before."""
+    an_hour_before = at - HOUR_S
+    for account in accounts:
+        moments = noted[account]
+        if moments and moments[0] <= an_hour_before:
+            _since(moments, an_hour_before)
+        moments.append(at)
+
+
 def _paid(span: PricedSpan) -> int:
     """Returns the cost of the span in millionths times milliseconds."""
     return (span.hourly_micros or 0) * (milliseconds(span.ended_at) - milliseconds(span.begun_at))
+
+
+def _paid_between(charge: Charge, since: float) -> tuple[int, bool]:
+    """Returns what it has paid from then to its end, and whether the price of some of that is not known."""
+    paid, unpriced = 0, False
+    for span in spans_of(charge.hourly_micros, charge.rates, since, charge.ended_at):
+        if span.hourly_micros is None:
+            unpriced = charge.gpus > 0
+        else:
+            paid += _paid(span)
+    return paid, unpriced
 
 
 def _paid_since(first: int | None, rates: Rates, since: float) -> int:

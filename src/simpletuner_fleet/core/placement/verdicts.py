@@ -28,13 +28,18 @@ class Verdicts:
         prices: PriceList = NO_PRICES,
     ) -> None:
         self.requires = requires
-        self._refused_by = refused_by
+        self._refused_by = frozenset(refused_by)
         self.allowlist = allowlist
         self.prices = prices
         self._kept: dict[str, Verdict] = {}
 
-    def holds_under(self, allowlist: TeamAllowlist | None, prices: PriceList) -> bool:
-        return self.allowlist is allowlist and self.prices is prices
+    def holds_for(self, asked: "Verdicts") -> bool:
+        """Tells whether these are true for what is asked now: by the same rules, and with no further refusal."""
+        return (
+            self.allowlist is asked.allowlist
+            and self.prices is asked.prices
+            and self._refused_by == asked._refused_by
+        )
 
     def of(self, workers: Iterable[tuple[Worker, Occupancy]]) -> list[Verdict]:
         """Returns the verdicts in the order of the workers, and keeps none of other workers."""
@@ -65,10 +70,10 @@ class KnownVerdicts:
         self._lines: dict[str, Verdicts] = {}
 
     def of_line(self, line: str, asked: Verdicts) -> Verdicts:
-        """Returns the cached verdicts of the queue, or `asked` where there are none or the rules have changed."""
+        """Returns the cached verdicts of the queue, or `asked` where there are none that still hold."""
         # Looks may run in several threads: each step is one that is whole by itself.
         known = self._lines.pop(line, None)
-        if known is None or not known.holds_under(asked.allowlist, asked.prices):
+        if known is None or not known.holds_for(asked):
             known = asked
         self._lines[line] = known
         kept = list(self._lines.items())

@@ -25,24 +25,23 @@ class CeilingWatch:
     """
 
     def __init__(self) -> None:
-        self._watched: dict[str, WatchedAttempt] = {}
-        """By job."""
+        self.watched: dict[str, WatchedAttempt] = {}
+        """By job; only a change of one of these jobs concerns it."""
 
-    def see_attempt(self, after: Attempt | None, job: Job | None) -> None:
-        if job is None or job.max_cost_micros is None:
-            return
+    def see_attempt(self, after: Attempt | None, job: Job) -> None:
+        """Follows an attempt of a job that has a ceiling: no other is watched."""
         if after is None or after.state is not AttemptState.RUNNING:
-            self._watched.pop(job.id, None)
+            self.watched.pop(job.id, None)
         else:
-            self._watched[job.id] = _watched(after, job)
+            self.watched[job.id] = _watched(after, job)
 
     def see_job(self, after: Job | None) -> None:
-        known = self._watched.get(after.id) if after is not None and self._watched else None
+        known = self.watched.get(after.id) if after is not None else None
         if known is not None and after is not None:
-            self._watched[after.id] = _watched(known.attempt, after)
+            self.watched[after.id] = _watched(known.attempt, after)
 
     def due(self, policy: Policy, now: float) -> list[Turn]:
-        watched = list(self._watched.values())  # a step may run in the writer's thread just now
+        watched = list(self.watched.values())  # a step may run in the writer's thread just now
         return [
             Turn(one.attempt.job_id, one.attempt.epoch)
             for one in watched

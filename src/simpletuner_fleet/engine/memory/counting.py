@@ -31,8 +31,9 @@ def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float
         recent = view.jobs_page(JobFilter(created_since=now - HOUR_S), None, MOST_JOBS_AN_HOUR)
         usage.take_submissions(sorted((*recent, *deleted), key=lambda one: one.created_at))
         usage.take_starts(_starts_since(view, now - HOUR_S))
-    currency = organisation.prices.currency
-    return QuotaBook(quotas, organisation.roles, organisation.names, usage, currency)
+    book = QuotaBook(quotas, organisation.roles, organisation.names, usage, organisation.prices.currency)
+    book.now = now  # it may be asked in the very step that changed the quotas
+    return book
 
 
 def _starts_since(view: View, at: float) -> list[tuple[float, Job | DeletedJob]]:

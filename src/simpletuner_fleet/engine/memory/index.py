@@ -5,9 +5,10 @@ import msgspec
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import User
 from simpletuner_fleet.core.people.teams import allowlists_of
+from simpletuner_fleet.core.placement.roster.reservations import Reserved
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.usage import UseLedger
-from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.policy import NO_LIMITS, Limits
 from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.memory.ceilings import CeilingWatch
@@ -44,6 +45,8 @@ class FleetIndex:
         """Rows were told anew: nobody knows any more what was about to be placed."""
         self.placing_from: float | None = None
         """Nothing is placed before: after a restore workers first tell what they run."""
+        self.reserved_before: Reserved | None = None
+        """Of a step that was undone: which workers were reserved for whom; see `put_reservations_back`."""
 
     def holds_placements(self, now: float) -> bool:
         return self.placing_from is not None and now < self.placing_from
@@ -58,6 +61,16 @@ class FleetIndex:
         self.limits = None
         self.organisation = None
         self.unplaced = True
+        self.reserved_before = None
+
+    def put_reservations_back(self) -> None:
+        """Restores the reservations that an undone step found, when its rows are as before.
+
+        A worker that changes back lets go of its reservation like any that changes, and nobody would be offered it.
+        """
+        if self.reserved_before is not None:
+            self.roster.reservations.put_back(self.reserved_before)
+            self.reserved_before = None
 
     def worker_changed(self, before: Worker | None, after: Worker | None) -> None:
         if after is not None:
@@ -71,14 +84,16 @@ class FleetIndex:
     def job_changed(self, before: Job | None, after: Job | None) -> None:
         self.roster.see_job(before, after)
         self.usage.see_job(before, after)
-        self.ceilings.see_job(after)
+        if self.ceilings.watched:
+            self.ceilings.see_job(after)
         if before is None or after is None or before.state is not after.state:
             self.version += 1
 
     def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
         self.roster.see_attempt(before, after, job.owner if job else "", job.team if job else "")
         self.usage.see_attempt(before, after, job)
-        self.ceilings.see_attempt(after, job)
+        if job is not None and job.max_cost_micros is not None:
+            self.ceilings.see_attempt(after, job)
         if self.roster.lines.shares is not None:
             self.roster.lines.shares.see_attempt(before, after, job)
         self.version += 1
@@ -97,14 +112,17 @@ class FleetIndex:
         return self.limits
 
     def organisation_in(self, view: View, now: float) -> Organisation:
-        if self.organisation is None:
-            self.organisation = read_organisation(view)
+        known = self.organisation
+        if known is None:
+            known = read_organisation(view)
             self.usage.advance(now)
-            self.roster.set_allowlists(allowlists_of(self.organisation.teams.values()))
-            self.roster.set_prices(self.organisation.prices)
-            self.roster.book = book_of(view, self.organisation, self.usage, now)
-            self.roster.lines.shares = shares_of(view, self.organisation, self.usage, now)
-        return self.organisation
+            self.roster.set_allowlists(allowlists_of(known.teams.values()))
+            self.roster.set_prices(known.prices)
+            self.roster.book = book_of(view, known, self.usage, now)
+            self.roster.lines.shares = shares_of(view, known, self.usage, now)
+            self.organisation = known  # last: where a look fails midway, everything is looked up again
+            self.version += 1
+        return known
 
     def user_changed(self, view: View, now: float, user: User) -> Organisation:
         """Updates one user who is new or has another role, without reading anything else of the organisation."""
@@ -115,7 +133,8 @@ class FleetIndex:
 
     def begin_step(self, view: View, now: float) -> bool:
         """Advances what is counted by time, and returns whether the clock alone may have freed a quota."""
-        self.organisation_in(view, now)
+        if self.organisation is None:
+            self.organisation_in(view, now)
         roster = self.roster
         new_day = self.usage.advance(now)
         if roster.lines.shares is not None:
@@ -134,7 +153,7 @@ class FleetIndex:
 
 def read_limits(view: View) -> Limits:
     stored = view.setting(LIMITS_SETTING)
-    return msgspec.json.decode(stored, type=Limits) if stored else Limits()
+    return msgspec.json.decode(stored, type=Limits) if stored else NO_LIMITS
 
 
 def held_until(view: View) -> float | None:

@@ -62,7 +62,9 @@ class Organisation(Struct, frozen=True, kw_only=True):
         self, ids: Iterable[str], *, above: bool, looks_after_machines: bool = False
     ) -> VisibilityScope:
         whose = frozenset(one for one in ids if one)
-        teams = frozenset(team.id for team in self.teams.values() if not whose.isdisjoint(team.members))
+        teams = frozenset(
+            team.id for team in self.teams.values() if not team.members.keys().isdisjoint(whose)
+        )
         return VisibilityScope(ids=whose, teams=teams, above=above, looks_after_machines=looks_after_machines)
 
     def leads_any(self, user_id: str) -> bool:

@@ -59,24 +59,25 @@ class Presence:
         at = self._changed_hands.get(worker_id)
         return at is not None and self._now() - at < CONTESTED_FOR_S
 
-    def _moment(self) -> float:
+    def _moment(self, now: float) -> float:
         """Returns the listening clock within a round: a message counts from when it came, not from the last round."""
-        elapsed = max(0.0, self._now() - self._last_round) if self._last_round is not None else 0.0
-        return liveness.heard_time(self.listening_now, elapsed, self._policy)
+        if self._last_round is None or now <= self._last_round:
+            return self.listening_now
+        return liveness.heard_time(self.listening_now, now - self._last_round, self._policy)
 
     def heard(self, worker_id: str, now: float) -> None:
-        self._heard[worker_id] = self._moment()
+        self._heard[worker_id] = self._moment(now)
         self._unsaved[worker_id] = now
 
     def confirmed(self, turn: Turn, worker_id: str) -> bool:
         """Returns False if we know of no such live attempt of this worker: nobody confirms another's."""
         if self._holders.get(turn) != worker_id:
             return False
-        self._confirmed[turn] = self._moment()
+        self._confirmed[turn] = self._moment(self._now())
         return True
 
     def offered(self, turn: Turn, worker_id: str) -> None:
-        self._confirmed[turn] = self._offered[turn] = self._moment()
+        self._confirmed[turn] = self._offered[turn] = self._moment(self._now())
         self._holders[turn] = worker_id
 
     def answered(self, turn: Turn) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.jobs.fencing import Claim, Turn
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.core.people.revocations import Revocation
+from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.workers.worker import Worker
@@ -35,6 +35,8 @@ from simpletuner_fleet.sim.server.store import SimStore
 from simpletuner_fleet.sim.server.streams import Listener, Stream
 from simpletuner_fleet.sim.world import Violation, World, drive
 from simpletuner_fleet.storage import artifacts
+
+EVERY_ENTRY = 1_000_000
 
 
 class SeededIds:
@@ -104,6 +106,13 @@ class Orchestrator:
         """Notes the revocations after the commit and before the answer."""
         self.revocations += revocations
         self.on_revoked()
+
+    def catch_up_revocations(self) -> None:
+        """Notes, as a server does at its start, what was committed before a crash and not noted any more."""
+        entries = self.store.view.audit_range(0, EVERY_ENTRY)
+        known = [noted_in(entry) for entry in entries if entry.event_type in TAKES_AWAY]
+        if missing := [one for one in known if one not in self.revocations]:
+            self.revoked(missing)
 
     # Whoever leads
 

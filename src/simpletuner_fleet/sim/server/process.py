@@ -111,6 +111,7 @@ class Process:
         fleet.on_revoked = orchestrator.revoked
         self.started_at = world.now
         try:
+            orchestrator.catch_up_revocations()
             held_until = drive(hold_after_restore(fleet))
             drive(fleet.start())
         except StoreUnavailable:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import NOTHING, ended_as
-from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import EndReason, Hold, Job, JobState, Outcome
 from simpletuner_fleet.core.jobs.start_time import held, read_start, started_from
 from simpletuner_fleet.core.policy import Policy
 from tests.core.builders import NOW, a_job
@@ -57,6 +57,14 @@ def test_a_change_of_the_start_time_leaves_the_wait_after_a_failure() -> None:
     assert shown(started_from(waiting, NOW + 5, ended, POLICY, NOW + 1)) == (Hold.BACKOFF, NOW + 10)
     assert shown(started_from(waiting, NOW + 60, ended, POLICY, NOW + 1)) == (Hold.START_TIME, NOW + 60)
     assert shown(started_from(waiting, None, ended, POLICY, NOW + 11)) == (Hold.NONE, None)
+
+
+def test_a_change_of_the_start_time_leaves_the_wait_of_a_job_that_was_charged_nothing() -> None:
+    """As after a start that failed by no fault of the job: how long it waits does not follow from its charges."""
+    running, attempt = offered(a_job(), "w_1")
+    ended = ended_as(attempt, Outcome.RELEASED, NOW, reason=EndReason.START_FAILED)
+    waiting = held(replace(running, state=JobState.QUEUED), NOW, NOW + 20)
+    assert shown(started_from(waiting, None, ended, POLICY, NOW + 1)) == (Hold.BACKOFF, NOW + 20)
 
 
 def test_a_blocked_job_keeps_what_blocks_it() -> None:

@@ -333,6 +333,14 @@ def test_a_retry_waits_for_what_its_predecessor_waited_for() -> None:
     assert (job.state, job.hold, job.depends_on) == (JobState.BLOCKED, Hold.DEPENDENCY, ("j_0",))
 
 
+def test_a_retry_of_what_has_run_needs_no_job_that_was_deleted_since() -> None:
+    completed = Facts(dependencies={"j_0": a_job("j_0", state=JobState.COMPLETED)})
+    job = again(facts=completed, state=JobState.FAILED, depends_on=("j_0", "j_deleted"), attempts=1)
+    assert (job.state, job.hold, job.depends_on) == (JobState.QUEUED, Hold.NONE, ("j_0",))
+    with pytest.raises(Invalid, match="no job j_deleted"):
+        again(facts=completed, state=JobState.CANCELLED, depends_on=("j_0", "j_deleted"), attempts=0)
+
+
 @pytest.mark.parametrize(("priority", "left"), [(50, 0), (0, 0), (-10, -10)])
 def test_a_raised_priority_is_not_had_by_trying_again(priority: int, left: int) -> None:
     job = again(priority=priority)

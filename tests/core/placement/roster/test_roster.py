@@ -18,6 +18,7 @@ from simpletuner_fleet.core.placement.ordering import place_of, rank
 from simpletuner_fleet.core.placement.roster import roster
 from simpletuner_fleet.core.placement.roster.lines import waits
 from simpletuner_fleet.core.placement.roster.roster import Roster
+from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt
 
@@ -342,6 +343,38 @@ def test_a_large_open_fleet_is_not_walked_to_its_end() -> None:
     assert picked[0].id != "w_tight"
 
 
+def test_what_a_worker_gives_is_worked_out_anew_once_its_gpus_or_the_rules_are_others() -> None:
+    fleet = Roster()
+    worker = a_worker(gpus=2, max_jobs=2)
+    job = a_job("j_team", requires=Requirements(team="tm_1"))
+    fleet.put_worker(worker)
+    fleet.see_job(None, job)
+
+    def given() -> list[str]:
+        picked, tried = fleet.pick_worker(job), fleet.try_worker(job, "w_1")
+        assert picked == tried
+        return [gpu.uuid for gpu in picked[1]] if picked else []
+
+    first, second = (gpu.uuid for gpu in worker.gpus)
+    assert given() == [first]
+    running = an_attempt(gpus=(first,))
+    fleet.see_attempt(None, running, "u_1")
+    assert given() == [second], "another job holds the first"
+    fleet.see_attempt(running, replace(running, state=AttemptState.ENDED), "u_1")
+    assert given() == [first]
+    broken = (replace(worker.gpus[0], unusable="it fell off the bus"), worker.gpus[1])
+    fleet.put_worker(replace(worker, gpus=broken))
+    assert given() == [second]
+    both = (broken[0], replace(worker.gpus[1], unusable="it is too hot"))
+    fleet.put_worker(replace(worker, gpus=both))
+    assert given() == []
+    mixed = (worker.gpus[0], replace(worker.gpus[1], name="NVIDIA H100"))
+    fleet.put_worker(replace(worker, gpus=mixed))
+    assert given() == [first]
+    fleet.set_allowlists({"tm_1": TeamAllowlist(workers=(), gpus=("*h100*",))})
+    assert given() == [second], "its team may use no other any more"
+
+
 def test_of_two_attempts_on_a_worker_each_holds_and_frees_its_own_gpus() -> None:
     fleet = Roster()
     fleet.put_worker(a_worker(gpus=2, max_jobs=2))
@@ -363,3 +396,12 @@ def test_an_attempt_that_ends_after_its_worker_was_deleted_leaves_nothing_behind
     fleet.see_attempt(an_attempt(), an_attempt(state=AttemptState.ENDED), "u_1")
     assert fleet.occupancy("w_1") == Occupancy()
     assert (fleet.running, fleet.running_by_owner) == (0, {})
+
+
+def test_whether_a_worker_that_is_gone_was_reachable_is_not_kept() -> None:
+    fleet = Roster()
+    fleet.put_worker(a_worker())
+    fleet.drop_worker("w_1")
+    fleet.set_reachable("w_1", False)
+    fleet.put_worker(a_worker())
+    assert fleet.occupancy("w_1").listens

@@ -61,7 +61,7 @@ def requirements(
         raise Invalid("min_vram_gb must be 0 or more.", path="$.min_vram_gb")
     gpus = check_gpus(request.gpus, "$.gpus") if request.gpus is not None else gpus_of(bundle)
     asked_nodes = request.nodes if request.nodes is not None else nodes_of(bundle)
-    labels = check_labels(request.worker_labels, "$.worker_labels")
+    labels = request.worker_labels
     return Requirements(
         target=request.target,
         gpus=gpus,
@@ -70,10 +70,10 @@ def requirements(
         if request.any_gpu
         else (request.accelerator or bundle.resources.accelerator or "").lower(),
         trainer=bundle.trainer,
-        labels=tuple(sorted(labels.items())),
+        labels=tuple(sorted(check_labels(labels, "$.worker_labels").items())) if labels else (),
         owner=owner,
         datasets=datasets,
-        secrets=tuple(sorted(set(bundle.secrets.values()))),
+        secrets=tuple(sorted(set(bundle.secrets.values()))) if bundle.secrets else (),
         team=team,
         max_price_micros=request.max_price_micros,
         room_micros=request.max_cost_micros,
@@ -171,6 +171,7 @@ def check_secrets(bundle: Bundle, facts: Facts) -> None:
 
 def _dependencies(job_ids: Sequence[str], facts: Facts) -> list[Job]:
     """Returns the jobs to wait for, and refuses one that has ended badly: to wait for it would be in vain."""
+    awaited = []
     for job_id in job_ids:
         job = facts.dependencies.get(job_id)
         if job is None:
@@ -181,13 +182,24 @@ def _dependencies(job_ids: Sequence[str], facts: Facts) -> list[Job]:
                 path="$.depends_on",
                 next_step=f"Retry {job_id}, and submit this one so that it depends on the new job.",
             )
-    return [facts.dependencies[job_id] for job_id in job_ids]
+        awaited.append(job)
+    return awaited
+
+
+def _still_there(old: Job, facts: Facts) -> tuple[str, ...]:
+    """Returns what a retry waits for: of a job that was offered all have completed, and those deleted since are left out."""
+    if not old.attempts:
+        return old.depends_on
+    return tuple(job_id for job_id in old.depends_on if job_id in facts.dependencies)
 
 
 def _hold(dependencies: Sequence[Job], *, approval_needed: bool) -> Hold:
     if approval_needed:
         return Hold.APPROVAL
-    return Hold.NONE if all(job.terminal for job in dependencies) else Hold.DEPENDENCY
+    for job in dependencies:
+        if not job.terminal:
+            return Hold.DEPENDENCY
+    return Hold.NONE
 
 
 def new_job(
@@ -243,7 +255,7 @@ def new_job(
         on_partition=request.on_partition,
         max_cost_micros=request.max_cost_micros,
         on_max_cost=request.on_max_cost,
-        depends_on=tuple(dict.fromkeys(request.depends_on)),
+        depends_on=tuple(dict.fromkeys(request.depends_on)) if request.depends_on else (),
         resume_from=resume_from,
         name=request.name,
         team=requires.team,
@@ -291,7 +303,8 @@ def retried(
     )
     priority = old.priority if by.may_raise_priority else min(old.priority, 0)
     unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved
-    hold = _hold(_dependencies(old.depends_on, facts), approval_needed=unapproved and not by.may_approve)
+    depends_on = _still_there(old, facts)
+    hold = _hold(_dependencies(depends_on, facts), approval_needed=unapproved and not by.may_approve)
     return Job(
         id=job_id,
         seq=seq,
@@ -313,7 +326,7 @@ def retried(
         max_cost_micros=ceiling,
         on_max_cost="stop" if ceiling is None else old.on_max_cost,
         spent_micros=old.spent_micros,
-        depends_on=old.depends_on,
+        depends_on=depends_on,
         retry_of=old.id,
         resume_from=going_on.described(facts.resume) if facts.resume else None,
         name=old.name,

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.bounds import Count, FreeText, Name, Reading, Seconds, Whole
+from simpletuner_fleet.core.bounds import Count, FreeText, Name, Reading, Seconds, Version, Whole
 from simpletuner_fleet.core.configs.bundle import (
     Bundle,
     check_name,
@@ -35,6 +35,7 @@ SUBMIT_COMMAND = "queue.submit.command"
 COMMAND = "command"
 APPROVE = "queue.approve"
 SET_PRIORITY = "queue.priority"
+NO_WATCHDOG = Watchdog()
 
 
 class Submitter(Struct, frozen=True, kw_only=True):
@@ -63,6 +64,8 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     """Describes the job that a person or program asks for."""
 
     config_name: FreeText | None = None
+    config_version: Version | None = None
+    """Of the config that is named; the newest where it is left out."""
     config: dict[str, Any] | None = None
     target: Target = Target.AUTO
     worker_labels: dict[FreeText, FreeText] = {}
@@ -88,7 +91,7 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     overrides: dict[str, Any] = {}
     datasets: dict[FreeText, FreeText] = {}
     """These are added to the config's, or take the place of those of the same name."""
-    watchdog: Watchdog = Watchdog()
+    watchdog: Watchdog = NO_WATCHDOG
     """It takes the place of what the config says of the same."""
     resume_from: Name | None = None
     """JOB or JOB:STEP: go on from what that job has stored."""
@@ -164,7 +167,7 @@ def permitted(
             path="$.target",
             next_step="Use target 'worker' or 'auto', or start the server with --local.",
         )
-    return replace(request, target=target)
+    return request if target is request.target else replace(request, target=target)
 
 
 def permitted_target(target: Target, by: Submitter) -> Target:
@@ -237,7 +240,7 @@ def away_from_home(target: Target, config: ChosenConfig) -> Target:
 
 
 def _changes_config(request: SubmitRequest) -> bool:
-    return bool(request.overrides or request.datasets or request.publish) or request.watchdog != Watchdog()
+    return bool(request.overrides or request.datasets or request.publish) or request.watchdog != NO_WATCHDOG
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)

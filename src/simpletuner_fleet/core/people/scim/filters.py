@@ -49,10 +49,14 @@ def read_filter(text: str, known: frozenset[str]) -> tuple[FilterTerm, ...]:
 
 def attribute_name(path: str) -> str:
     """Returns the attribute's name in lower case, without the prefix of our own schemas."""
-    lower = path.lower()
+    return without_schema(path).lower()
+
+
+def without_schema(path: str) -> str:
     for schema in (USER_SCHEMA, GROUP_SCHEMA):
-        lower = lower.removeprefix(f"{schema.lower()}:")
-    return lower
+        if path.lower().startswith(f"{schema.lower()}:"):
+            return path[len(schema) + 1 :]
+    return path
 
 
 def unquoted(text: str) -> str:

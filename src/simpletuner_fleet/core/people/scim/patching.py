@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import ScimRefused
-from simpletuner_fleet.core.people.scim.filters import attribute_name, unquoted
+from simpletuner_fleet.core.people.scim.filters import attribute_name, unquoted, without_schema
 from simpletuner_fleet.core.people.scim.resources import (
     MAX_EMAILS,
     Email,
@@ -112,20 +112,35 @@ def _user_after(user: ScimUser, operation: Operation) -> ScimUser:
     path = attribute_name(operation.path)
     value = None if operation.op is Op.REMOVE else operation.value
     if path == "active":
-        return replace(user, active=False if value is None else truth_of(value, "active"))
+        said = _single(value)
+        return replace(user, active=False if said is None else truth_of(said, "active"))
     if path in TEXTS:
-        return replace(user, **{TEXTS[path]: text_of(value, operation.path, needed=path == "username")})
+        said = _single(value)
+        return replace(user, **{TEXTS[path]: text_of(said, operation.path, needed=path == "username")})
     if path == "name":
         return _named(user, value)
     if path == "emails":
         kept = user.emails if operation.op is Op.ADD else ()
         return replace(user, emails=_at_most(dict.fromkeys((*kept, *emails_of(value)))))
-    match = IN_PATH.fullmatch(operation.path)
-    if match and match[1].lower() == "emails" and match[2].lower() == "type":
-        return _mailed(user, text_of(unquoted(match[3]), "emails.type"), (match[4] or "").lower(), value)
-    if "[" in path and match is None:
-        raise ScimRefused(f"This path cannot be read: {operation.path[:100]}", kind="invalidPath")
+    if path.startswith("emails["):
+        return _mailed_at(user, without_schema(operation.path), value)
     return user
+
+
+def _single(value: Any) -> Any:
+    """Returns the value of an attribute that has one: Entra also sends it as a list, `[{"$ref": null, "value": …}]`."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        return by_lower_name(value[0]).get("value", value)
+    return value
+
+
+def _mailed_at(user: ScimUser, path: str, value: Any) -> ScimUser:
+    match = IN_PATH.fullmatch(path)
+    if match is None:
+        raise ScimRefused(f"This path cannot be read: {path[:100]}", kind="invalidPath")
+    if match[2].lower() != "type":
+        return user
+    return _mailed(user, text_of(unquoted(match[3]), "emails.type"), (match[4] or "").lower(), value)
 
 
 def _named(user: ScimUser, value: Any) -> ScimUser:
@@ -167,9 +182,9 @@ def patched_group(
         path = attribute_name(operation.path)
         value = None if operation.op is Op.REMOVE else operation.value
         if path == "displayname":
-            after = replace(after, display_name=text_of(value, "displayName", needed=True))
+            after = replace(after, display_name=text_of(_single(value), "displayName", needed=True))
         elif path == "externalid":
-            after = replace(after, external_id=text_of(value, "externalId"))
+            after = replace(after, external_id=text_of(_single(value), "externalId"))
         elif path == "members" or path.startswith("members["):
             _note_members(changes, operation)
     return (after if after == group else replace(after, changed_at=now)), changes

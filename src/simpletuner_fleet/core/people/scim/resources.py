@@ -105,14 +105,15 @@ def truth_of(value: Any, name: str) -> bool:
 def emails_of(value: Any) -> tuple[Email, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or len(value) > MAX_EMAILS:
+    listed = [value] if isinstance(value, dict) else value
+    if not isinstance(listed, list) or len(listed) > MAX_EMAILS:
         raise ScimRefused(f"emails must be a list of at most {MAX_EMAILS}.")
-    entries = [by_lower_name(one) if isinstance(one, dict) else {"value": one} for one in value]
+    entries = [by_lower_name(one) if isinstance(one, dict) else {"value": one} for one in listed]
     return tuple(
         Email(
             value=text_of(one.get("value"), "emails.value"),
             type=text_of(one.get("type"), "emails.type"),
-            primary=truth_of(one.get("primary", False), "emails.primary"),
+            primary=one.get("primary") is not None and truth_of(one["primary"], "emails.primary"),
         )
         for one in entries
     )
@@ -129,18 +130,21 @@ def members_of(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text_of(one.get("value"), "members.value", needed=True) for one in entries))
 
 
-def user_from(document: Mapping[str, Any], *, user_id: str, active: bool, now: float) -> ScimUser:
-    """Reads a whole user (POST and PUT); `active` applies where the document does not say.
+def user_from(
+    document: Mapping[str, Any], *, user_id: str, active: bool, external_id: str = "", now: float
+) -> ScimUser:
+    """Reads a whole user (POST and PUT); `active` and `external_id` apply where the document does not say.
 
     What we do not keep is left out.
     """
     said = by_lower_name(document)
     name = said.get("name")
     names = by_lower_name(name) if isinstance(name, dict) else {}
+    known_as = said.get("externalid")
     return ScimUser(
         id=user_id,
         user_name=text_of(said.get("username"), "userName", needed=True),
-        external_id=text_of(said.get("externalid"), "externalId"),
+        external_id=text_of(external_id if known_as is None else known_as, "externalId"),
         active=truth_of(said["active"], "active") if said.get("active") is not None else active,
         display_name=text_of(said.get("displayname"), "displayName"),
         given_name=text_of(names.get("givenname"), "name.givenName"),

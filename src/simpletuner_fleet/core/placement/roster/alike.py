@@ -9,12 +9,27 @@ heap.
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 
+from msgspec import Struct
+
 from simpletuner_fleet.core.jobs.job import Requirements
+from simpletuner_fleet.core.placement.matching import Preference
 from simpletuner_fleet.core.placement.ordering import Place
+from simpletuner_fleet.core.workers.worker import Gpu
 
 SLACK_IN_LINE = 64
 Standing = tuple[float, Place, str]
 """Of a class: what its owner has used where that counts, the place of its first job, and the class itself."""
+
+
+class Room(Struct, frozen=True):
+    """Holds what an open worker would give to a job as it is now, and how much it is preferred for that."""
+
+    gpus: tuple[Gpu, ...]
+    preference: Preference
+
+
+NO_ROOM = Room((), (True, 0, 0, 0.0))
+"""Known by its identity: the worker has too few GPUs free for such a job."""
 
 
 class Alike:
@@ -25,7 +40,11 @@ class Alike:
         """Of all of them; nobody is their owner, or the one that workers tell apart."""
         self.classes: set[str] = set()
         self.fitting: set[str] = set()
-        self.open: dict[str, None] = {}
+        self.open: dict[str, Room | None] = {}
+        """Of those that fit, the workers that take offers, with their room.
+
+        None: it was not asked for since the worker, what it holds, or what teams may use has changed.
+        """
         self.line: list[Standing] = []
         self.noted: dict[str, Standing] = {}
         """Of each class in which somebody waits, its very entry in the line; equal ones elsewhere are left over."""

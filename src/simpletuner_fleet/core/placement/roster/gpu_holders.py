@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from simpletuner_fleet.core.jobs.job import Attempt
-from simpletuner_fleet.core.workers.worker import Gpu, gpu_identity
+from simpletuner_fleet.core.workers.worker import Gpu, Worker, gpu_identity
 
 
 class GpuHolders:
@@ -12,13 +12,23 @@ class GpuHolders:
         """By GPU, the attempts that hold it and through which worker."""
         self._offered_by: dict[str, dict[str, None]] = {}
         """By GPU, the workers that offer it."""
-
-    def __bool__(self) -> bool:
-        return bool(self._holders)
+        self._identities: dict[str, tuple[str, ...]] = {}
+        """By worker, those of the GPUs that it offers, in their order."""
 
     def holders_of(self, worker_id: str, uuid: str) -> dict[str, str]:
         """Returns the live attempts that hold this GPU of this worker, each with the worker it runs on."""
         return self._holders.get(gpu_identity(worker_id, uuid), {})
+
+    def held_of(self, worker: Worker) -> list[tuple[str, dict[str, str]]]:
+        """Returns the GPUs of this worker that live attempts hold, each with those attempts and their workers.
+
+        Whoever looks from another thread may find a worker whose GPUs are just being noted, and looks again.
+        """
+        held = []
+        for gpu, identity in zip(worker.gpus, self._identities.get(worker.id, ()), strict=False):
+            if identity in self._holders:
+                held.append((gpu.uuid, self._holders[identity]))
+        return held
 
     def offering(self, worker_id: str, gpus: Iterable[str]) -> list[str]:
         """Returns this worker and every other one that offers any of these GPUs of it."""
@@ -35,14 +45,26 @@ class GpuHolders:
             offering.pop(worker_id, None)
             if not offering:
                 self._offered_by.pop(gpu_identity(worker_id, gpu.uuid), None)
-        for gpu in now:
-            self._offered_by.setdefault(gpu_identity(worker_id, gpu.uuid), {})[worker_id] = None
-
-    def hold(self, identity: str, attempt: Attempt, holds: bool) -> None:
-        holders = self._holders.setdefault(identity, {})
-        if holds:
-            holders[attempt.id] = attempt.worker_id
+        identities = tuple(gpu_identity(worker_id, gpu.uuid) for gpu in now)
+        for identity in identities:
+            self._offered_by.setdefault(identity, {})[worker_id] = None
+        if identities:
+            self._identities[worker_id] = identities
         else:
-            holders.pop(attempt.id, None)
-        if not holders:
-            del self._holders[identity]
+            self._identities.pop(worker_id, None)
+
+    def hold(self, attempt: Attempt, holds: bool) -> dict[str, None]:
+        """Notes that the attempt holds its GPUs, or no longer does, and returns whom `offering` would return."""
+        offering: dict[str, None] = {attempt.worker_id: None}
+        for uuid in attempt.gpus:
+            identity = gpu_identity(attempt.worker_id, uuid)
+            holders = self._holders.setdefault(identity, {})
+            if holds:
+                holders[attempt.id] = attempt.worker_id
+            else:
+                holders.pop(attempt.id, None)
+            if not holders:
+                del self._holders[identity]
+            if identity in self._offered_by:
+                offering |= self._offered_by[identity]
+        return offering

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.placement.ordering import Place, place_of
-from simpletuner_fleet.core.placement.roster.alike import SLACK_IN_LINE, Alike, Standing
+from simpletuner_fleet.core.placement.roster.alike import SLACK_IN_LINE, Alike, Room, Standing
 from simpletuner_fleet.core.placement.roster.ranks import Ranks
 from simpletuner_fleet.core.placement.shares import NO_SHARE, Account, ShareKey, Shares
 
@@ -40,7 +40,7 @@ class Waiting:
         return self.alike.fitting
 
     @property
-    def open(self) -> dict[str, None]:
+    def open(self) -> dict[str, Room | None]:
         return self.alike.open
 
 
@@ -66,12 +66,14 @@ class Lines:
         """By team and owner."""
         self._noted_by: tuple[Shares | None, int] = (None, 0)
         """By which shares, and in which round of theirs, the lines of all who are alike were noted."""
-        self._entries: dict[str, LineEntry] = {}
+        self.entries: dict[str, LineEntry] = {}
         """Of each job that waits, the very entry by which it stands in its line; equal ones elsewhere are left over."""
         self._ranks = Ranks()
         """Of every job that waits."""
         self._newest_ranks: dict[int, float] = {}
         """By priority, since somebody began to wait."""
+        self._waiting_by_team: dict[str, int] = {}
+        """How many jobs of each team wait; '' stands for all who have none."""
 
     def waiting(self, class_id: str, requires: Requirements) -> Waiting:
         waiting = self.classes.get(class_id)
@@ -100,8 +102,12 @@ class Lines:
         return [class_id for class_id, waiting in self.classes.items() if waiting.count]
 
     def teams_waiting(self) -> set[str]:
-        """Returns the teams of which jobs wait; '' stands for all who have none. Looks at every class."""
-        return {waiting.requires.team for waiting in self.classes.values() if waiting.count}
+        """Returns the teams of which jobs wait; '' stands for all who have none."""
+        return set(self._waiting_by_team)
+
+    def share_with(self, others: "Lines") -> None:
+        """Takes the shares of other lines, and of which teams jobs wait there, but none of the jobs."""
+        self.shares, self._waiting_by_team = others.shares, dict(others._waiting_by_team)
 
     def position(self, rank: float) -> int:
         """Returns how many waiting jobs stand at or before this rank."""
@@ -109,41 +115,53 @@ class Lines:
 
     def newest_moment(self, priority_point_s: float) -> float:
         """Returns when the last of the waiting jobs was submitted, as their ranks tell it."""
-        moments = (rank + priority * priority_point_s for priority, rank in self._newest_ranks.items())
-        return max(moments, default=-inf)
+        newest = -inf
+        for priority, rank in self._newest_ranks.items():
+            moment = rank + priority * priority_point_s
+            if moment > newest:
+                newest = moment
+        return newest
 
     def join(self, job: Job) -> None:
         """Adds a job that may be placed to the queue of its class."""
-        waiting = self.waiting(job.line, job.requires)
-        entry = self._entries[job.id] = (*place_of(job), job.id)
+        line = job.line
+        waiting = self.classes.get(line) or self.waiting(line, job.requires)
+        entry = self.entries[job.id] = (*place_of(job), job.id)
         heappush(waiting.line, entry)
         waiting.count += 1
-        self._idle.pop(job.line, None)
+        team = job.requires.team
+        self._waiting_by_team[team] = self._waiting_by_team.get(team, 0) + 1
+        self._idle.pop(line, None)
         if waiting.count == 1 or waiting.line[0] is entry:  # behind others it moves nobody ahead
-            self._note((job.line,))
+            self._note((line,))
         self._ranks.add(job.rank)
-        self._newest_ranks[job.priority] = max(job.rank, self._newest_ranks.get(job.priority, job.rank))
+        newest = self._newest_ranks.get(job.priority)
+        if newest is None or job.rank > newest:
+            self._newest_ranks[job.priority] = job.rank
 
     def leave(self, job: Job) -> None:
         """Removes a job that was placed, held or ended from its queue."""
-        waiting = self.classes[job.line]
+        line, team = job.line, job.requires.team
+        waiting = self.classes[line]
         waiting.count -= 1
         if not waiting.count:
-            self._idle[job.line] = None
-        del self._entries[job.id]
+            self._idle[line] = None
+        self._waiting_by_team[team] -= 1
+        if not self._waiting_by_team[team]:
+            del self._waiting_by_team[team]
+        del self.entries[job.id]
         self._ranks.remove(job.rank)
-        if not self._entries:
+        if not self.entries:
             self._newest_ranks.clear()
         if len(waiting.line) > 2 * waiting.count + SLACK_IN_LINE:
             self._tidy_line(waiting)
 
     def head(self, class_id: str) -> str | None:
         """Returns the first job in the queue of this class."""
-        waiting = self.classes.get(class_id)
-        if waiting is None:
+        if class_id not in self.classes:
             return None
-        line = waiting.line
-        while line and self._entries.get(line[0][2]) is not line[0]:
+        line = self.classes[class_id].line
+        while line and self.entries.get(line[0][2]) is not line[0]:
             heappop(line)
         return line[0][2] if line else None
 
@@ -153,7 +171,7 @@ class Lines:
         if job_id is None:
             return None
         share = self.shares.key(self.classes[class_id].requires) if self.shares else NO_SHARE
-        return share, self._entries[job_id][:2], class_id
+        return share, self.entries[job_id][:2], class_id
 
     def line_of(self, class_ids: Iterable[str]) -> list[Precedence]:
         """Returns those of these classes in which a job waits, as a heap."""
@@ -161,16 +179,16 @@ class Lines:
         heapify(line)
         return line
 
-    def by_precedence(self, fits: Iterable[Requirements]) -> Generator[str]:
-        """Yields the classes with jobs that require one of these, in the order of their precedence.
+    def by_precedence(self, fits: Iterable[Alike]) -> Generator[str]:
+        """Yields the classes with jobs among these, in the order of their precedence.
 
         Nobody may join or leave a line, and no attempt begin or end, before it is closed.
         """
         self._note_who_moved()
         heads = [
             (self._before_others(first), alike)
-            for alike in map(self.alike.__getitem__, fits)
-            if (first := alike.first(self._standing))
+            for alike in fits
+            if alike.line and (first := alike.first(self._standing))
         ]
         heapify(heads)
         taken: list[tuple[Alike, Standing]] = []
@@ -195,7 +213,7 @@ class Lines:
             return None
         requires = self.classes[class_id].requires
         used = self.shares.used_by(requires.team, requires.owner) if self.shares else 0.0
-        return used, self._entries[job_id][:2], class_id
+        return used, self.entries[job_id][:2], class_id
 
     def _before_others(self, standing: Standing) -> Precedence:
         used, place, class_id = standing
@@ -245,7 +263,7 @@ class Lines:
         return alike
 
     def _tidy_line(self, waiting: Waiting) -> None:
-        waiting.line = [one for one in waiting.line if self._entries.get(one[2]) is one]
+        waiting.line = [one for one in waiting.line if self.entries.get(one[2]) is one]
         heapify(waiting.line)
 
     def _forget_idle_classes(self) -> None:

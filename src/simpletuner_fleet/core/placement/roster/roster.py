@@ -4,16 +4,15 @@ It repeats nothing but what the store holds and can be rebuilt from it at any ti
 costs the same whatever the number of workers and jobs that are not concerned.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from itertools import chain
 
-from simpletuner_fleet.core.jobs.job import Attempt, Job, Requirements, has_left_its_gpus
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, Requirements, has_left_its_gpus
 from simpletuner_fleet.core.money.prices import NO_PRICES, PriceList
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     Occupancy,
-    Preference,
     allocate,
     has_refused,
     in_service,
@@ -21,16 +20,18 @@ from simpletuner_fleet.core.placement.matching import (
     preference,
     why_never,
 )
-from simpletuner_fleet.core.placement.roster.alike import Alike
+from simpletuner_fleet.core.placement.roster.alike import NO_ROOM, Alike, Room
 from simpletuner_fleet.core.placement.roster.gpu_holders import GpuHolders
 from simpletuner_fleet.core.placement.roster.known_surveys import KnownSurveys
 from simpletuner_fleet.core.placement.roster.lines import Lines, Waiting, waits
 from simpletuner_fleet.core.placement.roster.reservations import Reservations
 from simpletuner_fleet.core.placement.team_allowlist import TeamAllowlist
 from simpletuner_fleet.core.workers.audience import Audience
-from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
+from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType
 
 CANDIDATES_COMPARED = 32
+_ENDED = AttemptState.ENDED
+"""Compared at every change of an attempt, without a call (`Attempt.live`); see `core/jobs/job.py`."""
 
 
 class Roster:
@@ -53,8 +54,10 @@ class Roster:
         self._live: dict[str, int] = {}
         self._gpus = GpuHolders()
         self._occupancy: dict[str, Occupancy] = {}
-        self._fits: dict[str, dict[Requirements, None]] = {}
+        self._fits: dict[str, dict[Requirements, Alike]] = {}
         """By worker, whom it fits."""
+        self._open: set[str] = set()
+        """Workers that take offers: `_place_worker` says so anew at each change of a worker or of what it holds."""
         self._attempts: dict[str, Attempt] = {}
         """Those that are live, by job."""
         self._attempts_of: dict[str, int] = {}
@@ -68,38 +71,45 @@ class Roster:
         """By dataset, the workers that have it."""
 
     def seen_from_outside(self) -> "Roster":
-        """Returns a copy with the workers, what they hold and how many run, but without the waiting jobs."""
+        """Returns a copy with the workers, what they hold and how many run, but without the waiting jobs.
+
+        The shares are not copied: what is used changes with every moment.
+        """
         seen = Roster()
+        seen.lines.share_with(self.lines)
         seen.workers, seen.kept = dict(self.workers), dict(self.kept)
         seen.running = self.running
         seen.running_by_owner = dict(self.running_by_owner)
         seen.running_by_team = dict(self.running_by_team)
         seen.book, seen.allowlists, seen.prices = self.book, self.allowlists, self.prices
         known = self._occupancy
-        seen._occupancy = {id: known.get(id) or self._count_occupancy(id) for id in seen.workers}
+        seen._occupancy = {
+            id: known.get(id) or self._count_occupancy(id, one) for id, one in seen.workers.items()
+        }
         seen._attempts_of = dict(self._attempts_of)
+        seen._open = set(self._open)
         return seen
 
     def occupancy(self, worker_id: str) -> Occupancy:
         known = self._occupancy.get(worker_id)
         if known is None:
-            known = self._occupancy[worker_id] = self._count_occupancy(worker_id)
+            worker = self.workers.get(worker_id)
+            known = self._occupancy[worker_id] = self._count_occupancy(worker_id, worker)
         return known
 
-    def _count_occupancy(self, worker_id: str) -> Occupancy:
+    def _count_occupancy(self, worker_id: str, worker: Worker | None) -> Occupancy:
         live, listens = self._live.get(worker_id, 0), worker_id not in self._unreachable
-        without_gpus = Occupancy(live, listens=listens) if live or not listens else FREE
-        worker = self.workers.get(worker_id)
-        if worker is None or not self._gpus:
-            return without_gpus
-        held = [uuid for uuid in (gpu.uuid for gpu in worker.gpus) if self._gpus.holders_of(worker_id, uuid)]
+        held = self._gpus.held_of(worker) if worker else None
         if not held:
-            return without_gpus
-        elsewhere = [
-            uuid for uuid in held if worker_id not in self._gpus.holders_of(worker_id, uuid).values()
-        ]
-        through = chain.from_iterable(self._gpus.holders_of(worker_id, uuid).values() for uuid in elsewhere)
-        return Occupancy(live, frozenset(held), frozenset(elsewhere), frozenset(through), listens)
+            return Occupancy(live, listens=listens) if live or not listens else FREE
+        elsewhere: list[str] = []
+        through: list[str] = []
+        for uuid, holders in held:
+            if worker_id not in holders.values():
+                elsewhere.append(uuid)
+                through += holders.values()
+        gpus = frozenset([uuid for uuid, _ in held])
+        return Occupancy(live, gpus, frozenset(elsewhere), frozenset(through), listens)
 
     def holders_of_gpu(self, worker_id: str, uuid: str) -> dict[str, str]:
         """Returns the live attempts that hold this GPU of this worker, each with the worker it runs on."""
@@ -123,7 +133,6 @@ class Roster:
         else:
             self.kept.pop(worker.id, None)
         self.workers[worker.id] = worker
-        self._occupancy.pop(worker.id, None)
         self.surveys.rows_changed()
         self._gpus.note_offered(worker.id, known.gpus if known else (), worker.gpus)
         if known is None or _shape(known) != _shape(worker):
@@ -135,16 +144,19 @@ class Roster:
         self._place_worker(worker)
 
     def set_reachable(self, worker_id: str, reachable: bool) -> None:
-        """Notes whether an offer would reach the worker: one whose stream is gone is still connected."""
+        """Notes whether an offer would reach the worker: one whose stream is gone is still connected.
+
+        Of a worker that is not here nothing is noted: whoever puts it says so then.
+        """
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            return
         if reachable:
             self._unreachable.discard(worker_id)
         else:
             self._unreachable.add(worker_id)
-        self._occupancy.pop(worker_id, None)
         self.surveys.work_changed()
-        worker = self.workers.get(worker_id)
-        if worker:
-            self._place_worker(worker)
+        self._place_worker(worker)
 
     def drop_worker(self, worker_id: str) -> None:
         gone = self.workers.pop(worker_id, None)
@@ -155,8 +167,8 @@ class Roster:
         self._occupancy.pop(worker_id, None)
         self.surveys.rows_changed()
         self._gpus.note_offered(worker_id, gone.gpus, ())
-        for requires in self._fits.pop(worker_id, ()):
-            alike = self.lines.alike[requires]
+        self._open.discard(worker_id)
+        for alike in self._fits.pop(worker_id, {}).values():
             alike.fitting.discard(worker_id)
             alike.open.pop(worker_id, None)
         self.reservations.forget_worker(worker_id)
@@ -164,7 +176,8 @@ class Roster:
 
     def see_attempt(self, before: Attempt | None, after: Attempt | None, owner: str, team: str = "") -> None:
         """Updates the index for an attempt's beginning and end; `owner` and `team` are its job's."""
-        was_live, is_live = before is not None and before.live, after is not None and after.live
+        was_live = before is not None and before.state is not _ENDED
+        is_live = after is not None and after.state is not _ENDED
         if was_live is is_live:
             return
         attempt = after if is_live else before
@@ -200,8 +213,6 @@ class Roster:
 
         A worker that leaves after its job takes no other, so its place is not freed.
         """
-        if finishing is (job_id in self._finishing):
-            return
         attempt = self._attempts.get(job_id)
         if not finishing:
             has_left = self._finishing.pop(job_id)
@@ -221,67 +232,89 @@ class Roster:
     def _occupy(self, attempt: Attempt, is_live: bool) -> None:
         _add(self._live, attempt.worker_id, 1 if is_live else -1)
         self.surveys.work_changed()
-        for uuid in attempt.gpus:
-            self._gpus.hold(gpu_identity(attempt.worker_id, uuid), attempt, is_live)
-        for worker_id in self._gpus.offering(attempt.worker_id, attempt.gpus):
-            self._occupancy.pop(worker_id, None)
+        for worker_id in self._gpus.hold(attempt, is_live):
             if worker_id in self.workers:
                 self._place_worker(self.workers[worker_id])
+            else:
+                self._occupancy.pop(worker_id, None)
 
     def see_job(self, before: Job | None, after: Job | None) -> None:
         """Updates the index as a job joins and leaves its queue, and when its training ends."""
         job = after or before
-        if job is not None:
-            self._see_finishing(job.id, after is not None and has_left_its_gpus(after))
-        was_waiting, is_waiting = before is not None and waits(before), after is not None and waits(after)
+        if job is None:
+            return
+        finishing = after is not None and has_left_its_gpus(after)
+        if finishing is not (job.id in self._finishing):
+            self._see_finishing(job.id, finishing)
+        is_waiting = after is not None and waits(after)
+        was_waiting = before is not None and job.id in self.lines.entries
         if (
             before is not None
             and was_waiting
             and (after is None or not is_waiting or (after.rank, after.line) != (before.rank, before.line))
         ):
             self.lines.leave(before)
-            self.freed += self.reservations.forget_job(before.id)
+            if self.reservations.by_worker:
+                self.freed += self.reservations.forget_job(before.id)
             was_waiting = False
         if after is not None and is_waiting and not was_waiting:
             self.lines.join(after)
 
     def classes_for(self, worker_id: str) -> list[str]:
         """Returns the classes with jobs that this worker fits, by a look at all; `by_precedence` tells who is next."""
-        fitting = chain.from_iterable(self.lines.alike[one].classes for one in self._fits.get(worker_id, ()))
+        fitting = chain.from_iterable(one.classes for one in self._fits.get(worker_id, {}).values())
         return [class_id for class_id in fitting if self.lines.classes[class_id].count]
 
     def by_precedence(self, worker_id: str) -> Generator[str]:
         """Yields the classes with jobs that this worker fits, by precedence (`Lines.by_precedence`)."""
-        return self.lines.by_precedence(self._fits.get(worker_id, ()))
+        return self.lines.by_precedence(self._fits.get(worker_id, {}).values())
 
     def is_open(self, worker_id: str) -> bool:
-        worker = self.workers.get(worker_id)
-        return worker is not None and self._takes_offers(worker)
+        return worker_id in self._open
 
     def pick_worker(self, job: Job) -> tuple[Worker, tuple[Gpu, ...]] | None:
         """Returns the best open worker for this job and the GPUs it would give."""
         waiting = self.lines.classes[job.line]
-        best: tuple[Preference, Worker, tuple[Gpu, ...]] | None = None
-        compared = 0
-        for worker_id in self._candidates(waiting):
-            worker, held = self.workers[worker_id], self.occupancy(worker_id)
-            if self._kept_from(worker_id, job):
+        rooms, asks_each = waiting.alike.open, bool(job.refused_by or self.reservations.by_worker)
+        compared, refused_by = 0, frozenset(job.refused_by)
+        chosen, best = "", NO_ROOM
+        for worker_id in self._candidates(waiting) if waiting.requires.datasets else rooms:
+            if asks_each and self._keeps_off(worker_id, job, refused_by):
                 continue
-            gpus = allocate(worker, held, waiting.requires, self.allowlists.get(waiting.requires.team))
-            if gpus is None:
+            room = rooms[worker_id] or self._room(waiting, worker_id)
+            if room is NO_ROOM:
                 continue
-            key = preference(worker, held, waiting.requires)
-            if best is None or key < best[0]:
-                best = (key, worker, gpus)
+            if best is NO_ROOM or room.preference < best.preference:
+                chosen, best = worker_id, room
             compared += 1
             if compared >= CANDIDATES_COMPARED:
                 break
-        return (best[1], best[2]) if best else None
+        return None if best is NO_ROOM else (self.workers[chosen], best.gpus)
+
+    def _keeps_off(self, worker_id: str, job: Job, refused_by: Collection[str]) -> bool:
+        """Tells whether the worker has refused this very job, or is reserved for one before it."""
+        return has_refused(self.workers[worker_id], refused_by) or self.reservations.keep_off(worker_id, job)
+
+    def has_room(self, waiting: Waiting, worker_id: str) -> bool:
+        """Tells whether this open worker that fits has enough GPUs free for a job of this class."""
+        return self._room(waiting, worker_id) is not NO_ROOM
+
+    def _room(self, waiting: Waiting, worker_id: str) -> Room:
+        """Returns what this open worker would give to a job of this class, and keeps it for those that are alike.
+
+        They differ by their owners at most, who make no difference to it. `_place_worker` drops it.
+        """
+        rooms = waiting.alike.open
+        room = rooms[worker_id]
+        if room is None:
+            worker, held, requires = self.workers[worker_id], self._occupancy[worker_id], waiting.requires
+            gpus = allocate(worker, held, requires, self.allowlists.get(requires.team))
+            room = NO_ROOM if gpus is None else Room(gpus, preference(worker, held, requires))
+            rooms[worker_id] = room
+        return room
 
     def _candidates(self, waiting: Waiting) -> Iterator[str]:
         """Yields open workers, those with data of the job first: only so many are compared."""
-        if not waiting.requires.datasets:
-            return iter(waiting.open)
         holders = [self._holders.get(dataset_id, {}) for dataset_id, _ in waiting.requires.datasets]
         with_data = dict.fromkeys(id for id in chain(*holders) if id in waiting.open)
         return chain(with_data, (id for id in waiting.open if id not in with_data))
@@ -300,29 +333,29 @@ class Roster:
             self._holders.setdefault(dataset_id, {})[worker_id] = None
 
     def try_worker(self, job: Job, worker_id: str) -> tuple[Worker, tuple[Gpu, ...]] | None:
-        worker = self.workers[worker_id]
-        if self._kept_from(worker_id, job):
+        """Returns this open worker with the GPUs it would give to the job; None where it would not."""
+        asks = job.refused_by or self.reservations.by_worker
+        if asks and self._keeps_off(worker_id, job, job.refused_by):
             return None
-        requires = self.lines.classes[job.line].requires
-        gpus = allocate(worker, self.occupancy(worker_id), requires, self.allowlists.get(requires.team))
-        return (worker, gpus) if gpus is not None else None
+        waiting = self.lines.classes[job.line]
+        room = self._room(waiting, worker_id)
+        return None if room is NO_ROOM else (self.workers[worker_id], room.gpus)
 
-    def _kept_from(self, worker_id: str, job: Job) -> bool:
-        return has_refused(self.workers[worker_id], job.refused_by) or self.reservations.keep_off(
-            worker_id, job
-        )
-
-    def _takes_offers(self, worker: Worker) -> bool:
-        return is_open(worker, self.occupancy(worker.id))
+    def lacks_only_time(self, job: Job, worker_id: str) -> bool:
+        """Tells whether the worker could take the job once the others there have ended, as it is now."""
+        worker, requires = self.workers[worker_id], self.lines.classes[job.line].requires
+        if has_refused(worker, job.refused_by):
+            return False
+        return allocate(worker, FREE, requires, self.allowlists.get(requires.team)) is not None
 
     def _match_worker(self, worker: Worker) -> None:
-        fits = {requires: None for requires in self.lines.alike if self._could_take(worker, requires)}
-        for requires in self._fits.get(worker.id, {}):
+        fits = {one: alike for one, alike in self.lines.alike.items() if self._could_take(worker, one)}
+        for requires, alike in self._fits.get(worker.id, {}).items():
             if requires not in fits:
-                self.lines.alike[requires].fitting.discard(worker.id)
-                self.lines.alike[requires].open.pop(worker.id, None)
-        for requires in fits:
-            self.lines.alike[requires].fitting.add(worker.id)
+                alike.fitting.discard(worker.id)
+                alike.open.pop(worker.id, None)
+        for alike in fits.values():
+            alike.fitting.add(worker.id)
         self._fits[worker.id] = fits
 
     def set_allowlists(self, allowlists: Mapping[str, TeamAllowlist]) -> None:
@@ -350,8 +383,8 @@ class Roster:
         for worker in self.workers.values():
             if self._could_take(worker, alike.requires):
                 alike.fitting.add(worker.id)
-                self._fits[worker.id][alike.requires] = None
-                if self._takes_offers(worker):
+                self._fits[worker.id][alike.requires] = alike
+                if worker.id in self._open:
                     alike.open[worker.id] = None
 
     def _forget_alike(self, alike: Alike) -> None:
@@ -362,13 +395,21 @@ class Roster:
         return why_never(worker, requires, self.allowlists.get(requires.team), self.prices) is None
 
     def _place_worker(self, worker: Worker) -> None:
-        open_now = self._takes_offers(worker)
-        for requires in self._fits[worker.id]:
-            alike = self.lines.alike[requires]
-            if open_now:
-                alike.open[worker.id] = None
-            else:
-                alike.open.pop(worker.id, None)
+        """Counts what the worker holds, and opens or closes it to those whom it fits.
+
+        It follows each change of the worker and of what it holds. What it would give them is worked out when somebody
+        asks.
+        """
+        worker_id, fits = worker.id, self._fits[worker.id]
+        held = self._occupancy[worker_id] = self._count_occupancy(worker_id, worker)
+        if is_open(worker, held):
+            self._open.add(worker_id)
+            for alike in fits.values():
+                alike.open[worker_id] = None
+        elif worker_id in self._open:
+            self._open.remove(worker_id)
+            for alike in fits.values():
+                alike.open.pop(worker_id, None)
 
 
 def _add(counts: dict[str, int], key: str, change: int) -> None:
@@ -376,7 +417,7 @@ def _add(counts: dict[str, int], key: str, change: int) -> None:
     if count:
         counts[key] = count
     else:
-        counts.pop(key, None)
+        del counts[key]
 
 
 def _shape(worker: Worker) -> tuple[object, ...]:
