@@ -8,7 +8,7 @@ import pytest
 
 from simpletuner_fleet.store.postgres import PostgresSession
 from simpletuner_fleet.store.rows.batches import RowWrite, Table
-from simpletuner_fleet.store.rows.jobs import ATTEMPT_OFTEN_TABLE, JOB_OFTEN_TABLE
+from simpletuner_fleet.store.rows.jobs import ATTEMPT_UPDATE_TABLES, JOB_UPDATE_TABLES
 from simpletuner_fleet.store.sql import recordsets
 
 TABLE = Table(name="things", columns=("id", "whole", "real", "text", "version"), guard="version")
@@ -55,5 +55,5 @@ def test_rows_are_found_by_their_keys_however_small_the_table_was(
 
 def test_bytes_go_one_by_one_and_what_is_written_most_goes_at_once() -> None:
     assert not recordsets.fits(Table(name="t", columns=("id", "body")), {"id": "text", "body": "bytea"})
-    for table in (JOB_OFTEN_TABLE, ATTEMPT_OFTEN_TABLE):
+    for table in (*JOB_UPDATE_TABLES, *ATTEMPT_UPDATE_TABLES):
         assert recordsets.fits(table, dict.fromkeys(table.columns, "text"))

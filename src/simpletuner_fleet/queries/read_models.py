@@ -3,12 +3,13 @@
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import Whole
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.states import WAITING as WAITING
@@ -23,7 +24,6 @@ from simpletuner_fleet.engine.visibility import scope_of
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer
 
-T = TypeVar("T")
 NOT_COUNTED: Mapping[str, int] = {}
 
 
@@ -52,7 +52,7 @@ async def jobs_page(
     fleet: Fleet, where: JobFilter, cursor: str | None, limit: int
 ) -> tuple[list[SeenJob], str | None]:
     """Returns a page of jobs, newest first."""
-    before = read_cursor(cursor, int) if cursor else None
+    before: int | None = read_cursor(cursor, Whole) if cursor else None
     now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> tuple[list[SeenJob], str | None]:
@@ -65,7 +65,7 @@ async def jobs_page(
 
 async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list[SeenJob], str | None]:
     """Returns the queue in scheduling order, each job with its place and its reason."""
-    after = read_cursor(cursor, tuple[float, int]) if cursor else None
+    after: tuple[float, int] | None = read_cursor(cursor, tuple[float, Whole]) if cursor else None
     now, standing = fleet.clock.now(), fleet.standing()
 
     def look(view: View) -> tuple[list[SeenJob], str | None]:
@@ -237,7 +237,8 @@ def write_cursor(place: int | tuple[float, int]) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def read_cursor(cursor: str, kind: type[T]) -> T:
+def read_cursor(cursor: str, kind: Any) -> Any:
+    """Returns what the cursor holds; `kind` is its type, with bounds for what anybody could put there."""
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=kind)
     except (binascii.Error, ValueError, msgspec.DecodeError):

@@ -6,9 +6,9 @@ A second writer is kept out by its term, or by a lock.
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -287,8 +287,8 @@ class PostgresStore:
     def is_stored(self) -> bool:
         return self._writer.is_stored
 
-    async def write(self, step: Callable[[Tx], T]) -> T:
-        return await self._writer.submit(step)
+    def write(self, step: Callable[[Tx], T]) -> Coroutine[Any, Any, T]:
+        return self._writer.submit(step)
 
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)

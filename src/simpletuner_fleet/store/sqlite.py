@@ -8,7 +8,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -27,10 +27,12 @@ from simpletuner_fleet.store.rows.batches import RowWrite, write_in_chunks
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
 from simpletuner_fleet.store.sqlite_file import (
+    DISK_FULL,
     claimed,
     make_private,
     refuse_damaged,
     refuse_network_file_system,
+    unusable,
 )
 from simpletuner_fleet.store.writing.pipeline import CommitPipeline
 from simpletuner_fleet.store.writing.reader import Reader
@@ -50,7 +52,7 @@ CACHED_STATEMENTS = 512
 
 UNIQUE_VIOLATIONS = frozenset({sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY})
 PASSING_TROUBLE = {
-    sqlite3.SQLITE_FULL: "The disk that holds the database is full; nothing was changed.",
+    sqlite3.SQLITE_FULL: DISK_FULL,
     sqlite3.SQLITE_BUSY: "Another program has locked the database; nothing was changed.",
     sqlite3.SQLITE_LOCKED: "The database is locked; nothing was changed.",
     sqlite3.SQLITE_NOMEM: "There was not enough memory; nothing was changed.",
@@ -62,6 +64,11 @@ LASTING_TROUBLE = {
     sqlite3.SQLITE_CORRUPT: "The database is damaged",
     sqlite3.SQLITE_NOTADB: "The database file is no longer a database",
 }
+
+NULLS: dict[None, None] = {}
+sqlite3.register_adapter(type(None), NULLS.get)
+"""sqlite3 asks None for methods that it does not have before it stores NULL, which takes longer than to store a text.
+Whoever has an adapter is not asked, and this one returns None without a step of Python."""
 
 
 @lru_cache(maxsize=1024)
@@ -308,6 +315,9 @@ class SqliteStore:
         except BatchLost as lost:
             os.close(self._claim)
             raise StoreRefused(f"The database {file} cannot be used: {lost}") from lost
+        except sqlite3.Error as error:
+            os.close(self._claim)
+            raise unusable(file, error) from error
         except BaseException:
             os.close(self._claim)
             raise
@@ -328,8 +338,8 @@ class SqliteStore:
     def find_trouble(self) -> str | None:
         return self._writing.find_trouble()
 
-    async def write(self, step: Callable[[Tx], T]) -> T:
-        return await self._writer.submit(step)
+    def write(self, step: Callable[[Tx], T]) -> Coroutine[Any, Any, T]:
+        return self._writer.submit(step)
 
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)

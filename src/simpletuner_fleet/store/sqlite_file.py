@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -22,6 +23,12 @@ NETWORK_FUSE_TYPES = frozenset(
         *("ceph", "ceph-fuse", "cephfs", "mfs", "seaweedfs", "curlftpfs", "smbnetfs", "blobfuse", "geesefs"),
     }
 )
+DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+PRIMARY_CODE = 0xFF
+"""SQLite's codes have more details in their higher bits."""
+DISK_FULL = "The disk that holds the database is full; nothing was changed."
+LEAST_FREE_BYTES = 1024 * 1024
+"""With less, a database that is opened finds no room for the files beside it, and calls that an error of the disk."""
 WAL_RESET_BUG = ((3, 7, 0), (3, 51, 2))
 WAL_RESET_WARNING = N_(
     "This Python uses SQLite %(version)s. Versions 3.7.0 to 3.51.2 can corrupt a database when two "
@@ -101,9 +108,17 @@ def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
     try:
         complaints = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
     except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & PRIMARY_CODE not in DAMAGE:
+            raise  # a full disk, a lock or a missing right says nothing about what the file holds
         complaints = [str(error)]
     if complaints != ["ok"]:
         raise damaged(path, "; ".join(complaints))
+
+
+def unusable(path: Path, error: sqlite3.Error) -> StoreRefused:
+    """Returns why the database cannot be opened now, though nothing may be wrong with the file itself."""
+    why = DISK_FULL if shutil.disk_usage(path.parent).free < LEAST_FREE_BYTES else f"{error}."
+    return StoreRefused(f"The database {path} cannot be used: {why}")
 
 
 def damaged(path: Path, why: str) -> StoreRefused:

@@ -40,3 +40,11 @@ def test_a_damaged_journal_tells_of_nothing_for_sure_so_nothing_is_believed(file
 
 def test_epochs_rise_with_every_restore() -> None:
     assert least_epoch(1_800_000_000.0) < least_epoch(1_800_000_001.0) < 2**53
+
+
+def test_what_the_audit_log_knows_and_the_journal_does_not_is_noted_once(file: Path) -> None:
+    journal = RevocationJournal(file, 25.0, 2)
+    assert journal.newest_at() == 20.0
+    for _ in range(2):
+        journal.catch_up([LOST, KEPT])
+    assert [one for one in read_journal(file) if one.event] == [LOST, KEPT]

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from simpletuner_fleet.core.audit import ChainCheck, Problem, Witness, emptied
-from simpletuner_fleet.core.events import Event, EventType
+from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.ports import AuditFilter, Store, Tx, View
 from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
@@ -59,6 +59,45 @@ async def test_what_append_answers_is_what_is_read_back(store: Store) -> None:
     assert await store.read(lambda view: view.audit_range(1, 2)) == written[1:3]
     hashes = await store.read(lambda view: view.audit_hashes(1, 2))
     assert hashes == [(entry.seq, entry.hash) for entry in written[1:3]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\0",
+        "a\0b",
+        "\ud800",
+        "\ude00\ud83d",
+        "😀",
+        "Grüße",
+        "\x7f",
+        '"',
+        "\\",
+        "\\ud800",
+        "\n\t\x01",
+        "[{",
+        "",
+    ],
+    ids=ascii,
+)
+async def test_any_text_in_any_place_is_chained_as_it_is_read_back(store: Store, text: str) -> None:
+    all_details: list[dict[str, Any]] = [
+        *({}, {"name": text}, {"names": (text, [text]), "more": {"a": None, "b": (1, 2.5, True)}}),
+        *({f"key{text}": 1}, {"big": 2**70, "small": 1e-300, "large": 1e22}, {"none": ({},)}),
+    ]
+    events = [
+        Event(
+            type=EventType.JOB_SUBMITTED,
+            actor=Actor(id=f"t_{text}", name=text, ip=text),
+            target_type=f"job{text}",
+            target_id=f"j_{text}",
+            details=details,
+        )
+        for details in all_details
+    ]
+    written = await store.write(lambda tx: tx.append_audit(1.5, events))
+    assert await store.read(lambda view: view.audit_range(0, 100)) == written
+    assert await problems_of(store) == []
 
 
 async def test_an_empty_log_has_no_head(store: Store) -> None:

@@ -2,7 +2,15 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import IllegalTransition
-from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.jobs.job import (
+    JOB_TRANSITIONS,
+    Hold,
+    Job,
+    JobState,
+    Requirements,
+    Results,
+    Target,
+)
 from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.ports import ConcurrentChange, JobFilter, Store, Tx, View
@@ -90,6 +98,34 @@ async def test_every_changing_field_is_saved(store: Store) -> None:
     await add(store, plain)
     await save(store, replace(EVERY_FIELD, version=0))
     assert await store.read(lambda view: view.job("j_7")) == replace(EVERY_FIELD, version=1)
+
+
+async def test_each_changing_field_is_saved_when_nothing_else_changes(store: Store) -> None:
+    known = job(7)
+    await add(store, known)
+    for changes in (
+        *({"progress": Progress(step=1)}, {"started_at": 1.5}, {"spent_micros": 7}),
+        *({"state": JobState.DISPATCHED}, {"finished_at": 2.5}, {"results": Results.PENDING}),
+        *({"hold": Hold.BACKOFF}, {"not_before": 9.5}, {"epoch": 12}, {"attempts": 3}),
+        *({"attempt_id": "a_1"}, {"worker_id": "w_1"}, {"gpus": ("GPU-1", "GPU-2")}),
+        *(
+            {"rank": -3.25},
+            {"priority": 5},
+            {"max_retries": 4},
+            {"start_at": 8.5},
+            {"retry_on_failure": True},
+        ),
+        *({"time_limit_s": 3600.0}, {"on_time_limit": "requeue"}, {"on_partition": "continue"}),
+        *({"max_cost_micros": 9}, {"on_max_cost": "finish"}, {"name": "großer Lauf"}, {"losses": 1}),
+        *({"failures": 1}, {"lost_workers": ("w_9",)}, {"interruptions": 2}, {"refused_by": ("i_1",)}),
+        *({"error": "oom"}, {"reason": "worker_lost"}, {"tags": ("a", "b")}, {"note": "seen"}),
+        {"requires": EVERY_FIELD.requires, "class_id": EVERY_FIELD.class_id},
+        *({"progress": None}, {"gpus": ()}, {"tags": ()}, {"retry_on_failure": False}, {"hold": Hold.NONE}),
+    ):
+        assert replace(known, **changes) != known
+        await save(store, replace(known, **changes))
+        known = replace(known, **changes, version=known.version + 1)
+        assert await read_job(store, "j_7") == known, changes
 
 
 async def test_an_unknown_job_is_none(store: Store) -> None:

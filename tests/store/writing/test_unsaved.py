@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import NameTaken, StoreUnavailable
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.ports import ConcurrentChange, Tx
+from simpletuner_fleet.store.rows.unsaved import Unsaved
 from tests.store.outsider import Rig, a_while, sqlite_rig
 from tests.store.samples import BUNDLE, attempt, event, job, worker
 
@@ -33,6 +35,19 @@ def saving(number: int, **fields: object) -> Step:
 async def together(rig: Rig, *steps: Step) -> None:
     """Runs them in the same turn, so that one commit stores them."""
     await asyncio.gather(*(rig.store.write(step) for step in steps))
+
+
+@pytest.mark.parametrize("slot", Unsaved.__slots__)
+def test_what_is_emptied_for_the_next_step_holds_nothing(slot: str) -> None:
+    unsaved = Unsaved()
+    some: Any = getattr(unsaved, slot)
+    if isinstance(some, dict):
+        some["id"] = None
+    else:
+        some.append(None)
+    assert unsaved
+    unsaved.clear()
+    assert not unsaved
 
 
 async def test_counters_are_stored_even_if_nothing_else_changed(rig: Rig) -> None:

@@ -98,7 +98,7 @@ def unpack_archive(source: Path, folder: Path) -> BackupManifest:
                 )
             for member in manifest.members:
                 _unpack(archive, member, folder)
-    except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError, msgspec.MsgspecError) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise  # the folder is too small, and the backup may be good
         raise BackupUnusable(f"{source} cannot be read whole: {error}.") from error

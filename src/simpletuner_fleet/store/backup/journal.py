@@ -31,6 +31,16 @@ class RevocationJournal:
         finally:
             os.close(descriptor)
 
+    def newest_at(self) -> float:
+        return max((one.at for one in read_journal(self._path)), default=0.0)
+
+    def catch_up(self, known: Iterable[Revocation]) -> None:
+        """Notes what the audit log knows and the journal does not: a crash came in between, or another led meanwhile."""
+        noted = set(read_journal(self._path))
+        missing = [one for one in known if one not in noted]
+        if missing:
+            self.note(missing)
+
 
 def read_journal(path: Path) -> list[Revocation]:
     return read_lines(path.read_bytes())

@@ -71,13 +71,15 @@ class MemoryTx(
         self._tables.set_job(job.id, job)
         self._tables.set_bundle(job.id, bundle)
 
-    def save_job(self, job: Job) -> None:
+    def save_job(self, job: Job) -> Job:
         old = self._tables.jobs.get(job.id)
         if old is None or old.version != job.version:
             raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
         if (old.state, job.state) not in LEGAL_EDGES:
             raise IllegalTransition(f"A job in state {old.state} cannot become {job.state}.")
-        self._tables.set_job(job.id, replace(job, version=job.version + 1))
+        saved = replace(job, version=job.version + 1)
+        self._tables.set_job(job.id, saved)
+        return saved
 
     def add_attempt(self, attempt: Attempt) -> None:
         if attempt.id in self._tables.attempts:

@@ -132,15 +132,21 @@ class Tables(LiveRows):
         self.journal.append((self.set_bundle, job_id, self.bundles.get(job_id)))
         _put(self.bundles, job_id, bundle)
 
+    def set_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
+        old = self.attempts.get(attempt_id)
+        if old is not None:
+            self._unindex_attempt(old)
+        if attempt is not None:
+            self._index_attempt(attempt)
+        super().set_attempt(attempt_id, attempt)
+
     def _index_attempt(self, attempt: Attempt) -> None:
-        super()._index_attempt(attempt)
         self.attempts_by_job[attempt.job_id][attempt.id] = None
         self.attempts_by_worker[attempt.worker_id][attempt.id] = None
         if attempt.upload_token_hash:
             self.attempts_by_upload_token[attempt.upload_token_hash][attempt.id] = None
 
     def _unindex_attempt(self, attempt: Attempt) -> None:
-        super()._unindex_attempt(attempt)
         del self.attempts_by_job[attempt.job_id][attempt.id]
         del self.attempts_by_worker[attempt.worker_id][attempt.id]
         if attempt.upload_token_hash:

@@ -12,25 +12,8 @@ AUDIT_COLUMNS = (
     *("details", "hash"),
 )
 AUDIT_TABLE = Table(name="audit", columns=AUDIT_COLUMNS)
-
-ChainedEntry = tuple[AuditEntry, str]
-"""An entry and the text of its details, which its hash was made of."""
-
-
-def entry_values(chained: ChainedEntry) -> Values:
-    entry, details = chained
-    return (
-        entry.seq,
-        entry.at,
-        entry.event_type,
-        entry.actor_id,
-        entry.actor_name,
-        entry.ip,
-        entry.target_type,
-        entry.target_id,
-        details,
-        entry.hash,
-    )
+ChainedEntry = tuple[AuditEntry, Values]
+"""An entry and its row, which holds the text of the details that its hash was made of."""
 
 
 def entry_of(row: Row) -> AuditEntry:

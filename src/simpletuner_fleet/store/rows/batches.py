@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Values = tuple[Any, ...]
 LARGEST_CHUNK = 64
@@ -13,8 +15,10 @@ LARGEST_AT_ONCE = 32
 EXPECTED = "expected"
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class Table(Struct, frozen=True, kw_only=True, eq=False):
     """Describes how rows of one table are written. Values come in the order of the columns.
+
+    Each is itself alone: statements are looked up by it, and to compare all its columns takes longer than that.
 
     An update finds its row by the first `key` columns and writes the others; its values leave out the `fixed`
     columns. Where `guard` names a column, one more value says what that column must hold: a row that somebody
@@ -26,6 +30,10 @@ class Table(Struct, frozen=True, kw_only=True):
     key: int = 1
     fixed: frozenset[str] = frozenset()
     guard: str = ""
+
+    def narrowed(self, written: frozenset[str]) -> "Table":
+        """Returns the same table for updates that leave alone all but these columns."""
+        return replace(self, fixed=frozenset(self.columns) - written)
 
     @property
     def update_columns(self) -> tuple[str, ...]:
@@ -73,13 +81,11 @@ def chunks(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
 def write_in_chunks(write: RowWrite, execute: Callable[[str, list[Any]], int]) -> int:
     """Writes the rows, and returns how many were touched."""
     return sum(
-        execute(many_rows(write.table, write.update, write.on_conflict, len(some)), _flat(some))
+        execute(
+            many_rows(write.table, write.update, write.on_conflict, len(some)), [*chain.from_iterable(some)]
+        )
         for some in chunks(write.rows)
     )
-
-
-def _flat(rows: Sequence[Values]) -> list[Any]:
-    return [value for row in rows for value in row]
 
 
 @lru_cache(maxsize=512)

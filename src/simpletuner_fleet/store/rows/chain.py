@@ -1,41 +1,51 @@
 """Turns events into audit entries, each hashed together with the hash of the one before."""
 
-from collections.abc import Iterable
-from itertools import repeat
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
 
-from simpletuner_fleet.core.audit import AuditEntry, canonical, new_entry_hash
+import msgspec
+
+from simpletuner_fleet.core.audit import AuditEntry, canonical, new_entry_hash, quoted
 from simpletuner_fleet.core.events import Event
-from simpletuner_fleet.store.rows.text import is_plain, storable, storable_json
+from simpletuner_fleet.store.rows.audit import ChainedEntry
+from simpletuner_fleet.store.rows.text import storable, storable_json
 
-PLAIN = (str, int, float, type(None))
-UNSTORABLE_MARKS = ("\\u0000", "\\ud")
+NUL, SURROGATE = "\\u0000", "\\ud"
 """How canonical text, which is ASCII, writes what no database holds; and pairs of surrogates, which every one does."""
+_read_back: Callable[[str], dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def chained(
-    last_seq: int, last_hash: str, at: float, events: Iterable[Event]
-) -> list[tuple[AuditEntry, str]]:
-    """Returns the entries that follow the one with this number and hash, each with the text of its details.
+def chained(last_seq: int, last_hash: str, at: float, events: Iterable[Event]) -> list[ChainedEntry]:
+    """Returns the entries that follow the one with this number and hash, each with its row.
 
     They hold exactly what will be read back.
     """
-    entries: list[tuple[AuditEntry, str]] = []
+    entries: list[ChainedEntry] = []
     at = float(at)
+    when = quoted(repr(at))
     for event in events:
         last_seq += 1
-        kind, actor = str(event.type), event.actor
+        actor = event.actor
+        names = (str(event.type), actor.id, actor.name, actor.ip, event.target_type)
+        target, names_text, target_text = event.target_id, _names_text(names), quoted(event.target_id)
+        if NUL in names_text or SURROGATE in names_text or NUL in target_text or SURROGATE in target_text:
+            kind, who, name, ip, target_type, target = map(storable, (*names, target))
+            names = (kind, who, name, ip, target_type)
+            names_text, target_text = _names_text(names), quoted(target)
         details, text = event.details, canonical(event.details)
-        if not all(map(isinstance, details.values(), repeat(PLAIN))) or _may_be_unstorable(text):
+        if NUL in text or SURROGATE in text:
             details = storable_json(details)
             text = canonical(details)
-        people_and_things = (actor.id, actor.name, actor.ip, event.target_type, event.target_id)
-        if not is_plain("".join(people_and_things)):
-            who, name, ip, target_type, target = map(storable, people_and_things)
-            people_and_things = (who, name, ip, target_type, target)
-        last_hash = new_entry_hash(last_seq, at, kind, people_and_things, text, last_hash)
-        entries.append((AuditEntry(last_seq, at, kind, *people_and_things, details, last_hash), text))
+        elif "[" in text or "{" in text[1:]:
+            details = _read_back(text)  # tuples come back as lists
+        last_hash = new_entry_hash(f"{last_seq},{when},{names_text},{target_text}", text, last_hash)
+        entry = AuditEntry(last_seq, at, *names, target, details, last_hash)
+        entries.append((entry, (last_seq, at, *names, target, text, last_hash)))
     return entries
 
 
-def _may_be_unstorable(text: str) -> bool:
-    return UNSTORABLE_MARKS[0] in text or UNSTORABLE_MARKS[1] in text
+@lru_cache(maxsize=1024)
+def _names_text(names: tuple[str, ...]) -> str:
+    """Returns the canonical texts of names, of which few are used over and over."""
+    return canonical(names)[1:-1]

@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from operator import attrgetter
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -25,33 +26,35 @@ _strings: Callable[[str], tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...
 
 class Codec(NamedTuple):
     to_column: Callable[[Any], Any]
+    """Never called with None, which is stored as NULL, nor with a value that has a word."""
     to_field: Callable[[Any], Any]
+    words: Mapping[Any, Any] = {}
+    """What some values are stored as: to look that up costs less than a call. With words, all values are hashable."""
 
 
 def optional(codec: Codec) -> Codec:
-    """Returns a codec that stores None as NULL."""
-    return Codec(
-        lambda value: None if value is None else codec.to_column(value),
-        lambda value: None if value is None else codec.to_field(value),
-    )
+    """Returns a codec that reads NULL as None."""
+    return codec._replace(to_field=lambda value: None if value is None else codec.to_field(value))
 
 
 def enum_codec(kind: type[StrEnum]) -> Codec:
-    """Returns a codec that converts by look-up, which costs less than asking a member for its value."""
     members = {member.value: member for member in kind}
-    values = {member: member.value for member in kind}
-    return Codec(values.__getitem__, members.__getitem__)
+    words = {member: member.value for member in kind}
+    return Codec(words.__getitem__, members.__getitem__, words)
 
 
 def optional_enum(kind: type[StrEnum]) -> Codec:
     members: dict[str | None, StrEnum | None] = {None: None, **{member.value: member for member in kind}}
-    values: dict[StrEnum | None, str | None] = {None: None, **{member: member.value for member in kind}}
-    return Codec(values.__getitem__, members.__getitem__)
+    return enum_codec(kind)._replace(to_field=members.__getitem__)
 
 
-def json_codec(kind: Any, clean: Callable[[Any], Any] = lambda value: value) -> Codec:
+def json_codec(kind: Any, clean: Callable[[Any], Any] | None = None) -> Codec:
     decode = msgspec.json.Decoder(kind).decode
-    return Codec(lambda value: _encode(clean(value)).decode(), decode)
+    return Codec(json_text if clean is None else lambda value: json_text(clean(value)), decode)
+
+
+def json_text(value: Any) -> str:
+    return _encode(value).decode()
 
 
 def json_list(values: tuple[Any, ...]) -> str:
@@ -62,8 +65,9 @@ def strings(text: str) -> tuple[str, ...]:
     return () if text == EMPTY_LIST else _strings(text)
 
 
-TRUTH = Codec(int, bool)
-JSON_LIST = Codec(json_list, strings)
+NO_ITEMS: Mapping[Any, Any] = {(): EMPTY_LIST}
+TRUTH = Codec(int, bool, {False: 0, True: 1})
+JSON_LIST = Codec(json_list, strings, NO_ITEMS)
 
 
 class RowCodec(Generic[S]):
@@ -71,8 +75,9 @@ class RowCodec(Generic[S]):
 
     Every field of the struct is the column of its name; those without a codec are stored as they are.
 
-    `fixed` are the columns that never change once a row is there, `often` those that most changes are about: an update
-    that leaves the others alone also leaves alone the indexes over them.
+    `fixed` are the columns that never change once a row is there. `updates` are the columns that are written together
+    when no other has changed, from the few that change all the time to the many that seldom do: an update that leaves
+    a column alone also leaves alone the indexes over it. The last update writes all that is not fixed.
     """
 
     def __init__(
@@ -80,37 +85,43 @@ class RowCodec(Generic[S]):
         struct: type[S],
         codecs: Mapping[str, Codec],
         fixed: frozenset[str] = frozenset(),
-        often: frozenset[str] = frozenset(),
+        updates: Sequence[frozenset[str]] = (),
     ) -> None:
         self.columns: tuple[str, ...] = struct.__struct_fields__
         self._struct: Callable[..., S] = struct
         self._kind = struct
         self.set_aside: dict[str, str] = {}
         """Why, by id, rows could not be read since the start."""
-        changing = [name for name in self.columns if name not in fixed]
-        self._all = Selection[S](self.columns, codecs)
-        self._changing = Selection[S](changing, codecs)
-        self._often = Selection[S]([name for name in changing if name in often], codecs)
-        self._seldom: Callable[[S], Any] = attrgetter(*(name for name in changing if name not in often))
+        self._all = Selection(self.columns, self.columns, codecs)
+        self.updates = (*updates, frozenset(self.columns) - fixed)
+        self._narrow_updates = [
+            (
+                [at for at, name in enumerate(self.columns) if name in update - narrower],
+                Selection([name for name in self.columns if name in update], self.columns, codecs),
+            )
+            for narrower, update in pairwise((frozenset(), *updates))
+        ]
+        """Each with the places of the columns that it writes beside those of the one before."""
+        self._widest_update = Selection(
+            [name for name in self.columns if name not in fixed], self.columns, codecs
+        )
         self._to_field = [
             (place, codecs[name].to_field) for place, name in enumerate(self.columns) if name in codecs
         ]
 
     def values(self, row: S) -> tuple[Any, ...]:
         """Returns the row's values in the order of the columns."""
-        return self._all.values(row)
+        return self._all.values(astuple(row))
 
-    def changing_values(self, row: S) -> tuple[Any, ...]:
-        """Returns the values of all columns but the fixed ones."""
-        return self._changing.values(row)
-
-    def often_values(self, row: S) -> tuple[Any, ...]:
-        """Returns the values of the columns that change often."""
-        return self._often.values(row)
-
-    def changed_as_often(self, stored: S, row: S) -> bool:
-        """Tells whether only columns that change often have changed."""
-        return bool(self._seldom(stored) == self._seldom(row))
+    def update(self, stored: S, row: S) -> tuple[int, tuple[Any, ...]]:
+        """Returns the place of the first update that writes every column which has changed, and the values it writes."""
+        fields, known = list(astuple(row)), list(astuple(stored))
+        for place, (added, update) in enumerate(self._narrow_updates):
+            for at in added:
+                known[at] = fields[at]
+            if known == fields:
+                return place, update.values(fields)
+        return len(self._narrow_updates), self._widest_update.values(fields)
 
     def row(self, values: tuple[Any, ...]) -> S:
         """Returns the struct of a row that was read in the order of the columns; raises UnreadableRow."""
@@ -155,17 +166,24 @@ class RowCodec(Generic[S]):
         return self._struct(**dict(zip(self.columns, fields, strict=True)))
 
 
-class Selection(Generic[S]):
-    """Takes the values of some columns from a struct, in their order."""
+class Selection:
+    """Takes the values of several columns from the fields of a struct, in their order."""
 
-    def __init__(self, names: Sequence[str], codecs: Mapping[str, Codec]) -> None:
-        self._fields: Callable[[S], tuple[Any, ...]] = attrgetter(*names) if len(names) > 1 else astuple
-        self._to_column = [
-            (place, codecs[name].to_column) for place, name in enumerate(names) if name in codecs
-        ]
+    def __init__(self, names: Sequence[str], columns: Sequence[str], codecs: Mapping[str, Codec]) -> None:
+        self._taken: Callable[[Sequence[Any]], tuple[Any, ...]] = itemgetter(*map(columns.index, names))
+        coded = [(place, codecs[name]) for place, name in enumerate(names) if name in codecs]
+        self._by_word = [(place, codec.words, codec.to_column) for place, codec in coded if codec.words]
+        self._by_call = [(place, codec.to_column) for place, codec in coded if not codec.words]
 
-    def values(self, row: S) -> tuple[Any, ...]:
-        values = list(self._fields(row))
-        for place, to_column in self._to_column:
-            values[place] = to_column(values[place])
+    def values(self, fields: Sequence[Any]) -> tuple[Any, ...]:
+        values = list(self._taken(fields))
+        for place, words, to_column in self._by_word:
+            value = values[place]
+            if value in words:
+                values[place] = words[value]
+            elif value is not None:
+                values[place] = to_column(value)
+        for place, to_column in self._by_call:
+            if values[place] is not None:
+                values[place] = to_column(values[place])
         return tuple(values)

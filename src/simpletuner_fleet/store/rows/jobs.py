@@ -28,9 +28,9 @@ from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.store.rows.batches import Table
 from simpletuner_fleet.store.rows.codec import (
     JSON_LIST,
+    NO_ITEMS,
     TRUTH,
     Codec,
-    Selection,
     enum_codec,
     json_codec,
     optional,
@@ -39,6 +39,7 @@ from simpletuner_fleet.store.rows.codec import (
 from simpletuner_fleet.store.rows.codec import RowCodec as RowCodec
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _object: Callable[[str], dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]).decode
 _requirements: Callable[[str], Requirements] = msgspec.json.Decoder(Requirements).decode
 
@@ -54,7 +55,8 @@ def requirements_of(text: str) -> Requirements:
 
 
 def progress_text(progress: Progress) -> str:
-    return _encode(progress.fields()).decode()
+    """Returns what was said, by name. Only the fields beside the known ones have to be put among them first."""
+    return _encode_sorted(progress.fields() if progress.more else progress).decode()
 
 
 def progress_of(text: str) -> Progress:
@@ -63,18 +65,29 @@ def progress_of(text: str) -> Progress:
 
 
 FIXED_IN_JOBS = frozenset(
-    {"seq", "config_name", "config_version", "requires", "class_id", "owner", "created_at"}
+    {"seq", "config_name", "config_version", "owner", "created_at"}
     | {"depends_on", "retry_of", "resume_from", "team", "visibility"}
 )
 """What is fixed is set when the row is added; a save leaves it alone, and with it the indexes over it."""
 FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at", "gpu_kind", "hourly_micros"})
-OFTEN_IN_JOBS = frozenset(
-    {"id", "state", "progress", "started_at", "finished_at", "results", "version"} | {"spent_micros"}
+_PROGRESS_OF_JOB = frozenset({"id", "progress", "started_at", "spent_micros", "version"})
+"""What a running job changes: no index is over these columns, and no trigger watches them."""
+_STATE_OF_JOB = _PROGRESS_OF_JOB | {"state", "finished_at", "results"}
+_PLACE_OF_JOB = _STATE_OF_JOB | {
+    *("hold", "not_before", "epoch", "attempts", "attempt_id", "worker_id", "gpus"),
+}
+"""What an offer changes."""
+_ASKED_BY_JOB = frozenset({"requires", "class_id"})
+"""What a waiting job asks of its worker may be edited: seldom, and with the other columns."""
+JOB_UPDATES = (
+    *(_PROGRESS_OF_JOB, _STATE_OF_JOB, _PLACE_OF_JOB),
+    frozenset(Job.__struct_fields__) - FIXED_IN_JOBS - _ASKED_BY_JOB,
 )
-OFTEN_IN_ATTEMPTS = frozenset(
-    {"id", "job_id", "number", "epoch"}
-    | {"state", "accepted_at", "started_at", "ended_at", "outcome", "exit_code", "checkpoint_step"}
+_PROGRESS_OF_ATTEMPT = frozenset(
+    {"id", "job_id", "number", "epoch", "accepted_at", "started_at", "exit_code", "checkpoint_step"}
 )
+"""No index is over these columns but those by which the row is found."""
+ATTEMPT_UPDATES = (_PROGRESS_OF_ATTEMPT, _PROGRESS_OF_ATTEMPT | {"state", "ended_at", "outcome"})
 """What one attempt after another changes while all goes well."""
 JOB_CODECS = {
     "requires": Codec(requirements_text, requirements_of),
@@ -90,14 +103,14 @@ JOB_CODECS = {
     "tags": JSON_LIST,
     "progress": optional(Codec(progress_text, progress_of)),
 }
-RATES = json_codec(Rates)
-JOBS = RowCodec(Job, JOB_CODECS, FIXED_IN_JOBS, OFTEN_IN_JOBS)
+RATES = json_codec(Rates)._replace(words=NO_ITEMS)
+JOBS = RowCodec(Job, JOB_CODECS, FIXED_IN_JOBS, JOB_UPDATES)
 ATTEMPTS = RowCodec(
     Attempt,
     {
         "state": enum_codec(AttemptState),
         "gpus": JSON_LIST,
-        "gpu_indices": json_codec(tuple[int, ...]),
+        "gpu_indices": json_codec(tuple[int, ...])._replace(words=NO_ITEMS),
         "outcome": optional_enum(Outcome),
         "stopping": optional(json_codec(Stopping)),
         "saving": optional(json_codec(Saving)),
@@ -105,19 +118,10 @@ ATTEMPTS = RowCodec(
         "rates": RATES,
     },
     FIXED_IN_ATTEMPTS,
-    OFTEN_IN_ATTEMPTS,
+    ATTEMPT_UPDATES,
 )
-JOB_TABLE = Table(name="jobs", columns=JOBS.columns, fixed=FIXED_IN_JOBS, guard="version")
-JOB_OFTEN_TABLE = Table(
-    name="jobs", columns=JOBS.columns, fixed=frozenset(JOBS.columns) - OFTEN_IN_JOBS, guard="version"
-)
-JOB_EDIT_TABLE = Table(
-    name="jobs", columns=JOBS.columns, fixed=FIXED_IN_JOBS - {"requires", "class_id"}, guard="version"
-)
-"""What a waiting job asks of its worker may be edited: seldom, and with the other columns."""
-EDITED_JOB = Selection[Job](JOB_EDIT_TABLE.update_columns[:-1], JOB_CODECS)
-ATTEMPT_TABLE = Table(name="attempts", columns=ATTEMPTS.columns, key=4, fixed=FIXED_IN_ATTEMPTS)
+JOB_TABLE = Table(name="jobs", columns=JOBS.columns, guard="version")
+ATTEMPT_TABLE = Table(name="attempts", columns=ATTEMPTS.columns, key=4)
 """Found by its id, job, number and epoch, of which none ever changes."""
-ATTEMPT_OFTEN_TABLE = Table(
-    name="attempts", columns=ATTEMPTS.columns, key=4, fixed=frozenset(ATTEMPTS.columns) - OFTEN_IN_ATTEMPTS
-)
+JOB_UPDATE_TABLES = tuple(JOB_TABLE.narrowed(columns) for columns in JOBS.updates)
+ATTEMPT_UPDATE_TABLES = tuple(ATTEMPT_TABLE.narrowed(columns) for columns in ATTEMPTS.updates)

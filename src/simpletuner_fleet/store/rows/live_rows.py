@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import (
     ATTEMPT_TRANSITIONS,
     JOB_TRANSITIONS,
@@ -30,6 +29,7 @@ LEGAL_EDGES = frozenset((state, after) for (state, _), after in JOB_TRANSITIONS.
 LEGAL_ATTEMPT_EDGES = frozenset((state, after) for (state, _), after in ATTEMPT_TRANSITIONS.items()) | {
     (state, state) for state in AttemptState
 }
+ENDED = AttemptState.ENDED
 
 Undo = tuple[Callable[[Any, Any], None], Any, Any]
 Marks = tuple[int, float | None]
@@ -55,7 +55,8 @@ class LiveRows:
         self.going_on: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """By the job whose checkpoint they began with: those that have not ended."""
         self.attempts: dict[str, Attempt] = {}
-        self.attempt_ids: dict[Turn, str] = {}
+        self.attempt_ids: dict[tuple[str, int], str] = {}
+        """By job and epoch: their turn, as a plain tuple, which costs no call to make."""
         self.live_by_worker: defaultdict[str, dict[str, Attempt]] = defaultdict(dict)
         self.live_by_job: dict[str, str] = {}
         self.workers: dict[str, Worker] = {}
@@ -103,7 +104,7 @@ class LiveRows:
         elif old is not None:
             del self.jobs[job_id], self.job_ids_by_seq[old.seq]
         known = job or old
-        if known is not None:
+        if known is not None and (known.depends_on or known.resume_from):
             self._index_dependencies(known, waits=job is not None and job.state is JobState.BLOCKED)
             self._index_source(known, goes_on=job is not None and not job.terminal)
         self.observer.job_changed(old, job)
@@ -125,33 +126,31 @@ class LiveRows:
             _forget(self.going_on, source, job.id)
 
     def set_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
+        """Sets or removes an attempt. Its job, its epoch and its worker never change."""
         old = self.attempts.get(attempt_id)
         self.journal.append((self.set_attempt, attempt_id, old))
-        if old is not None:
-            self._unindex_attempt(old)
+        known = attempt or old
+        if known is None:
+            return
         if attempt is None:
-            self.attempts.pop(attempt_id, None)
+            del self.attempts[attempt_id], self.attempt_ids[known.job_id, known.epoch]
         else:
             self.attempts[attempt_id] = attempt
-            self._index_attempt(attempt)
-        job = self.jobs.get((attempt or old).job_id) if attempt or old else None  # type: ignore[union-attr]
-        self.observer.attempt_changed(old, attempt, job)
+            self.attempt_ids[known.job_id, known.epoch] = attempt_id
+        if attempt is not None and attempt.state is not ENDED:
+            self.live_by_worker[known.worker_id][attempt_id] = attempt
+            self.live_by_job[known.job_id] = attempt_id
+        elif old is not None and old.state is not ENDED:
+            self._no_longer_live(old)
+        self.observer.attempt_changed(old, attempt, self.jobs.get(known.job_id))
 
-    def _index_attempt(self, attempt: Attempt) -> None:
-        self.attempt_ids[Turn(attempt.job_id, attempt.epoch)] = attempt.id
-        if attempt.live:
-            self.live_by_worker[attempt.worker_id][attempt.id] = attempt
-            self.live_by_job[attempt.job_id] = attempt.id
-
-    def _unindex_attempt(self, attempt: Attempt) -> None:
-        del self.attempt_ids[Turn(attempt.job_id, attempt.epoch)]
-        if attempt.live:
-            held = self.live_by_worker[attempt.worker_id]
-            del held[attempt.id]
-            if not held:
-                del self.live_by_worker[attempt.worker_id]
-            if self.live_by_job.get(attempt.job_id) == attempt.id:
-                del self.live_by_job[attempt.job_id]
+    def _no_longer_live(self, attempt: Attempt) -> None:
+        held = self.live_by_worker[attempt.worker_id]
+        del held[attempt.id]
+        if not held:
+            del self.live_by_worker[attempt.worker_id]
+        if self.live_by_job.get(attempt.job_id) == attempt.id:
+            del self.live_by_job[attempt.job_id]
 
     def set_worker(self, worker_id: str, worker: Worker | None) -> None:
         old = self.workers.get(worker_id)
@@ -193,13 +192,13 @@ class LiveRows:
     def visit_attempt(self, attempt: Attempt) -> None:
         """Adds an ended attempt for one step."""
         self.attempts[attempt.id] = attempt
-        self.attempt_ids[Turn(attempt.job_id, attempt.epoch)] = attempt.id
+        self.attempt_ids[attempt.job_id, attempt.epoch] = attempt.id
 
     def evict_attempt(self, attempt_id: str) -> None:
         attempt = self.attempts.get(attempt_id)
         if attempt is not None and not attempt.live:
             del self.attempts[attempt_id]
-            del self.attempt_ids[Turn(attempt.job_id, attempt.epoch)]
+            del self.attempt_ids[attempt.job_id, attempt.epoch]
 
 
 def _forget(jobs: dict[str, dict[str, None]], key: str, job_id: str) -> None:

@@ -1,27 +1,26 @@
 """Gathers what steps have changed and no commit has stored yet, and turns it into writes."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.ports import IdempotentAnswer
-from simpletuner_fleet.store.rows.audit import AUDIT_TABLE, ChainedEntry, entry_values
+from simpletuner_fleet.store.rows.audit import AUDIT_TABLE, ChainedEntry
 from simpletuner_fleet.store.rows.batches import RowWrite, Table, Values
 from simpletuner_fleet.store.rows.jobs import (
-    ATTEMPT_OFTEN_TABLE,
     ATTEMPT_TABLE,
+    ATTEMPT_UPDATE_TABLES,
     ATTEMPTS,
-    EDITED_JOB,
-    JOB_EDIT_TABLE,
-    JOB_OFTEN_TABLE,
     JOB_TABLE,
+    JOB_UPDATE_TABLES,
     JOBS,
     requirements_text,
 )
-from simpletuner_fleet.store.rows.live_rows import LiveRows
+from simpletuner_fleet.store.rows.live_rows import ENDED, LiveRows
 from simpletuner_fleet.store.rows.text import storable
 from simpletuner_fleet.store.rows.workers import MARKS_TABLE, WORKER_TABLE, worker_values
+from simpletuner_fleet.store.sql.tallies import AUDIT as AUDIT_TALLY
+from simpletuner_fleet.store.sql.tallies import JOBS as JOB_TALLY
 
 CLASS_TABLE = Table(name="classes", columns=("class_id", "requires"))
 BUNDLE_TABLE = Table(name="job_bundles", columns=("job_id", "bundle"))
@@ -37,9 +36,6 @@ ADD_TO_TALLY = "ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n
 
 AnswerKey = tuple[str, str]
 Tally = tuple[str, str]
-S = TypeVar("S")
-ChangedRows = dict[str, S]
-"""Ids of rows, each with what is stored of it: the row itself or its version; 0 where neither matters."""
 
 
 class Unsaved:
@@ -66,19 +62,21 @@ class Unsaved:
 
     def __init__(self) -> None:
         self.new_jobs: dict[str, None] = {}
-        self.jobs: ChangedRows[Job] = {}
+        self.jobs: dict[str, Job] = {}
+        """By id, the row as it is stored; that of attempts and the version of workers, too. None of them is new."""
         self.new_attempts: dict[str, None] = {}
-        self.attempts: ChangedRows[Attempt] = {}
+        self.attempts: dict[str, Attempt] = {}
         self.new_workers: dict[str, None] = {}
-        self.workers: ChangedRows[int] = {}
+        self.workers: dict[str, int] = {}
         self.deleted_workers: dict[str, None] = {}
-        self.marks: ChangedRows[int] = {}
+        self.marks: dict[str, None] = {}
         self.classes: dict[str, Job] = {}
         """By class id, a job of the class."""
         self.bundles: dict[str, bytes] = {}
         self.answers: dict[AnswerKey, IdempotentAnswer] = {}
         self.audit: list[ChainedEntry] = []
         self.tallies: defaultdict[Tally, int] = defaultdict(int)
+        """What is counted beside the rows above, which are counted once they are written."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -97,48 +95,66 @@ class Unsaved:
             or self.tallies
         )
 
-    @staticmethod
-    def change(changed: ChangedRows[S], new: dict[str, None], row_id: str, stored: S) -> None:
-        """Notes that a row has changed. A row that is not stored yet is inserted in its last state.
+    def change_worker(self, worker_id: str, stored_version: int) -> None:
+        """Notes that a worker has changed. One that is not stored yet is inserted in its last state.
 
         The others keep the order of their last changes: a row that took another's name is written after the one that
         gave it up.
         """
-        if row_id not in new:
-            changed[row_id] = changed.pop(row_id, stored)
+        if worker_id not in self.new_workers:
+            self.workers[worker_id] = self.workers.pop(worker_id, stored_version)
 
     def absorb(self, later: "Unsaved") -> None:
-        """Takes over what a later step has changed. That step may have deleted a worker and added it again."""
-        self._absorb_workers(later)
-        if later.new_jobs:
-            self.new_jobs |= later.new_jobs
-            self.bundles |= later.bundles
+        """Takes over what a later step has changed. That step may have deleted a worker and added it again.
+
+        It is called for every step, and so calls nothing for what most steps change.
+        """
+        if later.workers or later.marks or later.new_workers or later.deleted_workers:
+            self._absorb_workers(later)
+        self.new_jobs |= later.new_jobs
+        self.bundles |= later.bundles
         self.classes |= later.classes
-        if later.new_attempts:
-            self.new_attempts |= later.new_attempts
-        if later.jobs:
-            self._change_all(self.jobs, self.new_jobs, later.jobs)
-        if later.attempts:
-            self._change_all(self.attempts, self.new_attempts, later.attempts)
-        if later.answers:
-            self.answers |= later.answers
+        self.new_attempts |= later.new_attempts
+        self.answers |= later.answers
+        for job_id in later.jobs:
+            if job_id not in self.jobs and job_id not in self.new_jobs:
+                self.jobs[job_id] = later.jobs[job_id]
+        for attempt_id in later.attempts:
+            if attempt_id not in self.attempts and attempt_id not in self.new_attempts:
+                self.attempts[attempt_id] = later.attempts[attempt_id]
         self.audit += later.audit
-        for key, change in later.tallies.items():
-            self.tallies[key] += change
+        for key in later.tallies:
+            self.tallies[key] += later.tallies[key]
+
+    def clear(self) -> None:
+        """Empties it for the next step: to make all its containers anew takes longer, since most are empty already."""
+        self.audit.clear()
+        if self.jobs:
+            self.jobs.clear()
+        if self.attempts:
+            self.attempts.clear()
+        if self.new_jobs or self.bundles:
+            self.new_jobs.clear()
+            self.bundles.clear()
+        if self.new_attempts:
+            self.new_attempts.clear()
+        if self.marks or self.workers or self.new_workers or self.deleted_workers:
+            for workers in (self.marks, self.workers, self.new_workers, self.deleted_workers):
+                workers.clear()
+        if self.classes or self.answers or self.tallies:
+            for others in (self.classes, self.answers, self.tallies):
+                others.clear()
 
     def _absorb_workers(self, later: "Unsaved") -> None:
         for worker_id in later.deleted_workers:
             self.delete_worker(worker_id)
         if later.new_workers:
             self.new_workers |= later.new_workers
-        if later.workers:
-            self._change_all(self.workers, self.new_workers, later.workers)
-        if later.marks:
-            self._change_all(self.marks, self.new_workers, later.marks)
-
-    def _change_all(self, changed: ChangedRows[S], new: dict[str, None], later: ChangedRows[S]) -> None:
-        for row_id, stored in later.items():
-            self.change(changed, new, row_id, stored)
+        for worker_id in later.workers:
+            self.change_worker(worker_id, later.workers[worker_id])
+        for worker_id in later.marks:
+            if worker_id not in self.new_workers:
+                self.marks[worker_id] = None
 
     def delete_worker(self, worker_id: str) -> None:
         self.workers.pop(worker_id, None)
@@ -166,10 +182,9 @@ class Unsaved:
             [(job.id, needed) for job in new_jobs for needed in job.depends_on],
             on_conflict=KEEP_OLD,
         )
-        yield from _job_updates((stored, rows.jobs[id]) for id, stored in self.jobs.items())
-        changed = [(stored, rows.attempts[id]) for id, stored in self.attempts.items()]
-        yield from _attempt_updates(pair for pair in changed if not pair[1].live)
-        yield from _attempt_updates(pair for pair in changed if pair[1].live)
+        yield from self._job_updates(rows)
+        yield from self._attempt_updates(rows, ended=True)
+        yield from self._attempt_updates(rows, ended=False)
         yield from self._new_attempts(rows)
         yield RowWrite(
             WORKER_TABLE,
@@ -183,9 +198,40 @@ class Unsaved:
             [_answer_values(answer) for answer in self.answers.values()],
             on_conflict=KEEP_NEW_ANSWER,
         )
-        yield RowWrite(AUDIT_TABLE, [entry_values(entry) for entry in self.audit])
-        tallies = [(*key, change) for key, change in self.tallies.items() if change]
-        yield RowWrite(TALLY_TABLE, tallies, on_conflict=ADD_TO_TALLY)
+        yield RowWrite(AUDIT_TABLE, [row for _, row in self.audit])
+        yield RowWrite(TALLY_TABLE, self._tallied(rows), on_conflict=ADD_TO_TALLY)
+
+    def _job_updates(self, rows: LiveRows) -> Iterator[RowWrite]:
+        updates: list[list[Values]] = [[] for _ in JOB_UPDATE_TABLES]
+        for job_id, stored in self.jobs.items():
+            narrowest, values = JOBS.update(stored, rows.jobs[job_id])
+            updates[narrowest].append((*values, stored.version))
+        for table, some in zip(JOB_UPDATE_TABLES, updates, strict=True):
+            yield RowWrite(table, some, update=True)
+
+    def _attempt_updates(self, rows: LiveRows, *, ended: bool) -> Iterator[RowWrite]:
+        updates: list[list[Values]] = [[] for _ in ATTEMPT_UPDATE_TABLES]
+        for attempt_id, stored in self.attempts.items():
+            attempt = rows.attempts[attempt_id]
+            if (attempt.state is ENDED) is ended:
+                narrowest, values = ATTEMPTS.update(stored, attempt)
+                updates[narrowest].append(values)
+        for table, some in zip(ATTEMPT_UPDATE_TABLES, updates, strict=True):
+            yield RowWrite(table, some, update=True)
+
+    def _tallied(self, rows: LiveRows) -> list[Values]:
+        """Returns by how much each count changes with the rows that are written."""
+        tallies = self.tallies.copy()
+        for job_id in self.new_jobs:
+            tallies[JOB_TALLY, rows.jobs[job_id].state] += 1
+        for job_id, stored in self.jobs.items():
+            state = rows.jobs[job_id].state
+            if state is not stored.state:
+                tallies[JOB_TALLY, stored.state] -= 1
+                tallies[JOB_TALLY, state] += 1
+        for entry, _ in self.audit:
+            tallies[AUDIT_TALLY, entry.event_type] += 1
+        return [(kind, str(key), change) for (kind, key), change in tallies.items() if change]
 
     def _new_attempts(self, rows: LiveRows) -> Iterator[RowWrite]:
         added = [rows.attempts[attempt_id] for attempt_id in self.new_attempts]
@@ -196,35 +242,6 @@ class Unsaved:
             if worker_id not in self.workers:
                 worker = rows.workers[worker_id]
                 yield worker_id, worker.message_seq, worker.last_heartbeat
-
-
-def _job_updates(changes: Iterable[tuple[Job, Job]]) -> Iterator[RowWrite]:
-    """Yields the updates of jobs. Each change is the row as it is stored, and the row to store."""
-    often: list[Values] = []
-    seldom: list[Values] = []
-    edited: list[Values] = []
-    for stored, job in changes:
-        if job.class_id != stored.class_id:
-            edited.append((*EDITED_JOB.values(job), stored.version))
-        elif JOBS.changed_as_often(stored, job):
-            often.append((*JOBS.often_values(job), stored.version))
-        else:
-            seldom.append((*JOBS.changing_values(job), stored.version))
-    yield RowWrite(JOB_OFTEN_TABLE, often, update=True)
-    yield RowWrite(JOB_TABLE, seldom, update=True)
-    yield RowWrite(JOB_EDIT_TABLE, edited, update=True)
-
-
-def _attempt_updates(changes: Iterable[tuple[Attempt, Attempt]]) -> Iterator[RowWrite]:
-    often: list[Values] = []
-    seldom: list[Values] = []
-    for stored, attempt in changes:
-        if ATTEMPTS.changed_as_often(stored, attempt):
-            often.append(ATTEMPTS.often_values(attempt))
-        else:
-            seldom.append(ATTEMPTS.changing_values(attempt))
-    yield RowWrite(ATTEMPT_OFTEN_TABLE, often, update=True)
-    yield RowWrite(ATTEMPT_TABLE, seldom, update=True)
 
 
 def _answer_values(answer: IdempotentAnswer) -> Values:

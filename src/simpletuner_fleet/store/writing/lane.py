@@ -6,7 +6,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 
@@ -14,12 +16,12 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Task(NamedTuple):
+class Task(Struct, frozen=True, eq=False):
     step: Callable[[Any], Any]
     future: "asyncio.Future[Any]"
 
 
-class Answer(NamedTuple):
+class Answer(Struct, frozen=True, eq=False):
     future: "asyncio.Future[Any]"
     result: Any = None
     error: BaseException | None = None
@@ -119,11 +121,12 @@ def deliver(answers: list[Answer]) -> None:
 
 
 def resolve(answers: list[Answer]) -> None:
-    for future, result, error in answers:
+    for answer in answers:
+        future, error = answer.future, answer.error
         if future.done():
             continue
         if error is None:
-            future.set_result(result)
+            future.set_result(answer.result)
         elif isinstance(error, StopIteration):
             # A future refuses to hold it; its batch mates must not wait for ever because of that.
             future.set_exception(RuntimeError("the step raised StopIteration"))

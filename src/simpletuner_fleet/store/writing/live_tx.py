@@ -9,13 +9,20 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.errors import IllegalTransition, NameTaken
 from simpletuner_fleet.core.events import Event
-from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.ports import ConcurrentChange, IdempotentAnswer, JobFilter
 from simpletuner_fleet.store.rows.chain import chained
-from simpletuner_fleet.store.rows.live_rows import LEGAL_ATTEMPT_EDGES, LEGAL_EDGES, LiveRows, by_epoch
+from simpletuner_fleet.store.rows.live_rows import (
+    ENDED,
+    LEGAL_ATTEMPT_EDGES,
+    LEGAL_EDGES,
+    LiveRows,
+    Marks,
+    by_epoch,
+)
 from simpletuner_fleet.store.rows.text import (
+    is_plain,
     name_key,
     storable,
     storable_json,
@@ -23,7 +30,6 @@ from simpletuner_fleet.store.rows.text import (
     storable_progress,
 )
 from simpletuner_fleet.store.rows.unsaved import Unsaved
-from simpletuner_fleet.store.sql.tallies import AUDIT, JOBS
 from simpletuner_fleet.store.sql.view import SqlView
 
 ATTEMPT_TEXTS = ("worker_name", "error", "last_lines", "failure_class", "failure_evidence", "reason")
@@ -70,7 +76,9 @@ class LiveTx(SqlView):
         return self._stored.job_bundle(job_id)
 
     def dependents_of(self, job_id: str) -> list[Job]:
-        waiting = (self._rows.jobs[waiting] for waiting in self._rows.dependents.get(job_id, ()))
+        if job_id not in self._rows.dependents:
+            return []
+        waiting = (self._rows.jobs[waiting] for waiting in self._rows.dependents[job_id])
         return sorted((job for job in waiting if job.state is JobState.BLOCKED), key=lambda job: job.seq)
 
     def going_on_from(self, job_id: str) -> list[str]:
@@ -81,11 +89,11 @@ class LiveTx(SqlView):
             raise ConcurrentChange(f"there is a job {job.id} or one with sequence number {job.seq} already")
         self._top_seq = max(self._top_seq, job.seq)
         job = _storable_job(job)
+        step = self._step
         if job.class_id not in self._known_classes:
-            self._step.classes[job.class_id] = job
-        self._step.new_jobs[job.id] = None
-        self._step.bundles[job.id] = bundle
-        self._step.tallies[JOBS, job.state.value] += 1
+            step.classes[job.class_id] = job
+        step.new_jobs[job.id] = None
+        step.bundles[job.id] = bundle
         self._rows.set_job(job.id, job)
 
     def _job_exists(self, job: Job) -> bool:
@@ -97,20 +105,22 @@ class LiveTx(SqlView):
         older = self._stored.jobs_page(JobFilter(), job.seq + 1, 1)
         return self._stored.job(job.id) is not None or any(one.seq == job.seq for one in older)
 
-    def save_job(self, job: Job) -> None:
+    def save_job(self, job: Job) -> Job:
         old = self._rows.jobs.get(job.id) or self._visited_job(job.id)
         if old is None or old.version != job.version:
             raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
         if (old.state, job.state) not in LEGAL_EDGES:
             raise IllegalTransition(f"A job in state {old.state} cannot become {job.state}.")
-        self._step.change(self._step.jobs, self._step.new_jobs, job.id, old)
+        step = self._step
+        if job.id not in step.jobs and job.id not in step.new_jobs:
+            step.jobs[job.id] = old
         if job.class_id != old.class_id and job.class_id not in self._known_classes:
-            self._step.classes[job.class_id] = job
-        if old.state is not job.state:
-            self._step.tallies[JOBS, str(old.state)] -= 1
-            self._step.tallies[JOBS, str(job.state)] += 1
+            step.classes[job.class_id] = job
         saved = replace(job, version=job.version + 1)
-        self._rows.set_job(job.id, saved if _same_texts(job, old) else _storable_job(saved))
+        if not _same_texts(job, old):
+            saved = _storable_job(saved)
+        self._rows.set_job(job.id, saved)
+        return saved
 
     def _visited_job(self, job_id: str) -> Job | None:
         stored = self._stored.job(job_id)
@@ -125,7 +135,7 @@ class LiveTx(SqlView):
         return self._rows.attempts.get(attempt_id) or self._stored.attempt(attempt_id)
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
-        attempt_id = self._rows.attempt_ids.get(Turn(job_id, epoch))
+        attempt_id = self._rows.attempt_ids.get((job_id, epoch))
         if attempt_id is not None:
             return self._rows.attempts[attempt_id]
         return self._stored.attempt_by_epoch(job_id, epoch)
@@ -162,7 +172,9 @@ class LiveTx(SqlView):
         if (old.state, attempt.state) not in LEGAL_ATTEMPT_EDGES:
             raise IllegalTransition(f"An attempt in state {old.state} cannot become {attempt.state}.")
         self._refuse_second_live(attempt)
-        self._step.change(self._step.attempts, self._step.new_attempts, attempt.id, old)
+        step = self._step
+        if attempt.id not in step.attempts and attempt.id not in step.new_attempts:
+            step.attempts[attempt.id] = old
         same_texts = attempt_texts(attempt) == attempt_texts(old)
         self._rows.set_attempt(attempt.id, attempt if same_texts else _storable_attempt(attempt))
 
@@ -174,7 +186,10 @@ class LiveTx(SqlView):
         return stored
 
     def _refuse_second_live(self, attempt: Attempt) -> None:
-        if attempt.live and self._rows.live_by_job.get(attempt.job_id, attempt.id) != attempt.id:
+        if (
+            attempt.state is not ENDED
+            and self._rows.live_by_job.get(attempt.job_id, attempt.id) != attempt.id
+        ):
             raise ConcurrentChange(f"job {attempt.job_id} has a live attempt already")
 
     # Workers
@@ -211,7 +226,7 @@ class LiveTx(SqlView):
         if old is None or old.version != worker.version:
             raise ConcurrentChange(f"worker {worker.id} is no longer at version {worker.version}")
         self._refuse_namesake(worker)
-        self._step.change(self._step.workers, self._step.new_workers, worker.id, worker.version)
+        self._step.change_worker(worker.id, worker.version)
         self._rows.set_worker(worker.id, _storable_worker(replace(worker, version=worker.version + 1)))
 
     def _refuse_namesake(self, worker: Worker) -> None:
@@ -229,14 +244,17 @@ class LiveTx(SqlView):
         for worker_id, at in heard:
             worker = self._rows.workers.get(worker_id)
             if worker is not None:
-                self._step.change(self._step.marks, self._step.new_workers, worker_id, 0)
-                self._rows.set_marks(worker_id, (worker.message_seq, at))
+                self._set_marks(worker_id, (worker.message_seq, at))
 
     def note_message_seq(self, worker_id: str, seq: int) -> None:
         worker = self._rows.workers.get(worker_id)
         if worker is not None and worker.message_seq < seq:
-            self._step.change(self._step.marks, self._step.new_workers, worker_id, 0)
-            self._rows.set_marks(worker_id, (seq, worker.last_heartbeat))
+            self._set_marks(worker_id, (seq, worker.last_heartbeat))
+
+    def _set_marks(self, worker_id: str, marks: Marks) -> None:
+        if worker_id not in self._step.new_workers:
+            self._step.marks[worker_id] = None
+        self._rows.set_marks(worker_id, marks)
 
     # Answers and the audit log
 
@@ -255,8 +273,6 @@ class LiveTx(SqlView):
             self._step.audit += entries
             last = entries[-1][0]
             self._audit_head = (last.seq, last.hash)
-            for entry, _ in entries:
-                self._step.tallies[AUDIT, entry.event_type] += 1
         return [entry for entry, _ in entries]
 
 
@@ -274,24 +290,24 @@ def _same_texts(job: Job, stored: Job) -> bool:
 
 def _storable_job(job: Job) -> Job:
     """Returns the job as it will be read back: characters that a database cannot hold are replaced before storing."""
-    name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
-    config_name, note = storable(job.config_name), storable(job.note)
-    texts = (job.name, job.error, job.reason, job.config_name, job.note)
-    if (name, error, reason, config_name, note) == texts:
-        return job if job.progress is None else replace(job, progress=storable_progress(job.progress))
+    if not is_plain(f"{job.name}{job.error}{job.reason}{job.config_name}{job.note}"):
+        job = replace(
+            job,
+            name=storable_or_none(job.name),
+            error=storable_or_none(job.error),
+            reason=storable_or_none(job.reason),
+            config_name=storable(job.config_name),
+            note=storable(job.note),
+        )
     progress = None if job.progress is None else storable_progress(job.progress)
-    return replace(
-        job, name=name, error=error, reason=reason, config_name=config_name, note=note, progress=progress
-    )
+    return job if progress is job.progress else replace(job, progress=progress)
 
 
 def _storable_attempt(attempt: Attempt) -> Attempt:
-    mended = {
-        name: storable(text)
-        for name, text in zip(ATTEMPT_TEXTS, attempt_texts(attempt), strict=True)
-        if text is not None and storable(text) != text
-    }
-    return replace(attempt, **mended) if mended else attempt
+    texts = attempt_texts(attempt)
+    if is_plain("".join(filter(None, texts))):
+        return attempt
+    return replace(attempt, **dict(zip(ATTEMPT_TEXTS, map(storable_or_none, texts), strict=True)))
 
 
 def _storable_worker(worker: Worker) -> Worker:

@@ -66,6 +66,8 @@ class CommitPipeline:
         """A step that need not be tried in memory again before the thread has done what it does now."""
         self._newcomer: RowObserver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._served_others = False
+        """Whether another event loop came before: somebody there may still wait for an answer."""
         self._turn_is_due = False
         self._work: ThreadWork | None = None
         self._closed = False
@@ -93,7 +95,8 @@ class CommitPipeline:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._waiting.append(Task(step, future))
-        self._turn_soon(loop)
+        if loop is not self._loop or not self._turn_is_due:
+            self._turn_soon(loop)
         return await future
 
     async def finish(self) -> None:
@@ -125,6 +128,7 @@ class CommitPipeline:
 
     def _take_over(self, loop: asyncio.AbstractEventLoop) -> None:
         """Takes over from an event loop that ended midway, if there was one."""
+        self._served_others = self._loop is not None
         self._loop = loop
         self._turn_is_due = False
         if self._work:
@@ -160,8 +164,8 @@ class CommitPipeline:
 
     def _run_in_memory(self) -> bool:
         """Runs what can be run now; returns True if the first waiting step needs the connection."""
-        for _ in range(MAX_STEPS_PER_TURN):
-            if not self._waiting or len(self._ahead) >= MAX_UNCOMMITTED:
+        for _ in range(min(MAX_STEPS_PER_TURN, MAX_UNCOMMITTED - len(self._ahead))):
+            if not self._waiting:
                 return False
             task = self._waiting[0]
             if task is self._blocked:
@@ -390,10 +394,10 @@ class CommitPipeline:
             self._turn_soon(self._loop)
 
     def _answer(self, answers: list[Answer]) -> None:
-        if all(answer.future.get_loop() is self._loop for answer in answers):
-            resolve(answers)
-        else:
+        if self._served_others and any(answer.future.get_loop() is not self._loop for answer in answers):
             deliver(answers)
+        else:
+            resolve(answers)
 
     def _tell_idle(self) -> None:
         for idle in self._idle:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from simpletuner_fleet.core.audit import GENESIS
+from simpletuner_fleet.core.jobs.job import TERMINAL
 from simpletuner_fleet.core.jobs.requests.deleting import DeletedJob
 from simpletuner_fleet.ports import ConfigVersion, RowObserver
 from simpletuner_fleet.store.rows.batches import RowWrite
-from simpletuner_fleet.store.rows.live_rows import LiveRows
+from simpletuner_fleet.store.rows.live_rows import ENDED, LiveRows
 from simpletuner_fleet.store.rows.unsaved import Unsaved
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.audit import AuditTx
@@ -154,17 +155,20 @@ class SqlTx(
     # Steps
 
     def keep_step(self) -> None:
-        self._known_classes.update(self._step.classes)
+        step, kept = self._step, self._kept
+        if step.classes:
+            self._known_classes.update(step.classes)
         self._rows.journal.clear()
-        if self._step:
-            for job_id, bundle in self._step.bundles.items():
-                self._bundles.put(job_id, bundle)
-            if self._kept:
-                self._kept.absorb(self._step)
+        if step.audit or step:  # nearly every step leaves an entry, which is seen without a call
+            for job_id in step.bundles:
+                self._bundles.put(job_id, step.bundles[job_id])
+            if kept.audit or kept:
+                kept.absorb(step)
+                step.clear()
             else:
-                self._kept = self._step
-            self._step = Unsaved()
-        self._end_visits()
+                self._kept, self._step = step, Unsaved()
+        if self._visited_jobs or self._visited_attempts:
+            self._end_visits()
         self._mark()
 
     def undo_step(self) -> None:
@@ -180,7 +184,7 @@ class SqlTx(
 
     @property
     def changed(self) -> bool:
-        return bool(self._kept) or (self._seq, self._epoch) != self._saved_counters
+        return bool(self._kept.audit or self._kept) or (self._seq, self._epoch) != self._saved_counters
 
     # Batches
 
@@ -203,31 +207,47 @@ class SqlTx(
         self._written = Unsaved()
 
     def _end_visits(self) -> None:
-        if self._visited_jobs or self._visited_attempts:
-            self._let_go(self._visited_jobs, (), self._visited_attempts, ())
-            self._visited_jobs, self._visited_attempts = [], []
+        self._let_go(self._visited_jobs, (), self._visited_attempts, ())
+        self._visited_jobs, self._visited_attempts = [], []
 
     def _let_go(
         self, jobs: Iterable[str], more_jobs: Iterable[str], attempts: Iterable[str], more: Iterable[str]
     ) -> None:
         """Evicts rows that have ended, unless a change to them is still to be stored."""
+        rows = self._rows
         for job_id in chain(jobs, more_jobs):
-            job = self._rows.jobs.get(job_id)
-            if job is not None and job.terminal and not self._waits_to_be_stored("jobs", "new_jobs", job_id):
-                self._rows.evict_job(job_id)
+            if job_id in rows.jobs and rows.jobs[job_id].state in TERMINAL and not self._job_waits(job_id):
+                rows.evict_job(job_id)
                 self._bundles.drop(job_id)  # nobody offers it any more
         for attempt_id in chain(attempts, more):
-            attempt = self._rows.attempts.get(attempt_id)
             if (
-                attempt is not None
-                and not attempt.live
-                and not self._waits_to_be_stored("attempts", "new_attempts", attempt_id)
+                attempt_id in rows.attempts
+                and rows.attempts[attempt_id].state is ENDED
+                and not self._attempt_waits(attempt_id)
             ):
-                self._rows.evict_attempt(attempt_id)
+                rows.evict_attempt(attempt_id)
 
-    def _waits_to_be_stored(self, changed: str, new: str, row_id: str) -> bool:
-        return any(
-            row_id in getattr(layer, changed) or row_id in getattr(layer, new) for layer in self._layers
+    def _job_waits(self, job_id: str) -> bool:
+        """Tells whether a change to the job is still to be stored."""
+        step, kept, in_flight = self._step, self._kept, self._in_flight
+        return (
+            job_id in step.jobs
+            or job_id in step.new_jobs
+            or job_id in kept.jobs
+            or job_id in kept.new_jobs
+            or job_id in in_flight.jobs
+            or job_id in in_flight.new_jobs
+        )
+
+    def _attempt_waits(self, attempt_id: str) -> bool:
+        step, kept, in_flight = self._step, self._kept, self._in_flight
+        return (
+            attempt_id in step.attempts
+            or attempt_id in step.new_attempts
+            or attempt_id in kept.attempts
+            or attempt_id in kept.new_attempts
+            or attempt_id in in_flight.attempts
+            or attempt_id in in_flight.new_attempts
         )
 
     # The connection
