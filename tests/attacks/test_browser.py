@@ -27,6 +27,8 @@ async def test_what_outlasts_a_session_needs_a_fresh_log_in() -> None:
             ("POST", "/api/admin/tokens", {"name": "t", "permissions": ["jobs.read"]}),
             ("POST", "/api/admin/users", {"name": "eve", "role": "admin"}),
             ("PUT", "/api/secrets/hf", {"value": "hf_x"}),
+            ("POST", "/api/admin/workers", {"name": "rogue"}),
+            ("POST", f"/api/admin/workers/{(await here.running.create_worker())['worker_id']}/token", None),
         )
         here.running.clock.at += FRESH_LOGIN_S + 1
         for method, path, body in acts:

@@ -218,7 +218,10 @@ async def test_a_token_never_holds_more_than_the_user_it_acts_for() -> None:
             assert (await ci.get("/api/queue")).status_code == 200
             await put(ci, "/api/configs/c", CPU_CONFIG, expect=403)
             await here.running.http.patch(f"/api/admin/users/{user['id']}", json={"disabled": True})
-            assert (await ci.get("/api/queue")).status_code == 403
+            for path in ("/api/queue", "/api/whoami", "/api/teams"):
+                assert (await ci.get(path)).status_code == 401
+            await here.running.http.patch(f"/api/admin/users/{user['id']}", json={"disabled": False})
+            assert (await ci.get("/api/queue")).status_code == 200
 
 
 async def test_what_a_token_saves_is_its_users() -> None:

@@ -62,10 +62,6 @@ class PlayedExchange(Exchange):
         self._head = b""
         self._sent: list[bytes] = []
 
-    @property
-    def begun(self) -> bool:
-        return bool(self._head)
-
     def whole_body(self) -> bytes | None:
         return self._body
 
@@ -74,11 +70,11 @@ class PlayedExchange(Exchange):
         return body, False
 
     def respond(self, head: bytes, body: bytes) -> None:
-        self._head = head
+        self._head, self.begun = head, True
         self._sent.append(body)
 
     def begin(self, head: bytes) -> None:
-        self._head = head
+        self._head, self.begun = head, True
 
     async def write(self, piece: bytes) -> None:
         self._sent.append(piece)
@@ -91,7 +87,7 @@ class PlayedExchange(Exchange):
         asyncio.get_running_loop().call_later(HANGS_UP_AFTER_S, callback)
 
     def hand_over(self, head: bytes, stream: EventStream) -> None:
-        self._head = head
+        self._head, self.begun = head, True
         stream.lost()
 
     def cut(self, *, at_once: bool) -> None:

@@ -29,11 +29,14 @@ def test_nothing_that_is_sent_breaks_anything(seed: int, inputs: int) -> None:
 
 
 def test_what_providers_send_by_scim_is_sent_almost_and_much_of_it_is_carried_out() -> None:
-    tally, defects = run_seed((13, 400), only="scim")
-    assert [str(one) for one in defects] == []
-    assert tally.inputs["scim"] == 400
+    carried_out = set[str]()
+    for seed in (13, 14):  # each carries a rare operation out four times on average
+        tally, defects = run_seed((seed, 400), only="scim")
+        assert [str(one) for one in defects] == []
+        assert tally.inputs["scim"] == 400
+        carried_out |= tally.by_operation.keys()
     operations = {f"{row.method} {row.path}" for row in ROUTES if row.scim}
-    assert operations <= set(tally.by_operation), operations - set(tally.by_operation)
+    assert operations <= carried_out, operations - carried_out
 
 
 def test_the_same_seed_sends_the_same() -> None:

@@ -24,6 +24,7 @@ from simpletuner_fleet.http.edge.edge import EdgeSettings, ProblemPage
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.http.server.serving import Listening, serve
 from simpletuner_fleet.orchestrator.people import api_tokens
+from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Blobs, Store, Vault
 from simpletuner_fleet.protocol.sse import Decoder
@@ -138,7 +139,7 @@ async def orchestrator(
         fleet=fleet,
         hub=hub,
         blobs=blobs or MemoryBlobs(),
-        credentials=remembered_credentials(fleet, hub),
+        credentials=remembered_credentials(fleet, hub, (choices.get("sign_in") or SignIn()).vouches),
         **choices,
     )
     edge = build_api(deps, settings or EdgeSettings(), pages=pages, problem_page=problem_page)

@@ -16,7 +16,7 @@ from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.accounts import Role, Session, User
 from simpletuner_fleet.core.people.permissions import role_permissions
 from simpletuner_fleet.core.workers.worker import Worker
-from simpletuner_fleet.http.access.credential_cache import SignedIn
+from simpletuner_fleet.http.access.credential_cache import CredentialSource, SignedIn
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings, build_app
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.http.server.serving import Listening, serve
@@ -137,7 +137,7 @@ async def running(
     tls: ssl.SSLContext | None = None,
     verify: ssl.SSLContext | bool = True,
     settings: EdgeSettings | None = None,
-    credentials: MemoryCredentials | None = None,
+    credentials: CredentialSource | None = None,
     **more: Any,
 ) -> AsyncIterator[Running]:
     """The real server on a free loopback port, with a client that talks to it over the real network stack."""

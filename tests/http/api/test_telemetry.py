@@ -2,6 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from simpletuner_fleet.core.jobs.job import Outcome
 from simpletuner_fleet.http.api.telemetry import NOTHING_SEEN, Telemetry
 
 
@@ -29,6 +30,23 @@ def test_requests_are_counted_by_route_bucket_and_status() -> None:
     assert page[f"{name}_count['', '']"] == 1, "a path that is not ours, whatever its method, is one row"
     assert page["simpletuner_http_answers_total['2xx']"] == 2
     assert page["simpletuner_http_answers_total['4xx']"] == 2
+
+
+def test_attempts_are_counted_by_how_they_ended_and_all_unknown_failures_as_one() -> None:
+    telemetry = Telemetry()
+    name = "simpletuner_attempts_ended_total"
+    assert samples(telemetry)[f"{name}['', 'completed']"] == 0, "what begins at nothing is seen to grow"
+    for outcome, failure in (
+        *((Outcome.COMPLETED, ""), ("completed", "cuda"), (Outcome.FAILED, "cuda")),
+        *((Outcome.FAILED, "of the next release"), ("failed", "of an older one"), ("", "")),
+    ):
+        telemetry.ends.observe(outcome, failure)
+    page = samples(telemetry)
+    assert page[f"{name}['', 'completed']"] == 2
+    assert page[f"{name}['cuda', 'failed']"] == 1
+    assert page[f"{name}['failed', 'unknown']"] == 2
+    assert page[f"{name}['', 'unknown']"] == 1
+    assert sum(value for key, value in page.items() if key.startswith(name)) == 6
 
 
 def test_times_fall_into_the_first_bucket_that_holds_them() -> None:

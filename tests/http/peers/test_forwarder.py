@@ -1,12 +1,14 @@
 """How a follower uses its connections to the leader, and which requests it makes again."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx2
 import pytest
 
+from simpletuner_fleet.http.peers import forwarder
 from simpletuner_fleet.http.peers.forwarder import may_be_repeated
 from tests.http.api_kit import until
 from tests.http.edge_kit import raw_exchange
@@ -184,3 +186,21 @@ def test_reading_and_the_messages_of_workers_may_be_repeated(
     method: str, path: str, is_harmless: bool
 ) -> None:
     assert may_be_repeated(method, path) == is_harmless
+
+
+async def test_a_caller_who_does_not_read_the_answer_is_dropped_and_frees_the_connection_to_the_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forwarder, "WRITE_TIMEOUT_S", 0.2)
+    async with scene() as (leader, follower, _):
+        leader.answer = lambda request: (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 50000000\r\n\r\n" + bytes(50_000_000)
+        )
+        with socket.create_connection(("127.0.0.1", follower.at.port)) as caller:
+            caller.sendall(b"GET /give HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await until(lambda: leader.left == {0})
+            came_bytes = 0
+            with suppress(ConnectionResetError):
+                while piece := await asyncio.to_thread(caller.recv, 1_000_000):
+                    came_bytes += len(piece)
+            assert came_bytes < 50_000_000

@@ -44,6 +44,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     """The caller may cancel and retry their own jobs alone."""
     owner_id: str = ""
     """The user that a token acts for."""
+    expires_at: float | None = None
+    """When a token ends by itself; None for one that does not, and for all others."""
     logged_in_at: float | None = None
     """When a user's session began; None for all others."""
     language: str = ""
@@ -75,6 +77,23 @@ class FailedProof(Struct, frozen=True, kw_only=True):
     """The hash of a token that has the right form, and that nobody has now."""
 
 
+class ShownTokens:
+    """Remembers the hashes of the tokens that headers show, and the principal that was made for one of them.
+
+    The same headers have the same hashes. Whose they are is looked up for every request, because a token may be revoked
+    at any moment; only where the very same row is found, its principal is the same, too.
+    """
+
+    __slots__ = ("of_user", "of_worker", "principal", "row")
+
+    def __init__(self) -> None:
+        self.of_worker: str | None = None
+        """None until somebody asks; '' where the headers show none, or one that is too long for any."""
+        self.of_user: str | None = None
+        self.row: Worker | ApiToken | None = None
+        self.principal: Principal | None = None
+
+
 WorkerAuthFailure = Callable[[FailedProof], Awaitable[None]]
 
 
@@ -98,28 +117,32 @@ class Authenticator:
             self._known_worker = credentials.worker_in_memory
             self._known_api_token = credentials.known_api_token
 
-    def known_worker(self, headers: Mapping[str, str]) -> Principal | None:
+    def known_worker(self, headers: Mapping[str, str], shown: "ShownTokens") -> Principal | None:
         """Returns the worker whose token this is, if it is remembered."""
-        secret = headers.get("x-worker-token")
-        if not secret or len(secret) > MAX_TOKEN_CHARS:
-            return None
-        token_hash = tokens.hashed(secret)
+        token_hash = shown.of_worker
+        if token_hash is None:
+            token_hash = shown.of_worker = _hash_of(headers.get("x-worker-token"))
         worker = self._known_worker(token_hash)
-        return _as_worker(worker, token_hash) if worker and same(worker.token_hash, token_hash) else None
-
-    def known_user(self, headers: Mapping[str, str]) -> Principal | None:
-        """Returns the owner of this API token, if it is remembered, valid, and its use need not be noted now."""
-        secret = bearer(headers.get("authorization"))
-        if not secret or len(secret) > MAX_TOKEN_CHARS:
+        if worker is None or not same(worker.token_hash, token_hash):
             return None
-        token_hash = tokens.hashed(secret)
+        if shown.row is not worker or shown.principal is None:
+            shown.row, shown.principal = worker, _as_worker(worker, token_hash)
+        return shown.principal
+
+    def known_user(self, headers: Mapping[str, str], shown: "ShownTokens") -> Principal | None:
+        """Returns the owner of this API token, if it is remembered, valid, and its use need not be noted now."""
+        token_hash = shown.of_user
+        if token_hash is None:
+            token_hash = shown.of_user = _hash_of(bearer(headers.get("authorization")))
         token = self._known_api_token(token_hash)
         if token is None or not same(token.token_hash, token_hash) or token.revoked_at is not None:
             return None
         now = self._now()
         if token.wants_noting(now) or (token.expires_at is not None and token.expires_at <= now):
             return None
-        return _as_token(token, token_hash)
+        if shown.row is not token or shown.principal is None:
+            shown.row, shown.principal = token, _as_token(token, token_hash)
+        return shown.principal
 
     async def user(self, headers: Mapping[str, str]) -> Principal:
         secret = bearer(headers.get("authorization")) or headers.get("x-api-key")
@@ -206,6 +229,10 @@ class Authenticator:
         )
 
 
+def _hash_of(secret: str | None) -> str:
+    return tokens.hashed(secret) if secret and len(secret) <= MAX_TOKEN_CHARS else ""
+
+
 def _as_worker(worker: Worker, token_hash: str) -> Principal:
     return Principal(kind="worker", id=worker.id, name=worker.name, token_hash=token_hash)
 
@@ -218,6 +245,7 @@ def _as_token(token: ApiToken, token_hash: str) -> Principal:
         permissions=token.permissions,
         token_hash=token_hash,
         owner_id=token.owner,
+        expires_at=token.expires_at,
     )
 
 
@@ -287,8 +315,8 @@ def failed_proof(ip: str, path: str, error: FleetError, headers: Mapping[str, st
     )
 
 
-def same(stored: str, given: str) -> bool:
-    return hmac.compare_digest(stored, given)
+same = hmac.compare_digest
+"""Tells whether what is stored and what was given are equal, in a time that does not tell how far they are."""
 
 
 def check_permission(principal: Principal, permission: str) -> None:

@@ -1,5 +1,6 @@
 """Looks up credentials by the hash of their secret, and caches them."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -47,12 +48,9 @@ class CachedCredentials:
         self._api_tokens: dict[str, ApiToken] = {}
         self._workers: dict[str, Worker] = {}
         self._sessions: dict[str, SignedIn] = {}
-
-    def known_api_token(self, token_hash: str) -> ApiToken | None:
-        return self._api_tokens.get(token_hash)
-
-    def worker_in_memory(self, token_hash: str) -> Worker | None:
-        return self._workers.get(token_hash)
+        self.known_api_token: Callable[[str], ApiToken | None] = self._api_tokens.get
+        """Returns what is cached by the hash; the dictionaries are emptied and never replaced."""
+        self.worker_in_memory: Callable[[str], Worker | None] = self._workers.get
 
     def forget(self, token_hash: str) -> None:
         self._forgotten += 1

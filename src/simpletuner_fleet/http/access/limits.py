@@ -49,12 +49,15 @@ class Buckets:
 
     def take(self, key: str) -> float:
         """Returns 0.0 if one more is allowed, else the seconds until it would be."""
-        now = self._monotonic()
-        left, at = self._buckets.pop(key, (self._rate.burst, now))
-        left = min(self._rate.burst, left + (now - at) * self._rate.per_s)
-        wait_s = 0.0 if left >= 1 else (1 - left) / self._rate.per_s
+        now, rate = self._monotonic(), self._rate
+        known = self._buckets.pop(key, None)
+        left, at = known or (rate.burst, now)
+        left += (now - at) * rate.per_s
+        if left > rate.burst:
+            left = rate.burst
+        wait_s = 0.0 if left >= 1 else (1 - left) / rate.per_s
         self._buckets[key] = (left if wait_s else left - 1, now)
-        if len(self._buckets) > self._max:
+        if known is None and len(self._buckets) > self._max:
             del self._buckets[next(iter(self._buckets))]
         return wait_s
 

@@ -9,12 +9,15 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.errors import InvalidToken, StoreUnavailable
+from simpletuner_fleet.core.jobs.submitting.submit_request import Submitter
 from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.workers.join_host import HowSure, join_host
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
 from simpletuner_fleet.engine.visibility import ScopedFleet
+from simpletuner_fleet.http.access.auth import Principal
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.access.networks import addresses_for_others, without_port
@@ -148,6 +151,10 @@ class Deps(Struct, kw_only=True):
     """None: this orchestrator publishes nothing by itself, as in tests."""
     passwords: Passwords = field(default_factory=Passwords)
     login_door: LoginDoor = field(default_factory=LoginDoor)
+    submitters: dict[tuple[Principal, str], Submitter] = field(default_factory=dict)
+    """Who submitted lately, by who called and from where."""
+    submitters_in: Organisation | None = None
+    """The organisation in which that holds."""
     sign_in: SignIn = field(default_factory=SignIn)
     """The ways in beside the password."""
     sign_in_rate: Buckets = field(default_factory=lambda: Buckets(SIGN_INS_PER_ADDRESS, time.monotonic))
@@ -267,7 +274,8 @@ def deps_of(call: Call[Any]) -> Deps:
 
     Every handler goes through this.
     """
-    deps, caller = whole_deps(call), call.principal
+    deps: Deps = call.app
+    caller = call.principal
     if caller.kind not in ("token", "user") or caller.can(SEE_ALL):
         return deps
     return cast(Deps, ScopedDeps(deps, ScopedFleet(deps.fleet, lambda: visibility_scope_of(call))))

@@ -1,6 +1,7 @@
 """Counts what Prometheus may read. No label names a job, a worker or a person."""
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
@@ -68,19 +69,17 @@ class RequestTimes(Collector):
         self._buckets: dict[tuple[str, str], list[int]] = {}
         """Counts by method and route how many fell into each bucket; the last bucket takes what is longer than all."""
         self._seconds: dict[tuple[str, str], float] = {}
-        self._answers: dict[int, int] = dict.fromkeys((2, 3, 4, 5), 0)
+        self._answers: dict[int, int] = defaultdict(int, dict.fromkeys((2, 3, 4, 5), 0))
         """Counts by the hundreds of their status."""
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         key = (method if route else "", route)
-        counts = self._buckets.get(key)
-        if counts is None:
-            counts = self._buckets[key] = [0] * (len(REQUEST_BUCKETS) + 1)
+        if key not in self._buckets:
             self._seconds[key] = 0.0
-        counts[bisect_left(REQUEST_BUCKETS, seconds)] += 1
+            self._buckets[key] = [0] * (len(REQUEST_BUCKETS) + 1)
+        self._buckets[key][bisect_left(REQUEST_BUCKETS, seconds)] += 1
         self._seconds[key] += seconds
-        hundreds = status // 100
-        self._answers[hundreds] = self._answers.get(hundreds, 0) + 1
+        self._answers[status // 100] += 1
 
     def collect(self) -> Iterator[HistogramMetricFamily | CounterMetricFamily]:
         times = HistogramMetricFamily(
@@ -100,6 +99,34 @@ class RequestTimes(Collector):
         for hundreds, count in sorted(self._answers.items()):
             answers.add_metric([f"{hundreds}xx"], count)
         yield answers
+
+
+class AttemptEnds(Collector):
+    """Counts attempts by how they ended, and failures by their class; in a plain dict, as `RequestTimes` does."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = dict.fromkeys(ENDS, 0)
+
+    def observe(self, outcome: str, failure: str) -> None:
+        """Counts the end of an attempt.
+
+        All classes that are not in the table, from older or newer workers, count as one.
+        """
+        end = (outcome, failure if outcome == Outcome.FAILED else "")
+        if end not in ENDS:
+            end = (str(outcome), "unknown")
+            self._counts.setdefault(end, 0)
+        self._counts[end] += 1
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        ends = CounterMetricFamily(
+            "simpletuner_attempts_ended",
+            "Attempts by how they ended, and failures by their class",
+            labels=["outcome", "failure"],
+        )
+        for end, count in list(self._counts.items()):
+            ends.add_metric(list(end), count)
+        yield ends
 
 
 class FleetSeen(Struct, frozen=True, kw_only=True):
@@ -183,14 +210,8 @@ class Telemetry:
         )
         registry.register(self._waits)
         registry.register(self._commits)
-        self._attempts = Counter(
-            "simpletuner_attempts_ended",
-            "Attempts by how they ended, and failures by their class",
-            ["outcome", "failure"],
-            registry=registry,
-        )
-        for outcome, failure in ENDS:
-            self._attempts.labels(outcome, failure)
+        self.ends = AttemptEnds()
+        registry.register(self.ends)
         self.requests = RequestTimes()
         registry.register(self.requests)
 
@@ -200,18 +221,10 @@ class Telemetry:
     def watch(self, fleet: Fleet) -> None:
         fleet.on_first_offer = self.first_offer
         fleet.on_commit = self._commits.observe
-        fleet.on_attempt_end = self.attempt_ended
+        fleet.on_attempt_end = self.ends.observe
 
     def first_offer(self, waited_s: float) -> None:
         self._waits.observe(max(0.0, waited_s))
-
-    def attempt_ended(self, outcome: str, failure: str) -> None:
-        """Counts the end of an attempt.
-
-        All classes that are not in the table, from older or newer workers, count as one.
-        """
-        kind = failure if outcome == Outcome.FAILED else ""
-        self._attempts.labels(outcome, kind if (outcome, kind) in ENDS else "unknown").inc()
 
     def page(self, seen: FleetSeen) -> bytes:
         for state in JobState:

@@ -11,6 +11,7 @@ from simpletuner_fleet.http.access.auth import (
     Authenticator,
     Principal,
     SessionEnded,
+    ShownTokens,
     WorkerAuthFailure,
     check_permission,
     failed_proof,
@@ -59,6 +60,21 @@ class EdgeSettings(Struct, frozen=True, kw_only=True):
     limits: RateLimits = RateLimits()
 
 
+class KnownCaller:
+    """Holds what headers and connection tell of whoever calls, before any credential is looked up."""
+
+    __slots__ = ("ip", "secure", "shows_token_only", "tokens")
+
+    def __init__(self, ip: str, secure: bool, shows_token_only: bool) -> None:
+        self.ip = ip
+        """The caller's own address, even behind our proxies."""
+        self.secure = secure
+        """Came over TLS, to us or to a trusted proxy."""
+        self.shows_token_only = shows_token_only
+        """Nothing but a token decides who calls, and whether they may."""
+        self.tokens = ShownTokens()
+
+
 class Admission:
     def __init__(
         self,
@@ -84,62 +100,81 @@ class Admission:
         self._noted_failures = Buckets(limits.noted_failure, monotonic)
         self._noted_overall = Buckets(limits.noted_failures_overall, monotonic)
 
-    def check_host(self, exchange: Exchange) -> None:
+    def caller_of(self, exchange: Exchange) -> KnownCaller:
+        """Returns the caller; raises HostNotAllowed. The same headers on the same connection are of the same caller."""
+        memory = exchange.memory
+        if memory is not None and memory.caller is not None:
+            caller: KnownCaller = memory.caller
+            return caller
+        self._check_host(exchange)
+        took_away = self._take_away_assertions(exchange)
+        caller = KnownCaller(
+            client_address(exchange.peer, exchange.headers.get("x-forwarded-for"), self._proxies),
+            self._is_secure(exchange),
+            HEADERS_LOOKED_AT.isdisjoint(exchange.headers),
+        )
+        if memory is not None and not took_away:  # they are to be taken away from every request
+            memory.caller = caller
+        return caller
+
+    def _check_host(self, exchange: Exchange) -> None:
         host = exchange.headers.get("host")
         if not self._hosts.holds(host):
             raise HostNotAllowed(f"The server does not accept the host name '{(host or '')[:100]}'.")
 
-    def take_away_assertions(self, exchange: Exchange) -> None:
-        """Removes headers that say who the user is, unless they come from one of our proxies."""
-        if self._asserted and not self._proxies.holds(exchange.peer):
-            for name in self._asserted & exchange.headers.keys():
-                del exchange.headers[name]
+    def _take_away_assertions(self, exchange: Exchange) -> bool:
+        """Removes headers that say who the user is, unless one of our proxies sent them; tells whether there were any."""
+        if not self._asserted or self._proxies.holds(exchange.peer):
+            return False
+        asserted = self._asserted & exchange.headers.keys()
+        for name in asserted:
+            del exchange.headers[name]
+        return bool(asserted)
 
-    def address_of(self, exchange: Exchange) -> str:
-        """Returns the caller's own address, even behind our proxies."""
-        return client_address(exchange.peer, exchange.headers.get("x-forwarded-for"), self._proxies)
-
-    def is_secure(self, exchange: Exchange) -> bool:
+    def _is_secure(self, exchange: Exchange) -> bool:
         """Tells whether the request came over TLS, to us or to a trusted proxy."""
         if exchange.secure or not self._has_proxies:
             return exchange.secure
         return exchange.headers.get("x-forwarded-proto") == "https" and self._proxies.holds(exchange.peer)
 
-    def admit_known(self, compiled: CompiledRoute, headers: Mapping[str, str]) -> Principal | None:
+    def admit_known(
+        self, compiled: CompiledRoute, headers: Mapping[str, str], caller: KnownCaller
+    ) -> Principal | None:
         """Returns the caller where one look-up in memory suffices, as for most calls of most agents.
 
         Returns None where `admit` has to look closer.
         """
-        if not HEADERS_LOOKED_AT.isdisjoint(headers) or (compiled.of_workers and self._limits_workers):
+        if not caller.shows_token_only or (compiled.of_workers and self._limits_workers):
             return None
         permission = compiled.row.permission
         if permission is Access.PUBLIC:
             return None
         if permission in OF_WORKERS:
-            return self._authenticator.known_worker(headers)
-        return self._authenticator.known_user(headers)
+            return self._authenticator.known_worker(headers, caller.tokens)
+        return self._authenticator.known_user(headers, caller.tokens)
 
-    async def admit(self, compiled: CompiledRoute, exchange: Exchange, ip: str, secure: bool) -> Principal:
-        """Returns the caller, or raises why they may not call."""
-        row, headers = compiled.row, exchange.headers
+    async def admit(self, compiled: CompiledRoute, exchange: Exchange, caller: KnownCaller) -> Principal:
+        """Returns who the caller is, or raises why they may not call."""
+        row, headers, ip = compiled.row, exchange.headers, caller.ip
         if compiled.of_workers and self._limits_workers and not self._worker_networks.holds(ip):
             refused = NetworkNotAllowed(f"Workers may not connect from {ip}.")
             await self._note_worker_failure(ip, row.path, refused, headers)
             raise refused
         if is_foreign(exchange.method, headers, self._hosts):
             raise ForeignOrigin
-        return await self._prove(row, headers, exchange.peer, ip, secure)
+        return await self._prove(row, headers, exchange.peer, ip, caller.secure)
 
-    def permit(self, principal: Principal, row: Route, exchange: Exchange, ip: str) -> None:
+    def permit(self, principal: Principal, compiled: CompiledRoute, exchange: Exchange, ip: str) -> None:
         """Raises where this caller may not do this, or may not do it again so soon."""
-        if principal.kind == "user" and not proves_own_page(exchange.method, exchange.headers, self._hosts):
+        kind = principal.kind
+        if kind == "user" and not proves_own_page(exchange.method, exchange.headers, self._hosts):
             raise OriginMissing
-        if not isinstance(row.permission, Access):
-            check_permission(principal, row.permission)
-        if principal.kind == "anonymous":
-            self._public_rate.spend(address_key(ip))
-        elif principal.kind in ("worker", "upload"):
+        if compiled.permission is not None:
+            check_permission(principal, compiled.permission)
+        if kind == "worker" or kind == "upload":
             self._worker_rate.spend(principal.id)
+        elif kind == "anonymous":
+            self._public_rate.spend(address_key(ip))
         else:
             self._user_rate.spend(principal.id)
 

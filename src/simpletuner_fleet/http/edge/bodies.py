@@ -152,8 +152,10 @@ def check_content_type(header: str | None, wanted: str, form_is_json: bool) -> N
 
 
 def decode_json(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
-    refuse_deep(body)
-    refuse_huge_integers(body)
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
+        refuse_deep(body)
+    if LONG_DIGITS in body.translate(EVERY_DIGIT_ZERO):
+        refuse_huge_integers(body)
     if b"\\u0000" in body and NUL_ESCAPE.search(body):
         raise Malformed("The request contains a NUL character.")
     try:
@@ -179,8 +181,6 @@ def refuse_deep(body: bytes) -> None:
 
     A body may have millions of brackets and strings: no step of Python's is made for each of them.
     """
-    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
-        return
     # Without its escapes, every other piece between two quotes lies outside of strings.
     outside = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     changes = b"".join(outside).translate(CHANGE_OF_DEPTH, NO_BRACKETS)
@@ -190,8 +190,6 @@ def refuse_deep(body: bytes) -> None:
 
 def refuse_huge_integers(body: bytes) -> None:
     """Raises Invalid for integers that no database column holds."""
-    if LONG_DIGITS not in body.translate(EVERY_DIGIT_ZERO):
-        return
     for token in STRINGS_AND_NUMBERS.finditer(body):
         text = token[0]
         if text.startswith(b'"') or token[1] or token[2]:

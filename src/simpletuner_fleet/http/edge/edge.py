@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthFailure
@@ -29,7 +30,7 @@ from simpletuner_fleet.http.edge.ignored import ignored_header, naming_ignored
 from simpletuner_fleet.http.edge.problem_words import asks_for_a_person, in_words_of
 from simpletuner_fleet.http.edge.route_table import CompiledRoute, RouteTable
 from simpletuner_fleet.http.edge.routes import Answer, Call, Reply, Route
-from simpletuner_fleet.http.edge.streams import EVENT_HEADERS, EventStream, Stream
+from simpletuner_fleet.http.edge.streams import EVENT_HEADERS, Chunks, EventStream, Stream
 from simpletuner_fleet.protocol.problems import CONTENT_TYPE
 
 __all__ = ("Edge", "EdgeSettings", "ProblemPage", "build_app")
@@ -41,7 +42,6 @@ ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principa
 a page sees; None: the problem itself."""
 HUNG_UP = 499
 NO_LONGER_VALID = "this credential is no longer valid"
-STRUCTURED = (msgspec.Struct, dict)
 
 log = logging.getLogger(__name__)
 
@@ -84,18 +84,23 @@ class Edge:
         status, principal = 500, ANONYMOUS
         try:
             admission = self._admission
-            admission.check_host(exchange)
-            admission.take_away_assertions(exchange)
+            memory = exchange.memory
+            caller = (memory.caller if memory else None) or admission.caller_of(exchange)
             compiled, parameters = self._table.find(exchange.method, exchange.path)
             row = compiled.row
             if row.stream:
                 self._revoked_meanwhile[exchange] = set()
-            ip, secure = admission.address_of(exchange), admission.is_secure(exchange)
-            known = admission.admit_known(compiled, exchange.headers)
-            principal = known or await admission.admit(compiled, exchange, ip, secure)
-            admission.permit(principal, row, exchange, ip)
-            query, ignored = compiled.asked(exchange.query)
-            body = await self._read(compiled, principal, exchange) if row.body else None
+            known = admission.admit_known(compiled, exchange.headers, caller)
+            principal = known or await admission.admit(compiled, exchange, caller)
+            admission.permit(principal, compiled, exchange, caller.ip)
+            query, ignored = compiled.asked(exchange.query) if exchange.query or row.query else (None, ())
+            body: Any = None
+            if row.body:
+                content = exchange.whole_body()
+                if content is None or row.pieces or len(content) > row.max_body_bytes:
+                    body = await self._read(compiled, principal, exchange)
+                else:
+                    body = self._decode(compiled, principal, exchange.headers, content)
             if not row.prompt and not exchange.in_task:
                 await into_task()
             call = Call(
@@ -105,9 +110,9 @@ class Edge:
                 body,
                 query,
                 parameters,
-                ip,
+                caller.ip,
                 exchange.headers,
-                secure,
+                caller.secure,
                 lambda: exchange.ends,
                 ignored,
             )
@@ -115,7 +120,11 @@ class Edge:
             if self._may_promise is not None and not self._may_promise():
                 drop(answer)
                 raise NotLeader
-            status = await self._send(answer, call, exchange, began)
+            if isinstance(answer, (EventStream, Chunks)):
+                status = 0
+                await self._begin_stream(answer, call, exchange, began)
+            else:
+                status = self._send(answer, compiled, call, exchange)
         except CallerGone:
             status = HUNG_UP
         except Exception as error:  # the outermost frame: it becomes a problem and, if ours, a log entry
@@ -159,11 +168,15 @@ class Edge:
         if row.pieces:
             check_content_type(headers.get("content-type"), RAW, False)
             return Incoming(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
-        body = exchange.whole_body()
-        if body is None or len(body) > row.max_body_bytes:
-            if not exchange.in_task:
-                await into_task()
-            body = await read_body(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
+        if not exchange.in_task:
+            await into_task()
+        body = await read_body(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
+        return self._decode(compiled, principal, headers, body)
+
+    def _decode(
+        self, compiled: CompiledRoute, principal: Principal, headers: Mapping[str, str], body: bytes
+    ) -> Any:
+        row = compiled.row
         if not body and not row.body_required:
             return None
         media_type = FORM if row.form else RAW if row.body is bytes else JSON
@@ -175,31 +188,42 @@ class Edge:
             check_content_type(given, media_type, form_is_json)
         return compiled.decoded(body)
 
-    async def _send(self, answer: Answer, call: Call[Any], exchange: Exchange, began: float) -> int:
-        """Sends the answer; returns the status, or 0 for a stream.
-
-        A stream is observed when it begins, since its duration is no latency.
-        """
+    def _send(
+        self,
+        answer: Struct | dict[str, Any] | None,
+        compiled: CompiledRoute,
+        call: Call[Any],
+        exchange: Exchange,
+    ) -> int:
+        """Sends an answer that is no stream; returns its status."""
         status = call.route.status
-        if call.ignored and not isinstance(answer, Stream):
+        if call.ignored:
             answer = naming_ignored(answer, call.ignored)
         if isinstance(answer, Reply):
             return self._send_reply(answer, status, exchange)
         if answer is None:
             exchange.respond(self._heads.plain(204, exchange.path, ""), b"")
             return 204
-        if isinstance(answer, STRUCTURED):
-            body = self._encode(answer)
-            if status == 200 and compression.is_worth_it(exchange, body, JSON):
-                head = self._heads.with_more(status, exchange.path, JSON, {}, compression.HEADERS)
-                exchange.respond(head, compression.gzipped(body))
-            else:
-                exchange.respond(self._heads.plain(status, exchange.path, JSON), body)
+        body = self._encode(answer)
+        if (
+            status == 200
+            and len(body) >= compression.WORTH_IT_BYTES
+            and compression.is_worth_it(exchange, body, JSON)
+        ):
+            head = self._heads.with_more(status, exchange.path, JSON, {}, compression.HEADERS)
+            exchange.respond(head, compression.gzipped(body))
             return status
+        plain = compiled.answer_head
+        if plain is None:
+            plain = compiled.answer_head = self._heads.plain(status, exchange.path, JSON)
+        exchange.respond(plain, body)
+        return status
+
+    async def _begin_stream(self, stream: Stream, call: Call[Any], exchange: Exchange, began: float) -> None:
+        """Observes the stream when it begins, since its duration is no latency, and runs it."""
         if self._observe:
             self._observe(exchange.method, call.route.path, 200, self._monotonic() - began)
-        await self._run_stream(answer, call, exchange)
-        return 0
+        await self._run_stream(stream, call, exchange)
 
     def _send_reply(
         self, reply: Reply, status: int, exchange: Exchange, more: Sequence[tuple[bytes, bytes]] = ()

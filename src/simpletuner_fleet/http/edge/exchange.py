@@ -20,13 +20,23 @@ class CallerGone(Exception):
     """The caller hung up before the request was whole or the answer was written."""
 
 
+class HeadMemory:
+    """Keeps what was worked out from headers that a connection repeats byte for byte, for its next requests."""
+
+    __slots__ = ("caller",)
+
+    def __init__(self) -> None:
+        self.caller: Any = None
+        """What the edge knows of whoever sends them, as far as it cannot change while the connection lasts."""
+
+
 class Exchange(ABC):
     """An exchange is one request, and the way to answer it.
 
     The request's head is here when the exchange begins; its body may still be on its way.
     """
 
-    __slots__ = ("headers", "in_task", "method", "path", "peer", "query", "secure")
+    __slots__ = ("begun", "headers", "in_task", "memory", "method", "path", "peer", "query", "secure")
 
     def __init__(
         self, method: str, path: str, query: bytes, headers: dict[str, str], peer: str, secure: bool
@@ -43,16 +53,15 @@ class Exchange(ABC):
         """Came over TLS to this very server."""
         self.in_task = True
         """False while the request is walked through within the callback that read it, where no task runs."""
+        self.begun = False
+        """Whether an answer has begun, so that no other one can be sent."""
+        self.memory: HeadMemory | None = None
+        """Of headers that are repeated; None for those that were never seen before."""
 
     @property
     def ends(self) -> str:
         """Returns the addresses at both ends of the connection, as `protocol.paths.ends_of` writes them, or ''."""
         return ""
-
-    @property
-    @abstractmethod
-    def begun(self) -> bool:
-        """Tells whether an answer has begun, so that no other one can be sent."""
 
     @abstractmethod
     def whole_body(self) -> bytes | None:

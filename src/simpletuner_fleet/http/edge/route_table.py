@@ -30,9 +30,12 @@ class CompiledRoute:
     __slots__ = (
         "_names",
         "_parameters",
+        "answer_head",
         "body_decoder",
         "in_turn",
         "of_workers",
+        "only_name",
+        "permission",
         "query_decoder",
         "refuses_unknown",
         "row",
@@ -43,6 +46,12 @@ class CompiledRoute:
         self.row = row
         self.segments = tuple(row.path.split("/")[1:])
         self._names = [(at, part[1:-1]) for at, part in enumerate(self.segments) if part.startswith("{")]
+        self.only_name = self._names[0][1] if len(self._names) == 1 and not row.rest else ""
+        """The name in its path, where there is one alone that stands for one segment."""
+        self.answer_head: bytes | None = None
+        """The head of its usual answer, once there was one."""
+        self.permission = None if isinstance(row.permission, Access) else row.permission
+        """The permission that a caller must have; None where another rule says who may call."""
         self.of_workers = row.path.startswith(WORKER_PATHS)
         self.in_turn = not (self.of_workers or row.prompt or row.pieces or row.permission is Access.PUBLIC)
         """People's calls wait for each other, but for those that last as long as a line is slow, and for strangers'."""
@@ -143,6 +152,8 @@ class Branch:
 class RouteTable:
     def __init__(self, rows: Sequence[Route]) -> None:
         self._literal: dict[str, dict[str, CompiledRoute]] = {}
+        self._named: dict[tuple[str, str], tuple[Branch, dict[str, CompiledRoute]]] = {}
+        """Rows like `/a/{id}/b`, by what is before and after the name, with the branch where the name may stand."""
         self._root = Branch()
         for row in rows:
             compiled = CompiledRoute(row)
@@ -160,12 +171,30 @@ class RouteTable:
             branch = branch.grow(segment)
         if compiled.row.rest:
             return branch.rest_by_method
-        return branch.grow(compiled.segments[-1]).by_method
+        by_method = branch.grow(compiled.segments[-1]).by_method
+        self._note_named(compiled, by_method)
+        return by_method
+
+    def _note_named(self, compiled: CompiledRoute, by_method: dict[str, CompiledRoute]) -> None:
+        before, named, last = compiled.segments[:-2], compiled.segments[-2:-1], compiled.segments[-1]
+        if not "".join(named).startswith("{") or any("{" in segment for segment in (*before, last)):
+            return
+        branch = self._root
+        for segment in before:
+            branch = branch.grow(segment)
+        self._named["/" + "/".join(before), last] = branch, by_method
 
     def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
         by_method = self._literal.get(path)
         if by_method is not None:
             return pick(by_method, method), {}
+        before, _, last = path.rpartition("/")
+        prefix, _, value = before.rpartition("/")
+        named = self._named.get((prefix, last))
+        if named is not None and value not in named[0].by_segment:  # a literal segment takes precedence
+            compiled, parameter = named[1].get(method), path_parameter(value)
+            if compiled is not None and parameter is not None:
+                return compiled, {compiled.only_name: parameter}
         segments = path.split("/")[1:]
         by_method = self._root.find(segments)
         if by_method is not None:

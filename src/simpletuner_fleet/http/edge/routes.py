@@ -88,6 +88,11 @@ class Call(Generic[Body]):
     def actor(self) -> Actor:
         return Actor(self.principal.id, self.principal.name, self.ip)
 
+    def has_expired(self, now: float) -> bool:
+        """Tells whether the caller's token has expired since they called, as it may while a stream is read."""
+        expires_at = self.principal.expires_at
+        return expires_at is not None and expires_at <= now
+
     def require(self, permission: str) -> None:
         """Raises Forbidden for a caller without this permission, where it depends on more than the route."""
         if not self.principal.can(permission):

@@ -9,6 +9,7 @@ from simpletuner_fleet.core.errors import FleetError, NotLeader
 from simpletuner_fleet.core.leadership import Lease
 from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, head_of
 from simpletuner_fleet.http.edge.route_table import WORKER_PATHS
+from simpletuner_fleet.http.edge.streams import WRITE_TIMEOUT_S
 from simpletuner_fleet.http.peers.proof import PASSED_ON, PeerProof
 from simpletuner_fleet.http.peers.upstream import BROKEN, LeaderConnections, Upstream, head_bytes
 
@@ -183,6 +184,16 @@ async def _pass_back(upstream: Upstream, exchange: Exchange) -> bool:
         return status in WITHOUT_BODY
     exchange.begin(head_of(status, headers))
     async for piece in upstream.body():
-        await exchange.write(piece)
+        await _write_in_time(exchange, piece)
     exchange.finish()
     return False
+
+
+async def _write_in_time(exchange: Exchange, piece: bytes) -> None:
+    """Sends a piece back. A caller who does not read is dropped, as the leader would: it keeps two connections busy."""
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await exchange.write(piece)
+    except TimeoutError:
+        exchange.cut(at_once=True)
+        raise CallerGone from None

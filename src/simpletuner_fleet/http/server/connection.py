@@ -112,9 +112,9 @@ class HttpConnection(HeadReader, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing or self._parser is None:
             return
-        at_rest = not (self._arriving or self.in_head or self._unparsed_bytes or self._waiting)
-        if at_rest and self._take_repeated(data):
-            self._start_next()
+        at_rest = not (self._arriving or self._headers is not None or self._unparsed_bytes or self._waiting)
+        if at_rest and (exchange := self._repeated_request(data)):
+            self._run_at_once(exchange)
             return
         self._unparsed_bytes += len(data)
         try:
@@ -140,21 +140,29 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         if exchange.whole and exchange.keep_alive and not self.in_head:
             self._repeated = RepeatedHead.of(data, exchange.headers)
 
-    def _take_repeated(self, data: bytes) -> bool:
-        """Takes a request with the same headers as the last one without using the parser."""
-        request = self._repeated.read(data) if self._repeated else None
-        if request is None:
-            return False
+    def _repeated_request(self, data: bytes) -> HttpExchange | None:
+        """Returns a request with the same headers as the last one without using the parser; None if it is another."""
+        repeated = self._repeated
+        request = repeated.read(data) if repeated else None
+        if request is None or repeated is None:
+            return None
         method, path, query, headers, body = request
         exchange = HttpExchange(
-            self, method, path, query, headers, self._peer, self._tls, "1.1", keep_alive=True
+            self, method, path, query, headers, self._peer, self._tls, "1.1", True, repeated.memory
         )
-        if body:
-            exchange.feed(body)
-        exchange.complete()
+        exchange.feed_whole(body)
+        return exchange
+
+    def _run_at_once(self, exchange: HttpExchange) -> None:
+        """Runs a request that came alone, unless another is still being answered."""
+        if self._current is None and not self.writing_paused and not self._starting:
+            self._current = exchange
+            self.state = BUSY
+            self._server.run(exchange)
+            return
         self._waiting = self._waiting or deque()
         self._waiting.append(exchange)
-        return True
+        self._start_next()
 
     def pause_writing(self) -> None:
         self.writing_paused = True
@@ -226,7 +234,8 @@ class HttpConnection(HeadReader, asyncio.Protocol):
             self.close()
         elif exchange.whole:
             self._rest()
-            self._start_next()
+            if self._waiting or self._refusal:
+                self._start_next()
         else:
             self.state, self.since = DISCARDING, self._server.now()
             self.resume_reading()
@@ -300,9 +309,9 @@ class HttpConnection(HeadReader, asyncio.Protocol):
             self._current.keep_alive = False
 
     def _rest(self) -> None:
-        self.state = HEAD if self.in_head else IDLE
+        self.state = IDLE if self._headers is None else HEAD
         self.since = self._server.now()
-        if not self._waiting:
+        if self.reading_paused and not self._waiting:
             self.resume_reading()
 
     def _start_next(self) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from simpletuner_fleet.core.errors import Malformed
-from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange
+from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, HeadMemory
 from simpletuner_fleet.http.edge.streams import EventStream
 
 MAX_UNREAD_BYTES = 64 * 1024
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
 CLOSE = b"connection: close\r\n"
+SAYS_CLOSE = b"\r\n" + CLOSE
 NO_BODY = (b"204", b"304")
 
 
@@ -34,7 +35,6 @@ class Carrier(Protocol):
 
 class HttpExchange(Exchange):
     __slots__ = (
-        "_begun",
         "_chunked",
         "_connection",
         "_lost",
@@ -61,6 +61,7 @@ class HttpExchange(Exchange):
         secure: bool,
         version: str,
         keep_alive: bool,
+        memory: HeadMemory | None = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -69,6 +70,7 @@ class HttpExchange(Exchange):
         self.peer = peer
         self.secure = secure
         self.in_task = True
+        self.memory = memory
         self.whole = False
         """Whether the last byte of the body is here."""
         self.keep_alive = keep_alive and version != "1.0"
@@ -80,7 +82,7 @@ class HttpExchange(Exchange):
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._on_lost: Callable[[], object] | None = None
-        self._begun = self._chunked = self._lost = self._spoilt = False
+        self.begun = self._chunked = self._lost = self._spoilt = False
         self._promised = 0
 
     # What the edge calls
@@ -88,10 +90,6 @@ class HttpExchange(Exchange):
     @property
     def ends(self) -> str:
         return self._connection.ends if self._connection else ""
-
-    @property
-    def begun(self) -> bool:
-        return self._begun
 
     def whole_body(self) -> bytes | None:
         if not self.whole or self._spoilt:
@@ -119,29 +117,21 @@ class HttpExchange(Exchange):
 
     def respond(self, head: bytes, body: bytes) -> None:
         connection = self._connection
-        if self._begun or connection is None:
+        if self.begun or connection is None:
             return
-        self._begun = True
+        self.begun = True
         length = b"" if head[9:12] in NO_BODY else b"content-length: %d\r\n" % len(body)
-        connection.write(
-            b"".join(
-                (
-                    head,
-                    connection.date_line(),
-                    b"" if self._stays(head) else CLOSE,
-                    length,
-                    b"\r\n",
-                    b"" if self.method == "HEAD" else body,
-                )
-            )
-        )
-        self._answered(connection)
+        close = b"" if self._stays(head) else CLOSE
+        sent = b"" if self.method == "HEAD" else body
+        connection.write(b"%b%b%b%b\r\n%b" % (head, connection.date_line(), close, length, sent))
+        self._connection = self._on_lost = None
+        connection.answered(self)
 
     def begin(self, head: bytes) -> None:
         connection = self._connection
-        if self._begun or connection is None:
+        if self.begun or connection is None:
             raise CallerGone
-        self._begun = True
+        self.begun = True
         length = _promised_length(head)
         self._chunked = length is None and self._modern
         if length is None and not self._modern:
@@ -174,7 +164,8 @@ class HttpExchange(Exchange):
         elif self._promised and self._modern:
             self.cut(at_once=False)  # Shorter or longer than promised: what follows could not be told apart.
             return
-        self._answered(connection)
+        self._connection = self._on_lost = None
+        connection.answered(self)
 
     def on_lost(self, callback: Callable[[], object]) -> None:
         self._on_lost = callback
@@ -183,9 +174,9 @@ class HttpExchange(Exchange):
 
     def hand_over(self, head: bytes, stream: EventStream) -> None:
         connection = self._connection
-        if self._begun or connection is None:
+        if self.begun or connection is None:
             raise CallerGone
-        self._begun = True
+        self.begun = True
         self._connection = None
         framing = CHUNKED if self._modern else b""
         connection.write(b"".join((head, connection.date_line(), CLOSE, framing, b"\r\n")))
@@ -193,7 +184,7 @@ class HttpExchange(Exchange):
 
     def cut(self, *, at_once: bool) -> None:
         connection, self._connection = self._connection, None
-        self._begun = True
+        self.begun = True
         if connection:
             connection.abort() if at_once else connection.close()
 
@@ -208,6 +199,12 @@ class HttpExchange(Exchange):
         if self._unread_bytes > MAX_UNREAD_BYTES:
             self._connection.pause_reading()
         self._wake_reader()
+
+    def feed_whole(self, body: bytes) -> None:
+        """Takes the whole body of a request that nobody reads yet."""
+        if body:
+            self._pieces.append(body)
+        self.whole = True
 
     def complete(self) -> None:
         self.whole = True
@@ -241,14 +238,10 @@ class HttpExchange(Exchange):
         """Tells whether the connection outlives this answer, as far as the head does not say so itself."""
         if not self.whole and "expect" in self.headers:
             self.keep_alive = False  # Whether its body will still be sent cannot be known.
-        if self.keep_alive and b"\r\nconnection: close\r\n" in head:
+        if self.keep_alive and SAYS_CLOSE in head:
             self.keep_alive = False
             return True
         return self.keep_alive
-
-    def _answered(self, connection: Carrier) -> None:
-        self._connection = self._on_lost = None
-        connection.answered(self)
 
 
 def _promised_length(head: bytes) -> int | None:

@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+from simpletuner_fleet.http.edge.exchange import HeadMemory
+
 END_OF_LINE = b"\r\n"
 END_OF_HEAD = b"\r\n\r\n"
 LENGTH = "content-length"
@@ -15,12 +17,8 @@ MEANINGFUL = frozenset({"connection", "expect", "transfer-encoding", "upgrade"})
 """Headers that change how a request is read or what becomes of its connection: only the parser deals with them."""
 
 
-class ReadRequest(NamedTuple):
-    method: str
-    path: str
-    query: bytes
-    headers: dict[str, str]
-    body: bytes
+ReadRequest = tuple[str, str, bytes, dict[str, str], bytes]
+"""Method, path, query, headers and body."""
 
 
 class RepeatedHead(NamedTuple):
@@ -31,7 +29,10 @@ class RepeatedHead(NamedTuple):
     """
 
     lines: bytes
+    size: int
+    """The length of `lines`."""
     headers: dict[str, str]
+    memory: HeadMemory
 
     @classmethod
     def of(cls, request: bytes, headers: dict[str, str]) -> "RepeatedHead | None":
@@ -45,16 +46,17 @@ class RepeatedHead(NamedTuple):
             return None
         if not lines.lower().endswith(LAST_LINE) or request[begin:end] != lines + length.encode("ascii"):
             return None
-        return cls(lines, {name: value for name, value in headers.items() if name != LENGTH})
+        kept = {name: value for name, value in headers.items() if name != LENGTH}
+        return cls(lines, len(lines), kept, HeadMemory())
 
     def read(self, data: bytes) -> ReadRequest | None:
         """Returns the request if it is complete, nothing follows it, and its headers are the same; otherwise None."""
         end_of_line = data.find(END_OF_LINE)
         if not data.startswith(self.lines, end_of_line):
             return None
-        begin = end_of_line + len(self.lines)
-        end = data.find(END_OF_HEAD, begin, begin + MAX_LENGTH_DIGITS + len(END_OF_HEAD))
-        digits, body_begin = data[begin:end], end + len(END_OF_HEAD)
+        begin = end_of_line + self.size
+        end = data.find(END_OF_HEAD, begin, begin + MAX_LENGTH_DIGITS + 4)
+        digits, body_begin = data[begin:end], end + 4
         if end < 0 or not digits.isdigit() or body_begin + int(digits) != len(data):
             return None
         line = LINE.fullmatch(data, 0, end_of_line)
@@ -63,4 +65,4 @@ class RepeatedHead(NamedTuple):
         method, path, query = line.groups(b"")
         headers = self.headers.copy()
         headers[LENGTH] = digits.decode("ascii")
-        return ReadRequest(METHODS[method], path.decode("ascii"), query, headers, data[body_begin:])
+        return METHODS[method], path.decode("ascii"), query, headers, data[body_begin:]

@@ -140,10 +140,12 @@ class HttpServer:
     def __init__(self, app: Application, idle_timeout_s: float) -> None:
         self._app = app
         self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
         self._idle_timeout_s = idle_timeout_s
         self._connections: set[HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: set[TasklessRequest] = set()
+        self.waiting: set[TasklessRequest] = set()
+        """Requests that wait for something, to be ended when the server stops."""
         self._most = most_connections()
         self._most_per_peer = max(LEAST_PER_PEER, self._most * 3 // 4)
         """One address never has them all; many workers may share one, behind a proxy or a gateway."""
@@ -151,9 +153,6 @@ class HttpServer:
         self._all_gone = asyncio.Event()
         self.date_line = b""
         self._tell_date()
-
-    def now(self) -> float:
-        return self._loop.time()
 
     def admit(self, connection: HttpConnection) -> bool:
         peer = connection.peer
@@ -178,15 +177,8 @@ class HttpServer:
         request = TasklessRequest(self, self._app(exchange), exchange)
         request.context.run(request.resume)
 
-    def note_waiting(self, request: "TasklessRequest") -> None:
-        """Remembers a request that waits, so that it can be ended when the server stops."""
-        self._waiting.add(request)
-
-    def forget_request(self, request: "TasklessRequest") -> None:
-        self._waiting.discard(request)
-
     def continue_in_task(self, request: "TasklessRequest") -> None:
-        self._waiting.discard(request)
+        self.waiting.discard(request)
         request.exchange.in_task = True
         task = self._loop.create_task(_run_rest(request), context=request.context)
         self._tasks.add(task)
@@ -224,7 +216,7 @@ class HttpServer:
             await _first_of(self._all_gone.wait(), stopping.at_once.wait(), asyncio.sleep(GRACE_S))
         for task in list(self._tasks):
             task.cancel("the server stops")
-        for request in list(self._waiting):
+        for request in list(self.waiting):
             request.cancel()
         for connection in list(self._connections):
             connection.abort()
@@ -277,19 +269,21 @@ class TasklessRequest:
             return
         awaited._asyncio_future_blocking = False  # as a task does when it begins to wait
         awaited.add_done_callback(self.resume, context=self.context)
-        self._server.note_waiting(self)
+        self._server.waiting.add(self)
 
     def _finish(self) -> None:
         self._over = True
-        self._server.forget_request(self)
-        finished(self.exchange)
+        self._server.waiting.discard(self)
+        if not self.exchange.begun:
+            cut_off(self.exchange)
 
 
 async def _run_rest(request: TasklessRequest) -> None:
     try:
         await _unfinished(request.coroutine)
     finally:
-        finished(request.exchange)
+        if not request.exchange.begun:
+            cut_off(request.exchange)
 
 
 @types.coroutine
@@ -310,10 +304,9 @@ def _unfinished(coroutine: Coroutine[Any, Any, None]) -> Generator[Any, Any, Non
         return
 
 
-def finished(exchange: HttpExchange) -> None:
+def cut_off(exchange: HttpExchange) -> None:
     """Closes the connection of a request that nobody will answer any more: its caller must not wait for ever."""
-    if not exchange.begun:
-        exchange.cut(at_once=False)
+    exchange.cut(at_once=False)
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -282,6 +282,41 @@ async def test_who_manages_users_makes_nobody_mightier_than_themselves() -> None
             assert problem(await manager.delete("/api/admin/users/u_none")) == (404, "not_found")
 
 
+async def test_a_link_made_for_somebody_ends_when_they_come_to_hold_more() -> None:
+    async with server() as running, browser(running) as client:
+        await first_admin(running, client)
+        held = {"permissions": ["jobs.read"]}
+        assert (await running.http.put("/api/admin/roles/ops", json=held)).status_code == 200
+        token = await running.token("admin.users", "jobs.read", "queue.read")
+        links = {}
+        async with running.as_user(token) as manager:
+            for name in ("Bob", "Eve", "Gus"):
+                answer = await manager.post("/api/admin/users", json={"name": name, "role": "ops"})
+                links[name] = (answer.json()["id"], key_of(answer.json()["link"]))
+        less = await running.http.patch(f"/api/admin/users/{links['Gus'][0]}", json={"role": "viewer"})
+        assert less.status_code == 200
+        assert (await client.get("/api/start", params={"k": links["Gus"][1]})).status_code == 404
+        answer = await running.http.patch(f"/api/admin/users/{links['Bob'][0]}", json={"role": "admin"})
+        assert answer.status_code == 200
+        for name, good in (("Bob", False), ("Eve", True)):
+            seen = await client.get("/api/start", params={"k": links[name][1]})
+            assert seen.status_code == (200 if good else 404), name
+        wider = {"permissions": ["jobs.read", "admin.workers"]}
+        assert (await running.http.put("/api/admin/roles/ops", json=wider)).status_code == 200
+        used = await client.post("/api/start", json={"k": links["Eve"][1], "password": OTHER})
+        assert problem(used) == (404, "link_used")
+
+
+async def test_a_link_outlives_a_role_that_holds_no_more() -> None:
+    async with server() as running, browser(running) as client:
+        await first_admin(running, client)
+        invited = await running.post("/api/admin/users", {"name": "Chen", "role": "member"})
+        answer = await running.http.patch(f"/api/admin/users/{invited['id']}", json={"role": "viewer"})
+        assert answer.status_code == 200
+        used = await client.post("/api/start", json={"k": key_of(invited["link"]), "password": OTHER})
+        assert used.status_code == 200, used.text
+
+
 async def test_a_member_cancels_and_retries_their_own_jobs_alone() -> None:
     async with server() as running, browser(running) as client:
         await a_user(running, "Bob", "member")
@@ -324,6 +359,20 @@ async def test_guessing_is_slowed_by_name_and_by_address_and_success_is_free() -
         assert codes[-1] == 429
         codes = [(await log_in(client, f"name {at}")).status_code for at in range(20)]
         assert codes[-1] == 429
+
+
+async def test_nobody_fills_the_store_with_tokens_of_their_own() -> None:
+    async with server() as running, browser(running) as client:
+        await a_user(running, "Bob", "member")
+        await log_in(client, "Bob")
+        own = {"name": "t", "permissions": ["jobs.read"]}
+        first = (await client.post("/api/me/tokens", json=own)).json()["token"]
+        async with running.as_user(first) as program:
+            made = [
+                (await one.post("/api/me/tokens", json=own)).status_code for one in (client, program) * 90
+            ]
+        assert set(made) == {201, 429}
+        assert (await client.get("/api/me/tokens")).status_code == 200
 
 
 async def test_a_page_of_another_site_cannot_log_anybody_in_or_out() -> None:

@@ -117,6 +117,26 @@ async def test_a_role_never_gives_more_than_its_maker_has(tmp_path: Path) -> Non
         await server.close()
 
 
+async def test_what_a_lead_holds_for_a_team_is_not_theirs_to_give(tmp_path: Path) -> None:
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
+    try:
+        held = ["admin.users", "jobs.read", "queue.read"]
+        await server.good("PUT", f"{ROLES}/people", {"permissions": held, "all_jobs": True})
+        mal = await server.user("mal", "people")
+        await server.good("POST", "/api/teams", {"name": "lab"})
+        await server.good("PUT", "/api/teams/lab/members/mal", {"role": "lead"})
+        assert "queue.approve" in (await server.good("GET", "/api/whoami", None, mal))["permissions"]
+        more = {"permissions": [*held, "queue.approve"], "all_jobs": True}
+        assert await asked(server, "PUT", f"{ROLES}/mine", more, mal) == (403, "forbidden")
+        await server.good("PUT", f"{ROLES}/mine", more)
+        own = await server.good("GET", "/api/me", None, mal)
+        refused = await asked(server, "PATCH", f"/api/admin/users/{own['id']}", {"role": "mine"}, mal)
+        assert refused == (403, "forbidden")
+        await server.good("PUT", f"{ROLES}/same", {"permissions": held, "all_jobs": True}, mal)
+    finally:
+        await server.close()
+
+
 async def test_who_becomes_an_admin_in_this_moment_is_out_of_reach_at_once(tmp_path: Path) -> None:
     """What is asked while the promotion is being written is judged by the role that was written."""
     server = await InProcessServer(tmp_path / "server", 1, Policy()).open()

@@ -10,6 +10,7 @@ import httpx2
 from simpletuner_fleet.core.people.accounts import Role
 from simpletuner_fleet.core.people.scim.resources import ScimSource, SubjectSource
 from simpletuner_fleet.core.people.sign_in.providers import RoleRules, TeamGroups
+from simpletuner_fleet.ports import Tx
 from tests.http.sign_in_kit import OWN_PAGE, Scene, problem, scene
 
 SCIM = "application/scim+json"
@@ -125,6 +126,20 @@ async def test_deactivating_ends_sessions_tokens_and_streams_at_once_and_activat
         assert (await it.audited("scim.user_set"))[0]["details"]["active"] is True
 
 
+async def test_a_user_who_is_replaced_without_their_external_id_stays_who_they_are() -> None:
+    async with told_by_scim() as (it, scim), it.browser() as browser:
+        ada = await made(scim, USERS, userName="ada", externalId="s-ada")
+        await made(scim, GROUPS, displayName="ml", members=[{"value": ada["id"]}])
+        await it.log_in(browser)
+        for whole in ({"userName": "ada", "active": False}, {"userName": "ada", "externalId": None}):
+            answer = await scim.put(f"{USERS}/{ada['id']}", json=whole)
+            assert answer.status_code == 200, answer.text
+            assert (answer.json()["externalId"], answer.json()["active"]) == ("s-ada", False)
+        assert problem(await browser.get("/api/me")) == (401, "session_ended")
+        refused = await scim.put(f"{USERS}/{ada['id']}", json={"userName": "ada", "externalId": ""})
+        assert await error(refused) == (400, "invalidValue")
+
+
 async def test_whom_scim_deletes_stays_out_and_comes_back_as_the_same_user() -> None:
     async with told_by_scim() as (it, scim), it.browser() as browser:
         await it.log_in(browser)
@@ -145,6 +160,26 @@ async def test_whom_scim_deletes_stays_out_and_comes_back_as_the_same_user() -> 
             409,
             "uniqueness",
         )
+
+
+async def test_whom_an_administrator_lets_in_is_out_again_when_scim_repeats_its_word() -> None:
+    async with told_by_scim() as (it, scim), it.browser() as browser:
+        ada = await made(scim, USERS, userName="ada", externalId="s-ada")
+        await made(scim, GROUPS, displayName="ml", members=[{"value": ada["id"]}])
+        await it.log_in(browser)
+        own = {"name": "t", "permissions": ["jobs.read"]}
+        token = (await browser.post("/api/me/tokens", json=own, headers=OWN_PAGE)).json()["token"]
+        for whole in ({"userName": "ada", "externalId": "s-ada", "active": False},) * 2:
+            assert (await scim.put(f"{USERS}/{ada['id']}", json=whole)).status_code == 200
+            async with it.running.as_user(token) as program:
+                assert problem(await program.get("/api/jobs")) == (401, "invalid_token")
+                answer = await it.running.http.patch(
+                    f"/api/admin/users/{ada['id']}", json={"disabled": False}
+                )
+                assert answer.status_code == 200
+                assert (await program.get("/api/jobs")).status_code == 200
+        by = [entry["actor"] for entry in await it.audited("user.disabled")]
+        assert by == ["okta"] * 3, "as long as no group gave a role, and each time that SCIM said so"
 
 
 async def test_whom_an_administrator_disabled_stays_so_whatever_scim_says() -> None:
@@ -241,6 +276,22 @@ async def test_what_is_wrong_is_said_in_scims_own_form() -> None:
         assert await error(await it.running.http.get(USERS)) == (404, "")
 
 
+async def test_the_longest_names_are_found_and_long_lists_of_attributes_are_read() -> None:
+    async with told_by_scim() as (_, scim):
+        name = 'the "long" \\ ' + "n" * 240
+        group = await made(scim, GROUPS, displayName=name)
+        quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+        many = ",".join(["id", "displayName", *(f"urn:example:attribute:{number}" for number in range(50))])
+        answer = await scim.get(GROUPS, params={"filter": f'displayName eq "{quoted}"', "attributes": many})
+        assert answer.status_code == 200, answer.text
+        assert [one["id"] for one in answer.json()["Resources"]] == [group["id"]]
+        by_schema = {"attributes": "urn:ietf:params:scim:schemas:core:2.0:Group:displayName"}
+        one = (await scim.get(f"{GROUPS}/{group['id']}", params=by_schema)).json()
+        assert (one["displayName"], "members" in one) == (name, False)
+        too_long = await scim.get(GROUPS, params={"filter": f'displayName eq "{"n" * 2_000}"'})
+        assert await error(too_long) == (400, "invalidFilter")
+
+
 async def test_a_page_of_users_is_bounded_and_whole() -> None:
     async with told_by_scim() as (_, scim):
         for number in range(3):
@@ -252,3 +303,25 @@ async def test_a_page_of_users_is_bounded_and_whole() -> None:
         assert sorted(names) == ["u0", "u1", "u2"]
         none = (await scim.get(USERS, params={"count": "-1", "attributes": "userName"})).json()
         assert (none["totalResults"], none["Resources"]) == (3, [])
+
+
+async def test_a_page_of_groups_ends_where_their_members_are_many() -> None:
+    async with told_by_scim() as (it, scim):
+        ids = [(await made(scim, GROUPS, displayName=f"g{number}"))["id"] for number in range(3)]
+        people = [f"u_{number}" for number in range(20_000)]
+
+        def join(tx: Tx) -> None:
+            for group_id in ids:
+                tx.add_scim_members(group_id, people)
+
+        await it.running.fleet.store.write(join)
+        seen: list[str] = []
+        while len(seen) < 3:
+            page = (await scim.get(GROUPS, params={"startIndex": str(len(seen) + 1)})).json()
+            assert (page["totalResults"], page["itemsPerPage"]) == (3, 1)
+            assert len(page["Resources"][0]["members"]) == len(people)
+            seen += [one["id"] for one in page["Resources"]]
+        assert sorted(seen) == sorted(ids)
+        names = (await scim.get(GROUPS, params={"attributes": "displayName"})).json()
+        assert {one["displayName"] for one in names["Resources"]} == {"g0", "g1", "g2"}
+        assert "members" not in names["Resources"][0]

@@ -1,15 +1,21 @@
 """Logging in with an OpenID provider: the whole walk, and what a change at the provider does here."""
 
+from functools import partial
 from typing import Any
 
 import httpx2
 
 from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.people.sign_in.ci import CiRule
 from simpletuner_fleet.core.people.sign_in.providers import TeamGroups
+from simpletuner_fleet.core.people.teams import TeamRole
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.http.access.sessions import COOKIE
+from simpletuner_fleet.orchestrator.organising.teams import give_roles
 from simpletuner_fleet.store import MemoryStore
-from tests.http.sign_in_kit import OWN_PAGE, problem, scene
-from tests.openid_provider import unsigned
+from tests.http.sign_in_kit import OWN_PAGE, problem, scene, settings_of
+from tests.openid_provider import tell, unsigned
 
 
 async def me(browser: httpx2.AsyncClient) -> dict[str, object]:
@@ -68,7 +74,8 @@ async def test_who_loses_every_group_loses_sessions_and_tokens_and_comes_back_wi
         assert problem(await it.log_in(second)) == (403, "no_role")
         assert problem(await first.get("/api/me")) == (401, "session_ended")
         async with it.running.as_user(token) as program:
-            assert problem(await program.get("/api/jobs")) == (403, "forbidden")
+            assert problem(await program.get("/api/jobs")) == (401, "invalid_token")
+            assert problem(await program.get("/api/teams")) == (401, "invalid_token")
         [failed] = await it.audited("user.login_failed")
         assert failed["details"] == {"name": "ada", "provider": "corp", "reason": "no_role"}
         it.provider.people["s-ada"]["groups"] = ["ml"]
@@ -108,6 +115,22 @@ async def test_places_in_teams_follow_the_groups_and_other_teams_are_left_alone(
         assert await places() == {"by hand": "member"}
 
 
+async def test_a_large_team_keeps_nobody_of_its_group_out() -> None:
+    teams = {"all": TeamGroups(member=("ml",))}
+    async with scene(teams=teams) as it, it.browser() as browser:
+        team = await it.running.post("/api/teams", {"name": "all"})
+
+        def fill(transaction: Transaction) -> None:
+            members = {f"u_{number}": TeamRole.MEMBER for number in range(19_999)}
+            give_roles(transaction, transaction.organisation.teams[team["id"]], members, ORCHESTRATOR)
+
+        await it.running.fleet.act(fill)
+        assert (await it.log_in(browser)).status_code == 303
+        [seen] = (await it.running.get("/api/teams"))["teams"]
+        assert len(seen["members"]) == 20_000
+        assert seen["members"][0]["name"] == "ada"
+
+
 async def test_whom_an_administrator_disabled_stays_out_whatever_the_provider_says() -> None:
     async with scene() as it, it.browser() as browser:
         await it.log_in(browser)
@@ -115,6 +138,8 @@ async def test_whom_an_administrator_disabled_stays_out_whatever_the_provider_sa
         it.provider.people["s-ada"]["groups"] = []
         await it.log_in(browser)
         await it.running.http.delete(f"/api/admin/users/{user['id']}")
+        by = [entry["actor"] for entry in await it.audited("user.disabled")]
+        assert by == ["admin", "corp"], "it was the provider first, and is the administrator from now on"
         it.provider.people["s-ada"]["groups"] = ["ml-admins"]
         assert problem(await it.log_in(browser)) == (409, "user_disabled")
         await it.running.http.patch(f"/api/admin/users/{user['id']}", json={"disabled": False})
@@ -155,6 +180,21 @@ async def test_groups_may_be_told_by_userinfo_alone() -> None:
         it.provider.groups_in_userinfo = True
         await it.log_in(browser)
         assert (await me(browser))["role"] == "member"
+
+
+async def test_nobody_loses_anything_because_userinfo_has_trouble() -> None:
+    async with scene() as it, it.browser() as before, it.browser() as browser:
+        it.provider.groups_in_userinfo = True
+        await it.log_in(before)
+        for status in (503, 429):
+            it.provider.answers["/me"] = partial(tell, status=status, document={})
+            assert problem(await it.log_in(browser)) == (403, "sign_in_failed")
+            assert (await before.get("/api/me")).json()["role"] == "member"
+        assert await it.audited("user.disabled") == []
+        it.provider.answers["/me"] = partial(tell, status=403, document={})
+        assert problem(await it.log_in(browser)) == (403, "no_role"), "it says that there are none for us"
+        it.provider.answers.clear()
+        assert (await it.log_in(browser)).status_code == 303
 
 
 async def test_keys_may_change_and_strangers_cannot_make_us_ask_for_them_again_and_again() -> None:
@@ -207,6 +247,19 @@ async def test_logging_out_ends_the_session_here_and_at_the_provider() -> None:
         it.running.deps.sign_in.provider("corp")._described = None
         await it.log_in(browser)
         assert (await browser.post("/api/logout", headers=OWN_PAGE)).json()["next"] == "/login"
+
+
+async def test_a_session_ends_with_the_provider_that_the_settings_no_longer_name() -> None:
+    store = MemoryStore()
+    async with scene(store=store) as it, it.browser() as browser:
+        await it.log_in(browser)
+        assert (await me(browser))["role"] == "member"
+        cookie, before = {"cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}, settings_of(it.provider, id="old")
+    async with scene(store=store, more_providers=[before]) as it, it.browser() as browser:
+        assert (await browser.get("/api/me", headers=cookie)).status_code == 200
+    async with scene(store=store) as it, it.browser() as browser:
+        assert problem(await browser.get("/api/me", headers=cookie)) == (401, "session_ended")
+    await store.close()
 
 
 async def test_the_provider_ends_sessions_by_its_own_word_once() -> None:
@@ -318,3 +371,26 @@ async def test_a_ci_job_exchanges_its_token_for_a_short_one_that_acts_for_a_user
         assert (await exchange(later)).status_code == 200
         rows = (await it.running.get("/api/admin/tokens"))["tokens"]
         assert len([one for one in rows if one["name"].startswith("ci ")]) == 1, "the row of the expired one"
+
+
+async def test_what_a_short_token_makes_ends_with_it() -> None:
+    rule = CiRule(claims={"sub": "repo:org/cats"}, user="ci", permissions=("jobs.read",))
+    async with scene(ci=[rule]) as it, it.browser() as job:
+        await it.running.post(
+            "/api/admin/users", {"name": "ci", "role": "member", "password": "correct horse battery"}
+        )
+        now = int(it.running.clock.now())
+        claims = {"iss": it.provider.issuer, "aud": "https://fleet", "sub": "repo:org/cats", "exp": now + 300}
+        short = (await job.post("/api/login/ci/ci", json={"token": it.provider.sign(claims)})).json()
+        own = {"name": "kept", "permissions": ["jobs.read"]}
+        made = []
+        async with it.running.as_user(short["token"]) as program:
+            for asked_s in (None, 60.0, 1e6):
+                answer = await program.post("/api/me/tokens", json={**own, "expires_in_s": asked_s})
+                made.append(answer.json())
+        assert [made[0]["expires_at"], made[2]["expires_at"]] == [short["expires_at"]] * 2
+        assert made[1]["expires_at"] < short["expires_at"]
+        it.running.clock.at += 901
+        for one in made:
+            async with it.running.as_user(one["token"]) as program:
+                assert problem(await program.get("/api/jobs")) == (401, "invalid_token")

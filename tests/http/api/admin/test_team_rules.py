@@ -1,5 +1,6 @@
 """What a team may use: each rule refuses its jobs or lets them wait, with the reason, and leaves other teams alone."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -121,6 +122,19 @@ async def test_a_lead_raises_jobs_of_the_team_as_far_as_its_rules_say_and_no_oth
     assert raised["priority"] == 9
 
 
+async def test_who_joins_or_leaves_a_team_submits_as_that_allows_from_then_on(teams: TwoTeams) -> None:
+    async def depend_on(job_id: str) -> int:
+        return (await teams.submit(teams.ann, depends_on=[job_id]))[0]
+
+    hidden = (await teams.submit(teams.bob, visibility="team"))[1]["job_id"]
+    membership = "/api/teams/wide/members/ann"
+    assert await depend_on(hidden) == 422
+    await teams.server.good("PUT", membership, {"role": "member"})
+    assert await depend_on(hidden) == 200
+    await teams.server.good("DELETE", membership)
+    assert await depend_on(hidden) == 422
+
+
 async def test_a_rule_that_changes_concerns_those_who_wait(teams: TwoTeams) -> None:
     await teams.rule(workers=["only=nowhere"])
     await teams.server.worker("gpu")
@@ -150,3 +164,87 @@ async def test_who_waits_learns_that_a_worker_is_busy_and_not_with_whose_private
     assert outlook["busy"] == [{"worker": "gpu-1", "job_id": "", "job": ""}]
     assert hidden["job_id"] not in str(outlook)
     assert outlook_lines(outlook, {}) == ["gpu-1 is busy; when that ends is not known."]
+
+
+async def test_a_lead_who_is_none_any_more_leads_nothing_though_somebody_joins_in_this_moment(
+    teams: TwoTeams,
+) -> None:
+    server, lead = teams.server, teams.lead
+    assert "queue.approve" in (await server.good("GET", "/api/whoami", None, lead))["permissions"]
+    answers = await asyncio.gather(
+        server.ask("PUT", "/api/teams/narrow/members/bob", {"role": "member"}, server.admin),
+        server.ask("PUT", "/api/teams/narrow/members/cleo", {"role": "viewer"}, server.admin),
+    )
+    assert [one.status for one in answers] == [200, 200]
+    assert "queue.approve" not in (await server.good("GET", "/api/whoami", None, lead))["permissions"]
+
+
+async def test_a_token_leads_a_team_only_with_what_a_lead_holds_and_while_its_user_may_log_in(
+    teams: TwoTeams,
+) -> None:
+    server = teams.server
+    await server.good("POST", "/api/approvals/rules", {"name": "all", "team": "narrow"})
+
+    async def token(*permissions: str) -> Headers:
+        asked = {"name": "t", "permissions": list(permissions)}
+        made = await server.good("POST", "/api/me/tokens", asked, teams.lead)
+        return {"authorization": f"Bearer {made['token']}"}
+
+    async def asks(by: Headers) -> list[int]:
+        _, said = await teams.submit(teams.ann)
+        acts: tuple[tuple[str, str, Any], ...] = (
+            ("POST", f"/api/approvals/{said['job_id']}/reject", None),
+            ("PATCH", "/api/teams/narrow", {"visibility": "everybody"}),
+            ("PUT", "/api/teams/narrow/members/bob", {"role": "lead"}),
+            ("DELETE", "/api/teams/narrow/members/bob", None),
+        )
+        return [(await server.ask(*act, by)).status for act in acts]
+
+    narrow, wide = await token("jobs.read", "queue.read"), await token("queue.approve", "queue.priority")
+    assert await asks(narrow) == [403] * 4
+    assert await asks(wide) == [200] * 4
+    cleo = (await server.good("GET", "/api/me", None, teams.lead))["id"]
+    await server.good("DELETE", f"/api/admin/users/{cleo}")
+    for by in (narrow, wide):
+        assert await asks(by) == [401] * 4
+        assert (await server.ask("GET", "/api/teams", None, by)).status == 401
+
+
+async def test_a_token_of_somebody_whom_a_rule_names_decides_only_if_it_may_all_that_they_may(
+    teams: TwoTeams,
+) -> None:
+    server = teams.server
+    rule = {"name": "by bob", "team": "narrow", "by": "people", "people": ["bob"]}
+    await server.good("POST", "/api/approvals/rules", rule)
+    held = (await server.good("GET", "/api/whoami", None, teams.bob))["permissions"]
+    await server.good("PATCH", "/api/teams/narrow", {"visibility": "everybody"})
+    for permissions, status in ((["jobs.read", "queue.read"], 403), (held, 200)):
+        asked = {"name": "t", "permissions": permissions}
+        made = await server.good("POST", "/api/me/tokens", asked, teams.bob)
+        by = {"authorization": f"Bearer {made['token']}"}
+        _, said = await teams.submit(teams.ann)
+        at = f"/api/approvals/{said['job_id']}"
+        assert (await server.good("GET", at, None, by))["yours_to_decide"] is (status == 200)
+        answer = await server.ask("POST", f"{at}/approve", None, by)
+        assert answer.status == status, answer
+
+
+async def test_who_leads_one_team_and_steers_all_jobs_approves_those_of_their_team_alone(
+    teams: TwoTeams,
+) -> None:
+    server = teams.server
+    may = {"permissions": ["queue.submit", "queue.submit.command", "queue.read", "jobs.read", "jobs.cancel"]}
+    await server.good("PUT", "/api/admin/roles/operator", {**may, "all_jobs": True})
+    olga = await server.user("olga", "operator")
+    await server.good("PUT", "/api/teams/wide/members/olga", {"role": "lead"})
+    await server.good("POST", "/api/approvals/rules", {"name": "all"})
+    for team, by, status in (("narrow", teams.ann, 403), ("wide", teams.bob, 200)):
+        _, said = await teams.submit(by)
+        assert said["status"] == "blocked", team
+        for at in (f"/api/queue/{said['job_id']}/approve", f"/api/approvals/{said['job_id']}/approve"):
+            answer = await server.ask("POST", at, None, olga)
+            assert answer.status == status, (at, answer)
+            if status == 200:
+                break
+    _, own = await teams.submit(olga, team="")
+    assert own["status"] == "blocked", "to lead a team is not to approve every job"

@@ -51,7 +51,7 @@ async def test_a_person_lets_a_terminal_in_which_then_acts_for_them() -> None:
             assert problem(await answer(program, waiting["code"], allow=True)) == (409, "not_a_user")
             it.provider.people["s-ada"]["groups"] = []
             await it.log_in(browser)
-            assert problem(await program.get("/api/jobs")) == (403, "forbidden")
+            assert problem(await program.get("/api/jobs")) == (401, "invalid_token")
 
 
 async def test_a_code_is_answered_once_and_dies_with_its_time() -> None:

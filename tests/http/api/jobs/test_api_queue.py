@@ -36,6 +36,19 @@ async def test_an_unknown_config_is_not_found_and_no_config_is_a_field_error() -
         assert empty.json()["errors"][0]["path"] == "$.config_name"
 
 
+async def test_the_named_version_of_a_config_runs_whatever_was_saved_since() -> None:
+    async with orchestrator() as running:
+        for config in (CPU_CONFIG, GPU_CONFIG):
+            await running.save_config("c", config)
+        older = await running.submit(config_name="c", config_version=1)
+        newest = await running.submit(config_name="c")
+        assert [answer["config"]["version"] for answer in (older, newest)] == [1, 2]
+        missing = await running.http.post("/api/queue/submit", json={"config_name": "c", "config_version": 3})
+        assert (missing.status_code, missing.json()["detail"]) == (404, "Config 'c' has no version 3.")
+        both = await running.http.post("/api/queue/submit", json={"config": CPU_CONFIG, "config_version": 1})
+        assert (both.status_code, both.json()["errors"][0]["path"]) == (422, "$.config_version")
+
+
 async def test_bad_wishes_are_field_errors_with_their_paths_and_change_nothing() -> None:
     async with orchestrator() as running:
         await running.save_config()

@@ -1,13 +1,16 @@
 """Logs as they arrive and as they are looked at."""
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
+import httpx2
 import pytest
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.api.jobs.log_pages import shown
 from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES
@@ -294,3 +297,27 @@ async def test_streams_that_a_doubtful_leader_withholds_keep_no_place() -> None:
         assert not running.deps.following.by_caller
         assert not running.deps.watching.by_caller
         assert running.deps.hub.watcher_count == 0
+
+
+@pytest.mark.parametrize("path", ["/api/events", "/api/jobs/{}/logs?follow=1&offset=0"])
+async def test_a_token_that_expires_while_it_follows_hears_no_more(path: str) -> None:
+    async with orchestrator(policy=Policy(ping_interval_s=0.05)) as running:
+        log = await taken(running)
+        job_id = log.offer["job_id"]
+        await log.put(0, b"one\n")
+        wanted = {"name": "short", "permissions": ["jobs.read"], "expires_in_s": 60}
+        made = await running.post("/api/admin/tokens", wanted)
+        async with (
+            running.as_user(made["token"]) as reader,
+            reader.stream("GET", path.format(job_id), timeout=5) as following,
+        ):
+            pieces = following.aiter_raw()
+            assert await anext(pieces)
+            running.clock.at += 60
+            running.deps.log_wakeups.wake(job_id)
+            with contextlib.suppress(httpx2.RemoteProtocolError):
+                async for _ in pieces:
+                    pass
+            assert (await reader.get(log.path)).status_code == 401
+        assert not running.deps.following.by_caller
+        assert not running.deps.watching.by_caller

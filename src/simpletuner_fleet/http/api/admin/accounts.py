@@ -8,9 +8,10 @@ from msgspec import UNSET, Struct, UnsetType
 from simpletuner_fleet.core.bounds import FreeText, Name
 from simpletuner_fleet.core.people.accounts import Role, User
 from simpletuner_fleet.core.people.own_roles import OwnRoles, permissions_held, refuse_more_than_held
+from simpletuner_fleet.core.people.teams import LEAD_PERMISSIONS
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
-from simpletuner_fleet.http.api.ownership import acts_for_itself_alone
+from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, holds_by_role
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.orchestrator.people import accounts
 from simpletuner_fleet.orchestrator.people.accounts import IssuedKey
@@ -146,9 +147,15 @@ def _refuse_more(call: Call[Any], role: str, own: OwnRoles) -> None:
     refuse_more_than_held(
         permissions_held(role, own),
         all_jobs=role in own and own[role].all_jobs,
-        held=call.principal.permissions,
+        held=held_by_role(call),
         holder_only_own=acts_for_itself_alone(call),
     )
+
+
+def held_by_role(call: Call[Any]) -> list[str]:
+    """Returns what the caller may give to others: not what they hold as the lead of some team, for its jobs alone."""
+    held = call.principal.permissions
+    return [one for one in held if one not in LEAD_PERMISSIONS or holds_by_role(call, one)]
 
 
 def link_to(call: Call[Any], key: IssuedKey) -> str:

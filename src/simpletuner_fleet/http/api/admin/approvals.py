@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from simpletuner_fleet.core.bounds import Count, Name, Remark, Seconds
-from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.errors import Forbidden, NotFound
 from simpletuner_fleet.core.jobs.job import Hold, Job
 from simpletuner_fleet.core.jobs.submitting.submit_request import APPROVE
 from simpletuner_fleet.core.people.approvals import (
@@ -20,9 +20,11 @@ from simpletuner_fleet.core.people.approvals import (
     may_decide,
     missing,
 )
+from simpletuner_fleet.core.people.own_roles import permissions_held
+from simpletuner_fleet.core.people.teams import TeamRole, role_in
 from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps_of
-from simpletuner_fleet.http.api.ownership import acts_for_itself_alone
+from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, holds_by_role
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import approvals
@@ -129,13 +131,14 @@ class RulesView(Struct):
 
 
 def voter_of(call: Call[Any], job: Job) -> Voter:
-    caller, organisation = call.principal, deps_of(call).fleet.organisation
+    """Returns the caller as a voter; a token votes for a lead only where it may approve."""
+    caller, team = call.principal, deps_of(call).fleet.organisation.teams.get(job.team)
     ids = frozenset(one for one in (caller.id, caller.owner_id) if one)
     return Voter(
         ids=ids,
         name=caller.name,
-        leads_its_team=bool(job.team) and job.team in organisation.led_by(ids),
-        above=caller.can(APPROVE) and not acts_for_itself_alone(call),
+        leads_its_team=team is not None and caller.can(APPROVE) and role_in(team, ids) is TeamRole.LEAD,
+        above=holds_by_role(call, APPROVE) and not acts_for_itself_alone(call),
     )
 
 
@@ -144,7 +147,21 @@ async def voter_for(call: Call[Any]) -> Voter:
     job = await deps_of(call).fleet.read_now(lambda view: view.job(job_id))
     if job is None:
         raise NotFound(f"There is no job {job_id}.")
+    if _is_too_narrow(call):
+        raise Forbidden(APPROVE)
     return voter_of(call, job)
+
+
+def _is_too_narrow(call: Call[Any]) -> bool:
+    """Tells whether the caller is a token that may neither approve nor do all that its user may.
+
+    A rule may name anybody, whatever their role, but not a token that was made for something else.
+    """
+    caller, organisation = call.principal, deps_of(call).fleet.organisation
+    if not caller.owner_id or caller.can(APPROVE):
+        return False
+    held = permissions_held(organisation.roles.get(caller.owner_id, ""), organisation.own_roles)
+    return not all(map(caller.can, held))
 
 
 async def list_approvals(call: Call[None]) -> PendingView:
@@ -266,6 +283,7 @@ def _view(call: Call[Any], job: Job, approval: Approval, owner_name: str) -> App
         note=approval.note,
         yours_to_decide=undecided
         and not voted
+        and not _is_too_narrow(call)
         and any(may_decide(one, voter) for one in approval.requirements),
     )
 

@@ -20,10 +20,15 @@ async def list_own(call: Call[None]) -> TokensView:
 
 
 async def create_own(call: Call[CreateTokenBody]) -> TokenView:
+    """Creates a token. One that a token makes ends with it at the latest: a short one would not be short else."""
     require_fresh_login(call)
     for permission in call.body.permissions:
         call.require(permission)
-    token, secret = await api_tokens.create_token(deps_of(call).fleet, call.body, call.actor, _user(call))
+    deps, user_id = deps_of(call), _user(call)
+    deps.sign_in_rate.spend(f"token {user_id}")
+    token, secret = await api_tokens.create_token(
+        deps.fleet, call.body, call.actor, user_id, call.principal.expires_at
+    )
     return token_view(token, secret)
 
 

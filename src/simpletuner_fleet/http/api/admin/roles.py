@@ -8,6 +8,7 @@ from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.people.accounts import Role
 from simpletuner_fleet.core.people.own_roles import OwnRole, refuse_more_than_held
 from simpletuner_fleet.core.people.permissions import PERMISSIONS, role_permissions
+from simpletuner_fleet.http.api.admin.accounts import held_by_role
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import acts_for_itself_alone
@@ -74,7 +75,7 @@ async def delete_role(call: Call[None]) -> Done:
 
 
 def _within(call: Call[Any]) -> roles.Check:
-    held, alone = call.principal.permissions, acts_for_itself_alone(call)
+    held, alone = held_by_role(call), acts_for_itself_alone(call)
 
     def check(role: OwnRole) -> None:
         refuse_more_than_held(role.permissions, all_jobs=role.all_jobs, held=held, holder_only_own=alone)

@@ -6,9 +6,15 @@ from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.errors import Forbidden
-from simpletuner_fleet.core.people.teams import Team, TeamRole, TeamRules, named_team, role_in
+from simpletuner_fleet.core.people.teams import (
+    LEAD_PERMISSIONS,
+    Team,
+    TeamRole,
+    TeamRules,
+    named_team,
+    role_in,
+)
 from simpletuner_fleet.core.people.visibility import Visibility
-from simpletuner_fleet.engine.memory.owners import name_of
 from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
@@ -99,7 +105,8 @@ async def _set_member(call: Call[Any], role: TeamRole | None) -> TeamView:
     team = _team(call)
     _require_lead(call, team)
     after = await teams.set_member(deps_of(call).fleet, team.id, call.path["user"], role, call.actor)
-    await _forget(call, team.members.keys() ^ after.members.keys() or after.members)
+    everybody = team.members.keys() | after.members.keys()
+    await _forget(call, {one for one in everybody if team.members.get(one) != after.members.get(one)})
     return await team_view(call, after)
 
 
@@ -131,17 +138,18 @@ def _team(call: Call[Any]) -> Team:
 
 
 def _require_lead(call: Call[Any], team: Team) -> None:
+    """Raises unless the caller leads the team, or manages them all; a lead's token must hold what a lead holds."""
     leads = role_in(team, visibility_scope_of(call).ids) is TeamRole.LEAD
+    leads = leads and all(map(call.principal.can, LEAD_PERMISSIONS))
     if not leads and not call.principal.can(PERMISSION):
         raise Forbidden(PERMISSION)
 
 
 async def team_view(call: Call[Any], team: Team) -> TeamView:
-    fleet = deps_of(call).fleet
-    names = await fleet.read_now(lambda view: {one: name_of(view, one) for one in team.members})
+    names = deps_of(call).fleet.organisation.names
     role = role_in(team, visibility_scope_of(call).ids)
     members = [
-        MemberView(id=one, name=names[one], role=membership.role, since=rfc3339(membership.since))
+        MemberView(id=one, name=names.get(one, one), role=membership.role, since=rfc3339(membership.since))
         for one, membership in team.members.items()
     ]
     return TeamView(

@@ -14,6 +14,7 @@ from simpletuner_fleet.http.api.admin.connection_commands import (
     connection_command,
     connection_commands,
 )
+from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import JoinAddress, deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
@@ -113,11 +114,13 @@ def _pulse(worker: Worker, latest: dict[str, GpuPoint]) -> Pulse:
 
 
 async def create_worker(call: Call[CreateWorkerBody]) -> WorkerToken:
+    require_fresh_login(call)
     worker, token = await administer.create_worker(deps_of(call).fleet, call.body, call.actor)
     return _with_token(call, worker, token)
 
 
 async def rotate_token(call: Call[None]) -> WorkerToken:
+    require_fresh_login(call)
     worker, token = await administer.rotate_token(deps_of(call).fleet, call.path["id"], call.actor)
     return _with_token(call, worker, token)
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.bounds import Count, Version
-from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.errors import Invalid, InvalidToken, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import Block, LogPage, page_of, stamped
@@ -92,7 +92,7 @@ async def logs(call: Call[None]) -> Chunks | LogPage:
     if as_page:
         most = query.lines or query.tail or PAGE_LINES
         return await page_of(log, attempt, query.rank, piece.start, piece.end, piece.size, most)
-    blocks = _follow(deps, job_id, query, piece.start) if query.follow else _read(log, piece)
+    blocks = _follow(call, piece.start) if query.follow else _read(log, piece)
     headers = EVENT_HEADERS if as_events else _text_headers(job_id, attempt, piece)
     if as_events:
         chunks = _events(deps, job_id, query.attempt, blocks, piece.start)
@@ -176,13 +176,14 @@ async def _read(log: StoredLog | None, piece: LogRange) -> AsyncGenerator[Block,
         at += len(data)
 
 
-async def _follow(deps: Deps, job_id: str, query: LogQuery, start: int) -> AsyncGenerator[Block, None]:
+async def _follow(call: Call[None], start: int) -> AsyncGenerator[Block, None]:
     """Yields blocks until the attempt has ended and all of its log was sent.
 
-    An empty block says that there is nothing new.
+    An empty block says that there is nothing new. Raises InvalidToken once the caller's token has expired.
     """
+    deps, query, job_id = deps_of(call), call.query, call.path["id"]
     at, number, quiet = start, query.attempt, 0
-    while True:
+    while not call.has_expired(deps.fleet.clock.now()):
         job, attempt = await look(deps, job_id, number)
         if attempt and attempt.accepted_at is not None:
             number = attempt.number
@@ -199,6 +200,7 @@ async def _follow(deps: Deps, job_id: str, query: LogQuery, start: int) -> Async
             quiet += 1
             if quiet % QUIET_ROUNDS_PER_COMMENT == 0:
                 yield Block(at, b"", log)
+    raise InvalidToken
 
 
 async def _bytes(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[bytes, None]:

@@ -21,7 +21,7 @@ from simpletuner_fleet.core.jobs.submitting.submit_request import (
 )
 from simpletuner_fleet.core.money.estimate import Estimate
 from simpletuner_fleet.http.api.admin.approvals import NoteBody, voter_for
-from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of
+from simpletuner_fleet.http.api.deps import deps_of, visibility_scope_of, whole_deps
 from simpletuner_fleet.http.api.ownership import (
     acts_for_itself_alone,
     holds_by_role,
@@ -46,6 +46,8 @@ from simpletuner_fleet.queries import finding, read_models
 
 TAGS = ("queue",)
 MAX_SUBMIT_BYTES = 6 * KIB * KIB
+MOST_SUBMITTERS = 1_000
+"""So many are remembered, each from one address."""
 PageSize = Annotated[int, Meta(ge=1, le=500)]
 
 
@@ -102,10 +104,26 @@ class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def submitter(call: Call[Any]) -> Submitter:
+    """Returns who submits and what they may.
+
+    That follows from the caller, the address and the organisation alone, none of which is ever changed in place: it is
+    worked out anew only where one of them is another.
+    """
+    deps, key = whole_deps(call), (call.principal, call.ip)
+    organisation = deps.fleet.organisation
+    if deps.submitters_in is not organisation or len(deps.submitters) >= MOST_SUBMITTERS:
+        deps.submitters, deps.submitters_in = {}, organisation
+    known = deps.submitters.get(key)
+    if known is None:
+        known = deps.submitters[key] = _submitter(call)
+    return known
+
+
+def _submitter(call: Call[Any]) -> Submitter:
     return Submitter(
         actor=call.actor,
         may_run_locally=call.principal.can(SUBMIT_LOCAL),
-        may_approve=call.principal.can(APPROVE) and not acts_for_itself_alone(call),
+        may_approve=holds_by_role(call, APPROVE) and not acts_for_itself_alone(call),
         may_raise_priority=holds_by_role(call, SET_PRIORITY),
         owns_as=call.principal.owns_as,
         may_read_jobs=call.principal.can(READ_JOBS),

@@ -1,10 +1,11 @@
 """Reads queries and builds answers for both kinds of SCIM resources."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from simpletuner_fleet.core.bounds import Name, Whole
+from simpletuner_fleet.core.bounds import Whole
+from simpletuner_fleet.core.people.scim.filters import attribute_name
 from simpletuner_fleet.core.people.scim.resources import LIST_SCHEMA
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Handler, Reply, Route, rfc3339
@@ -22,12 +23,16 @@ MAX_PAGE = 500
 NO_STORE = {"cache-control": "no-store"}
 
 
+Asked = Annotated[str, Meta(max_length=4 * KIB)]
+"""A filter with a long name, or a list of many attributes."""
+
+
 class ScimQuery(Struct, kw_only=True):
-    filter: Name = ""
+    filter: Asked = ""
     startIndex: Whole = 1
     count: Whole = USUAL_PAGE
-    attributes: Name = ""
-    excludedAttributes: Name = ""
+    attributes: Asked = ""
+    excludedAttributes: Asked = ""
 
     @property
     def skip(self) -> int:
@@ -39,13 +44,13 @@ class ScimQuery(Struct, kw_only=True):
 
 
 class ScimLook(Struct, kw_only=True):
-    attributes: Name = ""
-    excludedAttributes: Name = ""
+    attributes: Asked = ""
+    excludedAttributes: Asked = ""
 
 
 def names_in(text: str) -> frozenset[str]:
     """Returns the names of attributes. For a part of one the whole is shown: `name.givenName` asks for `name`."""
-    return frozenset(one.strip().lower().partition(".")[0] for one in text.split(",") if one.strip())
+    return frozenset(attribute_name(one.strip()).partition(".")[0] for one in text.split(",") if one.strip())
 
 
 def answered(body: dict[str, Any], *, status: int | None = None, location: str = "") -> Reply:

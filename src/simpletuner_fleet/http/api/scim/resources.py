@@ -1,6 +1,6 @@
 """Lists, shows, creates, changes and deletes SCIM resources, the same way for both kinds."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -29,7 +29,12 @@ from simpletuner_fleet.orchestrator.scim.entries import (
 )
 from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
 from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
-from simpletuner_fleet.ports import View
+from simpletuner_fleet.ports import ScimEntry, View
+
+LOOKED_UP = frozenset({"members", "groups"})
+"""Attributes that are other rows, and so are read only where they are shown."""
+MOST_MEMBERS_SHOWN = 20_000
+"""With so many a page ends: one of 500 large groups would have millions of them."""
 
 
 class Summaries(Struct, frozen=True, kw_only=True):
@@ -74,9 +79,19 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
 
         def look(view: View) -> Reply:
             page = page_of(view, self.kind, terms, query.skip, query.limit)
-            return listed(page, [self._view(call, view, resource_in(one)) for one in page.entries], query)
+            return listed(page, self._some_of(call, view, page.entries), query)
 
         return await deps.fleet.read(look)
+
+    def _some_of(self, call: Call[None], view: View, entries: Iterable[ScimEntry]) -> list[dict[str, Any]]:
+        """Returns what is shown of the first ones: a page may be shorter than asked for (RFC 7644, 3.4.2.4)."""
+        some, members = list[dict[str, Any]](), 0
+        for entry in entries:
+            some.append(self._view(call, view, resource_in(entry)))
+            members += len(some[-1].get("members", ()))
+            if members >= MOST_MEMBERS_SHOWN:
+                break
+        return some
 
     async def _get(self, call: Call[None]) -> Reply:
         deps = deps_of(call)
@@ -121,6 +136,7 @@ class ScimRoutes(Struct, frozen=True, kw_only=True):
 
     def _view(self, call: Call[Any], view: View, resource: ScimResource) -> dict[str, Any]:
         unwanted, wanted = names_in(call.query.excludedAttributes), names_in(call.query.attributes)
+        unwanted |= LOOKED_UP - wanted if wanted else frozenset()
         word = str(self.kind).capitalize()
         meta = meta_of(call, word, self.at, resource.id, resource.created_at, resource.changed_at)
         return only_asked(self.shown(view, resource, unwanted, meta), wanted, unwanted)

@@ -12,8 +12,9 @@ from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
 from simpletuner_fleet.ports import View
 
 
-def _shown(view: View, user: ScimUser, _unwanted: frozenset[str], meta: dict[str, Any]) -> dict[str, Any]:
-    entries = (view.scim_entry(ScimKind.GROUP, one) for one in view.scim_groups_of(user.id))
+def _shown(view: View, user: ScimUser, unwanted: frozenset[str], meta: dict[str, Any]) -> dict[str, Any]:
+    ids = view.scim_groups_of(user.id) if "groups" not in unwanted else []
+    entries = (view.scim_entry(ScimKind.GROUP, one) for one in ids)
     return shown_user(user, [group_in(entry) for entry in entries if entry], meta)
 
 

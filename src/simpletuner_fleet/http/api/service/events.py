@@ -43,7 +43,7 @@ class EventWatch:
         )
         self.events = EventStream(
             on_close=self._closed,
-            ping=lambda: self._about_time("ping"),
+            ping=self._ping,
             ping_every_s=deps.fleet.policy.ping_interval_s,
             max_buffer_bytes=MAX_BUFFER_BYTES,
         )
@@ -75,6 +75,11 @@ class EventWatch:
             self._organisation = self._deps.fleet.organisation
             self._scope = visibility_scope_of(self._call)
         return self._scope
+
+    def _ping(self) -> bytes:
+        if self._call.has_expired(self._deps.fleet.clock.now()):
+            self.events.end("its token has expired")
+        return self._about_time("ping")
 
     def _about_time(self, event: str) -> bytes:
         now = rfc3339(self._deps.fleet.clock.now())

@@ -1,12 +1,14 @@
 """Serves the workers' messages: one row per message of the protocol."""
 
+from collections.abc import Awaitable
+
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.access.auth import refuse_misshapen
-from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import KIB, PUBLIC, UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.orchestrator import trainer_options as options_of
@@ -91,8 +93,8 @@ async def heartbeat(call: Call[Heartbeat]) -> HeartbeatAnswer:
     )
 
 
-async def accept(call: Call[Accept]) -> Accepted:
-    return await report.accept(deps_of(call).fleet, call.principal.id, call.path["id"], call.body)
+def accept(call: Call[Accept]) -> Awaitable[Accepted]:
+    return report.accept(deps_of(call).fleet, call.principal.id, call.path["id"], call.body)
 
 
 async def status(call: Call[StatusReport]) -> ReportAnswer:
@@ -100,15 +102,17 @@ async def status(call: Call[StatusReport]) -> ReportAnswer:
     if call.principal.attempt:
         answer = await report.report_of_attempt(deps.fleet, call.principal.id, job_id, call.body)
     else:
-        answer = await report.report(deps.fleet, await _known_worker(call), job_id, call.body)
+        token_hash = call.principal.token_hash
+        worker = deps.credentials.worker_in_memory(token_hash) or await _known_worker(deps, token_hash)
+        answer = await report.report(deps.fleet, worker, job_id, call.body)
     if call.body.status in FINAL_REPORTS:
         deps.log_wakeups.wake(job_id)
     return answer
 
 
-async def _known_worker(call: Call[StatusReport]) -> Worker:
-    """Returns the worker from the cache: the report itself reads the row anew."""
-    worker = await deps_of(call).credentials.worker(call.principal.token_hash)
+async def _known_worker(deps: Deps, token_hash: str) -> Worker:
+    """Returns the worker whose token this still is: the report itself reads the row anew."""
+    worker = await deps.credentials.worker(token_hash)
     if worker is None:
         raise InvalidToken
     return worker
