@@ -28,13 +28,13 @@ async def seen(blobs: Blobs) -> set[str]:
 
 async def test_an_object_is_there_only_once_it_is_sealed(blobs: Blobs) -> None:
     assert await blobs.put_part(KEY, 0, WHOLE[:1000]) == 1000
-    assert await blobs.part_size(KEY) == 1000
+    assert await blobs.part_sizes("uploads/j_1") == {"part": 1000}
     assert await blobs.object_size(SHA) is None
     assert await blobs.read_object(SHA, 0, 10) == b""
     assert await blobs.put_part(KEY, 1000, WHOLE[1000:]) == len(WHOLE)
     assert await blobs.seal(KEY, SHA, len(WHOLE))
     assert await blobs.object_size(SHA) == len(WHOLE)
-    assert await blobs.part_size(KEY) == 0
+    assert await blobs.part_sizes("uploads/j_1") == {}
     assert await seen(blobs) == {SHA}
 
 
@@ -52,7 +52,7 @@ async def test_parts_may_repeat_and_overlap_but_leave_no_gap(blobs: Blobs) -> No
 async def test_what_is_not_what_it_should_be_is_dropped(blobs: Blobs, bad: bytes) -> None:
     await blobs.put_part(KEY, 0, bad)
     assert not await blobs.seal(KEY, SHA, len(WHOLE))
-    assert await blobs.part_size(KEY) == 0
+    assert await blobs.part_sizes("uploads/j_1") == {}
     assert await blobs.object_size(SHA) is None
     assert await stored(blobs) == SHA
 

@@ -302,3 +302,14 @@ async def test_a_put_without_an_answer_brings_nothing_back(
     await logs.delete("logs/b")
     assert await in_bucket(bucket) == []
     assert await logs_in(bucket, tmp_path).read("logs/a", 0, 2000) == b"x" * 400
+
+
+async def test_logs_are_listed_wherever_their_bytes_are(bucket: S3Store, tmp_path: Path) -> None:
+    logs = logs_in(bucket, tmp_path)
+    await logs.append("logs/a_1", 0, b"x" * 1000)
+    await logs.send_due_once()
+    await logs.append("logs/a_1.r200", 0, b"y")
+    await logs.append("logs/a_1", 1000, b"z")
+    assert in_folder(tmp_path) == ["logs/a_1.r200/000000000000000", "logs/a_1/000000000001000"]
+    assert await logs.names("logs") == ["a_1", "a_1.r200"]
+    assert await logs.names("metrics") == []

@@ -1,5 +1,6 @@
 """Time that never jumps, names nobody guesses."""
 
+import hmac
 import itertools
 import re
 
@@ -56,6 +57,19 @@ def test_a_derived_token_is_the_same_each_time_and_another_for_every_secret_pref
     }
     assert token not in others
     assert len(others) == 3
+
+
+def test_a_derived_token_is_the_one_that_earlier_releases_sent() -> None:
+    """A worker still has it, and all that is stored of it is its hash."""
+    token = RandomIds(b"s" * 32).derived_token(tokens.UPLOAD, "upload:a_1:1")
+    assert token == "ut_sBl9ug4bjvC9mjaKWIxXnMU7ZcjwzG9Sx8ietIvSshC3vY9wt"
+
+
+@pytest.mark.parametrize("secret_bytes", [32, 63, 64, 65, 200])
+def test_a_derived_token_is_made_of_the_usual_proof_of_its_name(secret_bytes: int) -> None:
+    secret = bytes(range(secret_bytes))
+    proof = hmac.digest(secret, b"ut:upload:a_1:1", "sha256")
+    assert RandomIds(secret).derived_token("ut", "upload:a_1:1") == tokens.make("ut", proof)
 
 
 def test_a_short_secret_is_refused() -> None:

@@ -16,6 +16,7 @@ from tests.core.provisioning.provisioning_kit import a_pool
 
 PASSED_ON = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
 NOBODY = {"SIMPLETUNER_ORCHESTRATOR_URL": "http://127.0.0.1:9", "SIMPLETUNER_WORKER_TOKEN": "jt_none"}
+UNUSED = httpx2.AsyncClient()
 
 
 def surroundings(folder: Path, **settings: str) -> ProviderSurroundings:
@@ -24,7 +25,7 @@ def surroundings(folder: Path, **settings: str) -> ProviderSurroundings:
         key=None,
         folder=folder,
         environment={**PASSED_ON, "HOME": str(folder)},
-        http=httpx2.AsyncClient(),
+        http=UNUSED,
     )
 
 

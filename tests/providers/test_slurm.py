@@ -31,6 +31,7 @@ from tests.providers.slurm_cluster import SlurmCluster, slurm_cluster
 LONG_S = 90.0
 PROGRAM = str(Path(sys.executable).parent / "simpletuner")
 NOBODY = {"SIMPLETUNER_ORCHESTRATOR_URL": "http://127.0.0.1:9", "SIMPLETUNER_WORKER_TOKEN": "jt_one'two"}
+UNUSED = httpx2.AsyncClient()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def provider_of(cluster: SlurmCluster, **settings: str) -> SlurmProvider:
             key=None,
             folder=cluster.folder,
             environment=cluster.environment,
-            http=httpx2.AsyncClient(),
+            http=UNUSED,
         )
     )
 
@@ -63,9 +64,7 @@ def test_what_would_be_run_or_ignored_unseen_is_refused() -> None:
         pool = a_pool(provider="slurm", **request)
         with pytest.raises(Invalid) as caught:
             SlurmProvider(
-                ProviderSurroundings(
-                    pool=pool, key=None, folder=Path("/x"), environment={}, http=httpx2.AsyncClient()
-                )
+                ProviderSurroundings(pool=pool, key=None, folder=Path("/x"), environment={}, http=UNUSED)
             )
         return caught.value.detail
 

@@ -70,8 +70,8 @@ class FolderBlobs:
             raise ValueError("a blob begins at offset 0")
         return await asyncio.to_thread(self._put_part, segments, offset, data)
 
-    async def part_size(self, key: str) -> int:
-        return await self.size(key)
+    async def part_sizes(self, prefix: str) -> dict[str, int]:
+        return await asyncio.to_thread(self._sizes, segments_of(prefix))
 
     async def seal(self, key: str, sha256: str, size: int) -> bool:
         return await asyncio.to_thread(self._seal, segments_of(key), object_segments(sha256), sha256, size)
@@ -191,6 +191,14 @@ class FolderBlobs:
                 return sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def _sizes(self, segments: list[str]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        with suppress(FileNotFoundError, NotADirectoryError), self._folder(segments) as folder:
+            for name in os.listdir(folder):
+                with suppress(FileNotFoundError):  # it was sealed or deleted in this moment
+                    sizes[name] = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+        return sizes
 
     def _lock(self, segments: list[str]) -> Lock:
         return self._locks[hash(tuple(segments)) % STRIPES]

@@ -18,7 +18,7 @@ class LeadersBlobs:
         self.read = blobs.read
         self.size = blobs.size
         self.names = blobs.names
-        self.part_size = blobs.part_size
+        self.part_sizes = blobs.part_sizes
         self.object_size = blobs.object_size
         self.read_object = blobs.read_object
         self.mark = blobs.mark

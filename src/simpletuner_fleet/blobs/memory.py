@@ -43,8 +43,8 @@ class MemoryBlobs:
     async def put_part(self, key: str, offset: int, data: bytes) -> int:
         return await self.append(key, offset, data)
 
-    async def part_size(self, key: str) -> int:
-        return await self.size(key)
+    async def part_sizes(self, prefix: str) -> dict[str, int]:
+        return {name: len(self._blobs[f"{prefix}/{name}"]) for name in await self.names(prefix)}
 
     async def seal(self, key: str, sha256: str, size: int) -> bool:
         data = self._blobs.pop(key, None)

@@ -30,9 +30,8 @@ class S3Blobs:
         self._bucket = bucket
         self._staging = staging
         self.logs = S3Logs(bucket, staging)
-        self.names = staging.names
         self.put_part = staging.put_part
-        self.part_size = staging.part_size
+        self.part_sizes = staging.part_sizes
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         backend = self.logs if key.startswith(LOGS) else self._staging
@@ -53,6 +52,10 @@ class S3Blobs:
     async def delete(self, prefix: str) -> None:
         backend = self.logs if prefix.startswith(LOGS) else self._staging
         await backend.delete(prefix)
+
+    async def names(self, prefix: str) -> list[str]:
+        backend = self.logs if prefix == LOGS.rstrip("/") else self._staging
+        return await backend.names(prefix)
 
     async def seal(self, key: str, sha256: str, size: int) -> bool:
         file = await self._staging.open_verified(key, sha256, size)

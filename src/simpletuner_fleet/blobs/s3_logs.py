@@ -65,7 +65,7 @@ class GrowingBlob(Struct):
 class S3Logs:
     """Keeps blobs that grow in an S3 bucket.
 
-    It implements `append`, `read`, `size`, `truncate` and `delete` of ports.Blobs.
+    It implements `append`, `read`, `size`, `truncate`, `delete` and `names` of ports.Blobs.
     """
 
     def __init__(
@@ -161,6 +161,12 @@ class S3Logs:
             await self._staging.delete(_folder(key))
             self._growing.pop(key, None)
             self._forget_blocks(key)
+
+    async def names(self, prefix: str) -> list[str]:
+        """Returns the names of the blobs right beneath the prefix, in the bucket and in the folder."""
+        listed = await bucket_call(obstore.list_with_delimiter_async(self._bucket, prefix=_folder(prefix)))
+        sent = [path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"]]
+        return sorted({*sent, *await self._staging.names(_folder(prefix))})
 
     async def _delete_from_bucket(self, place: str, segment: Segment) -> None:
         if segment.in_bucket or segment.has_copy:

@@ -3,6 +3,7 @@
 import hashlib
 
 import msgspec
+from msgspec import UNSET
 
 from simpletuner_fleet.core.errors import IdempotencyMismatch, Invalid, JobDeleted
 from simpletuner_fleet.core.jobs.job import Job
@@ -14,7 +15,8 @@ MAX_IDEMPOTENCY_KEY_CHARS = 255
 
 
 def key_of(request: SubmitRequest) -> str | None:
-    return checked_key(request.idempotency_key if isinstance(request.idempotency_key, str) else None)
+    key = request.idempotency_key
+    return None if key is UNSET or key is None else checked_key(key)
 
 
 def checked_key(key: str | None) -> str | None:

@@ -1,6 +1,6 @@
 """Submits jobs, retries and cancels them, and changes their priority."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from msgspec import Struct
@@ -150,7 +150,7 @@ def _submit(
     transaction: Transaction, by: Submitter, request: SubmitRequest, local_enabled: bool
 ) -> Submitted:
     team = _team(transaction, request.team, by)
-    ceiling = priority_ceiling(team, by.ids)
+    ceiling = priority_ceiling(team, by.ids) if team else 0
     request = permitted(request, by, local_enabled=local_enabled, priority_ceiling=ceiling)
     key = key_of(request)
     fingerprint = fingerprint_of(replace(request, idempotency_key=None)) if key else ""
@@ -158,8 +158,10 @@ def _submit(
     if known:
         return _repeat(transaction, known, fingerprint, by)
     config = _config(transaction, by, request)
-    request = replace(request, target=away_from_home(request.target, config))
-    resume = _resume(transaction, request.resume_from, by, config.bundle)
+    target = away_from_home(request.target, config)
+    if target is not request.target:
+        request = replace(request, target=target)
+    resume = _resume(transaction, request.resume_from, by, config.bundle) if request.resume_from else None
     job = decide_submission(
         request,
         by,
@@ -274,14 +276,18 @@ def _config_used(name: str, version: int, saved_by: str, by: Submitter) -> Confi
 
 
 def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> ChosenConfig:
+    version = request.config_version
     if request.config is not None:
+        given = ("config", "config_version")
+        if version is not None:
+            raise Invalid(f"Set {given[0]} or {given[1]}, not both.", path="$.config_version")
         return inline_config(request, request.config)
     if not request.config_name:
         raise Invalid("Name a config (config_name) or send one (config).", path="$.config_name")
     seen = restricted(transaction.tx, by.scope)
-    stored = seen.config(request.config_name)
+    stored = seen.config(request.config_name, version)
     if stored is None:
-        raise no_such_config(seen, request.config_name)
+        raise no_such_config(seen, request.config_name, version)
     return stored_config(
         request,
         stored.name,
@@ -317,15 +323,17 @@ def _facts(
     transaction: Transaction,
     by: Submitter,
     bundle: Bundle,
-    depends_on: Iterable[str],
+    depends_on: Collection[str],
     team: Team | None,
     resume: StoredManifest | None,
     *others: str,
 ) -> Facts:
-    """Gathers what the checks need.
+    """Gathers what the checks need, which is little for a job that names nothing else.
 
     `others` are the ids of those for whom the job will run, beside the submitter and their team.
     """
+    if not (bundle.secrets or bundle.publish or bundle.datasets or depends_on):
+        return Facts(resume=resume, team=team)
     seen = restricted(transaction.tx, by.scope)
     whose = (*others, by.actor.id, by.owns_as, team.id if team else "")
     secrets = stored_secrets(transaction.tx, _secret_names(bundle))

@@ -18,6 +18,7 @@ from simpletuner_fleet.storage.storage import Storage
 MARK = struct.Struct("<Qd")
 GAP = struct.Struct("<QQ")
 MAX_GAP = 2**62
+LOGS = "logs"
 MAX_LOG_BYTES = 64 * 2**30
 
 
@@ -43,7 +44,7 @@ class LogPiece(Struct, frozen=True, kw_only=True):
 
 def log_key(attempt_id: str, rank: int = 0) -> str:
     """Returns the key of the blob with one process's output; rank 0 is the main process."""
-    return f"logs/{attempt_id}.r{rank}" if rank else f"logs/{attempt_id}"
+    return f"{LOGS}/{attempt_id}.r{rank}" if rank else f"{LOGS}/{attempt_id}"
 
 
 def times_key(attempt_id: str, rank: int = 0) -> str:

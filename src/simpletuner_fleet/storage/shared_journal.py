@@ -1,8 +1,7 @@
 """Keeps the journal of revocations in the storage that all orchestrators share, so that it survives any of them.
 
-Each orchestrator keeps a journal of its own, too, but that covers only the time in which it led. This one is complete:
-an orchestrator that begins to lead adds what the audit log knows and the journal does not, and from then on notes
-every revocation.
+Each orchestrator keeps a journal of its own, too, which is lost with its machine. An orchestrator that begins to lead
+adds to both what the audit log knows and they do not, and from then on notes every revocation.
 """
 
 import asyncio
@@ -56,8 +55,8 @@ class SharedJournal:
             self._lines = [Revocation(at=self._fleet.clock.now(), seq=head.seq if head else 0)]
         else:
             since = max((one.at for one in stored), default=0.0) - LOOKED_BACK_S
-            known = await self._fleet.read(lambda view: _taken_since(view, since))
-            self._lines = joined(stored, sorted(known, key=lambda one: one.seq or 0))
+            known = await self._fleet.read(lambda view: taken_since(view, since))
+            self._lines = joined(stored, known)
         if self._lines != stored:
             await self._write()
         self._task = asyncio.create_task(self._write_again_for_ever())
@@ -97,11 +96,13 @@ class SharedJournal:
                 self._unwritten.set()
 
 
-def _taken_since(view: View, since: float) -> list[Revocation]:
-    return [
+def taken_since(view: View, since: float) -> list[Revocation]:
+    """Returns the revocations of the audit log since then, oldest first."""
+    known = [
         noted_in(entry)
         for kind in sorted(TAKES_AWAY)
         for entry in view.audit_page(
             AuditFilter(event_type=kind, since=since), MOST_ENTRIES, 0, newest_first=True
         )
     ]
+    return sorted(known, key=lambda one: one.seq or 0)

@@ -1,10 +1,15 @@
 """What a provider is asked for: all that its offer said."""
 
-from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
+import asyncio
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineEndReason, MachineState
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.machines.calls import ask_once
+from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
+from simpletuner_fleet.orchestrator.machines.time_limits import TimeLimitedProvider
 from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder
 from tests.http.api_kit import orchestrator
 
@@ -74,3 +79,51 @@ async def test_a_provider_is_asked_for_the_very_offer_with_its_nodes() -> None:
         await running.fleet.act(want)
         await ask_once(running.fleet, provider, pool, "m_1", {})
     assert [order.offer for order in provider.orders] == [offer]
+
+
+class HangingProvider(NotingProvider):
+    """Answers nothing that takes it a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.destroyed: list[str] = []
+
+    async def create(self, order: MachineOrder) -> CreatedMachine:
+        await asyncio.Event().wait()
+        return CreatedMachine(provider_id="c1")
+
+    async def destroy(self, provider_id: str) -> None:
+        self.destroyed.append(provider_id)
+        await asyncio.Event().wait()
+
+    async def boot_log(self, provider_id: str) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+
+async def test_a_provider_that_never_answers_keeps_nobody_from_ending_a_machine() -> None:
+    wanted = Machine(id="m_1", pool="p", name="n", state=MachineState.WANTED, created_at=1.0)
+    never_joined = replace(
+        wanted,
+        id="m_2",
+        state=MachineState.DESTROYING,
+        provider_id="c2",
+        why=MachineEndReason.BOOT_DEADLINE,
+    )
+    pool = MachinePool(name="p", request=PoolRequest(provider="hanging"), created_at=1.0, created_by="u")
+    provider = HangingProvider()
+
+    def put(transaction: Transaction) -> None:
+        transaction.tx.put_pool(pool)
+        for one in (wanted, never_joined):
+            transaction.tx.put_machine(one)
+
+    async with orchestrator() as running, asyncio.timeout(10):
+        await running.fleet.act(put)
+        limited = TimeLimitedProvider(provider, longest_call_s=0.02, boot_log_s=0.02)
+        await destroy_once(running.fleet, limited, never_joined)
+        await ask_once(running.fleet, limited, pool, "m_1", {})
+        asked = await running.fleet.read(lambda view: view.machine("m_1"))
+    assert provider.destroyed == ["c2"]
+    assert asked is not None
+    assert asked.state is MachineState.ASKED, "whether it was made the next list will show"

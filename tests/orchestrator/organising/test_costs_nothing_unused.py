@@ -23,12 +23,14 @@ OF_ONE_LIFE = {
     "INSERT attempts": 1,
     "INSERT audit": 4,
     "INSERT tallies": 4,
-    "UPDATE jobs": 6,
+    "UPDATE jobs": 5,
     "UPDATE attempts": 3,
     "UPDATE workers": 1,
     "UPDATE counters": 1,
 }
-"""Submitted with its offer, accepted, started, completed: four transactions, and nothing is looked up."""
+"""Submitted with its offer, accepted, started, completed: four transactions, and nothing is looked up.
+
+Each change of a job's state is named twice, with the trigger that checks it; that it has started changes none."""
 TRANSACTIONS = 4
 QUOTAS = ("running_jobs", "gpu_hours_day", "money_month", "jobs_per_hour")
 

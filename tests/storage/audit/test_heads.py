@@ -10,11 +10,13 @@ from threading import Barrier
 from typing import cast
 
 import msgspec
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import head_text
 from simpletuner_fleet.protocol.messages import AuditHead
+from simpletuner_fleet.storage.audit import heads
 from simpletuner_fleet.storage.audit.heads import MOST_FOREIGN, AuditHeads, signing_key
 from tests.http.api_kit import Running, orchestrator
 
@@ -127,3 +129,39 @@ async def test_heads_that_another_key_has_signed_say_nothing(tmp_path: Path) -> 
         key.compared = 0
         assert await key.heads(running, file).check_last()
         assert key.compared == MOST_FOREIGN
+
+
+async def test_a_line_that_a_bad_disk_has_spoiled_is_passed_over(tmp_path: Path) -> None:
+    key, file = CountedKey(), tmp_path / "heads"
+    write_heads(file, [key.head(700), key.head(900)])
+    file.write_bytes(file.read_bytes() + b'{"seq":901,"hash":"\xff\xfe"}\n\x00\x00\n')
+    async with orchestrator() as running:
+        assert not await key.heads(running, file).check_last()
+        assert await contradicted(running) == [900]
+
+
+async def test_the_file_of_heads_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "THINNED_ABOVE_BYTES", 10_000, raising=False)
+    key, file = CountedKey(), tmp_path / "heads"
+    write_heads(file, [key.head(seq) for seq in range(1000, 1200)])
+    async with orchestrator() as running:
+        ours = AuditHeads(running.fleet, key.key, file)
+        await running.create_worker()
+        await ours.sign_once()
+        assert ours.newest is not None
+        witnesses, problems = ours.written()
+    assert ([witness.seq for witness in witnesses], problems) == ([1199, ours.newest.seq], [])
+
+
+async def test_a_line_that_a_full_disk_has_cut_off_spoils_no_later_one(tmp_path: Path) -> None:
+    key, file = Ed25519PrivateKey.generate(), tmp_path / "heads"
+    file.write_bytes(b'{"seq":1,"hash":"a')
+    async with orchestrator() as running:
+        ours = AuditHeads(running.fleet, key, file)
+        await running.create_worker()
+        await ours.sign_once()
+        assert ours.newest is not None
+        assert [witness.seq for witness in ours.written()[0]] == [ours.newest.seq]
+        assert file.read_bytes().count(b"\n") == 2

@@ -8,7 +8,11 @@ from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.ports import Blobs
-from simpletuner_fleet.storage.sweeping.retention import DAY_S, empty_old_jobs_once
+from simpletuner_fleet.storage.sweeping.retention import (
+    DAY_S,
+    empty_old_jobs_once,
+    remove_files_of_deleted_jobs,
+)
 from tests.http.api_kit import Agent, Running, orchestrator
 from tests.http.upload_kit import STATE, Uploader, uploading
 from tests.storage.sweeping.swept import swept
@@ -82,6 +86,65 @@ async def test_without_a_policy_everything_is_kept_for_ever() -> None:
         running.clock.at += 10_000 * DAY_S
         assert await empty_old_jobs_once(running.deps.storage) == 0
         assert await manifests_of(running, up) == 1
+
+
+class Stubborn(MemoryBlobs):
+    """Some of its files cannot be deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = ""
+
+    async def delete(self, prefix: str) -> None:
+        if self.kept and self.kept in prefix:
+            raise PermissionError(1, "Operation not permitted", prefix)
+        await super().delete(prefix)
+
+
+async def test_a_file_that_cannot_be_deleted_keeps_no_later_job_from_being_emptied() -> None:
+    blobs = Stubborn()
+    async with orchestrator(policy=Policy(jobs_keep_days=2.0), blobs=blobs) as running:
+        agent = await running.worker("gpu-1")
+        stuck, later = await ended_job(running, agent), await ended_job(running, agent)
+        running.clock.at += 3 * DAY_S
+        blobs.kept = stuck.offer["attempt_id"]
+        assert await empty_old_jobs_once(running.deps.storage) == 2
+        assert (await blobs_of(running, later), await manifests_of(running, later)) == ([], 0)
+        assert await blobs_of(running, stuck)
+        assert await empty_old_jobs_once(running.deps.storage) == 0
+        assert await blobs_of(running, stuck)
+
+        blobs.kept = ""
+        assert await empty_old_jobs_once(running.deps.storage) == 0
+        assert await blobs_of(running, stuck) == []
+
+
+async def test_a_file_of_a_deleted_job_that_cannot_be_deleted_keeps_no_other_jobs_files() -> None:
+    blobs = Stubborn()
+    async with orchestrator(blobs=blobs) as running:
+        agent = await running.worker("gpu-1")
+        stuck, later = await ended_job(running, agent), await ended_job(running, agent)
+        for up in (stuck, later):
+            running.clock.at += 1
+            assert (await running.http.delete(f"/api/jobs/{up.offer['job_id']}")).is_success
+        blobs.kept = stuck.offer["attempt_id"]
+        assert await remove_files_of_deleted_jobs(running.deps.storage) == 1
+        assert await blobs_of(running, later) == []
+        assert await blobs_of(running, stuck)
+
+        blobs.kept = ""
+        assert await remove_files_of_deleted_jobs(running.deps.storage) == 1
+        assert await blobs_of(running, stuck) == []
+
+
+async def test_logs_of_ranks_that_no_gpu_stands_for_go_with_the_job(blobs: Blobs) -> None:
+    async with orchestrator(policy=Policy(jobs_keep_days=2.0), blobs=blobs) as running:
+        old = await ended_job(running, await running.worker("gpu-1"))
+        for suffix in ("", ".times", ".gap"):
+            await blobs.append(f"logs/{old.offer['attempt_id']}.r200{suffix}", 0, b"12345678")
+        running.clock.at += 3 * DAY_S
+        assert await empty_old_jobs_once(running.deps.storage) == 1
+        assert await blobs_of(running, old) == []
 
 
 async def test_a_running_job_is_never_emptied() -> None:

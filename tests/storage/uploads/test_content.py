@@ -154,6 +154,30 @@ def test_all_is_stored_only_with_its_size() -> None:
             content.check_all_stored({"a": 1, "b": 2}, contents)
 
 
+class CountingBlobs(MemoryBlobs):
+    """Counts how often it is asked for the size of something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    async def size(self, key: str) -> int:
+        self.looks += 1
+        return await super().size(key)
+
+
+async def test_a_new_upload_does_not_ask_for_each_of_those_that_are_unfinished() -> None:
+    blobs = CountingBlobs()
+    async with orchestrator(blobs=blobs) as running:
+        upload = Upload(running.deps.storage, await dataset_owner(running))
+        for number in range(100):
+            await blobs.put_part(f"{upload.owner.folder}/{sha(b'%d' % number)}", 0, b"half")
+        blobs.looks = 0
+        assert [one.offset for one in await upload.missing(b"0", WHOLE)] == [4, 0]
+        await upload.put(WHOLE, 0, len(WHOLE))
+        assert blobs.looks < 10
+
+
 class InterruptedSeal(MemoryBlobs):
     """Something happens between the sealing of an object and the row that says whose it is."""
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
-from simpletuner_fleet.core.errors import FleetError, NotLeader
+from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool
@@ -17,12 +17,13 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import secret_value
 from simpletuner_fleet.orchestrator.machines.calls import ask_once, destroy_once
 from simpletuner_fleet.orchestrator.machines.rounds import ProviderSnapshots, decide_once, take_snapshot
+from simpletuner_fleet.orchestrator.machines.time_limits import TimeLimitedProvider
+from simpletuner_fleet.orchestrator.machines.under_way import NO_ANSWER, CallsUnderWay, LooksUnderWay
 from simpletuner_fleet.providers.contract import MachineProvider, ProviderSurroundings, ProviderUnsure
 from simpletuner_fleet.providers.registry import make_provider
 
 log = logging.getLogger(__name__)
 
-CALLS_AT_ONCE = 8
 SHORTEST_ROUND_S = 0.2
 HTTP_TIMEOUT_S = 30.0
 
@@ -43,6 +44,7 @@ class Provisioner:
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._providers: dict[str, tuple[object, MachineProvider]] = {}
+        self._looks, self._calls = LooksUnderWay(), CallsUnderWay()
         self._open_http: httpx2.AsyncClient | None = None
         self._making_http = asyncio.Lock()
 
@@ -54,6 +56,8 @@ class Provisioner:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+        await self._looks.stop()
+        await self._calls.stop()
         if self._open_http:
             await self._open_http.aclose()
 
@@ -108,44 +112,46 @@ class Provisioner:
         names = {pool.name for pool in pools}
         self._providers = {name: known for name, known in self._providers.items() if name in names}
         wants_offers = fleet.has_waiting_jobs() or any(pool.request.min_machines for pool in pools)
-        answers = await asyncio.gather(*(self._snapshot_of(pool, wants_offers) for pool in pools))
-        snapshots = {name: snapshot for name, snapshot in answers if isinstance(snapshot, ProviderSnapshot)}
-        troubles = {
-            name: snapshot if isinstance(snapshot, str) else snapshot.trouble for name, snapshot in answers
-        }
+        answers = await self._looks.answers(pools, partial(self._snapshot_of, wants_offers=wants_offers))
+        snapshots = {name: one for name, one in answers.items() if isinstance(one, ProviderSnapshot)}
+        troubles = {name: one if isinstance(one, str) else one.trouble for name, one in answers.items()}
         calls = await decide_once(fleet, ProviderSnapshots(snapshots=snapshots, troubles=troubles))
         rows = await fleet.read(lambda view: [view.machine(one) for one in calls.ask])
-        asks = [self._ask(machine) for machine in rows if machine is not None]
-        await _some_at_once([*(self._destroy(machine) for machine in calls.destroy), *asks])
+        for machine in calls.destroy:
+            self._calls.begin(machine, self._destroy)
+        for wanted in rows:
+            if wanted is not None:
+                self._calls.begin(wanted, self._ask)
+        await self._calls.settle()
         known = [provider.sweep_s for _, provider in self._providers.values()]
         return min(known, default=HTTP_TIMEOUT_S)
 
-    async def _snapshot_of(self, pool: MachinePool, wants_offers: bool) -> tuple[str, ProviderSnapshot | str]:
+    async def _snapshot_of(self, pool: MachinePool, *, wants_offers: bool) -> ProviderSnapshot | str:
         now = self._fleet.clock.now()
         try:
             provider = await self._provider_of(pool)
             async with asyncio.timeout(HTTP_TIMEOUT_S):
-                return pool.name, await take_snapshot(
-                    provider, now, with_offers=wants_offers and pool.brings_machines
-                )
+                return await take_snapshot(provider, now, with_offers=wants_offers and pool.brings_machines)
         except FleetError as error:
-            return pool.name, error.detail
+            return error.detail
         except TimeoutError:
-            return pool.name, "no answer in time"
+            return NO_ANSWER
         except Exception as error:  # anybody's code, and anybody's network
             if not isinstance(error, ProviderUnsure):
                 log.exception("the provider of the pool %s cannot be looked at", pool.name)
-            return pool.name, str(error) or type(error).__name__
+            return str(error) or type(error).__name__
 
     async def _ask(self, machine: Machine) -> None:
         pool = await self._fleet.read(lambda view: view.pool(machine.pool))
         if pool is not None:
-            await ask_once(self._fleet, await self._provider_of(pool), pool, machine.id, self._joining)
+            provider = TimeLimitedProvider(await self._provider_of(pool))
+            await ask_once(self._fleet, provider, pool, machine.id, self._joining)
 
     async def _destroy(self, machine: Machine) -> None:
         pool = await self._fleet.read(lambda view: view.pool(machine.pool))
         if pool is not None:
-            await destroy_once(self._fleet, await self._provider_of(pool), machine)
+            provider = TimeLimitedProvider(await self._provider_of(pool))
+            await destroy_once(self._fleet, provider, machine)
 
     async def _key_of(self, pool: MachinePool) -> str | None:
         name = pool.request.secret
@@ -198,18 +204,3 @@ class Provisioner:
                 currency=self._currency,
             )
         )
-
-
-async def _some_at_once(calls: list[Coroutine[Any, Any, None]]) -> None:
-    """Runs the calls, some at once. A failure with one machine does not affect the others."""
-    free = asyncio.Semaphore(CALLS_AT_ONCE)
-
-    async def one(call: Coroutine[Any, Any, None]) -> None:
-        async with free:
-            await call
-
-    for outcome in await asyncio.gather(*(one(call) for call in calls), return_exceptions=True):
-        if isinstance(outcome, NotLeader):
-            raise outcome
-        if isinstance(outcome, BaseException):
-            log.error("a machine could not be looked after; it is tried again", exc_info=outcome)

@@ -54,14 +54,10 @@ def with_approval(
 
     `others` are reasons for an approval beside the rules: the server's setting, a quota.
     """
-    rules = [rule for rule in transaction.organisation.rules if not (is_approver and rule.exempts_approvers)]
-    job, only_on = _kept_off(transaction, job, rules)
-    facts = JobFacts(
-        is_first=_is_first(transaction, job, rules),
-        only_on=only_on,
-        cost_micros=_cost(transaction, job, rules, scope),
-    )
-    holding = [rule for rule in rules if applies(rule, job, facts)]
+    holding: list[ApprovalRule] = []
+    if rules := transaction.organisation.rules:
+        rules = tuple(rule for rule in rules if not (is_approver and rule.exempts_approvers))
+        job, holding = _held_by(transaction, job, rules, scope)
     requirements = [*others, *map(requirement_of, holding)]
     if job.hold is Hold.APPROVAL and not requirements:
         requirements = [BY_SETTING]
@@ -69,6 +65,19 @@ def with_approval(
         return job, None
     held = replace(job, state=JobState.BLOCKED, hold=Hold.APPROVAL, not_before=None)
     return held, asked_for(held, requirements, (rule.expires_s for rule in holding), transaction.now)
+
+
+def _held_by(
+    transaction: Transaction, job: Job, rules: Sequence[ApprovalRule], scope: VisibilityScope
+) -> tuple[Job, list[ApprovalRule]]:
+    """Returns the job, kept off what it can do without, and those of the rules that still apply to it."""
+    job, only_on = _kept_off(transaction, job, rules)
+    facts = JobFacts(
+        is_first=_is_first(transaction, job, rules),
+        only_on=only_on,
+        cost_micros=_cost(transaction, job, rules, scope),
+    )
+    return job, [rule for rule in rules if applies(rule, job, facts)]
 
 
 def _kept_off(

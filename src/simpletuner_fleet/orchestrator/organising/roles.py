@@ -6,10 +6,17 @@ import msgspec
 
 from simpletuner_fleet.core.errors import Conflict, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.people.own_roles import MAX_ROLES, ROLE_PREFIX, OwnRole, checked_role
+from simpletuner_fleet.core.people.own_roles import (
+    MAX_ROLES,
+    ROLE_PREFIX,
+    OwnRole,
+    checked_role,
+    holds_no_more,
+)
 from simpletuner_fleet.core.people.quotas import QuotaScope
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.people.accounts import drop_keys
 
 Check = Callable[[OwnRole], None]
 """Refuses a role that holds more than whoever asks."""
@@ -32,7 +39,10 @@ async def set_role(fleet: Fleet, requested: OwnRole, check: Check, actor: Actor)
         transaction.tx.put_setting(ROLE_PREFIX + role.name, msgspec.json.encode(role).decode())
         transaction.organisation_changed()
         transaction.record(_event(EventType.ROLE_SET, role, actor))
-        return _credentials(transaction, role.name)
+        holders = {user_id for user_id, one in transaction.organisation.roles.items() if one == role.name}
+        if not holds_no_more(role.name, role.name, transaction.organisation.own_roles, own):
+            drop_keys(transaction, *holders)
+        return _credentials(transaction, holders)
 
     return await fleet.act(step)
 
@@ -70,8 +80,7 @@ async def delete_role(fleet: Fleet, name: str, check: Check, actor: Actor) -> No
     await fleet.act(step)
 
 
-def _credentials(transaction: Transaction, name: str) -> list[str]:
-    holders = {user_id for user_id, role in transaction.organisation.roles.items() if role == name}
+def _credentials(transaction: Transaction, holders: set[str]) -> list[str]:
     sessions = (one for user_id in sorted(holders) for one in transaction.tx.sessions_of_user(user_id))
     tokens = (one for one in transaction.tx.api_tokens() if one.owner in holders) if holders else ()
     return [*(one.token_hash for one in sessions), *(one.token_hash for one in tokens)]

@@ -15,7 +15,7 @@ from simpletuner_fleet.core.people.accounts import (
     OneTimeKey,
     User,
 )
-from simpletuner_fleet.core.people.own_roles import OwnRoles, refuse_unknown
+from simpletuner_fleet.core.people.own_roles import OwnRoles, holds_no_more, refuse_unknown
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.people.passwords import Passwords
@@ -53,7 +53,8 @@ async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
 async def personal_key(fleet: Fleet, user_id: str, actor: Actor, check: RoleCheck) -> IssuedKey:
     """Makes a key for a first password, or for one that was forgotten.
 
-    The old password stays valid until the key is used.
+    The old password stays valid until the key is used. The key ends where the user comes to hold more: whoever had it
+    made was checked against the role of that moment.
     """
     secret = fleet.ids.token(tokens.ONE_TIME)
 
@@ -79,11 +80,11 @@ def _issue(
     return IssuedKey(secret=secret, expires_at=key.expires_at)
 
 
-def drop_keys(transaction: Transaction, user_id: str | None) -> None:
-    """Drops this user's keys, and all keys that have expired."""
+def drop_keys(transaction: Transaction, *user_ids: str | None) -> None:
+    """Drops these users' keys, and all keys that have expired; None stands for the first admin."""
     for setting, text in transaction.tx.settings_with_prefix(KEY_SETTING).items():
         key = msgspec.json.decode(text, type=OneTimeKey)
-        if key.user_id == user_id or not key.good_at(transaction.now):
+        if key.user_id in user_ids or not key.good_at(transaction.now):
             transaction.tx.delete_setting(setting)
 
 
@@ -176,8 +177,10 @@ async def change_user(
                     EventType.USER_ROLE_CHANGED, user.id, actor, name=user.name, was=user.role, now=after.role
                 )
             )
+        if not holds_no_more(after.role, user.role, own):
+            drop_keys(transaction, user.id)
         touched = [session.token_hash for session in transaction.tx.sessions_of_user(user.id)]
-        if after.disabled_at != user.disabled_at:
+        if (after.disabled_at, after.shut_out) != (user.disabled_at, user.shut_out):
             kind = EventType.USER_ENABLED if after.disabled_at is None else EventType.USER_DISABLED
             transaction.record(user_event(kind, user.id, actor, name=user.name))
             drop_keys(transaction, user.id)

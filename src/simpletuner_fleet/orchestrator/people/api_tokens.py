@@ -47,9 +47,12 @@ async def set_admin_token(fleet: Fleet, token: str) -> None:
 
 
 async def create_token(
-    fleet: Fleet, request: CreateToken, actor: Actor, owner: str = ""
+    fleet: Fleet, request: CreateToken, actor: Actor, owner: str = "", ends_by: float | None = None
 ) -> tuple[ApiToken, str]:
-    """Returns a new token and its secret. `owner` is the user that it will act for."""
+    """Returns a new token and its secret.
+
+    `owner` is the user that it will act for; by `ends_by` it ends, however long it was asked for.
+    """
     if not 1 <= len(request.name) <= 100 or not request.name.isprintable():
         raise Invalid("A token name must have 1 to 100 printable characters.", path="$.name")
     for permission in request.permissions:
@@ -63,13 +66,14 @@ async def create_token(
     secret = fleet.ids.token(tokens.API)
 
     def step(transaction: Transaction) -> ApiToken:
+        asked = transaction.now + request.expires_in_s if request.expires_in_s else None
         token = ApiToken(
             id=transaction.ids.new("t"),
             name=request.name,
             token_hash=tokens.hashed(secret),
             permissions=tuple(dict.fromkeys(request.permissions)),
             created_at=transaction.now,
-            expires_at=transaction.now + request.expires_in_s if request.expires_in_s else None,
+            expires_at=min((one for one in (asked, ends_by) if one is not None), default=None),
             owner=owner,
         )
         transaction.tx.add_api_token(token)

@@ -61,9 +61,17 @@ async def create(
 async def replaced(
     fleet: Fleet, source: IdentitySource, user_id: str, document: Mapping[str, Any], actor: Actor
 ) -> ScimChange:
+    """Replaces a user. Who they are stays where the document does not name it: some providers send it once."""
+
     def step(transaction: Transaction) -> ScimChange:
         before = user_in(existing(transaction.tx, ScimKind.USER, user_id))
-        after = user_from(document, user_id=before.id, active=before.active, now=transaction.now)
+        after = user_from(
+            document,
+            user_id=before.id,
+            active=before.active,
+            external_id=before.external_id,
+            now=transaction.now,
+        )
         return _change(transaction, source, before, replace(after, created_at=before.created_at), actor)
 
     return await fleet.act(step)
@@ -122,7 +130,8 @@ def _change(
     transaction: Transaction, source: IdentitySource, before: ScimUser, after: ScimUser, actor: Actor
 ) -> ScimChange:
     if replace(after, changed_at=before.changed_at) == before:
-        return ScimChange(before, [])
+        # Said again, it holds again: an administrator may have let somebody in meanwhile.
+        return ScimChange(before, follow(transaction, source, [before.id], actor))
     subject_source = _scim_source(source).subject
     subject = subject_by(after, subject_source)
     if subject != subject_by(before, subject_source):

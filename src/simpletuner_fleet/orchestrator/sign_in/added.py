@@ -33,6 +33,9 @@ class AddedProviders:
     def row_of(self, provider_id: str) -> StoredProvider | None:
         return next((one for one in self._committed() if one.provider.id == provider_id), None)
 
+    def has_enabled(self, issuer: str) -> bool:
+        return any(one.enabled and one.provider.issuer == issuer for one in self._committed())
+
     def current(self, deadline_s: float) -> "dict[str, OpenIdProvider]":
         """Returns the enabled providers. One that was changed is made anew, without what it had cached."""
         made = {}

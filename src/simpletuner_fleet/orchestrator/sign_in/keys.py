@@ -104,7 +104,7 @@ def public_keys(document: bytes) -> list[tuple[str | None, PublicKey]]:
     """
     try:
         listed = msgspec.json.decode(document, type=_KeyDocument).keys[:MAX_KEYS]
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError):
         raise ProviderUnusable("The provider's keys cannot be read.") from None
     usable: list[tuple[str | None, PublicKey]] = []
     for one in listed:

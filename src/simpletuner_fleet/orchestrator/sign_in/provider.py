@@ -28,6 +28,8 @@ DOCUMENT_LIFE_S = 3_600.0
 FAILURE_LIFE_S = 5.0
 """For so long a provider that could not be asked is not asked again."""
 OK = 200
+TROUBLE = frozenset({408, 425, 429, *range(500, 600)})
+"""Statuses that say nothing about the question: asked again, the answer may be another."""
 MAX_ID_TOKEN_CHARS = 6_000
 """A longer one is not shown to the provider again at the log-out: it would not fit into an address."""
 
@@ -189,7 +191,7 @@ class OpenIdProvider(Issuer):
     async def _exchange(self, code: str, returned: Returned, redirect_uri: str) -> _Tokens:
         status, body = await self.show_code(await self.describe(), code, returned.verifier, redirect_uri)
         if status != OK:
-            raise SignInFailed(f"The provider does not accept this log-in: it answers {status}.")
+            raise _not_accepted(status)
         tokens: _Tokens = decoded(body, _Tokens)
         return tokens
 
@@ -215,18 +217,25 @@ class OpenIdProvider(Issuer):
     async def _userinfo(self, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
         """Returns what the userinfo endpoint says: some providers name groups only there.
 
-        It must be about the same person.
+        It must be about the same person. Where it has trouble there is no log-in: without groups somebody would lose
+        role, sessions and tokens whose groups nobody has taken away.
         """
         at = (await self.describe()).userinfo
         if not at or not access_token:
             return {}
         status, body = await self.asker.ask(at, bearer=access_token)
+        if status in TROUBLE:
+            raise _not_accepted(status)
         if status != OK:
             return {}
         said: dict[str, Any] = decoded(body, dict[str, Any])
         if said.get("sub") != claims["sub"]:
             raise NotVouchedFor("The provider tells of somebody else than it was asked about.")
         return said
+
+
+def _not_accepted(status: int) -> SignInFailed:
+    return SignInFailed(f"The provider does not accept this log-in: it answers {status}.")
 
 
 def decoded(body: bytes, kind: Any) -> Any:

@@ -128,6 +128,13 @@ class SignIn:
     def provider_of(self, issuer: str) -> "OpenIdProvider | None":
         return next((one for one in self._providers.values() if one.settings.issuer == issuer), None)
 
+    def vouches(self, issuer: str) -> bool:
+        """Tells whether people log in through this issuer: it is named by the file, or was added and is enabled."""
+        if issuer == PROXY:
+            return self.proxy is not None
+        by_file = any(one.issuer == issuer for one in self.filed) or self._directory_of(issuer) is not None
+        return by_file or self.added.has_enabled(issuer)
+
     def _directory_of(self, issuer: str) -> "AskedDirectory | None":
         return next((one for one in self.directories if one.settings.issuer == issuer), None)
 

@@ -45,7 +45,8 @@ def _check_admission(transaction: Transaction, before: Job, after: Job, by: Subm
     by_setting = transaction.policy.require_approval and not by.may_approve
     anew = msgspec.structs.replace(after, hold=Hold.APPROVAL if by_setting else Hold.NONE)
     if after.requires.gpus > before.requires.gpus:
-        _, needed = admitted(transaction, anew, by)
+        with transaction.index.usage.without(before):
+            _, needed = admitted(transaction, anew, by)
     else:
         others = [BY_SETTING] if by_setting else []
         _, needed = with_approval(transaction, anew, others, is_approver=by.may_approve, scope=by.scope)

@@ -1,5 +1,8 @@
 """Takes the workers' reports on attempts: accepted, running, ended."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.cutting import tail_of
@@ -46,42 +49,36 @@ _OUTCOMES = {
 }
 
 
-async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> Accepted:
-    answer = await fleet.act(lambda transaction: _accept(transaction, worker_id, job_id, message))
-    fleet.presence.reported(Turn(job_id, message.epoch), worker_id, fleet.clock.now())
-    return answer
+def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> Coroutine[Any, Any, Accepted]:
+    return fleet.act(lambda transaction: _accept(transaction, worker_id, job_id, message))
 
 
-async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusReport) -> ReportAnswer:
+def report(
+    fleet: Fleet, worker: Worker, job_id: str, message: StatusReport
+) -> Coroutine[Any, Any, ReportAnswer]:
     """Takes a report from the worker itself."""
-    answer, epoch = await fleet.act(lambda transaction: _report(transaction, worker, job_id, message))
-    fleet.presence.reported(Turn(job_id, epoch), worker.id, fleet.clock.now())
-    return answer
+    return fleet.act(lambda transaction: _report(transaction, worker, job_id, message))
 
 
-async def report_of_attempt(
+def report_of_attempt(
     fleet: Fleet, attempt_id: str, job_id: str, message: StatusReport
-) -> ReportAnswer:
+) -> Coroutine[Any, Any, ReportAnswer]:
     """Takes a report from the holder of this one attempt's token: the shim, when its agent is gone."""
-    answer, _ = await fleet.act(
-        lambda transaction: _report_of_attempt(transaction, attempt_id, job_id, message)
-    )
-    return answer
+    return fleet.act(lambda transaction: _report_of_attempt(transaction, attempt_id, job_id, message))
 
 
 def _accept(transaction: Transaction, worker_id: str, job_id: str, message: Accept) -> Accepted:
     worker = transaction.worker_in_memory(worker_id)
     if message.incarnation and worker.incarnation and message.incarnation != worker.incarnation:
         raise Superseded
-    attempt = _attempt_of(transaction, worker_id, job_id, message.epoch)
+    attempt = fencing.own_attempt(transaction.attempt_by_epoch(job_id, message.epoch), worker_id)
     if attempt.state is AttemptState.OFFERED and message.seq:
         transaction.tx.note_message_seq(worker_id, message.seq)
-    transaction.apply(
-        lifecycle.accept(
-            transaction.job(job_id), attempt, incarnation=message.incarnation, now=transaction.now
-        )
-    )
-    cancelling = transaction.job(job_id).state is JobState.CANCELLING
+    job = transaction.job(job_id)
+    decision = lifecycle.accept(job, attempt, incarnation=message.incarnation, now=transaction.now)
+    transaction.apply(decision)
+    cancelling = (decision.job or job).state is JobState.CANCELLING
+    transaction.effects.reported = (Turn(job_id, message.epoch), worker_id)
     return Accepted(
         job_id=job_id,
         attempt=attempt.number,
@@ -90,13 +87,7 @@ def _accept(transaction: Transaction, worker_id: str, job_id: str, message: Acce
     )
 
 
-def _attempt_of(transaction: Transaction, worker_id: str, job_id: str, epoch: int) -> Attempt:
-    return fencing.own_attempt(transaction.attempt_by_epoch(job_id, epoch), worker_id)
-
-
-def _report(
-    transaction: Transaction, worker: Worker, job_id: str, message: StatusReport
-) -> tuple[ReportAnswer, int]:
+def _report(transaction: Transaction, worker: Worker, job_id: str, message: StatusReport) -> ReportAnswer:
     fresh = transaction.worker_in_memory(worker.id)
     if message.incarnation and fresh.incarnation and message.incarnation != fresh.incarnation:
         raise Superseded
@@ -105,21 +96,23 @@ def _report(
     if message.epoch is None:
         attempt = _attempt_without_epoch(transaction, worker.id, job_id)
     else:
-        attempt = _attempt_of(transaction, worker.id, job_id, message.epoch)
-    if not attempt.live and fresh.legacy and message.status in FINAL_REPORTS:
-        return ReportAnswer(accepted=False, job_status=transaction.job(job_id).state), attempt.epoch
-    stays = message.reason == EndReason.TIME_LIMIT or is_stopped_for_cost(attempt)
-    if message.status is ReportStatus.RELEASED and not stays:
-        # Who gives a job back is about to leave: not the one to offer it to. If it stays, its next heartbeat says so.
-        transaction.set_reachable(worker.id, False)
-    return _take(transaction, transaction.job(job_id), attempt, message), attempt.epoch
+        attempt = fencing.own_attempt(transaction.attempt_by_epoch(job_id, message.epoch), worker.id)
+    transaction.effects.reported = (Turn(job_id, attempt.epoch), worker.id)
+    if fresh.legacy and not attempt.live and message.status in FINAL_REPORTS:
+        return ReportAnswer(accepted=False, job_status=transaction.job(job_id).state)
+    if message.status is ReportStatus.RELEASED:
+        stays = message.reason == EndReason.TIME_LIMIT or is_stopped_for_cost(attempt)
+        if not stays:
+            # Who gives a job back is about to leave: not the one to offer it to. If it stays, its next heartbeat says so.
+            transaction.set_reachable(worker.id, False)
+    return _take(transaction, transaction.job(job_id), attempt, message)
 
 
 def _report_of_attempt(
     transaction: Transaction, attempt_id: str, job_id: str, message: StatusReport
-) -> tuple[ReportAnswer, int]:
+) -> ReportAnswer:
     attempt = fencing.named_attempt(transaction.attempt(attempt_id), job_id, message.epoch)
-    return _take(transaction, transaction.job(job_id), attempt, message), attempt.epoch
+    return _take(transaction, transaction.job(job_id), attempt, message)
 
 
 def _attempt_without_epoch(transaction: Transaction, worker_id: str, job_id: str) -> Attempt:
@@ -150,28 +143,28 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
             raise StaleAttempt
         transaction.apply(lifecycle.readopted(job, attempt, now=transaction.now))
         job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
-    if attempt.state is AttemptState.OFFERED and message.status is ReportStatus.RELEASED:
-        transaction.set_reachable(
-            attempt.worker_id, False
-        )  # it wants no offer now, and would give the next one back, too
-    if attempt.state is AttemptState.OFFERED and message.status is not ReportStatus.RELEASED:
-        transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
-        job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
-    transaction.apply(_decide(transaction, job, attempt, message))
-    _note_validation(transaction, job, attempt.id, message.validation_asked_at)
+    if attempt.state is AttemptState.OFFERED:
+        if message.status is ReportStatus.RELEASED:
+            # It wants no offer now, and would give the next one back, too.
+            transaction.set_reachable(attempt.worker_id, False)
+        else:
+            transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
+            job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
+    decision = _decide(transaction, job, attempt, message)
+    transaction.apply(decision)
+    if message.validation_asked_at is not None:
+        _note_validation(transaction, job, attempt.id, message.validation_asked_at)
     _judge_worker(transaction, attempt, message)
     if message.status in FINAL_REPORTS:
         open_with_end(transaction, transaction.job(job.id))
-    below = transaction.attempt(attempt.id).resume_below
+    below = (decision.attempt or attempt).resume_below
     if below is not None:
         forget_spoiled(transaction, job.id, below)
-    now_is = transaction.job(job.id)
-    return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
+    state = (decision.job or job).state
+    return ReportAnswer(accepted=True, job_status=state, stop=state is JobState.CANCELLING)
 
 
-def _note_validation(transaction: Transaction, job: Job, attempt_id: str, asked_at: float | None) -> None:
-    if asked_at is None:
-        return
+def _note_validation(transaction: Transaction, job: Job, attempt_id: str, asked_at: float) -> None:
     decision = trainer_was_asked(transaction.attempt(attempt_id), asked_at, now=transaction.now)
     transaction.apply(decision)
     if decision.attempt:
@@ -183,10 +176,10 @@ def _judge_worker(transaction: Transaction, attempt: Attempt, message: StatusRep
     worker = transaction.tx.worker(attempt.worker_id)
     if worker is None:
         return
-    blame = _blame(message)
-    if blame is Blame.ELSEWHERE:
-        return
+    blame = _blame(message) if message.status is ReportStatus.FAILED else None
     if blame is not None:
+        if blame is Blame.ELSEWHERE:
+            return
         why = _error(message) or ""
         trouble = after_start_failure(
             worker.start_trouble, attempt.job_id, blame, why, transaction.policy, transaction.now
@@ -205,8 +198,8 @@ def _worker_event(type_: EventType, worker: Worker, **details: str) -> Event:
 
 
 def _blame(message: StatusReport) -> Blame | None:
-    """Returns who is to blame for a failed start; None where something ran, or where the job itself is at fault."""
-    if message.status is not ReportStatus.FAILED or message.reason != EndReason.START_FAILED:
+    """Returns who is to blame for a failure to start; None where something ran, or where the job itself is at fault."""
+    if message.reason != EndReason.START_FAILED:
         return None
     return {blame.value: blame for blame in (Blame.ELSEWHERE, Blame.WORKER, Blame.UNCLEAR)}.get(message.blame)
 
@@ -224,9 +217,8 @@ def _nothing_left(transaction: Transaction, job: Job, attempt: Attempt) -> bool:
     )
 
 
-def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> Decision:
-    now, policy = transaction.now, transaction.policy
-    end = End(
+def _end(message: StatusReport) -> End:
+    return End(
         exit_code=message.exit_code,
         exit_signal=message.exit_signal,
         error=_error(message),
@@ -235,27 +227,39 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
         resume_below=message.resume_below,
         results=_RESULTS.get(message.results, Results.NONE),
     )
+
+
+def _came_forward(job: Job, attempt: Attempt, message: StatusReport, now: float) -> Decision:
     progress = None if message.progress is None else read_progress(message.progress)
+    if message.status is ReportStatus.STARTING and progress is not None and progress.preparing:
+        return lifecycle.preparing(job, attempt, progress)
+    return lifecycle.progressed(job, attempt, progress, now=now)
+
+
+def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> Decision:
+    now, policy = transaction.now, transaction.policy
     match message.status:
         case ReportStatus.COMPLETED:
-            return lifecycle.completed(job, attempt, end, now=now)
+            return lifecycle.completed(job, attempt, _end(message), now=now)
+        case ReportStatus.RUNNING | ReportStatus.TRAINING | ReportStatus.STARTING:
+            return _came_forward(job, attempt, message, now)
         case ReportStatus.FAILED if blame := _blame(message):
             worker = transaction.tx.worker(attempt.worker_id)
             if blame is Blame.ELSEWHERE and worker is not None:
                 others = transaction.index.roster.workers.values()
-                return not_granted(job, attempt, end.error, worker, others, now=now)
+                return not_granted(job, attempt, _error(message), worker, others, now=now)
             earlier = transaction.tx.attempts_of_job(job.id)
-            return not_started(job, attempt, end.error, blame, earlier, policy, now=now)
+            return not_started(job, attempt, _error(message), blame, earlier, policy, now=now)
         case ReportStatus.FAILED:
-            return lifecycle.failed(job, attempt, end, policy, now=now)
+            return lifecycle.failed(job, attempt, _end(message), policy, now=now)
         case ReportStatus.CANCELLED:
-            return stopping.stopped(job, attempt, end, policy, now=now)
+            return stopping.stopped(job, attempt, _end(message), policy, now=now)
         case ReportStatus.RELEASED:
             reason = message.reason[:MAX_REASON_CHARS]
             return stopping.released(
                 job,
                 attempt,
-                end.error or "",
+                _error(message) or "",
                 policy,
                 now=now,
                 reason=reason,
@@ -263,8 +267,4 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
                 and _nothing_left(transaction, job, attempt),
             )
         case ReportStatus.LOST:
-            return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)
-        case ReportStatus.STARTING if progress is not None and progress.preparing:
-            return lifecycle.preparing(job, attempt, progress)
-        case ReportStatus.STARTING | ReportStatus.RUNNING | ReportStatus.TRAINING:
-            return lifecycle.progressed(job, attempt, progress, now=now)
+            return lifecycle.lost(job, attempt, _error(message) or "the worker agent died", policy, now=now)

@@ -1,6 +1,7 @@
 """Signs heads of the audit log and writes them down outside the database, so that a change to the database shows."""
 
 import asyncio
+import errno
 import logging
 import os
 import tempfile
@@ -19,6 +20,7 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.protocol.messages import AuditHead
 from simpletuner_fleet.storage.audit.cutting import AuditCutter
+from simpletuner_fleet.storage.audit.thinning import head_in, thin
 from simpletuner_fleet.storage.audit.tree import AuditTree, LogIncomplete
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,9 @@ SIGNED_EVERY_S = 5.0
 MOST_FOREIGN = 1_000
 """So many heads in a row that another key has signed say that ours is new."""
 BLOCK_BYTES = 2**16
+THINNED_ABOVE_BYTES = 2**25
+"""A busy fleet writes so much within a week."""
+ALL_KEPT_S = 2 * 86_400.0
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
@@ -75,6 +80,7 @@ class AuditHeads:
         self._tree = AuditTree(fleet)
         self.cutter = AuditCutter(fleet, self._as_cuts, self._is_our_cut)
         self._signing = asyncio.Lock()
+        self._thinned_above_bytes = THINNED_ABOVE_BYTES
         self._task: asyncio.Task[None] | None = None
         self.newest: AuditHead | None = None
 
@@ -156,6 +162,7 @@ class AuditHeads:
             signed = AuditHead(seq=head.seq, hash=head.hash, root=root, at=at, signature=signature)
             await asyncio.to_thread(self._append, signed)
             self.newest = signed
+            await asyncio.to_thread(self._thin_if_long, at)
 
     def is_ours(self, head: AuditHead) -> bool:
         """Tells whether this orchestrator signed the head: no other signature proves what this one wrote."""
@@ -205,16 +212,32 @@ class AuditHeads:
     def _read(self, *, backwards: bool = False) -> Iterator[AuditHead]:
         with suppress(FileNotFoundError), self._file.open("rb") as file:
             for line in _lines_from_the_end(file) if backwards else file:
-                with suppress(msgspec.MsgspecError):
-                    yield msgspec.json.decode(line, type=AuditHead)
+                if head := head_in(line):
+                    yield head
 
     def _append(self, head: AuditHead) -> None:
-        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, msgspec.json.encode(head) + b"\n")
+            size = os.fstat(descriptor).st_size
+            # A full disk may have cut off the line before: it must not spoil this one.
+            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            line = b"\n" * torn + msgspec.json.encode(head) + b"\n"
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def _thin_if_long(self, now: float) -> None:
+        size = self._file.stat().st_size
+        if size < self._thinned_above_bytes:
+            return
+        try:
+            left_out = thin(self._file, now - ALL_KEPT_S, self.is_ours)
+            log.info("%d heads of the audit log were left out of %s", left_out, self._file)
+        except OSError as error:
+            log.warning("%s cannot be thinned and goes on growing: %s", self._file, error)
+        self._thinned_above_bytes = 2 * max(THINNED_ABOVE_BYTES // 2, self._file.stat().st_size)
 
     async def _run(self) -> None:
         while True:

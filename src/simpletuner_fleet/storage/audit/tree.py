@@ -42,7 +42,7 @@ class AuditTree:
         entries = await self._fleet.read(lambda view: view.audit_hashes(first - 1, count))
         if [seq for seq, _ in entries] != list(range(first, first + count)):
             raise LogIncomplete(f"entries {first} to {first + count - 1} are not all there")
-        return [merkle.leaf(entry_hash) for _, entry_hash in entries]
+        return merkle.leaves_of([entry_hash for _, entry_hash in entries])
 
     def _subtree(self, start: int, end: int, leaves: dict[int, list[bytes]]) -> bytes:
         size = end - start

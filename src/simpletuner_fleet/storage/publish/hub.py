@@ -26,6 +26,8 @@ MAY_NOT_MAKE = (401, 402, 403)
 BUSY = "conflicting operation is in progress"
 """The Hub makes one repository of an owner at a time, and says it with the status of one that is there."""
 MAIN = "main"
+COMMIT_BYTES = 32 * 1024 * 1024
+"""Of files that are not large, in one commit: a job may have thousands of them, and all would be in memory."""
 
 
 class Hub:
@@ -84,7 +86,7 @@ class Hub:
                 asked.append({"path": file.path, "size": file.size, "sample": sample})
             answer = await self._call("POST", f"/api/models/{repo}/preupload/{branch}", {"files": asked})
             modes |= {one["path"]: one["uploadMode"] for one in answer["files"]}
-        return [file for file in content.files if file.size and modes.get(file.path) == "lfs"]
+        return [file for file in content.files if _is_large(file, modes)]
 
     async def _send(self, repo: str, branch: str, file: FileEntry, content: PublishedContent) -> None:
         body = {
@@ -161,20 +163,19 @@ class Hub:
     async def _commit(
         self, repo: str, branch: str, content: PublishedContent, large: set[str], summary: str
     ) -> str:
-        lines: list[dict[str, Any]] = [{"key": "header", "value": {"summary": summary, "description": ""}}]
+        """Commits all files, and returns the address of the last commit: few bytes at a time are held in memory."""
+        header = msgspec.json.encode({"key": "header", "value": {"summary": summary, "description": ""}})
+        lines, size, left, commit = [header], 0, len(content.files), ""
         for file in content.files:
-            if file.path in large:
-                value = {"path": file.path, "algo": "sha256", "oid": file.sha256, "size": file.size}
-                lines.append({"key": "lfsFile", "value": value})
-            else:
-                text = base64.b64encode(await content.whole(file)).decode()
-                lines.append(
-                    {"key": "file", "value": {"path": file.path, "content": text, "encoding": "base64"}}
-                )
-        body = b"\n".join(msgspec.json.encode(line) for line in lines) + b"\n"
-        path = f"/api/models/{repo}/commit/{branch}"
-        answer = await self._call("POST", path, body, headers={"Content-Type": "application/x-ndjson"})
-        commit = str(answer.get("commitOid") or "")
+            lines.append(msgspec.json.encode(await _commit_line(file, content, is_large=file.path in large)))
+            size, left = size + len(lines[-1]), left - 1
+            if left and size < COMMIT_BYTES:
+                continue
+            body = b"\n".join(lines) + b"\n"
+            path = f"/api/models/{repo}/commit/{branch}"
+            answer = await self._call("POST", path, body, headers={"Content-Type": "application/x-ndjson"})
+            commit = str(answer.get("commitOid") or "")
+            lines, size = [header], 0
         return f"{self._url}/{repo}" + (f"/commit/{commit}" if commit else "")
 
     async def _call(
@@ -190,7 +191,7 @@ class Hub:
         url = path if "://" in path else self._url + path
         sent = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
         said = {"Content-Type": "application/json", **(headers or {})}
-        if own and url.startswith(self._url):
+        if own and url.startswith(f"{self._url}/"):
             said["Authorization"] = f"Bearer {self._token}"
         self._insist_on_leading()
         try:
@@ -203,6 +204,18 @@ class Hub:
         except ValueError:
             return {}
         return document if isinstance(document, dict) else {}
+
+
+def _is_large(file: FileEntry, modes: dict[str, str]) -> bool:
+    return file.size > COMMIT_BYTES or (file.size > 0 and modes.get(file.path) == "lfs")
+
+
+async def _commit_line(file: FileEntry, content: PublishedContent, *, is_large: bool) -> dict[str, Any]:
+    if is_large:
+        value = {"path": file.path, "algo": "sha256", "oid": file.sha256, "size": file.size}
+        return {"key": "lfsFile", "value": value}
+    text = base64.b64encode(await content.whole(file)).decode()
+    return {"key": "file", "value": {"path": file.path, "content": text, "encoding": "base64"}}
 
 
 def _check(answer: httpx2.Response, fine: tuple[int, ...], *, what: str) -> None:

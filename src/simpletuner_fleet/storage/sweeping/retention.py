@@ -1,11 +1,14 @@
 """Deletes the large files of jobs that ended long ago. What the jobs were, how they ended and their audit entries stay.
 
 Progress is one place in the order in which jobs ended, kept in the store: an orchestrator that was stopped half-way
-goes on from there, and a job that was emptied is not looked at again.
+goes on from there, and a job that was emptied is not looked at again. A job with a file that could not be deleted is
+passed, too, but kept on a list: its files are tried again in each round.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -14,7 +17,8 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.requests.deleting import AttemptFiles, DeletedJob
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Blobs, Ending, View
-from simpletuner_fleet.storage.logs import gap_key, log_key, times_key
+from simpletuner_fleet.storage.deletions import is_deleted
+from simpletuner_fleet.storage.logs import LOGS, gap_key, log_key, times_key
 from simpletuner_fleet.storage.metrics.metric_files import gpu_folder, metrics_folder
 from simpletuner_fleet.storage.storage import DELETING, Storage
 from simpletuner_fleet.storage.uploads.jobs import job_parts_folder
@@ -22,8 +26,15 @@ from simpletuner_fleet.storage.uploads.jobs import job_parts_folder
 log = logging.getLogger(__name__)
 
 EMPTIED_UNTIL = "retention.emptied_until"
+FILES_LEFT = "retention.files_left"
+MOST_LEFT = 1000
+"""So many jobs whose files cannot be deleted say that no file can be: no further job is passed."""
 JOBS_PER_ROUND = 1000
 DAY_S = 86_400.0
+RANK_LOG = re.compile(r"(?P<attempt>.+)\.r(?P<rank>[0-9]+)(\.times|\.gap)?", re.ASCII)
+
+Ranks = Mapping[str, set[int]]
+"""Which processes of each attempt have a log, beside its main process."""
 
 
 async def empty_old_jobs_once(storage: Storage) -> int:
@@ -35,10 +46,12 @@ async def empty_old_jobs_once(storage: Storage) -> int:
     if days is None:
         return 0
     before = storage.fleet.clock.now() - days * DAY_S
+    await _try_left_files_again(storage)
     emptied = 0
     while endings := await storage.fleet.read(lambda view: _next_endings(view, before)):
+        ranks = await _stored_ranks(storage.blobs)
         for ending in endings:
-            await _empty(storage, ending)
+            await _empty(storage, ending, ranks)
         emptied += len(endings)
     if emptied:
         log.info("emptied %d jobs that ended more than %g days ago", emptied, days)
@@ -51,13 +64,38 @@ def _next_endings(view: View, before: float) -> list[Ending]:
     return view.endings(after, before, JOBS_PER_ROUND)
 
 
-async def _empty(storage: Storage, ending: Ending) -> None:
+async def _empty(storage: Storage, ending: Ending, ranks: Ranks) -> None:
     """Empties one job. It deletes the bytes first: if this is interrupted, it is done again."""
-    await storage.fleet.announce(DELETING, f"files of {ending.job_id}")
-    attempts = await storage.fleet.read(lambda view: view.attempts_of_job(ending.job_id))
-    files = [AttemptFiles(one.id, max(1, len(one.gpus))) for one in attempts]
-    await _delete_files(storage, ending.job_id, files)
-    await storage.fleet.act(lambda transaction: _drop_manifests(transaction, ending))
+    left = await storage.fleet.read(_files_left)
+    deletion = _delete_files_of(storage, ending.job_id, ranks)
+    if len(left) >= MOST_LEFT:
+        await deletion
+    elif not await is_deleted(f"a file of {ending.job_id}", deletion):
+        left = [*left, ending.job_id]
+    await storage.fleet.act(lambda transaction: _drop_manifests(transaction, ending, left))
+
+
+async def _try_left_files_again(storage: Storage) -> None:
+    left = await storage.fleet.read(_files_left)
+    if not left:
+        return
+    ranks = await _stored_ranks(storage.blobs)
+    still_left = [
+        job_id
+        for job_id in left
+        if not await is_deleted(f"a file of {job_id}", _delete_files_of(storage, job_id, ranks))
+    ]
+    if still_left != left:
+        await storage.fleet.act(lambda transaction: _put_files_left(transaction, still_left))
+
+
+def _files_left(view: View) -> list[str]:
+    setting = view.setting(FILES_LEFT)
+    return msgspec.json.decode(setting, type=list[str]) if setting else []
+
+
+def _put_files_left(transaction: Transaction, left: Sequence[str]) -> None:
+    transaction.tx.put_setting(FILES_LEFT, msgspec.json.encode(left).decode())
 
 
 async def remove_files_of_deleted_jobs(storage: Storage) -> int:
@@ -67,11 +105,16 @@ async def remove_files_of_deleted_jobs(storage: Storage) -> int:
     """
     removed = 0
     while gone := await storage.fleet.read(lambda view: view.deleted_jobs_with_files(JOBS_PER_ROUND)):
-        for job in gone:
-            await storage.fleet.announce(DELETING, f"files of {job.id}")
-            await _delete_files(storage, job.id, job.attempts)
-        await storage.fleet.act(partial(_cross_off, jobs=gone))
-        removed += len(gone)
+        ranks = await _stored_ranks(storage.blobs)
+        done = [
+            job
+            for job in gone
+            if await is_deleted(f"a file of {job.id}", _delete_files(storage, job.id, job.attempts, ranks))
+        ]
+        if not done:
+            break
+        await storage.fleet.act(partial(_cross_off, jobs=done))
+        removed += len(done)
     return removed
 
 
@@ -80,23 +123,35 @@ def _cross_off(transaction: Transaction, jobs: Sequence[DeletedJob]) -> None:
         transaction.tx.files_are_gone(job.id)
 
 
-async def _delete_files(storage: Storage, job_id: str, attempts: Iterable[AttemptFiles]) -> None:
+async def _delete_files_of(storage: Storage, job_id: str, ranks: Ranks) -> None:
+    attempts = await storage.fleet.read(lambda view: view.attempts_of_job(job_id))
+    files = [AttemptFiles(one.id, max(1, len(one.gpus))) for one in attempts]
+    await _delete_files(storage, job_id, files, ranks)
+
+
+async def _delete_files(
+    storage: Storage, job_id: str, attempts: Iterable[AttemptFiles], ranks: Ranks
+) -> None:
+    await storage.fleet.announce(DELETING, f"files of {job_id}")
     for attempt in attempts:
         await storage.blobs.delete(metrics_folder(attempt.id))
         await storage.blobs.delete(gpu_folder(attempt.id))
-        await _delete_logs(storage.blobs, attempt)
+        for rank in sorted(ranks.get(attempt.id, set()) | set(range(attempt.ranks))):
+            for key in (log_key, times_key, gap_key):
+                await storage.blobs.delete(key(attempt.id, rank))
     await storage.blobs.delete(job_parts_folder(job_id))
 
 
-async def _delete_logs(blobs: Blobs, attempt: AttemptFiles) -> None:
-    rank = 0
-    while rank < attempt.ranks or await blobs.size(log_key(attempt.id, rank)):
-        for key in (log_key, times_key, gap_key):
-            await blobs.delete(key(attempt.id, rank))
-        rank += 1
+async def _stored_ranks(blobs: Blobs) -> Ranks:
+    """Looks at what is stored: a job may have logs of more processes than GPUs, and of any number."""
+    ranks: defaultdict[str, set[int]] = defaultdict(set)
+    for name in await blobs.names(LOGS):
+        if match := RANK_LOG.fullmatch(name):
+            ranks[match["attempt"]].add(int(match["rank"]))
+    return ranks
 
 
-def _drop_manifests(transaction: Transaction, ending: Ending) -> None:
+def _drop_manifests(transaction: Transaction, ending: Ending, files_left: Sequence[str]) -> None:
     stored = transaction.tx.manifests_of_job(ending.job_id)
     pinned = {file.sha256 for manifest in stored if manifest.pinned_by for file in manifest.files}
     manifests = [manifest for manifest in stored if not manifest.pinned_by]
@@ -105,6 +160,8 @@ def _drop_manifests(transaction: Transaction, ending: Ending) -> None:
     unused = transaction.tx.objects_of_job(ending.job_id).keys() - pinned
     transaction.tx.mark_objects(ending.job_id, unused, transaction.now)
     transaction.tx.put_setting(EMPTIED_UNTIL, msgspec.json.encode(ending).decode())
+    if ending.job_id in files_left:
+        _put_files_left(transaction, files_left)
     transaction.record(
         Event(
             type=EventType.JOB_EMPTIED,

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.storage.datasets import let_go_of_unused
+from simpletuner_fleet.storage.deletions import is_deleted
 from simpletuner_fleet.storage.ownership import is_still_ours
 from simpletuner_fleet.storage.storage import DELETING, ROWS_PER_ROUND, Storage
 from simpletuner_fleet.storage.sweeping.deletion_list import DeletionList
@@ -101,7 +102,7 @@ async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
         job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
         if job is None or (job.terminal and (job.finished_at or 0.0) < before):
             await storage.fleet.announce(DELETING, f"parts of {job_id}")
-            await storage.blobs.delete(job_parts_folder(job_id))
+            await is_deleted(f"a part of {job_id}", storage.blobs.delete(job_parts_folder(job_id)))
 
 
 async def _delete_unowned_objects(storage: Storage) -> int:

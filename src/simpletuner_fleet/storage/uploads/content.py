@@ -68,14 +68,8 @@ async def missing(
     await owner.check_room(stored, sum(absent.values()))
     if absent:
         storage.space.check(Use.UPLOADS, 0)
-    unfinished = set(await storage.blobs.names(owner.folder)) if absent else set()
-    return [
-        ObjectMissing(
-            sha256=sha256,
-            offset=await storage.blobs.part_size(part_key(owner, sha256)) if sha256 in unfinished else 0,
-        )
-        for sha256 in absent
-    ]
+    unfinished = await storage.blobs.part_sizes(owner.folder) if absent else {}
+    return [ObjectMissing(sha256=sha256, offset=unfinished.get(sha256, 0)) for sha256 in absent]
 
 
 async def put_part(
@@ -130,9 +124,8 @@ async def _begin_or_go_on(storage: Storage, owner: UploadOwner, sha256: str, siz
 
 async def other_parts_bytes(storage: Storage, owner: UploadOwner, sha256: str) -> int:
     """Returns how many bytes of the owner's other files are under way, here and straight to the storage."""
-    blobs = storage.blobs
-    others = [name for name in await blobs.names(owner.folder) if name != sha256]
-    here = sum([await blobs.part_size(part_key(owner, name)) for name in others])
+    sizes = await storage.blobs.part_sizes(owner.folder)
+    here = sum(size for name, size in sizes.items() if name != sha256)
     direct = storage.direct_in_use
     if direct is None or owner.direct_job is None:
         return here

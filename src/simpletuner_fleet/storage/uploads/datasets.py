@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
+from simpletuner_fleet.storage.deletions import is_deleted
 from simpletuner_fleet.storage.storage import DELETING, Storage
 
 DATASET_PARTS = "data-uploads"
@@ -78,14 +79,14 @@ async def drop_abandoned_dataset_parts(storage: Storage, before: float) -> None:
     now, known_parts = storage.fleet.clock.now(), storage.dataset_usage.parts
     remaining: dict[str, tuple[int, float]] = {}
     for caller_id in await storage.blobs.names(DATASET_PARTS):
-        for sha256 in await storage.blobs.names(f"{DATASET_PARTS}/{caller_id}"):
+        sizes = await storage.blobs.part_sizes(f"{DATASET_PARTS}/{caller_id}")
+        for sha256, size in sizes.items():
             key = f"{DATASET_PARTS}/{caller_id}/{sha256}"
-            size = await storage.blobs.part_size(key)
             known_size, since = known_parts.get(key, (size, now))
             since = since if known_size == size else now
             if since < before:
                 await storage.fleet.announce(DELETING, f"parts of {sha256}")
-                await storage.blobs.delete(key)
-            else:
-                remaining[key] = (size, since)
+                if await is_deleted(f"a part of {sha256}", storage.blobs.delete(key)):
+                    continue
+            remaining[key] = (size, since)
     storage.dataset_usage.parts = remaining

@@ -1,0 +1,120 @@
+"""Runs what is asked of providers beside the rounds: one that takes long delays neither a round nor another pool."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import NotLeader
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.offers import ProviderSnapshot
+from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
+
+log = logging.getLogger(__name__)
+
+CALLS_AT_ONCE = 8
+"""For each pool."""
+PATIENCE_S = 10.0
+"""So long a round waits for its own calls; those that take longer go on beside the next ones."""
+NO_ANSWER = "no answer in time"
+
+
+class _Look(Struct, frozen=True, eq=False):
+    request: PoolRequest
+    task: asyncio.Task[ProviderSnapshot | str]
+
+
+class LooksUnderWay:
+    """Looks at the providers of all pools at once.
+
+    A provider that gave no answer in time is not waited for again: its answer counts in the round after it came.
+    """
+
+    def __init__(self) -> None:
+        self._looks: dict[str, _Look] = {}
+        self._slow: set[str] = set()
+
+    async def answers(
+        self,
+        pools: Sequence[MachinePool],
+        look: Callable[[MachinePool], Coroutine[Any, Any, ProviderSnapshot | str]],
+    ) -> dict[str, ProviderSnapshot | str]:
+        """Returns by pool what its provider showed, or what kept it from being looked at."""
+        requests = {pool.name: pool.request for pool in pools}
+        for name, one in list(self._looks.items()):
+            if requests.get(name) != one.request:
+                one.task.cancel()
+                del self._looks[name]
+        self._slow &= requests.keys()
+        for pool in pools:
+            if pool.name not in self._looks:
+                self._looks[pool.name] = _Look(pool.request, asyncio.create_task(look(pool)))
+        awaited = [one.task for name, one in self._looks.items() if name not in self._slow]
+        if awaited:
+            await asyncio.wait(awaited)
+        return {pool.name: self._answer_of(pool.name) for pool in pools}
+
+    def _answer_of(self, name: str) -> ProviderSnapshot | str:
+        if not self._looks[name].task.done():
+            return NO_ANSWER
+        answer = self._looks.pop(name).task.result()
+        (self._slow.add if answer == NO_ANSWER else self._slow.discard)(name)
+        return answer
+
+    async def stop(self) -> None:
+        await _end([one.task for one in self._looks.values()])
+
+
+class CallsUnderWay:
+    """Makes the calls for machines, one for a machine at a time. A failure with one does not affect the others."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._begun: list[asyncio.Task[None]] = []
+        self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(CALLS_AT_ONCE)
+        )
+        self._not_leader: NotLeader | None = None
+
+    def begin(self, machine: Machine, call: Callable[[Machine], Coroutine[Any, Any, None]]) -> None:
+        """Begins the call, unless an earlier one for the same machine is not over yet."""
+        if machine.id in self._calls:
+            return
+        task = asyncio.create_task(self._make(machine, call))
+        self._calls[machine.id] = task
+        self._begun.append(task)
+        task.add_done_callback(lambda _: self._calls.pop(machine.id, None))
+
+    async def settle(self) -> None:
+        """Waits for the calls that were begun since the last time, but not for long.
+
+        Raises NotLeader where a call has found that out.
+        """
+        begun, self._begun = self._begun, []
+        if begun:
+            await asyncio.wait(begun, timeout=self._patience_s)
+        not_leader, self._not_leader = self._not_leader, None
+        if not_leader is not None:
+            raise not_leader
+
+    async def stop(self) -> None:
+        await _end(list(self._calls.values()))
+
+    async def _make(self, machine: Machine, call: Callable[[Machine], Coroutine[Any, Any, None]]) -> None:
+        try:
+            async with self._places[machine.pool]:
+                await call(machine)
+        except NotLeader as error:
+            self._not_leader = error
+        except Exception:
+            log.exception("a machine could not be looked after; it is tried again")
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
