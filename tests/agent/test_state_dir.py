@@ -91,10 +91,11 @@ def test_an_attempts_folder_holds_its_order_and_goes_when_told(tmp_path: Path) -
         assert state.attempts() == []
 
 
-def test_an_order_that_the_disk_has_lost_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [b'{"job_id":', b'{"job_id":"\xff\xfe"}', b""])
+def test_an_order_that_the_disk_has_lost_is_none(tmp_path: Path, left: bytes) -> None:
     with StateDir.open(tmp_path / "w") as state:
         attempt = state.create_attempt("a_1")
-        attempt.order_file.write_bytes(b'{"job_id":')
+        attempt.order_file.write_bytes(left)
         assert attempt.load_order() is None
 
 

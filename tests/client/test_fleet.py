@@ -138,6 +138,7 @@ async def test_the_one_that_awaits_does_the_same(tmp_path: Path) -> None:
             await waiting
         assert failed.value.job.id == offer["job_id"]
         assert (await fleet.wait(offer["job_id"], check=False)).status == "failed"
+        assert (await fleet.wait(offer["job_id"], timeout_s=0, check=False)).status == "failed"
         assert [line async for line in fleet.logs(offer["job_id"])] == ["hello"]
         assert (await fleet.workers())[0].name == "gpu-1"
         assert (await fleet.queue()).total == 3

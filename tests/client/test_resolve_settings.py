@@ -243,3 +243,15 @@ def test_the_defaults_are_the_documented_ones() -> None:
     settings, _ = resolve_settings.resolve("worker", parsed("worker"), {"XDG_CONFIG_HOME": "/nowhere"})
     assert settings["persistent"].value is False
     assert settings["max_jobs"].value == "auto"
+
+
+def test_a_list_in_a_file_is_what_is_written_with_commas_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('[worker]\norchestrator_url = ["http://one:1", "http://two:2"]\ngpus = [0, 1]\n')
+    resolved, _notes = resolve_settings.resolve("worker", argparse.Namespace(config_file=str(file)), {})
+    assert resolved["orchestrator_url"].value == "http://one:1,http://two:2"
+    assert resolved["gpus"].value == "0,1"
+    file.write_text("[worker]\nshutdown_grace = {minutes = 1}\n")
+    with pytest.raises(CliError) as refused:
+        resolve_settings.resolve("worker", argparse.Namespace(config_file=str(file)), {})
+    assert "shutdown_grace has an invalid value" in refused.value.trouble.what

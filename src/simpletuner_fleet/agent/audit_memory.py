@@ -101,7 +101,7 @@ class AuditMemory:
         for file in (self._file.with_suffix(".older"), self._file):
             with suppress(FileNotFoundError):
                 for line in file.read_bytes().splitlines():
-                    with suppress(msgspec.MsgspecError):
+                    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                         heads.append(msgspec.json.decode(line, type=Remembered))
         return heads
 

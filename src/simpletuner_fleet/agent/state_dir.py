@@ -131,7 +131,7 @@ class AttemptDir(Struct, frozen=True, dict=True):
         """Returns None where the agent died before it had written one, or the disk has lost it."""
         try:
             return msgspec.json.decode(self.order_file.read_bytes(), type=JobSubmit)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
 

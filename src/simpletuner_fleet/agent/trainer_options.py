@@ -50,7 +50,7 @@ def known_options(trainers: Registry, name: str, folder: Path) -> Options | None
         kept = msgspec.json.decode(file.read_bytes(), type=Kept)
         if (kept.installed, kept.asked_for) == (installed, ASKED_FOR):
             return kept.options
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         pass
     options = trainer.options()
     if options:

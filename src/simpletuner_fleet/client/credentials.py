@@ -3,12 +3,12 @@
 import json
 import os
 import stat
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 from simpletuner_fleet.client.errors import fail
+from simpletuner_fleet.client.private_files import write_private_bytes
 from simpletuner_fleet.client.troubles import AUTH
 from simpletuner_fleet.languages import _
 
@@ -46,18 +46,21 @@ def read(file: Path) -> SavedLogins:
 
 
 def write(file: Path, credentials: SavedLogins) -> None:
-    """Writes the file as a whole; others cannot read it at any moment."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Writes the file as a whole or not at all; others cannot read it at any moment."""
     lines = [f"current = {json.dumps(credentials.current)}"] if credentials.current else []
     for url, login in sorted(credentials.servers.items()):
         lines += ["", f"[servers.{json.dumps(url)}]"]
         lines += [f"{key} = {json.dumps(value)}" for key, value in login._asdict().items() if value]
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".credentials-")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write("\n".join(lines) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    Path(name).replace(file)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private_bytes(file, ("\n".join(lines) + "\n").encode())
+    except OSError as error:
+        raise fail(
+            _("nothing can be written to %(folder)s", folder=file.parent),
+            error.strerror or str(error),
+            _("choose a folder that you can write to, on a disk with free space:  df -h"),
+            "E_CREDENTIALS",
+        ) from None
 
 
 def _refuse_if_open_to_others(file: Path, mode: int) -> None:

@@ -106,10 +106,10 @@ class _Finder(NamedTuple):
         raw = [str(item) for item in raw] if isinstance(raw, list) else str(raw)
         if row.action == "append" and isinstance(raw, str):
             raw = [raw]
+        elif row.action != "append" and isinstance(raw, list):
+            raw = ",".join(raw)
         if row.name in TOKENS and isinstance(raw, str) and raw != raw.strip():
-            self.notes.append(
-                _("note: whitespace around the token was taken off (%(where)s)", where=source.where)
-            )
+            self.notes.append(whitespace_note(source))
         try:
             return row.parse(raw)
         except ValueError as error:
@@ -125,11 +125,15 @@ class _Finder(NamedTuple):
             ) from None
 
 
+def whitespace_note(source: Source) -> str:
+    return _("note: whitespace around the token was taken off (%(where)s)", where=source.where)
+
+
 def _tables(
     group: str, config_file: str | None, environ: Mapping[str, str], notes: list[str]
 ) -> list[tuple[str, dict[str, Any]]]:
     usual = [config_home(environ) / "config.toml", SYSTEM_FILE]
-    candidates = [Path(config_file).expanduser()] if config_file else usual
+    candidates = [Path(os.path.expanduser(config_file))] if config_file else usual
     tables = []
     for file in candidates:
         document = _read_document(file, required=config_file is not None)

@@ -72,7 +72,7 @@ def _written(paths: Paths) -> dict[str, Any]:
         is_kept = paths.kept_config is not None and paths.kept_config.exists()
         file = paths.kept_config if paths.kept_config and is_kept else paths.config_file
         return msgspec.json.decode(read_job_file(file), type=dict[str, Any])
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TrainerError(f"{paths.config_file.name} could not be read again: {error}.") from error
 
 

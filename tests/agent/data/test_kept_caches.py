@@ -2,10 +2,13 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from simpletuner_fleet.agent.data import kept_caches
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.kept_caches import KEPT_S, KeptCaches
 from simpletuner_fleet.agent.isolation.walls import Kind, Walls, WallSurroundings
@@ -59,6 +62,32 @@ def test_with_a_full_disk_the_unused_go(tmp_path: Path) -> None:
     caches.release("a_1")
     caches.take("used", "a_2")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["used-0", "used-0.holder"]
+
+
+def test_nobody_else_waits_while_an_unused_one_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches = KeptCaches(tmp_path, free_bytes=2**62)
+    for attempt_id in ("a_1", "a_3"):
+        caches.take("key", attempt_id)
+    caches.release("a_1")
+    removing, may_end = Event(), Event()
+
+    def slowly(path: Path) -> None:
+        removing.set()
+        assert may_end.wait(20)
+        remove_tree(path)
+
+    monkeypatch.setattr(kept_caches, "remove_tree", slowly)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(caches.take, "other", "a_2")
+        assert removing.wait(20)
+        second = threads.submit(caches.release, "a_3")
+        try:
+            second.result(5)
+        finally:
+            may_end.set()
+        assert first.result(20).is_dir()
 
 
 def test_a_trainers_index_stays_beside_data_that_is_shown_again_under_the_same_path(tmp_path: Path) -> None:

@@ -84,6 +84,19 @@ async def test_a_release_that_is_cancelled_leaves_the_shim_to_the_runner(folder:
         await until(lambda: running.is_over, "the shim is reaped")
 
 
+async def test_the_guardian_of_a_start_that_was_cancelled_ends_while_the_runner_goes_on() -> None:
+    async with Runner() as runner:
+        runner.warm_up()
+        spare = runner._spare
+        assert spare is not None
+        taking = asyncio.create_task(runner.take())
+        await asyncio.sleep(0)
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        await spare
+        await until(lambda: not own_shims(), "no shim is left")
+
+
 async def test_the_exit_code_and_the_output_of_a_failing_trainer_are_told(folder: Path) -> None:
     program = "import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr); sys.exit(3)"
     async with Runner() as runner:

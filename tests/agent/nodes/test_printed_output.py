@@ -85,3 +85,20 @@ async def test_an_end_is_said_by_one_task_however_often_the_line_is_dialled_anew
     await rank.task
     assert len(first.ends) == 1
     assert bytes(first.kept) == OUTPUT
+
+
+async def test_a_flood_does_not_fill_the_disk_of_the_node_that_prints_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "SENT_KEPT_BYTES", 2**20)
+    monkeypatch.setattr(ranks, "FREED_AT_ONCE_BYTES", 2**20)
+    first = FirstNode(loses=0)
+    parts, rank = part_that_printed(tmp_path, first)
+    flood = OUTPUT * 10
+    rank.output.write_bytes(flood)
+    rank.over = True
+    await asyncio.wait_for(parts._print(rank), 20)
+    assert bytes(first.kept) == flood
+    stat = rank.output.stat()
+    assert (stat.st_size, stat.st_blocks * 512 < 3 * 2**20) == (len(flood), True)
+    assert rank.output.read_bytes()[-(2**20) :] == flood[-(2**20) :]

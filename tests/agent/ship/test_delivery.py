@@ -1,4 +1,6 @@
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,24 @@ async def test_an_outcome_that_no_disk_takes_is_delivered_all_the_same(tmp_path:
     await client.close()
 
 
+async def test_a_disk_that_lets_no_delivered_report_go_keeps_no_other_from_being_delivered(
+    tmp_path: Path,
+) -> None:
+    client = Listening()
+    delivered: list[Turn] = []
+    delivery = Delivery(Spool(tmp_path / "spool"), client, on_delivered=delivered.append)
+    for job_id in ("j_1", "j_2"):
+        await delivery.keep(Turn(job_id, 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
+    for file in (tmp_path / "spool").iterdir():
+        file.unlink()
+        file.mkdir()  # which nobody can unlink
+    assert await delivery.deliver_once()
+    assert await delivery.deliver_once()
+    assert [job_id for job_id, _ in client.heard] == ["j_1", "j_2"]
+    assert delivered == [("j_1", 3), ("j_2", 3)]
+    await client.close()
+
+
 async def test_a_report_that_nobody_answers_stays_on_the_disk(tmp_path: Path) -> None:
     client = OrchestratorClient("http://127.0.0.1:9", lambda: "", None)
     spool = Spool(tmp_path / "spool")
@@ -72,55 +92,58 @@ def own_problem(status: int, code: str) -> bytes:
     )
 
 
+@asynccontextmanager
+async def answering_each(reply: Callable[[bytes], bytes]) -> AsyncIterator[OrchestratorClient]:
+    """Yields a client, each of whose calls is answered by its head; ends when every connection is closed."""
+    answered: set[asyncio.Task[None] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answered.add(asyncio.current_task())
+        try:
+            writer.write(reply(await reader.readuntil(b"\r\n\r\n")))
+            await writer.drain()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = OrchestratorClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "", None)
+    try:
+        yield client
+    finally:
+        await client.close()
+        server.close()
+        await asyncio.gather(*filter(None, answered), return_exceptions=True)
+
+
 @pytest.mark.parametrize(
     "reply", [own_problem(500, "internal_error"), answer(403, b"<html>a firewall</html>")]
 )
 async def test_a_report_that_is_not_taken_keeps_no_other_from_being_delivered(
     tmp_path: Path, reply: bytes
 ) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        taken = answer(200, b'{"accepted":true,"job_status":"completed"}')
-        writer.write(reply if b"/j_1/" in head else taken)
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    client = OrchestratorClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "", None)
+    taken = answer(200, b'{"accepted":true,"job_status":"completed"}')
     delivered: list[str] = []
     spool = Spool(tmp_path / "spool")
-    delivery = Delivery(spool, client, on_delivered=lambda turn: delivered.append(turn.job_id))
-    for job_id in ("j_1", "j_2", "j_3"):
-        await delivery.keep(Turn(job_id, 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
-    running = asyncio.create_task(delivery.run())
-    try:
-        await until(lambda: delivered == ["j_2", "j_3"])
-        assert [record.job_id for record in spool.pending()] == ["j_1"]
-    finally:
-        running.cancel()
-        await client.close()
-        server.close()
+    async with answering_each(lambda head: reply if b"/j_1/" in head else taken) as client:
+        delivery = Delivery(spool, client, on_delivered=lambda turn: delivered.append(turn.job_id))
+        for job_id in ("j_1", "j_2", "j_3"):
+            await delivery.keep(Turn(job_id, 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
+        running = asyncio.create_task(delivery.run())
+        try:
+            await until(lambda: delivered == ["j_2", "j_3"])
+            assert [record.job_id for record in spool.pending()] == ["j_1"]
+        finally:
+            running.cancel()
 
 
 async def after_answer(folder: Path, reply: bytes) -> tuple[bool | None, int]:
     """Whether the report counts as answered, and how many are kept then."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(reply)
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    client = OrchestratorClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "", None)
     spool = Spool(folder / "spool")
-    delivery = Delivery(spool, client)
-    await delivery.keep(Turn("j_1", 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
-    try:
+    async with answering_each(lambda head: reply) as client:
+        delivery = Delivery(spool, client)
+        await delivery.keep(Turn("j_1", 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
         return await delivery.deliver_once(), len(spool)
-    finally:
-        await client.close()
-        server.close()
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,16 @@ def test_every_prefix_of_a_record_that_a_bad_disk_leaves_is_set_aside(tmp_path: 
         assert [file.name for file in folder.glob("*.bad")] == ["000000000000.bad"]
 
 
+def test_a_record_with_bytes_that_are_no_text_is_set_aside(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.append("j_bad", completed())
+    record = next(tmp_path.glob("*.report"))
+    record.write_bytes(record.read_bytes().replace(b"j_bad", b"j_\xff\xfe\xfd"))
+    kept = spool.append("j_good", completed())
+    assert Spool(tmp_path).pending() == [kept]
+    assert [file.stem for file in tmp_path.glob("*.bad")] == [record.stem]
+
+
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.report").write_text("mine")
     spool = Spool(tmp_path)

@@ -17,7 +17,7 @@ from simpletuner_fleet.agent.wire.call_connections import (
 from simpletuner_fleet.client.trust import Choices, context_for
 from tests.client.test_trust import SECRET, make, tls_server
 
-QUICK = CallTimeouts(connect_s=5.0, silence_s=5.0)
+QUICK = CallTimeouts(connect_s=5.0, silence_s=5.0, whole_s=30.0)
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
 CLOSES = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello"
@@ -186,7 +186,7 @@ async def test_a_slow_line_is_no_silence() -> None:
         await writer.drain()
 
     async with answering(take_slowly) as url:
-        slow = CallTimeouts(connect_s=5.0, silence_s=1.5)
+        slow = CallTimeouts(connect_s=5.0, silence_s=1.5, whole_s=30.0)
         connections = CallConnections(url, None)
         assert await call(connections, b"x" * 12_000_000, slow) == CallAnswer(200, b"hello")
         connections.close()
@@ -196,10 +196,10 @@ async def test_silence_ends_a_call() -> None:
     async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello") as server:
         connections = CallConnections(server.url, None)
         with pytest.raises(CallFailed) as silent:
-            await call(connections, timeouts=CallTimeouts(connect_s=5.0, silence_s=0.1))
+            await call(connections, timeouts=CallTimeouts(connect_s=5.0, silence_s=0.1, whole_s=30.0))
         assert isinstance(silent.value.__cause__, TimeoutError)
         with pytest.raises(CallFailed):
-            await call(connections, timeouts=CallTimeouts(connect_s=5.0, silence_s=0.1))
+            await call(connections, timeouts=CallTimeouts(connect_s=5.0, silence_s=0.1, whole_s=30.0))
         assert server.connections == 2
 
 

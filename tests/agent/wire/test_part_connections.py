@@ -5,7 +5,7 @@ import errno
 import hashlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -160,3 +160,27 @@ def test_parts_grow_on_a_fast_line_and_shrink_on_a_slow_one() -> None:
     limited = PartSize(Bandwidth(8.0))
     limited.took(limited.bytes, 0.1)
     assert limited.bytes == 1_000_000
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"HTTP/1.1 200 OK\r\nX-Padding: ", b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n"],
+    ids=["in its head", "in its body"],
+)
+async def test_a_part_is_not_held_by_an_answer_that_drips(file: Path, head: bytes) -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head)
+        while not reader.at_eof():
+            writer.write(b" ")
+            await writer.drain()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reader.read(1000), 0.02)
+
+    async with listening(drip) as url:
+        connections = PartConnections(url, None)
+        timeouts = PartTimeouts(connect_s=5.0, step_s=5.0, answer_s=0.2)
+        with pytest.raises(NoAnswer):
+            async with asyncio.timeout(5):
+                await connections.put("/x", {}, Part(file=file, offset=0, count=100), timeouts)
+        connections.close()

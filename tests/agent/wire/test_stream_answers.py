@@ -13,13 +13,18 @@ from simpletuner_fleet.protocol.messages import TERM_HEADER, Heartbeat
 
 
 @asynccontextmanager
-async def answering(answer: bytes) -> AsyncIterator[OrchestratorClient]:
-    """A server that says this to everybody and then keeps the line open in silence."""
+async def answering(answer: bytes, drop: bytes = b"") -> AsyncIterator[OrchestratorClient]:
+    """A server that says this to everybody and then keeps the line open: in silence, or with a drop now and then."""
     over = asyncio.Event()
+    serving: set[asyncio.Task[None] | None] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.current_task())
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
+        while drop and not over.is_set():
+            writer.write(drop)
+            await asyncio.sleep(0.02)
         await over.wait()
         writer.close()
 
@@ -29,6 +34,7 @@ async def answering(answer: bytes) -> AsyncIterator[OrchestratorClient]:
         yield client
         over.set()
         await client.close()
+        await asyncio.gather(*filter(None, serving))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +51,19 @@ async def test_a_stream_that_is_not_answered_is_given_up(
         with pytest.raises(Unreachable):
             async with asyncio.timeout(20), client.stream("/api/workers/stream?x=1", "", lambda: 60.0):
                 pass
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 200 OK\r\nX-Padding: ", b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n"],
+    ids=["in its head", "in its body"],
+)
+async def test_a_heartbeat_is_not_held_by_an_answer_that_drips(answer: bytes) -> None:
+    async with answering(answer, drop=b" ") as client:
+        client.answer_timeout_s = 0.2
+        with pytest.raises(Unreachable):
+            async with asyncio.timeout(5):
+                await client.heartbeat(Heartbeat(worker_id="w", status="idle", attempts=[], gpus=[]))
 
 
 @pytest.mark.parametrize("term", [b"\xff", b"9" * 5000, b"\xc2\xb2", b"-1", b""])

@@ -96,7 +96,9 @@ def test_other_datasets_and_unknown_pictures_stay_as_they_are(paths: Paths, data
     assert [other.read_bytes(), unknown.read_bytes()] == before
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"3", b'{"seen_images": ["/"]}', b'{"seen_images": {"": 1}}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"[", b"3", b'["\xff"]', b'{"seen_images": ["/"]}', b'{"seen_images": {"": 1}}']
+)
 def test_what_is_no_list_of_pictures_is_left_to_the_trainer(paths: Paths, content: bytes) -> None:
     file = saved(paths, "a.png")
     file.write_bytes(content)

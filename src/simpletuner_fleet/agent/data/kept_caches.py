@@ -69,7 +69,7 @@ class KeptCaches:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(_holder_of(cache), attempt_id.encode())
             self._held[attempt_id] = cache
-            self._let_go()
+        self._let_go()
         # Whoever had it may have been killed, and the worker with them: nobody has cleaned up after them for certain.
         self._clean_or_drop(cache)
         os.utime(cache, (self._clock(), self._clock()))
@@ -115,18 +115,27 @@ class KeptCaches:
                 "the caches %s cannot be used any more and begin anew: %s", cache.name, error.strerror
             )
             # Nobody waits for its removal: a job may have laid it out so that it takes long.
-            aside = cache.with_name(f"{ASIDE}{secrets.token_hex(8)}")
-            cache.rename(aside)
+            aside = _put_aside(cache)
             cache.mkdir(mode=0o700)
             _remove_later([aside])
 
     def _let_go(self) -> None:
-        held, now = set(self._held.values()), self._clock()
-        unused = sorted((cache.stat().st_mtime, cache) for cache in self._caches() if cache not in held)
-        for used_at, cache in unused:
-            if now - used_at > KEPT_S or shutil.disk_usage(self._folder).free < self._free_bytes:
-                log.info("the caches %s, unused for %.0f h, were let go", cache.name, (now - used_at) / 3600)
-                remove_tree(cache)
+        """Removes what nobody needs. Only whoever calls this waits for it: another job may have laid it out to take long."""
+        while aside := self._next_to_go():
+            remove_tree(aside)
+
+    def _next_to_go(self) -> Path | None:
+        with self._lock:
+            held, now = set(self._held.values()), self._clock()
+            unused = sorted((cache.stat().st_mtime, cache) for cache in self._caches() if cache not in held)
+            for used_at, cache in unused:
+                if now - used_at > KEPT_S or shutil.disk_usage(self._folder).free < self._free_bytes:
+                    with contextlib.suppress(OSError):
+                        aside = _put_aside(cache)
+                        hours = (now - used_at) / 3600
+                        log.info("the caches %s, unused for %.0f h, were let go", cache.name, hours)
+                        return aside
+        return None
 
     def _caches(self) -> list[Path]:
         try:
@@ -135,6 +144,11 @@ class KeptCaches:
             ]
         except OSError:
             return []
+
+
+def _put_aside(cache: Path) -> Path:
+    """Returns where it lies then: nobody finds it there, and a next start removes what is left of it."""
+    return cache.rename(cache.with_name(f"{ASIDE}{secrets.token_hex(8)}"))
 
 
 def _remove_later(folders: list[Path]) -> None:

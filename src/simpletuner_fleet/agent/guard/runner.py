@@ -196,8 +196,8 @@ class Runner:
         self._key = key
         self._walls = walls
         self._spare: asyncio.Task[ShimProcess] | None = None
-        self._unwanted: list[asyncio.Task[ShimProcess]] = []
-        """Shims for a start that was cancelled meanwhile."""
+        self._unwanted: set[asyncio.Task[None]] = set()
+        """Each ends a shim for a start that was cancelled meanwhile."""
         self._taken: list[ShimProcess] = []
         """Which do not run a trainer yet."""
         self._running: list[RunningTrainer] = []
@@ -211,9 +211,9 @@ class Runner:
             running.leave_alone()
         for shim in [*self._taken]:
             await self.dismiss(shim)
-        for starting in [*self._unwanted, *([spare] if spare else [])]:
-            with contextlib.suppress(ShimUnavailable):
-                await self.dismiss(await starting)
+        if spare is not None:
+            await self._dismiss_when_there(spare)
+        await asyncio.gather(*self._unwanted)
         await asyncio.to_thread(self._starter.close)
 
     def warm_up(self) -> None:
@@ -346,8 +346,14 @@ class Runner:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            self._unwanted.append(starting)
+            unwanted = asyncio.create_task(self._dismiss_when_there(starting))
+            self._unwanted.add(unwanted)
+            unwanted.add_done_callback(self._unwanted.discard)
             raise
+
+    async def _dismiss_when_there(self, starting: asyncio.Task[ShimProcess]) -> None:
+        with contextlib.suppress(ShimUnavailable):
+            await self.dismiss(await starting)
 
     async def _start_shim(self, walls: ReadyWalls | None) -> ShimProcess:
         try:
@@ -416,5 +422,5 @@ def _left_record(attempt_dir: Path) -> ExitRecord:
 def _recorded(attempt_dir: Path) -> ExitRecord | None:
     try:
         return msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -233,7 +233,7 @@ class ShimLink:
             return _decoder.decode(line)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
             raise ShimGone from error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ShimGone(f"it said what no shim says: {error}") from error
 
     async def expect(self, kind: type[T]) -> T:

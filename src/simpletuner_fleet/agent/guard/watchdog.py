@@ -266,7 +266,7 @@ class TrainerWatchdog:
     def _load(self) -> _WatchdogRecord:
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=_WatchdogRecord)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return _WatchdogRecord()
 
     def _save(self) -> None:

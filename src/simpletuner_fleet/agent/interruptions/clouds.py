@@ -184,7 +184,7 @@ def _now(answer: MetadataAnswer) -> float:
 def _object(content: bytes) -> dict[str, Any]:
     try:
         said = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
 

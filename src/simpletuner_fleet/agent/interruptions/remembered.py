@@ -49,7 +49,7 @@ class RememberedEnd:
     def _load(self) -> ToldEnd | None:
         try:
             known = msgspec.json.decode(self._file.read_bytes(), type=ToldEnd)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         return known if known.boot == self._boot else None
 

@@ -79,7 +79,7 @@ class NodeConnection(Generic[Heard]):
             return self._decoder.decode(await self._reader.readexactly(length))
         except (EOFError, OSError) as error:
             raise ConnectionLost(str(error)) from error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConnectionLost(f"it cannot be understood: {error}") from error
 
     def close(self) -> None:

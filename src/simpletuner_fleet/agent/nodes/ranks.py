@@ -30,6 +30,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     RankEnded,
     RankHeld,
 )
+from simpletuner_fleet.agent.ship.hole_punching import punch_hole
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -45,6 +46,9 @@ ADOPT_GRACE_S = 2.0
 """Nobody takes up a part again: what the guardian waits for is only that this process ends in order."""
 LOOK_EVERY_S = 0.2
 PIECE_BYTES = 256 * 1024
+SENT_KEPT_BYTES = 64 * 1024 * 1024
+"""Of what was sent: many times what a connection that breaks can have under way, which the next one asks for again."""
+FREED_AT_ONCE_BYTES = 8 * 1024 * 1024
 
 
 class NodePart(Struct, eq=False):
@@ -58,6 +62,8 @@ class NodePart(Struct, eq=False):
     """Its process tree is gone, or never was."""
     ended: RankEnded | None = None
     printed: int = 0
+    freed: int = 0
+    """Up to here the disk space of what was printed is given back."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -260,6 +266,7 @@ class NodeParts:
             message = Printed(job_id=rank.offer.job_id, epoch=rank.offer.epoch, offset=offset, data=data)
             if data and self._tell(message):
                 rank.printed = offset + len(data)
+                await _give_back_sent(rank)
             elif was_over and not data:
                 return
             else:
@@ -301,6 +308,14 @@ class NodeParts:
         with suppress(StateDirError, OSError):
             await asyncio.to_thread(end_group, self._state.attempt(attempt_id).path)
             await asyncio.to_thread(self._state.remove_attempt, attempt_id)
+
+
+async def _give_back_sent(rank: NodePart) -> None:
+    """Frees the disk space of what the first node has: a flood of output must not fill this node's disk."""
+    end = rank.printed - SENT_KEPT_BYTES
+    if end - rank.freed >= FREED_AT_ONCE_BYTES:
+        start, rank.freed = rank.freed, end
+        await asyncio.to_thread(punch_hole, rank.output, start, end)
 
 
 def _read(path: Path, offset: int) -> bytes:

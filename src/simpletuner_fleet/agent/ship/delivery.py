@@ -114,7 +114,10 @@ class Delivery:
                 problem.detail,
             )
         self._backlog.remove(record)
-        await asyncio.to_thread(self._spool.remove, record.number)
+        try:
+            await asyncio.to_thread(self._spool.remove, record.number)
+        except OSError as error:  # the next start delivers it again, which is old news then
+            log.warning("job %s: its delivered report stays on the disk: %s", record.job_id, error)
         if record.report.epoch is not None:
             self._on_delivered(Turn(record.job_id, record.report.epoch))
         return True

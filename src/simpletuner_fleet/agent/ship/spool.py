@@ -93,7 +93,7 @@ class Spool:
             return msgspec.json.decode(file.read_bytes(), type=Spooled)
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             log.error("the report in %s cannot be read and is set aside: %s", file, error)
             file.rename(file.with_suffix(".bad"))
             return None

@@ -49,6 +49,8 @@ class CallTimeouts(Struct, frozen=True, kw_only=True):
     connect_s: float
     silence_s: float
     """Without the smallest progress, while sending or while receiving."""
+    whole_s: float
+    """From the call to the last byte of its answer: who sends a byte now and then must not hold it for ever."""
 
 
 class CallConnections:
@@ -88,15 +90,20 @@ class CallConnections:
         with _raising_call_failed():
             message = h11.Request(method=method, target=self._path + target, headers=lines)
         async with self._places:
-            connection = self._take_idle()
-            if connection is not None:
-                try:
-                    return await self._exchange(connection, message, content, timeouts)
-                except CallFailed:
-                    if connection.answered or not connection.was_closed:
-                        raise
-            connection = await _connect(self._address, timeouts.connect_s)
-            return await self._exchange(connection, message, content, timeouts)
+            with _raising_call_failed():
+                async with asyncio.timeout(timeouts.whole_s):
+                    return await self._request(message, content, timeouts)
+
+    async def _request(self, message: h11.Request, content: bytes, timeouts: CallTimeouts) -> CallAnswer:
+        connection = self._take_idle()
+        if connection is not None:
+            try:
+                return await self._exchange(connection, message, content, timeouts)
+            except CallFailed:
+                if connection.answered or not connection.was_closed:
+                    raise
+        connection = await _connect(self._address, timeouts.connect_s)
+        return await self._exchange(connection, message, content, timeouts)
 
     def _take_idle(self) -> "_Connection | None":
         while self._idle:

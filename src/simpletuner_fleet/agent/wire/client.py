@@ -83,6 +83,9 @@ TRY_TIMEOUT_S = 15.0
 OLD_LOG_BYTES = 64 * 1024
 SEALING_BYTES_PER_S = 20e6
 """The last part of a file is answered when the whole was read again: at least this fast."""
+SILENCES = {"control": 2, "bulk": 20}
+"""A whole call takes no longer than so many silences; after the first kind the next heartbeat must still be in time."""
+SLOWEST_BYTES_PER_S = 1000.0
 NO_ANSWER = (httpx2.RequestError, httpx2.InvalidURL)
 """Nothing came, or nothing that is HTTP."""
 JSON = {"Content-Type": "application/json"}
@@ -404,9 +407,11 @@ class OrchestratorClient:
         connections = await self._open(address)
         calls = connections.control if kind == "control" else connections.bulk
         headers = {"X-Worker-Token": self._token(), **headers}
+        silence_s = self.answer_timeout_s + more_s
         timeouts = CallTimeouts(
             connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s),
-            silence_s=self.answer_timeout_s + more_s,
+            silence_s=silence_s,
+            whole_s=silence_s * SILENCES[kind] + len(content) / SLOWEST_BYTES_PER_S,
         )
         try:
             response = await calls.request(method, path, headers, content, timeouts)

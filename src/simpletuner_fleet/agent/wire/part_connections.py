@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Timer
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
@@ -49,6 +50,7 @@ class PartTimeouts(Struct, frozen=True, kw_only=True):
     step_s: float
     """Without the smallest progress while it is sent."""
     answer_s: float
+    """Without the smallest progress of the answer. The whole takes at most twice as long, whoever drips it."""
 
 
 class PartConnections:
@@ -101,6 +103,7 @@ class _PartConnection:
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self._connection = connection
         self._used_at = time.monotonic()
+        self._is_aborted = False
 
     @property
     def usable(self) -> bool:
@@ -115,6 +118,7 @@ class _PartConnection:
 
     def abort(self) -> None:
         """Ends it, from any thread, so that whoever waits on it stops waiting."""
+        self._is_aborted = True
         sock = self._connection.sock
         if sock is not None:
             with suppress(OSError):
@@ -181,8 +185,16 @@ class _PartConnection:
     def _answer(self, timeouts: PartTimeouts, keep: bool) -> tuple[int, bytes]:
         sock = self._connection.sock
         sock.settimeout(timeouts.answer_s)
-        response = self._connection.getresponse()
-        content = response.read(MAX_ANSWER_BYTES)
+        too_late = Timer(2 * timeouts.answer_s, self.abort)
+        too_late.daemon = True
+        too_late.start()
+        try:
+            response = self._connection.getresponse()
+            content = response.read(MAX_ANSWER_BYTES)
+        finally:
+            too_late.cancel()
+        if self._is_aborted:
+            raise TimeoutError("the answer took too long")
         if not keep or not response.isclosed():
             self._connection.close()
         return response.status, content

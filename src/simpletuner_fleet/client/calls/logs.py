@@ -14,8 +14,8 @@ from simpletuner_fleet.client.table import calls
 OFFSET_HEADER, ATTEMPT_HEADER = "x-log-offset", "x-log-attempt"
 RECONNECTS = 300
 RECONNECT_S = 1.0
-READ_TIMEOUT_S = 60.0
-"""Of a log that is not followed; one that is may be silent for as long as its trainer is."""
+SILENT_S = 60.0
+"""After so long the log is asked for again from where it is: a trainer may be silent, or the connection dead."""
 
 
 class LogPart(Struct, kw_only=True):
@@ -33,12 +33,19 @@ class LineCutter:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest = ""
+        self._rest: list[str] = []
+        """The pieces of a line whose end has not come: joined once, for it may be all of a long log."""
 
     def feed(self, data: bytes, *, last: bool = False) -> list[str]:
-        *lines, self._rest = (self._rest + self._decoder.decode(data, final=last)).split("\n")
+        *ended, rest = self._decoder.decode(data, final=last).split("\n")
+        lines: list[str] = []
+        if ended:
+            lines = ["".join([*self._rest, ended[0]]), *ended[1:]]
+            self._rest.clear()
+        if rest:
+            self._rest.append(rest)
         if last and self._rest:
-            lines.append(self._rest)
+            lines.append("".join(self._rest))
         return lines
 
 
@@ -61,7 +68,7 @@ def log_lines(caller: RouteCaller, job_id: str, part: LogPart) -> Steps[None]:
                 path={"id": job_id},
                 query=query,
                 accept="text/plain",
-                read_timeout_s=None if part.follow else READ_TIMEOUT_S,
+                read_timeout_s=SILENT_S,
             )
             left = RECONNECTS
             offset = _offset(received, query)

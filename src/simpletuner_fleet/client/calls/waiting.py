@@ -15,7 +15,7 @@ from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 QUIET_S = 20.0
 """The server pings every 15 s; a stream silent for longer is dead."""
 LOOK_AGAIN_S = 15.0
-PAUSE_S = 0.3
+PAUSE_S, LEAST_S = 0.3, 1.0
 RECONNECT_S = 2.0
 
 
@@ -26,9 +26,9 @@ def wait(caller: RouteCaller, job_id: str, timeout_s: float | None, check: bool)
     while True:
         try:
             left_s = _left(caller, until)
-            yield from caller.open(
-                calls.EVENTS, accept="text/event-stream", read_timeout_s=min(QUIET_S, left_s)
-            )
+            # However little time there is, the job is looked at once.
+            silent_s = max(LEAST_S, min(QUIET_S, left_s))
+            yield from caller.open(calls.EVENTS, accept="text/event-stream", read_timeout_s=silent_s)
             # Looked at only once the stream stands, so that no change falls in between.
             decoder = Decoder()
             while True:
@@ -64,7 +64,7 @@ def _is_about(event: ServerEvent, job_id: str) -> bool:
     """Tells whether an event may mean the job's end; its progress, which comes every second, is ignored."""
     try:
         data = msgspec.json.decode(event.data)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError):
         return False
     is_this = isinstance(data, dict) and data.get("id") == job_id
     return is_this and data.get("status", "completed") in TERMINAL

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
 from simpletuner_fleet.client.files.file_api import FileApi, segment
-from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, path_complaint
+from simpletuner_fleet.core.training.checkpoint import MAX_SEGMENT_BYTES, NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.uploads import DIRECT_HEADER
 
@@ -85,7 +85,7 @@ class Downloader:
                 self._to_file(target, file)
 
     def _to_file(self, target: Path, file: RemoteFile) -> None:
-        part = target.with_name(target.name[: 255 - len(PART)] + PART)
+        part = target.with_name(os.fsdecode(os.fsencode(target.name)[: MAX_SEGMENT_BYTES - len(PART)]) + PART)
         with open(part, "ab") as out:
             digest = digest_so_far(part)
             if out.tell() > file.size:
@@ -158,10 +158,10 @@ def _range(at: int) -> dict[str, str]:
 
 
 def _body(answer: httpx2.Response, file: RemoteFile, at: int) -> Iterator[bytes]:
-    if at and answer.status_code != httpx2.codes.PARTIAL_CONTENT:
-        raise not_what_it_should_be(file)
-    left = file.size - at
-    for chunk in answer.iter_raw(CHUNK_BYTES):
+    is_whole = answer.status_code != httpx2.codes.PARTIAL_CONTENT  # as from a proxy that knows no ranges
+    known, left = at if is_whole else 0, file.size - at
+    for piece in answer.iter_raw(CHUNK_BYTES):
+        chunk, known = piece[known:], max(0, known - len(piece))
         yield chunk[:left]
         left -= len(chunk)
         if left <= 0:

@@ -81,6 +81,7 @@ SUBMIT: RouteCall[SubmitAnswer] = RouteCall(
     query=(),
     body=(
         "config_name",
+        "config_version",
         "config",
         "target",
         "worker_labels",

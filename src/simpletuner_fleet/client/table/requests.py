@@ -9,6 +9,8 @@ from typing import Any, TypedDict
 class SubmitOptions(TypedDict, total=False):
     """Submit a job: what may be said."""
 
+    config_version: int | None
+    """Of the config that is named; the newest where it is left out."""
     target: str
     worker_labels: dict[str, str]
     gpus: int | None

@@ -45,7 +45,7 @@ def ask_options(python: str, environment: Mapping[str, str]) -> Options | None:
                 log.warning("%s did not tell the trainer's options. %s", python, _last_words(answer))
                 return None
             return read_options(msgspec.json.decode(marked_line[len(MARK) :]))
-        except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
+        except (OSError, subprocess.SubprocessError, ValueError):
             return None
 
 

@@ -25,7 +25,7 @@ def follow_pictures(paths: Paths, output: Path) -> None:
     """Changes, in every checkpoint in `output`, the lists of pictures of each dataset to the folder it has now."""
     try:
         backends: Any = msgspec.json.decode(paths.dataloader_file.read_bytes())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):
         return
     for backend in backends if isinstance(backends, list) else []:
         folder, name = (backend.get(FOLDER), backend.get("id")) if isinstance(backend, dict) else (None, None)
@@ -39,7 +39,7 @@ def _follow(file: Path, folder: str) -> None:
     try:
         state: Any = msgspec.json.decode(read_job_file(file))
         before = _former_folder(list(_pictures(state)), folder)
-    except (OSError, msgspec.MsgspecError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return  # the trainer says best what is wrong with it
     if before is None:
         return

@@ -29,7 +29,7 @@ def show_pictures(paths: Paths, may_write: Callable[[str], bool]) -> None:
         return
     try:
         backends: Any = msgspec.json.decode(paths.dataloader_file.read_bytes())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):
         return
     shown = (
         [_shown(backend, paths, may_write) for backend in backends]

@@ -254,6 +254,18 @@ async def test_how_much_is_withheld_is_said_once_after_a_refusal_that_passes(tmp
     assert not shipper.left_something
 
 
+async def test_what_is_withheld_is_said_once_however_often_the_agent_restarts(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"a secret\n" * 100)
+    sources = LogSources(output_log=log, folder=tmp_path, rank_logs=dict, mask=Mask(), unmaskable=True)
+    async with attempt() as one:
+        for _ in range(3):
+            logs = LogShippers(one.client)
+            logs.begin(one.offer, sources, asyncio.sleep(0))
+            await asyncio.wait_for(logs.task(one.turn), 10)
+        assert (await one.log()).decode().count("bytes left out") == 1
+
+
 async def test_a_log_whose_withholding_nobody_takes_counts_as_left(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_bytes(b"a secret\n")

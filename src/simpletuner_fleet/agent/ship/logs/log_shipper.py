@@ -147,12 +147,13 @@ class LogShipper:
             self._stream.close()
 
     async def _say_withheld(self) -> Sent:
-        """Says it once, also where the answer to it was lost."""
+        """Says it once, also where the answer to it was lost, or an agent before this one has said it."""
         stored = await self._client.send_log(self._job_id, self._epoch, Chunk(0, b""), self._rank)
         self._offset = max(0, stored)
         if self._withheld is None:
-            gap = max(0, await self._in_thread(self._stream.printed) - stored)
-            self._withheld = Chunk(stored, left_out(gap, WITHHELD) if gap else b"", gap)
+            withheld = await self._in_thread(self._stream.withheld, self._offset)
+            said = left_out(withheld.gap, WITHHELD) if withheld.gap else b""
+            self._withheld = Chunk(withheld.offset, said, withheld.gap)
         whole = self._withheld
         left = whole.data[max(0, stored - whole.offset) :]
         if not left:

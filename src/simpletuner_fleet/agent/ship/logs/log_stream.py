@@ -2,9 +2,11 @@
 
 import errno
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.agent.ship.hole_punching import punch_hole
@@ -12,6 +14,7 @@ from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange, Fold
 from simpletuner_fleet.agent.ship.logs.log_journal import MOST_SOURCES, Journal, NotRecorded, Record
 from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
+from simpletuner_fleet.agent.state_dir import write_whole
 from simpletuner_fleet.trainers.job_files import open_job_file
 
 MIB = 1024 * 1024
@@ -42,6 +45,13 @@ class LogLimits(Struct, frozen=True):
         return cls(most_bytes - tail, tail)
 
 
+class Withheld(Struct, frozen=True):
+    """Says from which byte on nothing was sent, and how many bytes were not."""
+
+    offset: int
+    gap: int
+
+
 def left_out(gap: int, why: str = "") -> bytes:
     """Returns a line of its own, whatever was cut before it."""
     return f"\n… {gap:,} bytes left out{why} …\n".encode()
@@ -66,6 +76,7 @@ class LogStream:
         self._limits = limits or LogLimits()
         self._mask = mask
         self._journal = Journal(journal)
+        self._withheld_file = journal.with_suffix(".withheld")
         self._freed = 0
         """Up to here the middle of the file was given back."""
         self._mask_bytes = max((len(value) for value in mask.values), default=0)
@@ -88,6 +99,16 @@ class LogStream:
     def printed(self) -> int:
         """Returns how many bytes the output has, sent or not."""
         return sum(path.stat().st_size for path in self._sources if path.exists())
+
+    def withheld(self, stored: int) -> Withheld:
+        """Returns what is not sent though it was printed: as an earlier process has said it already, if one has."""
+        try:
+            return msgspec.json.decode(self._withheld_file.read_bytes(), type=Withheld)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            withheld = Withheld(stored, max(0, self.printed() - stored))
+        with suppress(OSError):  # a next process says it again, then
+            write_whole(self._withheld_file, msgspec.json.encode(withheld))
+        return withheld
 
     def scan(self, now: float, wall: float, *, ended: bool) -> bool:
         """Decides on what was written since the last time; returns whether there may be more at once.

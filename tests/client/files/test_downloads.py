@@ -1,0 +1,64 @@
+"""Files arrive whole, whatever they are called and whatever stands in between."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.client.errors import ClientError
+from simpletuner_fleet.client.files.downloads import Downloader, RemoteFile
+from simpletuner_fleet.client.trust import Choices
+from tests.cli.conftest import Answer, FakeServer, server
+
+__all__ = ["server"]
+CONTENT = b"0123456789" * 500
+
+
+@pytest.fixture
+def downloader(server: FakeServer) -> Iterator[Downloader]:
+    where = ConnectionSettings(server.url, "test", None, "test", Choices(), "test", [])
+    with Api(where) as api:
+        yield Downloader(api, sleep=lambda _: None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "folder").mkdir()
+    return tmp_path / "folder"
+
+
+def remote(place: str) -> RemoteFile:
+    return RemoteFile(url="/file", place=place, size=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest())
+
+
+@pytest.mark.parametrize("name", ["画" * 85, "a" * 255, "é" * 127], ids=["three bytes", "one", "two"])
+def test_a_name_as_long_as_a_disk_takes_it_is_written(
+    server: FakeServer, downloader: Downloader, folder: Path, name: str
+) -> None:
+    server.on("GET", "/file", Answer(200, CONTENT))
+    downloader.to_folder(folder, [remote(name)])
+    assert [(one.name, one.read_bytes()) for one in folder.iterdir()] == [(name, CONTENT)]
+
+
+@pytest.mark.parametrize("half", [1, 2_500, len(CONTENT) - 1])
+def test_a_download_goes_on_behind_a_proxy_that_knows_no_ranges(
+    server: FakeServer, downloader: Downloader, folder: Path, half: int
+) -> None:
+    server.on("GET", "/file", Answer(200, CONTENT))
+    (folder / "model.part").write_bytes(CONTENT[:half])
+    downloader.to_folder(folder, [remote("model")])
+    assert (folder / "model").read_bytes() == CONTENT
+
+
+def test_another_file_of_the_same_size_is_never_taken_for_it(
+    server: FakeServer, downloader: Downloader, folder: Path
+) -> None:
+    server.on("GET", "/file", Answer(200, CONTENT[::-1]))
+    (folder / "model.part").write_bytes(CONTENT[:100])
+    with pytest.raises(ClientError) as refused:
+        downloader.to_folder(folder, [remote("model")])
+    assert refused.value.code == "E_DIGEST"
+    assert list(folder.iterdir()) == []
