@@ -6,7 +6,7 @@ import pytest
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.frame.errors import ExitCode
-from tests.cli.conftest import Answer, FakeServer, Run
+from tests.cli.conftest import Answer, FakeServer, Run, problem
 
 
 def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, tmp_path: Path) -> None:
@@ -71,3 +71,28 @@ def test_a_bad_config_is_told_before_anything_is_sent(run: Run, tmp_path: Path, 
     result = run("configs", "validate", str(file))
     assert result.code == ExitCode.USAGE
     assert why in result.err
+
+
+def test_a_config_that_nobody_could_be_asked_about_says_why(
+    ask: Run, server: FakeServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"model_family": "sdxl"}')
+    server.on("POST", "/api/config-check", problem(401, "invalid_token", "It has expired."))
+    refused = ask("configs", "validate", str(file))
+    assert "does not know this API token" in refused.err
+    assert "no worker has reported" not in refused.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "configs import ~nobody-at-all/cats",
+        "data push ~nobody-at-all/cats",
+        "login --token-file ~nobody-at-all/t",
+    ],
+)
+def test_a_path_in_the_home_of_nobody_is_a_path_that_is_not_there(ask: Run, words: str) -> None:
+    refused = ask(*words.split())
+    assert refused.code in (ExitCode.NOT_FOUND, ExitCode.USAGE)
+    assert "~nobody-at-all/" in refused.err

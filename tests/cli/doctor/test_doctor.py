@@ -143,3 +143,55 @@ def test_a_full_disk_and_small_shared_memory_are_found(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**8, 10**8, 10**7))
     assert checks_machine.disk("disk", tmp_path / "not" / "yet").mark is FindingMark.BAD
     assert next(checks_machine.shared_memory(tmp_path)).mark is FindingMark.DOUBT
+
+
+HOTEL = Answer(200, b"<html>Welcome to our Wi-Fi</html>", {"Content-Type": "text/html"})
+BAD_GATEWAY = Answer(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"})
+
+
+@pytest.mark.parametrize(
+    ("alive", "probe"),
+    [(HOTEL, HOTEL), ({"status": "live"}, HOTEL), ({"status": "live"}, BAD_GATEWAY)],
+    ids=["a portal", "a portal for strangers", "a proxy without a server"],
+)
+def test_what_answers_in_the_orchestrators_place_is_not_taken_for_it(
+    server: FakeServer, alive: Any, probe: Answer
+) -> None:
+    server.on("GET", "/health/live", alive)
+    server.on("GET", "/x", probe)
+    checks = list(way_to(server.url, Choices(), "Authorization", "st_secret", "/x"))
+    assert checks[-1].mark is FindingMark.BAD
+    assert f"something else answers in place of the orchestrator at {server.url}" in checks[-1].what
+    assert "token" not in {finding.about for finding in checks}
+
+
+def test_a_portal_that_takes_an_upload_is_found(server: FakeServer) -> None:
+    server.on("GET", "/health/live", {"status": "live"})
+    server.on("GET", "/x", {"has_jobs": False})
+    server.on("PUT", TRIED_PART_PATH, HOTEL)
+    checks = list(way_to(server.url, Choices(), "X-Worker-Token", TOKEN, "/x"))
+    assert checks[-1].mark is FindingMark.BAD
+    assert "something other than the orchestrator answers an upload" in checks[-1].what
+
+
+def test_a_server_that_takes_nothing_now_has_accepted_no_token(server: FakeServer) -> None:
+    code = "store_unavailable"
+    refused = problem(503, code, "The store is away.")
+    refused.body["type"] = f"urn:simpletuner:problem:{code}"
+    server.on("GET", "/health/live", {"status": "live"})
+    server.on("GET", "/x", refused)
+    checks = list(way_to(server.url, Choices(), "Authorization", "st_secret", "/x"))
+    assert (checks[-1].mark, checks[-1].what) == (FindingMark.BAD, "The store is away.")
+
+
+def test_each_note_on_settings_comes_with_its_own_fix(
+    run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMPLETUNER_TOKEN", "st_secret")
+    monkeypatch.setenv("SIMPLETUNER_WORKER_TOKEN", f" {TOKEN}")
+    notes = [
+        one for one in run("doctor", "worker", "--json", "--url", server.url).json["items"] if one["fix"]
+    ]
+    fixes = {one["fix"]: one["what"] for one in notes if one["section"] == "Worker settings"}
+    assert fixes.keys() == {"write it without whitespace", "correct it, or leave it out"}
+    assert "SIMPLETUNER_TOKEN is not a setting" in fixes["correct it, or leave it out"]

@@ -297,3 +297,13 @@ def test_a_setting_that_names_no_file_is_said_to_miss_it(tmp_path: Path, file: s
     with pytest.raises(CliError) as refused:
         bundles.load(str(root))
     assert refused.value.trouble.what == "the config names files that are missing: lycoris_config"
+
+
+@pytest.mark.parametrize("name", ["my prompts.txt", "提示.txt", "-notes.txt"])
+def test_a_file_whose_name_no_bundle_can_have_is_said(tmp_path: Path, name: str) -> None:
+    folder = write(
+        tmp_path / "cats", {"config.json": {"model_family": "sdxl"}, name: "a cat", "more.txt": "x"}
+    )
+    loaded = bundles.load(str(folder))
+    assert loaded.bundle["files"] == {"more.txt": "x"}
+    assert [note for note in loaded.notes if name in note and "is not included" in note]

@@ -252,6 +252,18 @@ async def test_an_orchestrator_that_is_gone_is_told_and_not_the_end(monkeypatch:
         assert (await agent.ask("tools/list"))["result"]["tools"]
 
 
+async def test_what_somebody_wrote_fills_no_agents_memory() -> None:
+    long = {"trainer": "command", "settings": {"command": ["x" * 1500] * 200}}
+    async with orchestrator() as running, agent_of(running) as agent:
+        await running.save_config("long", long)
+        result = await agent.call("get_config", name="long")
+        assert len(json.dumps(result["structuredContent"], ensure_ascii=False)) < MOST_CHARS + 1000
+        assert result["structuredContent"]["data"].endswith("ask for less)")
+        assert result["content"][0]["text"].count("ask for less)") == 1
+        await running.save_config("short")
+        assert (await agent.data("get_config", name="short"))["name"] == "short"
+
+
 def test_texts_and_lists_have_an_end() -> None:
     assert clean("a\x1b[31mb\x07\tc\u200bd\n") == "ab\tcd\n"
     deep: Any = "x"

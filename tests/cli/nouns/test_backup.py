@@ -78,3 +78,49 @@ def test_a_database_server_that_is_away_is_named(run: Run, tmp_path: Path) -> No
     assert result.code == ExitCode.FAILED
     assert "store_refused" in result.err
     assert "PostgreSQL cannot be used" in result.err
+
+
+def made_database(tmp_path: Path) -> Path:
+    asyncio.run(SqliteStore(tmp_path / "data" / "fleet.db").close())
+    return tmp_path / "data" / "fleet.db"
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["itself", "by a link"])
+def test_a_backup_is_never_written_over_the_database(run: Run, tmp_path: Path, link: bool) -> None:
+    database = made_database(tmp_path)
+    before = database.read_bytes()
+    target = tmp_path / "link" if link else database
+    if link:
+        target.symlink_to(database)
+    for words in ((str(target),), (str(tmp_path / "backup"), "--keys", str(target))):
+        result = run("backup", "create", *words, "--data-dir", str(tmp_path / "data"))
+        assert result.code == ExitCode.USAGE, words
+        assert database.read_bytes() == before
+
+
+def test_the_keys_are_never_written_over_a_key(run: Run, tmp_path: Path) -> None:
+    key = made_database(tmp_path).with_name("secrets.key")
+    key.write_text("secret")
+    words = ("--keys", str(key), "--data-dir", str(tmp_path / "data"))
+    assert run("backup", "create", str(tmp_path / "backup"), *words).code == ExitCode.USAGE
+    assert key.read_text() == "secret"
+
+
+def test_the_keys_are_never_written_over_the_backup(run: Run, tmp_path: Path) -> None:
+    made_database(tmp_path)
+    backup = str(tmp_path / "backup.tar.gz")
+    result = run("backup", "create", backup, "--keys", backup, "--data-dir", str(tmp_path / "data"))
+    assert result.code == ExitCode.USAGE
+    assert "--keys cannot be used this way" in result.err
+    assert not Path(backup).exists()
+
+
+def test_what_a_backup_holds_is_printed_for_programs(run: Run, tmp_path: Path) -> None:
+    made_database(tmp_path)
+    backup = str(tmp_path / "backup.tar.gz")
+    created = run("backup", "create", backup, "--data-dir", str(tmp_path / "data"), "--json")
+    verified = run("backup", "verify", backup, "--json")
+    assert (created.json["file"], created.json["database"]) == (backup, "sqlite")
+    assert verified.json == created.json
+    assert run("backup", "verify", backup, "-o", "name").out == f"{backup}\n"
+    assert run("backup", "verify", backup).out == ""

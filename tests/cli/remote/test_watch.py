@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
-from tests.cli.conftest import FakeServer, QuietServer, Run
+from tests.cli.conftest import Answer, FakeServer, QuietServer, Run, Seen, problem
 
 BASE = {"id": "j_1", "config_name": "c", "attempt": 0, "max_retries": 3, "gpus": []}
 
@@ -142,6 +142,75 @@ def test_a_broken_stream_is_opened_again(run: Run, live: LiveServer, monkeypatch
     assert "live updates interrupted; reconnecting" in result.err
 
 
+BAD_GATEWAY = Answer(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"})
+NOBODY_LEADS = problem(503, "not_leader", "Nobody leads.")
+EVENT = Answer(200, b'event: job\ndata: {"type": "job.changed"}\n\n', {"Content-Type": "text/event-stream"})
+
+
+class RestartingServer:
+    """Answers what it does until its answers are used up, and the last of them from then on."""
+
+    def __init__(self, server: FakeServer, looks: list[Any], streams: list[Any]) -> None:
+        self.looks, self.streams = looks, streams
+        server.on("GET", "/api/jobs/j_1", lambda seen: self._following(self.looks))
+        server.on("GET", "/api/events", lambda seen: self._following(self.streams))
+
+    def _following(self, answers: list[Any]) -> Any:
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+@pytest.mark.parametrize("passing", [BAD_GATEWAY, NOBODY_LEADS], ids=["a proxy", "no leader"])
+@pytest.mark.parametrize("words", [("wait",), ("watch", "-o", "name")], ids=lambda words: str(words[0]))
+def test_a_restart_behind_a_proxy_is_waited_for(
+    ask: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], passing: Answer
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.RECONNECT_S", 0.01)
+    queued, completed = {**BASE, "status": "queued"}, {**BASE, "status": "completed"}
+    seen_twice = [queued, queued]  # by the command that looks for its id, and by its first look
+    job = RestartingServer(server, [*seen_twice, passing, completed], [EVENT, passing, EVENT])
+    result = ask("jobs", words[0], "j_1", *words[1:])
+    assert result.code == ExitCode.OK, result.err
+    assert job.looks == [completed]
+    assert job.streams == [EVENT]
+
+
+def test_a_server_that_was_never_reached_is_not_waited_for(ask: Run, server: FakeServer) -> None:
+    RestartingServer(server, [{**BASE, "status": "queued"}], [BAD_GATEWAY])
+    result = ask("jobs", "wait", "j_1")
+    assert result.code == ExitCode.UNREACHABLE
+    assert "something else answers in place of the orchestrator" in result.err
+
+
+def test_a_refusal_ends_the_waiting(ask: Run, server: FakeServer) -> None:
+    refused = problem(403, "forbidden", "Not yours.")
+    queued = {**BASE, "status": "queued"}
+    RestartingServer(server, [queued, queued, refused], [EVENT])
+    assert ask("jobs", "wait", "j_1").code == ExitCode.AUTH
+
+
+def test_a_followed_log_goes_on_behind_a_proxy_that_had_no_server(
+    ask: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.jobs.logs.RECONNECT_S", 0.0)
+    whole, asked = b"one\ntwo\n", list[dict[str, list[str]]]()
+
+    def log(seen: Seen) -> Any:
+        asked.append(seen.query)
+        if len(asked) in (2, 3):
+            return BAD_GATEWAY
+        if "lines" in seen.query:
+            return {"attempt": 1, "size": len(whole), "ended": True}
+        offset = int(seen.query.get("offset", ["0"])[0])
+        piece = whole[offset : offset + 4]
+        return Answer(200, piece, {"X-Log-Offset": str(offset), "X-Log-Attempt": "1"})
+
+    server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "running"})
+    server.on("GET", "/api/jobs/j_1/logs", log)
+    result = ask("jobs", "logs", "j_1", "-f")
+    assert result.code == ExitCode.OK, result.err
+    assert result.out.encode() == whole
+
+
 def test_submit_and_wait_is_one_command(run: Run, live: LiveServer) -> None:
     live.states[-1]["status"] = "failed"
     result = run("jobs", "submit", "c", "--wait", "--url", live.url, "--json")
@@ -164,6 +233,73 @@ def test_a_failed_job_that_was_followed_comes_with_advice(run: Run, live: LiveSe
     assert result.code == ExitCode.JOB_FAILED
     assert "next: Free space.\n" in result.err
     assert "nvidia-smi" in result.err
+
+
+class SilentServer:
+    """Sends a part of a log and then nothing, with the connection open: as if the way between had been lost."""
+
+    def __init__(self, whole: bytes) -> None:
+        self.opened = 0
+        ended = threading.Event()
+        silent = self
+
+        class Handling(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                path, _, query = self.path.partition("?")
+                if not path.endswith("/logs"):
+                    self._body(b'{"id": "j_1", "status": "running"}')
+                elif "lines=" in query:
+                    self._body(json.dumps({"attempt": 1, "size": len(whole), "ended": True}).encode())
+                else:
+                    self._log(int(query.partition("offset=")[2].partition("&")[0] or 0))
+
+            def _log(self, offset: int) -> None:
+                silent.opened += 1
+                self._body(whole[offset : offset + 4], {"X-Log-Offset": str(offset), "X-Log-Attempt": "1"})
+                if silent.opened == 1:
+                    ended.wait(10)
+
+            def _body(self, body: bytes, more: dict[str, str] | None = None) -> None:
+                self.send_response(200)
+                for name, value in (more or {}).items():
+                    self.send_header(name, value)
+                length = len(body) + (1 if more and silent.opened == 1 else 0)
+                self.send_header("Content-Length", str(length))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._ended = ended
+        self._server = QuietServer(("127.0.0.1", 0), Handling)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def test_a_followed_log_is_asked_for_again_where_the_connection_has_died_in_silence(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.jobs.logs.SILENT_S", 0.2)
+    whole = b"one\ntwo\n"
+    other = SilentServer(whole)
+    try:
+        result = run("jobs", "logs", "j_1", "-f", "--url", other.url)
+    finally:
+        other.stop()
+    assert result.code == ExitCode.OK, result.err
+    assert result.out.encode() == whole
+    assert other.opened == 2
+    assert "interrupted" not in result.err
 
 
 def test_a_followed_log_goes_on_where_it_broke_off(

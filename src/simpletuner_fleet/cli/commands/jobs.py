@@ -41,7 +41,7 @@ SUBMIT = (
     ),
     argument("--gpus", read=values.count, metavar="N", help="GPUs (default: num_processes)"),
     argument("--nodes", read=values.count, metavar="N", help=NODES_HELP),
-    argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
+    argument("--min-vram", read=values.gigabytes, metavar="GB", help="Memory each GPU must have"),
     argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
     repeated("--set", "KEY=VALUE", "Replace a setting of the config; may be repeated", dest="overrides"),
     repeated(
@@ -270,7 +270,7 @@ EDIT = (
     ),
     argument("--gpus", read=values.count, metavar="N", help="GPUs"),
     argument("--nodes", read=values.count, metavar="N", help=NODES_HELP),
-    argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
+    argument("--min-vram", read=values.gigabytes, metavar="GB", help="Memory each GPU must have"),
     argument(
         "--max-price",
         read=values.money_or_none,

@@ -5,12 +5,13 @@ import ssl
 import time
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
-from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.client.troubles import ForeignAnswer, of_connection_error
 from simpletuner_fleet.client.trust import Choices, TrustError, context_for, fingerprint_of, trusting_nobody
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.languages import _, ngettext
@@ -87,6 +88,9 @@ def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) 
             _("verify orchestrator URL and port"),
         )
         return
+    if "status" not in _document(alive):
+        yield _foreign(alive)
+        return
     yield good(_("server"), _("answers"))
     yield from _clock(alive.headers.get("date", ""))
     if not token:
@@ -112,10 +116,30 @@ def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) 
         )
     elif answer.status_code == 403:
         yield bad(_("token"), _("refused from this network or for this purpose"), _("ask the administrator"))
+    elif not _document(answer):
+        yield _foreign(answer)
+    elif answer.status_code in (429, 503):
+        yield bad(_("server"), str(_document(answer).get("detail")), "")
     else:
         yield good(_("token"), _("accepted"))
         if header == "X-Worker-Token":
             yield _upload(client, value)
+
+
+def _document(answer: httpx2.Response) -> dict[str, Any]:
+    """Returns what the orchestrator says; empty where something else answers in its place."""
+    if answer.status_code >= 400 and not read_problem(answer.status_code, answer.content):
+        return {}
+    try:
+        document = answer.json()
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _foreign(answer: httpx2.Response) -> CheckFinding:
+    trouble = of_connection_error(ForeignAnswer(answer.status_code), str(answer.url.join("/")).rstrip("/"))
+    return bad(_("server"), f"{trouble.what}: {trouble.why}", "; ".join(trouble.next))
 
 
 def _upload(client: httpx2.Client, token: str) -> CheckFinding:
@@ -130,7 +154,7 @@ def _upload(client: httpx2.Client, token: str) -> CheckFinding:
             _("an upload of %(size)s was cut off: %(error)s", size=size, error=error),
             _("check for a time or size limit in anything between here and the server"),
         )
-    if answer.status_code == 200 and answer.json().get("next_offset") == TRIED_PART_BYTES:
+    if answer.status_code == 200 and _document(answer).get("next_offset") == TRIED_PART_BYTES:
         return good(_("uploads"), _("an upload of %(size)s arrives intact", size=size))
     if read_problem(answer.status_code, answer.content):
         return bad(

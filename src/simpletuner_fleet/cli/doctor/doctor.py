@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from simpletuner_fleet.cli.doctor import checks_machine as machine
 from simpletuner_fleet.cli.doctor import checks_network as network
-from simpletuner_fleet.cli.doctor.findings import CheckFinding, FindingMark, bad, good
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, FindingMark, bad, doubt, good
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.text import clean
@@ -73,9 +73,10 @@ def _settings(group: str, args: argparse.Namespace) -> Iterator[CheckFinding]:
         text = _("(secret)") if rows[name].secret else value
         yield good(name, _("%(shown)s   from %(where)s", shown=text, where=source.where))
     for note in notes:
-        yield CheckFinding(
-            FindingMark.DOUBT, _("token"), note.removeprefix("note: "), _("write it without whitespace")
-        )
+        of_a_token = any(note == resolve_settings.whitespace_note(one.source) for one in changed.values())
+        about = _("token") if of_a_token else _("settings")
+        fix = _("write it without whitespace") if of_a_token else _("correct it, or leave it out")
+        yield doubt(about, note.removeprefix("note: "), fix)
 
 
 def _only_shared(args: argparse.Namespace) -> argparse.Namespace:

@@ -170,7 +170,7 @@ def _rest(file: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def _others(folder: Path, gathered: Gathered, notes: list[str]) -> dict[str, str]:
-    """Returns the folder's other text files; notes which files are left out since they are not text."""
+    """Returns the folder's other text files; notes which are left out, since they are not text or no bundle has them."""
     own_names = {*MAIN_FILES, REST, DATALOADER, *gathered.files}
     taken = {file.resolve() for file in gathered.taken}
     texts: dict[str, str] = {}
@@ -183,10 +183,14 @@ def _others(folder: Path, gathered: Gathered, notes: list[str]) -> dict[str, str
         ):
             continue
         try:
+            if not NAME.fullmatch(file.name):
+                raise unusable(
+                    file, _("its name is not a plain file name, or is reserved"), _("fix the file")
+                )
             texts[file.name] = text_of(file)
         except CliError as error:
             notes.append(_("%(file)s is not included: %(why)s", file=file, why=error.trouble.why))
-    return {name: text for name, text in texts.items() if NAME.fullmatch(name)}
+    return texts
 
 
 def _pretty(value: Any) -> str:

@@ -4,6 +4,7 @@ These are a folder with a main file in it, the trainer's own `config/` and `conf
 that the trainer itself would look for beneath `config/`.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ def looks_like_path(text: str) -> bool:
 
 
 def find_layout(path: str) -> Layout:
-    place = Path(path).expanduser()
+    place = Path(os.path.expanduser(path))  # a user whom nobody knows here is left as written
     if not place.exists() and "/" not in path and (Path(CONFIG_FOLDER) / path).is_dir():
         place = Path(CONFIG_FOLDER) / path
     if place.is_dir():

@@ -6,8 +6,9 @@ from pathlib import Path
 
 SHORT, ALWAYS = "simpletuner", "simpletuner-fleet"
 OURS = re.compile(
-    r"(?<![\w./-])simpletuner (?=(?:server|worker|workers|jobs|configs|secrets|data|audit|tokens|users|backup|"
-    r"service|mcp|status|doctor|login|logout|whoami|demo|version|completion|COMMAND|--help)\b)"
+    r"(?<![\w./-])simpletuner (?=(?:server|worker|workers|jobs|pools|machines|offers|configs|secrets|data|audit|tokens|"
+    r"users|roles|sign-in|teams|quotas|prices|limits|usage|approvals|notifications|webhooks|backup|service|mcp|status|"
+    r"doctor|login|logout|whoami|demo|version|completion|COMMAND|--help)\b)"
 )
 
 

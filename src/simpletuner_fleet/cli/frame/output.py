@@ -27,6 +27,7 @@ STYLES = {
 NOTHING = "-"
 NARROWEST = 16
 GAP = 2
+SIX_DIGITS, EXACT = 1e5, 2.0**53
 
 
 class Column(NamedTuple):
@@ -51,6 +52,19 @@ class Output:
     @property
     def for_programs(self) -> bool:
         return self.format in ("json", "jsonl")
+
+    @property
+    def shows_result(self) -> bool:
+        """Tells whether a command that usually only says what it did also prints what came of it: if asked how."""
+        return self.format != "table" or bool(self.fields)
+
+    def leaves_out(self, name: str) -> bool:
+        """Tells whether what `item` prints lacks this field: only the id was asked for, or other fields."""
+        return self.format == "name" or bool(self.fields and name not in self.fields)
+
+    def say_once(self, text: str) -> None:
+        """Says what is never shown again, also to users who asked for quiet."""
+        print(clean(text), file=sys.stderr)
 
     def items(
         self, schema: str, items: list[dict[str, Any]], columns: Sequence[Column], *, id_field: str = "id"
@@ -185,8 +199,15 @@ def shown(value: Any) -> str:
     if isinstance(value, list):
         return clean(", ".join(str(entry) for entry in value))
     if isinstance(value, float):
-        return f"{value:g}"
+        return number_text(value)
     return clean(value)
+
+
+def number_text(value: float) -> str:
+    """Formats a number in six digits; more where its whole part has more, as bytes and seconds do."""
+    return (
+        f"{value:g}" if abs(value) < SIX_DIGITS or abs(value) > EXACT else f"{value:.1f}".removesuffix(".0")
+    )
 
 
 def field(

@@ -26,6 +26,15 @@ SAID_BY_ARGPARSE = {
 }
 
 
+def _untranslated(text: str) -> str:
+    return text
+
+
+# argparse would look for a catalogue of "messages" on the disk, twice for each of hundreds of parsers: most of what
+# it takes to make them. We have none, and translate its sentences ourselves, from English.
+vars(argparse)["_"] = _untranslated
+
+
 class Help(argparse.HelpFormatter):
     least_width = 78
     """Where nobody says how wide the terminal is."""

@@ -1,11 +1,10 @@
 """Keeps small secrets in the data folder: they are made once, read again, and readable by their owner only."""
 
-import os
 import secrets
-import tempfile
 from pathlib import Path
 
 from simpletuner_fleet.cli.frame.errors import fail
+from simpletuner_fleet.client.private_files import write_private_bytes
 from simpletuner_fleet.languages import _
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
@@ -42,20 +41,6 @@ def read_private(path: Path) -> str | None:
 
 def write_private(path: Path, text: str) -> None:
     write_private_bytes(path, (text + "\n").encode())
-
-
-def write_private_bytes(path: Path, content: bytes) -> None:
-    """Writes the file as a whole or not at all; others cannot read it at any moment."""
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).replace(path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
 
 
 def stored_secret(path: Path) -> bytes:

@@ -73,7 +73,7 @@ def download(args: argparse.Namespace) -> int:
                 place=place,
             )
         )
-        if out.for_programs:
+        if out.shows_result:
             out.items("manifests", manifests, LIST)
     return ExitCode.OK
 

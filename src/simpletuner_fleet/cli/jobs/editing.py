@@ -90,7 +90,7 @@ def tag(args: argparse.Namespace) -> int:
         job = api.post(f"/api/jobs/{segment(job_id)}/tags", {"add": args.tags, "remove": args.remove})
         tags = ", ".join(job.get("tags", [])) or _("none")
         out.say(_("tags of %(id)s: %(tags)s", id=job_id, tags=tags))
-        if out.for_programs:
+        if out.shows_result:
             out.item(job, job_text.DETAIL)
     return ExitCode.OK
 
@@ -101,6 +101,6 @@ def note(args: argparse.Namespace) -> int:
         job_id = _id(api, args)
         job = api.put(f"/api/jobs/{segment(job_id)}/note", {"note": args.text})
         out.say(_("the note of %(id)s is saved", id=job_id))
-        if out.for_programs:
+        if out.shows_result:
             out.item(job, job_text.DETAIL)
     return ExitCode.OK

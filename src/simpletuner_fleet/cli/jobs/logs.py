@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 from msgspec import Struct
 
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
+from simpletuner_fleet.cli.frame.errors import CliError, usage
 from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
 from simpletuner_fleet.cli.jobs.finishing_notes import FinishingNotes
-from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.cli.remote.api import Api, will_pass
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.languages import _
@@ -24,6 +24,8 @@ ATTEMPT_HEADER = "x-log-attempt"
 """Which attempt it is of; 0 while there is none."""
 RECONNECTS = 300
 RECONNECT_S = 1.0
+SILENT_S = 60.0
+"""After so long the log is asked for again from where it is: a trainer may be silent, or the connection dead."""
 PAGE_LINES = 5000
 NO_TIME = "-" * 24
 
@@ -118,7 +120,7 @@ def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
     while True:
         query = {"follow": 1 if request.follow else None, **place, **request.where}
         try:
-            with api.stream(path, query, read_timeout_s=None) as answer:
+            with api.stream(path, query, read_timeout_s=SILENT_S) as answer:
                 left = RECONNECTS
                 offset = _offset(answer, query)
                 request.attempt = request.attempt or _number(answer.headers.get(ATTEMPT_HEADER)) or None
@@ -128,14 +130,27 @@ def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
                 may_go_on = request.follow and ATTEMPT_HEADER in answer.headers and offset is not None
             if not may_go_on or _is_over(api, path, request, offset or 0):
                 return
-        except httpx2.TransportError as error:
+        except (httpx2.TransportError, CliError) as error:
             left -= 1
-            if not request.follow or offset is None or left <= 0:
-                raise CliError(of_connection_error(error, api.where.url)) from None
+            if not request.follow or offset is None or left <= 0 or not _may_return(error):
+                raise _failure(api, error) from None
+            was_silent = isinstance(error, httpx2.ReadTimeout)
+        else:
+            was_silent = False
+        place = {"offset": offset}
+        if was_silent:
+            continue
         if left in (RECONNECTS, RECONNECTS - 1):
             api.note(_("the connection was interrupted; resuming where it broke off …"))
-        place = {"offset": offset}
         time.sleep(RECONNECT_S)
+
+
+def _may_return(error: httpx2.TransportError | CliError) -> bool:
+    return will_pass(error) if isinstance(error, CliError) else True
+
+
+def _failure(api: Api, error: httpx2.TransportError | CliError) -> CliError:
+    return error if isinstance(error, CliError) else CliError(of_connection_error(error, api.where.url))
 
 
 def _is_over(api: Api, path: str, request: LogRequest, offset: int) -> bool:
@@ -143,7 +158,7 @@ def _is_over(api: Api, path: str, request: LogRequest, offset: int) -> bool:
     try:
         page = api.get(path, {"offset": offset, "lines": 1, **request.where})
     except CliError as error:
-        if error.trouble.exit == ExitCode.UNREACHABLE:
+        if will_pass(error):
             return False
         raise
     return bool((page["ended"] or page["attempt"] is None) and page["size"] <= offset)
@@ -161,7 +176,7 @@ def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, str]
             page = api.get(path, {**place, "lines": lines, **request.where})
         except CliError as error:
             left -= 1
-            if not request.follow or error.trouble.exit != ExitCode.UNREACHABLE or left <= 0:
+            if not request.follow or not will_pass(error) or left <= 0:
                 raise
             time.sleep(RECONNECT_S)
             continue

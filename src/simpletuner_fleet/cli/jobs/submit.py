@@ -18,10 +18,10 @@ from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
 from simpletuner_fleet.cli.jobs.logs import print_log
 from simpletuner_fleet.cli.jobs.start_times import asked_start
-from simpletuner_fleet.cli.jobs.waiting import wait_for_end
+from simpletuner_fleet.cli.jobs.waiting import Job, wait_for_end
 from simpletuner_fleet.cli.remote import lookup
-from simpletuner_fleet.cli.remote.api import Api, connected, new_key
-from simpletuner_fleet.cli.remote.changes import changes
+from simpletuner_fleet.cli.remote.api import Api, connected, new_key, will_pass
+from simpletuner_fleet.cli.remote.changes import looks
 from simpletuner_fleet.cli.remote.datasets import find_dataset
 from simpletuner_fleet.core.jobs.states import WAITING, JobState
 from simpletuner_fleet.core.money.estimate import Estimate
@@ -172,8 +172,7 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
     followed = 0
     last = ""
     try:
-        for _change in changes(api):
-            job = lookup.job(api, job_id)
+        for job in looks(api, lambda: lookup.job(api, job_id)):
             state = " ".join(filter(None, (job["status"], job_text.reason(job))))
             if state != last:
                 out.say(f"{job_id}: {state}")
@@ -182,7 +181,7 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
             if attempt > followed and job["status"] not in (*WAITING, JobState.DISPATCHED):
                 print_log(api, job_id, follow=True, tail=None, attempt=attempt)
                 followed = attempt
-                job = lookup.job(api, job_id)
+                job = _seen_again(api, job)
             if job["status"] in TERMINAL:
                 out.say(f"{job_id}: {job['status']}")
                 for step in job_text.advice(job):
@@ -199,6 +198,16 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
         )
         raise
     return ExitCode.FAILED
+
+
+def _seen_again(api: Api, job: Job) -> Job:
+    """Returns the job as it is now; as it was where the server restarts just then."""
+    try:
+        return lookup.job(api, str(job["id"]))
+    except CliError as error:
+        if not will_pass(error):
+            raise
+        return job
 
 
 def _value(text: str) -> Any:

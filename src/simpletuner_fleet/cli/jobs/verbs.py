@@ -192,7 +192,7 @@ def cancel(args: argparse.Namespace) -> int:
                     told=sentence or answer.get("status", "cancelling"),
                 )
             )
-        if out.for_programs or out.format == "name":
+        if out.shows_result:
             out.items("jobs", cancelled, job_text.LIST)
     return ExitCode.OK
 
@@ -225,7 +225,7 @@ def checkpoint(args: argparse.Namespace) -> int:
                 job_id=job_id,
             )
         )
-        if isinstance(job, dict) and out.for_programs:
+        if isinstance(job, dict) and out.shows_result:
             out.item(job, job_text.DETAIL)
     return ExitCode.OK
 
@@ -236,7 +236,7 @@ def validate(args: argparse.Namespace) -> int:
         job_id = _id_for_call(api, args)
         job = api.post(f"/api/jobs/{segment(job_id)}/validate")
         out.say(_("%(job_id)s is asked to validate and trains on.", job_id=job_id))
-        if isinstance(job, dict) and out.for_programs:
+        if isinstance(job, dict) and out.shows_result:
             out.item(job, job_text.DETAIL)
     return ExitCode.OK
 
@@ -279,7 +279,7 @@ def set_priority(args: argparse.Namespace) -> int:
         job_id = _id_for_call(api, args)
         job = api.post(f"/api/queue/{segment(job_id)}/priority", {"priority": args.priority})
         out.say(_("priority of %(job_id)s is now %(priority)s", job_id=job_id, priority=args.priority))
-        if isinstance(job, dict) and out.for_programs:
+        if isinstance(job, dict) and out.shows_result:
             out.item(job, job_text.DETAIL)
     return ExitCode.OK
 

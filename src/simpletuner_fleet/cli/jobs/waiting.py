@@ -8,7 +8,7 @@ from simpletuner_fleet.cli.jobs.finishing_notes import finishing_text
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.changes import changes
+from simpletuner_fleet.cli.remote.changes import looks
 from simpletuner_fleet.languages import _
 
 Job = dict[str, Any]
@@ -18,8 +18,7 @@ def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
     deadline = time.monotonic() + timeout_s if timeout_s else None
     job: Job = {"status": "unknown"}
     said = ""
-    for _change in changes(api, deadline):
-        job = lookup.job(api, job_id)
+    for job in looks(api, lambda: lookup.job(api, job_id), deadline):
         text = finishing_text(job)
         if text and text != said and (job.get("progress") or {}).get("waiting_for"):
             said = text

@@ -8,7 +8,7 @@ import msgspec
 
 from simpletuner_fleet.cli.mcp import arguments as given
 from simpletuner_fleet.cli.mcp.limits import HOUR_S, BeyondLimit, SpendLimits, SubmitWish, check
-from simpletuner_fleet.cli.mcp.untrusted import bounded, clean, marked
+from simpletuner_fleet.cli.mcp.untrusted import bounded, clean, fitted, marked
 from simpletuner_fleet.client.errors import ClientError, UnreachableError
 from simpletuner_fleet.client.fleet import FleetClient
 from simpletuner_fleet.client.table.requests import SubmitOptions
@@ -77,7 +77,7 @@ class FleetTools:
             )
         return {
             "content": [{"type": "text", "text": marked(value)}],
-            "structuredContent": {"untrusted": True, "data": value},
+            "structuredContent": {"untrusted": True, "data": fitted(value)},
             "isError": False,
         }
 
@@ -267,6 +267,6 @@ def _failed(trouble: dict[str, Any]) -> dict[str, Any]:
     value = bounded(trouble)
     return {
         "content": [{"type": "text", "text": marked(value)}],
-        "structuredContent": {"untrusted": True, "error": value},
+        "structuredContent": {"untrusted": True, "error": fitted(value)},
         "isError": True,
     }

@@ -50,10 +50,27 @@ def _rest(count: int) -> dict[str, Any]:
     return {"…": f"{count - MOST_ITEMS} more left out"} if count > MOST_ITEMS else {}
 
 
+def fitted(value: Any) -> Any:
+    """Returns the value, or where it is longer than an agent can use its beginning as a text."""
+    text = _written(value)
+    return value if len(text) <= MOST_CHARS else _cut(text)
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def _cut(text: str) -> str:
+    left_out = len(text) - MOST_CHARS
+    return (
+        text
+        if left_out <= 0
+        else text[:MOST_CHARS] + f"\n… ({left_out} more characters left out; ask for less)"
+    )
+
+
 def marked(value: Any) -> str:
     """Returns the value as text between two marks that nobody could know beforehand."""
-    text = json.dumps(value, ensure_ascii=False, indent=1)
-    if len(text) > MOST_CHARS:
-        text = text[:MOST_CHARS] + f"\n… ({len(text) - MOST_CHARS} more characters left out; ask for less)"
+    text = _cut(_written(value))
     mark = f"untrusted-{secrets.token_hex(8)}"
     return f"{WARNING}\n<{mark}>\n{text}\n</{mark}>"

@@ -14,10 +14,10 @@ import msgspec
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.opening import open_blobs
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, only_with
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, not_together, only_with
 from simpletuner_fleet.cli.frame.output import Output
-from simpletuner_fleet.cli.frame.private_files import write_private_bytes
 from simpletuner_fleet.client import resolve_settings
+from simpletuner_fleet.client.private_files import write_private_bytes
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, Withdrawn, withdrawn_since
@@ -62,6 +62,7 @@ def create(args: argparse.Namespace) -> int:
     with _reported(_("nothing was changed")), _scratch_beside(target) as folder:
         now = time.time()
         file = place.sqlite_file
+        _insist_on_own_files(target, Path(args.keys) if args.keys else None, place)
         if file is None:
             # half of what psycopg costs is its import
             from simpletuner_fleet.store.backup import postgres_copy
@@ -82,7 +83,24 @@ def create(args: argparse.Namespace) -> int:
             _("the keys are not included: --keys FILE writes them to a separate file, to be kept elsewhere")
         )
     out.hint(_("storage is not included: back up checkpoints, artifacts and datasets where they are"))
+    _show(out, target, manifest)
     return ExitCode.OK
+
+
+def _insist_on_own_files(target: Path, keys: Path | None, place: DatabasePlace) -> None:
+    """Raises where something would be lost: the backup under the keys, the database or a key under either."""
+    kept = [place.data_dir / name for name in key_file.KEYS]
+    kept += [place.sqlite_file] if place.sqlite_file else []
+    written = {"FILE": (target, kept), "--keys": (keys, [target, *kept])}
+    for flag, (file, others) in written.items():
+        for other in others:
+            if file and file.resolve() == other.resolve():
+                raise not_together(flag, str(other), "simpletuner backup create --help")
+
+
+def _show(out: Output, file: Path, manifest: BackupManifest) -> None:
+    if out.shows_result:
+        out.item({"file": str(file), **msgspec.to_builtins(manifest)}, (), id_field="file")
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -99,6 +117,7 @@ def verify(args: argparse.Namespace) -> int:
             entries=manifest.audit_seq,
         )
     )
+    _show(out, Path(args.file), manifest)
     return ExitCode.OK
 
 

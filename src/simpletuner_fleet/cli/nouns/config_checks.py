@@ -10,6 +10,7 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.files.examples import PYTHON_VARIABLE
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.configs.bundle import DEFAULT_TRAINER, LAUNCH_SETTINGS, gpus_of, read_bundle
 from simpletuner_fleet.core.configs.demo_settings import DEMO, check_demo_settings
 from simpletuner_fleet.core.configs.launch_settings import check_launch_settings
@@ -21,8 +22,11 @@ from simpletuner_fleet.trainers.simpletuner.options import ask_options
 Checked = dict[str, Any]
 
 
-def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
-    """Returns the findings. `checked_against` is None if nobody could be asked; such a config counts as unchecked."""
+def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> tuple[Checked, Trouble | None]:
+    """Returns the findings, and what kept the orchestrator from being asked.
+
+    `checked_against` is None if nobody could be asked; such a config counts as unchecked.
+    """
     bundle = read_bundle(body)
     python = args.trainer_python or os.environ.get(PYTHON_VARIABLE)
     unchecked: Checked = {
@@ -49,11 +53,11 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
             "checked_against": options.version,
             "findings": msgspec.to_builtins(findings),
         }
-        return {**unchecked, **document}
+        return {**unchecked, **document}, None
     try:
         with connected(args) as api:
-            return ask_orchestrator(api, body)
-    except CliError:
+            return ask_orchestrator(api, body), None
+    except CliError as error:
         findings = [
             *check_trainer(bundle.trainer),
             *check_demo_settings(bundle),
@@ -62,7 +66,7 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
         wrong = any(finding.level == "error" for finding in findings)
         against = __version__ if bundle.trainer in (DEMO, *LAUNCH_SETTINGS) else None
         document = {"checked_against": against, "findings": msgspec.to_builtins(findings)}
-        return {**unchecked, "valid": not wrong, **document}
+        return {**unchecked, "valid": not wrong, **document}, error.trouble
 
 
 def ask_orchestrator(api: Api, body: dict[str, Any]) -> Checked:

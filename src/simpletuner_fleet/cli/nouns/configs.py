@@ -17,6 +17,7 @@ from simpletuner_fleet.cli.jobs.compare import at_least, say_left_out
 from simpletuner_fleet.cli.nouns.config_checks import ask_orchestrator, checked_config
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.client.files.file_api import segment
+from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.settings import values
@@ -76,7 +77,7 @@ def import_(args: argparse.Namespace) -> int:
             out.say(_("%(name)s is unchanged: version %(version)s", name=name, version=saved["version"]))
         else:
             out.say(_("saved %(name)s, version %(version)s", name=name, version=saved.get("version")))
-        if out.for_programs:
+        if out.shows_result:
             out.item({**saved, "notes": loaded.notes}, LIST, id_field="name")
         out.hint(_("Train it:  simpletuner jobs submit %(name)s", name=name))
     return ExitCode.OK
@@ -135,18 +136,22 @@ def validate(args: argparse.Namespace) -> int:
     out = Output(args)
     loaded = _loaded(args)
     out.say_all(loaded.notes)
-    checked = checked_config(args, loaded.bundle)
+    checked, trouble = checked_config(args, loaded.bundle)
     out.item(checked, CHECKED, id_field="trainer")
     if not out.for_programs:
         _say_findings(out, checked)
         if checked["checked_against"] is None:
-            out.say(
-                _(
-                    "The settings were not checked: no worker has reported the trainer's options yet, "
-                    "and --trainer-python was not given."
-                )
-            )
+            out.say(_why_unchecked(trouble))
     return ExitCode.OK if checked["valid"] else ExitCode.USAGE
+
+
+def _why_unchecked(trouble: Trouble | None) -> str:
+    if trouble:
+        return f"{trouble.what}: {trouble.why}"
+    return _(
+        "The settings were not checked: no worker has reported the trainer's options yet, "
+        "and --trainer-python was not given."
+    )
 
 
 def _say_findings(out: Output, checked: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Runs the `simpletuner data` commands: pushes, lists, shows, deletes and pulls datasets."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ FILES = (
 
 
 def push(args: argparse.Namespace) -> int:
-    out, folder = Output(args), Path(args.folder).expanduser()
+    out, folder = Output(args), Path(os.path.expanduser(args.folder))
     name = args.name or name_for(folder)
     with connected(args) as api, _progress(out) as progress:
         pushed = read_folder(folder, progress, with_indices=args.with_indices)
@@ -105,7 +106,7 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def pull(args: argparse.Namespace) -> int:
-    out, folder = Output(args), Path(args.folder).expanduser()
+    out, folder = Output(args), Path(os.path.expanduser(args.folder))
     with connected(args) as api:
         dataset_id = find_dataset(api, args.dataset)
         dataset = api.get(f"{DATA}/{segment(dataset_id)}", lookup=True)
@@ -126,7 +127,7 @@ def pull(args: argparse.Namespace) -> int:
                 folder=folder,
             )
         )
-        if out.for_programs:
+        if out.shows_result:
             out.item(dataset, DETAIL)
     return ExitCode.OK
 
@@ -134,8 +135,7 @@ def pull(args: argparse.Namespace) -> int:
 def files_of(api: Api, dataset: Dataset) -> tuple[FileEntry, ...]:
     """Returns the files of a manifest, whose SHA-256 must be the dataset's id: its paths are written to this disk."""
     dataset_id = str(dataset["id"]).removeprefix(PREFIX)
-    with api.stream(f"{DATA}/{PREFIX}{dataset_id}/objects/{dataset_id}", read_timeout_s=60.0) as answer:
-        data = answer.read()
+    data = api.content(f"{DATA}/{PREFIX}{dataset_id}/objects/{dataset_id}")
     try:
         if id_of(data) == dataset_id:
             return read_manifest(data, Policy(max_dataset_files=sys.maxsize))

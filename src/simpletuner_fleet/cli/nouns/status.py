@@ -3,7 +3,7 @@
 import argparse
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from simpletuner_fleet.cli.frame.command_name import as_called
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
@@ -18,7 +18,7 @@ from simpletuner_fleet.languages import _, ngettext
 
 WORKER_STATES = ("idle", "busy", "draining", "connecting", "offline")
 SHOWN_JOBS = 10
-MOST_WAITING = 200
+MOST_RUNNING, MOST_WAITING = 100, 200
 NOT_FOR_US = ("forbidden", "not_found")
 """A token without the right to see it, or a server that is older than what is asked for."""
 
@@ -29,8 +29,8 @@ def status(args: argparse.Namespace) -> int:
         ready = api.get("/health/ready")
         who = _if_allowed(lambda: api.get("/api/whoami", lookup=True))
         workers = _if_allowed(lambda: lookup.workers(api))
-        running = lookup.pages(api, {"status": list(AT_WORK)}, 100)
-        waiting = lookup.pages(api, {"status": list(WAITING)}, MOST_WAITING)
+        running = _Listed(*lookup.counted_pages(api, {"status": list(AT_WORK)}, MOST_RUNNING))
+        waiting = _Listed(*lookup.counted_pages(api, {"status": list(WAITING)}, MOST_WAITING))
         machines = _if_allowed(lambda: api.items(MACHINES, "machines", lookup=True)) or []
         if out.for_programs:
             out.item(_document(api, ready, who, workers, running, waiting), ())
@@ -41,31 +41,45 @@ def status(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _document(api: Api, ready: Any, who: Any, workers: Any, running: Any, waiting: Any) -> dict[str, Any]:
+class _Listed(NamedTuple):
+    """Holds some jobs, and how many there are; None where an older server does not say."""
+
+    jobs: list[dict[str, Any]]
+    total: int | None
+
+    @property
+    def number(self) -> int:
+        return len(self.jobs) if self.total is None else self.total
+
+
+def _document(
+    api: Api, ready: Any, who: Any, workers: Any, running: _Listed, waiting: _Listed
+) -> dict[str, Any]:
     return {
         "schema": "status.v1",
         "server": {"url": api.where.url, "ready": ready},
         "whoami": who,
         "workers": None if workers is None else dict(Counter(worker["status"] for worker in workers)),
-        "running": running,
-        "waiting": dict(_reasons(waiting)),
+        "running": running.jobs,
+        "waiting": dict(_reasons(waiting.jobs)),
+        "total": {"running": running.total, "waiting": waiting.total},
     }
 
 
-def _print(out: Output, api: Api, who: Any, workers: Any, running: Any, waiting: Any) -> None:
+def _print(out: Output, api: Api, who: Any, workers: Any, running: _Listed, waiting: _Listed) -> None:
     print(_server_line(clean(api.where.url), who))
     print(_("Workers  %(told)s", told=_workers_line(workers)))
     print(_("Queue    %(told)s", told=_queue_line(waiting)))
-    for reason, count in _reasons(waiting).most_common():
+    for reason, count in _reasons(waiting.jobs).most_common():
         print(f"  {count:>5}  {clean(reason)}")
-    print(_("Running  %(count)s", count=len(running)))
-    if running:
-        out.table(running[:SHOWN_JOBS], job_text.LIST[:7])
-    if len(running) > SHOWN_JOBS:
-        print("  " + _("and %(count)s more", count=len(running) - SHOWN_JOBS))
+    print(_("Running  %(count)s", count=running.number))
+    if running.jobs:
+        out.table(running.jobs[:SHOWN_JOBS], job_text.LIST[:7])
+    if running.number > SHOWN_JOBS:
+        print("  " + _("and %(count)s more", count=running.number - SHOWN_JOBS))
     if not workers and workers is not None:
         out.hint(_("Add a GPU machine:  simpletuner workers create NAME"))
-    elif not running and not waiting:
+    elif not running.jobs and not waiting.jobs:
         out.hint(_("Nothing to do. Submit a job:  simpletuner jobs submit CONFIG"))
 
 
@@ -88,12 +102,12 @@ def _workers_line(workers: list[dict[str, Any]] | None) -> str:
     )
 
 
-def _queue_line(waiting: list[dict[str, Any]]) -> str:
-    if not waiting:
+def _queue_line(waiting: _Listed) -> str:
+    if not waiting.jobs:
         return _("empty")
-    if len(waiting) == MOST_WAITING:
+    if waiting.total is None and len(waiting.jobs) == MOST_WAITING:
         return _("%(count)s or more waiting", count=MOST_WAITING)
-    return ngettext("%(n)s waiting", "%(n)s waiting", len(waiting))
+    return ngettext("%(n)s waiting", "%(n)s waiting", waiting.number)
 
 
 def _reasons(waiting: list[dict[str, Any]]) -> Counter[str]:

@@ -11,7 +11,7 @@ from simpletuner_fleet.cli.frame.quantities import ago, size_text
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.changes import changes
+from simpletuner_fleet.cli.remote.changes import looks
 from simpletuner_fleet.cli.remote.watch import watch
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _, ngettext
@@ -125,9 +125,8 @@ def drain(args: argparse.Namespace) -> int:
 
 def _wait_until_empty(args: argparse.Namespace) -> None:
     with connected(args) as api:
-        for _change in changes(api):
-            attempts = lookup.worker(api, args.worker).get("attempts")
-            if not attempts:
+        for worker in looks(api, lambda: lookup.worker(api, args.worker)):
+            if not worker.get("attempts"):
                 Output(args).say(_("%(worker)s is no longer running anything", worker=args.worker))
                 return
 
@@ -160,7 +159,7 @@ def set_labels(args: argparse.Namespace) -> int:
                 labels=", ".join(f"{k}={v}" for k, v in labels.items()) or _("none"),
             )
         )
-        if out.for_programs:
+        if out.shows_result:
             out.item(answer, DETAIL)
     return ExitCode.OK
 
@@ -194,7 +193,7 @@ def _act(args: argparse.Namespace, verb: str, body: dict[str, Any] | None, outco
     with connected(args) as api:
         answer = api.post(f"{WORKERS}/{segment(_id(api, args))}/{verb}", body)
         out.say(outcome)
-        if out.for_programs and isinstance(answer, dict):
+        if out.shows_result and isinstance(answer, dict):
             out.item(answer, DETAIL)
     return ExitCode.OK
 
@@ -218,6 +217,8 @@ def _show_token(out: Output, answer: dict[str, Any]) -> None:
     """Prints the token once, on stdout; on a terminal so that the command can be copied in one piece."""
     if not out.terminal or out.format != "table" or out.fields:
         out.item(answer, MADE, id_field="worker_id")
+        if out.leaves_out("token"):
+            out.say_once(f"{_('Token, shown only once:')} {answer['token']}")
         if not out.for_programs:
             out.say_all(address_notes(answer.get("address") or {}))
         return

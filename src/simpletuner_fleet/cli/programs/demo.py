@@ -3,10 +3,13 @@
 import argparse
 import contextlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
@@ -20,20 +23,30 @@ from simpletuner_fleet.languages import _, ngettext, spoken_number
 
 JOB_WITHIN_S = 1800.0
 LOOK_EVERY_S = 0.3
+Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 
 def demo(args: argparse.Namespace) -> int:
     insist_on_server_packages()
     folder = Path(tempfile.mkdtemp(prefix="simpletuner-demo-"))
     fleet = DemoFleet(folder)
+    _on_hangup(signal.default_int_handler)
     try:
         return _run(fleet, steps=args.steps, chaos=args.chaos, look=args.open)
     finally:
+        _on_hangup(signal.SIG_IGN)
         fleet.stop()
         if args.keep:
             print("\n" + _("All data is stored in %(folder)s", folder=folder))
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _on_hangup(handler: Handler) -> None:
+    """Sets what follows when the terminal is closed, or the demo ended: its programs do not end by themselves."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+            signal.signal(number, handler)
 
 
 def _run(fleet: DemoFleet, *, steps: int, chaos: bool, look: bool) -> int:

@@ -78,10 +78,12 @@ class LocalWorker:
         self._tell("")
         while True:
             began = asyncio.get_running_loop().time()
-            survivor = self._survivor()
-            if survivor:
-                await _gone(survivor)
-            elif await self._run() in FINAL:
+            try:
+                is_final = await self._run() in FINAL
+            except OSError as error:  # a full disk, or no process more: the next try may succeed
+                log.error("the local worker cannot run now: %s", error)
+                is_final = False
+            if is_final:
                 self._tell(await self._why())
                 log.error("the local worker stays off until the server starts again: %s", self.problem)
                 return
@@ -90,10 +92,20 @@ class LocalWorker:
             log.warning("the local worker has ended; it starts again in %.0f s", pause_s)
             await asyncio.sleep(pause_s)
 
-    async def _run(self) -> int:
-        """Runs the worker and returns its exit status."""
+    async def _run(self) -> int | None:
+        """Runs the worker and returns its exit status; None for one that an earlier server has started."""
+        survivor = self._survivor()
+        if survivor:
+            await _gone(survivor)
+            return None
         process = await self._started()
-        self._pid_file.write_text(f"{process.pid}\n")
+        try:
+            self._pid_file.write_text(f"{process.pid}\n")
+        except OSError:
+            # Nobody would find it by then, neither to end it nor to keep it.
+            process.terminate()
+            await process.wait()
+            raise
         return await process.wait()
 
     async def _started(self, *more: str, stderr: int | None = None) -> asyncio.subprocess.Process:

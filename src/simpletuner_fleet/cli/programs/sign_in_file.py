@@ -257,7 +257,7 @@ def _provider(path: str, name: str, entry: _ProviderEntry) -> Provider:
 def _secret_in(path: str, name: str, file: str, variable: str) -> str:
     if file:
         try:
-            return Path(file).expanduser().read_text(encoding="utf-8").strip()
+            return Path(os.path.expanduser(file)).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise _unusable(path, str(error)) from None
     if variable:

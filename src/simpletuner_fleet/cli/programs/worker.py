@@ -22,6 +22,8 @@ from simpletuner_fleet.agent.program import (
     run_agent,
 )
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.cli.frame.command_name import as_called
+from simpletuner_fleet.cli.frame.text import clean_lines
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, TrustError
@@ -183,5 +185,6 @@ def _refusal(url: str, detail: str, code: str) -> troubles.Trouble:
 
 
 def _tell(trouble: troubles.Trouble) -> int:
-    print(troubles.format_trouble(trouble), file=sys.stderr, flush=True)
+    # What the orchestrator said is part of it.
+    print(as_called(clean_lines(troubles.format_trouble(trouble))), file=sys.stderr, flush=True)
     return trouble.exit

@@ -26,7 +26,7 @@ from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.problems import read_problem
 
-TIMEOUT_S = 30.0
+TIMEOUT_S, CONTENT_TIMEOUT_S = 30.0, 60.0
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 WILL_PASS = (StoreUnavailable.code, NotLeader.code)
@@ -169,8 +169,7 @@ class Api:
                 return self.call("POST", path, body=body, headers={"Idempotency-Key": key})
             except CliError as error:
                 sent = not isinstance(error.__context__, httpx2.ConnectError)
-                passing = error.trouble.exit == ExitCode.UNREACHABLE or error.trouble.code in WILL_PASS
-                if pause_s is None or not passing or (pause_s == RESEND_AFTER_S[0] and not sent):
+                if pause_s is None or not will_pass(error) or (pause_s == RESEND_AFTER_S[0] and not sent):
                     raise
                 self.note(_("no answer; sending the same request again (it cannot be executed twice) …"))
                 self._sleep(pause_s)
@@ -200,6 +199,18 @@ class Api:
         except NOT_SENT:
             self._turn_away()
             raise
+
+    def content(self, path: str, query: dict[str, Any] | None = None, *, kind: str = "") -> bytes:
+        """Returns the whole of an answer that is not JSON; `kind` is the content type that it must have."""
+        try:
+            with self.stream(path, query, read_timeout_s=CONTENT_TIMEOUT_S) as answer:
+                if not answer.headers.get("content-type", "").startswith(kind):
+                    raise self._foreign(
+                        f"{answer.headers.get('content-type', 'something')} instead of {kind}"
+                    )
+                return answer.read()
+        except httpx2.TransportError as error:
+            raise CliError(of_connection_error(error, self.where.url)) from None
 
     def note(self, text: str) -> None:
         if not self._quiet:
@@ -246,6 +257,11 @@ class Api:
             words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body))]
         print(" ".join(words))
         raise CurlPrinted
+
+
+def will_pass(error: CliError) -> bool:
+    """Tells whether a server that restarts, or a proxy before it, answers so: the next try may succeed."""
+    return error.trouble.exit == ExitCode.UNREACHABLE or error.trouble.code in WILL_PASS
 
 
 def new_key() -> str:

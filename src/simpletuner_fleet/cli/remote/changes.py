@@ -1,12 +1,13 @@
 """Tells the commands when to read again what they show, by the server's event stream."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import httpx2
 
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
-from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.cli.frame.errors import CliError
+from simpletuner_fleet.cli.remote.api import Api, will_pass
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge
 
@@ -16,6 +17,21 @@ LOOK_AGAIN_S = 15.0
 NO_NEWS = ("ready", "ping")
 PAUSE_S = 0.3
 RECONNECT_S = 2.0
+Seen = TypeVar("Seen")
+
+
+def looks(api: Api, read: Callable[[], Seen], until: float | None = None) -> Iterator[Seen]:
+    """Yields what is read after every change. Once something was, a server that restarts is waited for."""
+    has_read = False
+    for _change in changes(api, until):
+        try:
+            seen = read()
+        except CliError as error:
+            if not has_read or not will_pass(error):
+                raise
+        else:
+            has_read = True
+            yield seen
 
 
 def changes(api: Api, until: float | None = None) -> Iterator[None]:
@@ -39,7 +55,7 @@ def changes(api: Api, until: float | None = None) -> Iterator[None]:
         except (httpx2.TransportError, EventTooLarge):
             pass
         except CliError as error:
-            if error.trouble.exit != ExitCode.UNREACHABLE or not last_look_at:
+            if not last_look_at or not will_pass(error):
                 raise
         if not _over(until):
             if last_look_at:

@@ -5,6 +5,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.client.troubles import ForeignAnswer, of_connection_error
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
 
@@ -35,6 +36,8 @@ WHAT_OF_STATUS = {
 
 def problem_of(status: int, body: bytes, where: ConnectionSettings) -> CliError:
     problem = _document(body)
+    if status > 500 and not problem.get("code"):  # a proxy's, while no server stands behind it
+        return CliError(of_connection_error(ForeignAnswer(status), where.url))
     code = str(problem.get("code") or f"http_{status}")
     detail = (
         problem_detail(current(), problem)

@@ -8,7 +8,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.frame.output import Column, Output, shown
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.changes import changes
+from simpletuner_fleet.cli.remote.changes import looks
 
 Items = list[dict[str, Any]]
 
@@ -33,8 +33,7 @@ def watch(
 def _lines(api: Api, out: Output, read: Callable[[], Items]) -> Iterator[Items]:
     """Prints each item once, and again whenever it has changed."""
     last: dict[str, dict[str, Any]] = {}
-    for _ in changes(api):
-        items = read()
+    for items in looks(api, read):
         for item in items:
             if last.get(item["id"]) != item:
                 out.changed(item)
@@ -58,8 +57,7 @@ def _redraw(
         return out.rich_table(rows, shown_columns)
 
     with _keys_unseen(), Live(console=out.console(), auto_refresh=False, vertical_overflow="crop") as live:
-        for _ in changes(api):
-            items = read()
+        for items in looks(api, read):
             live.update((draw or table)(items), refresh=True)
             yield items
 

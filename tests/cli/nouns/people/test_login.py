@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.client import credentials
 from simpletuner_fleet.client.connection import is_local, local_server
 from simpletuner_fleet.client.credentials import Login, SavedLogins
@@ -229,3 +229,11 @@ def test_there_is_one_way_in_at_a_time(run: Run, known: FakeServer) -> None:
 def test_a_token_is_asked_for_at_a_terminal(run: Run, known: FakeServer, desk: pytest.MonkeyPatch) -> None:
     desk.setattr("getpass.getpass", lambda prompt: "st_good")
     assert run("login", known.url, "--token-file", "-").code == 0
+
+
+def test_a_login_that_cannot_be_saved_leaves_no_token_behind(tmp_path: Path) -> None:
+    file = tmp_path / "xdg" / "credentials.toml"
+    file.mkdir(parents=True)
+    with pytest.raises(CliError, match="nothing can be written"):
+        credentials.write(file, SavedLogins("http://one:1", {"http://one:1": Login("st_secret")}))
+    assert list(file.parent.iterdir()) == [file]

@@ -95,3 +95,33 @@ def test_a_budget_is_written_in_its_currency_and_sent_in_millionths(ask: Run, mo
     assert ask("quotas", "create", "gpus", "2.5").code == 0
     assert money.asked("POST", "/api/quotas")[1].body["ceiling"] == 2.5
     assert ask("quotas", "create", "money_day", "much").code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("kind", ["gone", "portal"])
+def test_a_table_of_use_comes_from_an_orchestrator_or_not_at_all(
+    ask: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "gone":
+        monkeypatch.setenv("SIMPLETUNER_URL", "http://127.0.0.1:1")
+    server.on("GET", "/api/usage/export", Answer(200, b"<html>", {"Content-Type": "text/html"}))
+    refused = ask("usage", "--csv")
+    assert refused.code == ExitCode.UNREACHABLE
+    assert refused.out == ""
+
+
+CANNOT_BE_SENT = (
+    *("quotas create gpus nan", "quotas create gpus 4 --warn-at inf", "teams create vision --weight nan"),
+    *(
+        "jobs submit cats --min-vram nan",
+        "webhooks rotate n_1 --overlap inf",
+        "jobs purge --older-than 9999999w",
+    ),
+)
+
+
+@pytest.mark.parametrize("words", CANNOT_BE_SENT)
+def test_a_number_that_cannot_be_sent_is_refused_as_it_was_typed(
+    ask: Run, server: FakeServer, words: str
+) -> None:
+    assert ask(*words.split()).code == ExitCode.USAGE
+    assert server.seen == []

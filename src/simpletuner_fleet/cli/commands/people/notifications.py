@@ -1,6 +1,7 @@
 """Declares the `simpletuner notifications` and `simpletuner webhooks` commands."""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
+from simpletuner_fleet.settings import values
 
 ID = argument("id", metavar="ID", help="Id or name of the endpoint")
 RULES = (
@@ -32,7 +33,7 @@ SEQ = argument("--seq", metavar="N", type=int, help="From this entry of the audi
 OVERLAP = argument(
     "--overlap",
     metavar="SECONDS",
-    type=float,
+    read=values.seconds_or_none,
     default=86_400.0,
     help="How long the old secret still signs as well",
 )

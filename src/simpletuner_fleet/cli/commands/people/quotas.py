@@ -14,7 +14,9 @@ CEILING = argument("ceiling", metavar="N", help="Of money an amount, for example
 ACTION = argument(
     "--action", choices=ACTIONS, help="What happens at the ceiling (default: wait, which stored_bytes cannot)"
 )
-WARN_AT = argument("--warn-at", type=float, metavar="SHARE", help="Say so from this share on (default: 0.8)")
+WARN_AT = argument(
+    "--warn-at", type=values.number, metavar="SHARE", help="Say so from this share on (default: 0.8)"
+)
 CREATE = (
     argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),
     CEILING,

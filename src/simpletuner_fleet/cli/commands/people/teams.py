@@ -2,11 +2,14 @@
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated
 from simpletuner_fleet.languages.names import TEAM_ROLES, VISIBILITIES
+from simpletuner_fleet.settings import values
 
 TEAM = argument("team", metavar="TEAM", help="A team's name or id")
 USER = argument("user", metavar="USER", help="A user's name or id")
 SHAPE = (
-    argument("--weight", type=float, metavar="N", help="Its share of the fleet, as against other teams"),
+    argument(
+        "--weight", type=values.number, metavar="N", help="Its share of the fleet, as against other teams"
+    ),
     argument(
         "--visibility",
         choices=(*VISIBILITIES, "default"),

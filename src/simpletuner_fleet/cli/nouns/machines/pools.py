@@ -164,7 +164,7 @@ def set_(args: argparse.Namespace) -> int:
             )
         saved = api.put(f"{POOLS}/{segment(args.name)}", changed_request(known or {}, args))
         out.say(_("saved the pool %(name)s", name=args.name))
-        if out.for_programs:
+        if out.shows_result:
             out.item(saved, LIST, id_field="name")
     return ExitCode.OK
 
@@ -294,6 +294,6 @@ def end_machine(args: argparse.Namespace) -> int:
     with connected(args) as api:
         answer = api.post(f"{MACHINES}/{segment(args.id)}/end", {"now": args.now})
         out.say(_("machine %(id)s: %(status)s", id=args.id, status=answer["status"]))
-        if out.for_programs:
+        if out.shows_result:
             out.item(answer, MACHINE_LIST)
     return ExitCode.OK

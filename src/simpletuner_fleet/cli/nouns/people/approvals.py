@@ -95,7 +95,8 @@ def change_rule(args: argparse.Namespace) -> int:
             f"--without {both[0]}", flag, f"simpletuner approvals change-rule {args.rule} {flag} …"
         )
     with connected(args) as api:
-        known = next((one for one in api.items(RULES, "rules") if one["id"] == args.rule), None)
+        listed = api.items(RULES, "rules", lookup=True)
+        known = next((one for one in listed if one["id"] == args.rule), None)
         if known is None:
             raise fail(
                 _("there is no rule %(id)s", id=args.rule),

@@ -2,6 +2,7 @@
 
 import argparse
 import getpass
+import os
 import sys
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def _token_and_person(args: argparse.Namespace, target: ConnectionSettings, out:
 def _token(args: argparse.Namespace, url: str) -> str:
     if args.token_file and args.token_file != "-":
         try:
-            text = Path(args.token_file).expanduser().read_text(encoding="utf-8")
+            text = Path(os.path.expanduser(args.token_file)).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise usage(
                 _("cannot read %(token_file)s", token_file=args.token_file), str(error), _("verify the path")

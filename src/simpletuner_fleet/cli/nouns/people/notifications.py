@@ -99,10 +99,10 @@ def _add(args: argparse.Namespace, channel: str) -> int:
     with connected(args) as api:
         made = api.post(PATH, body) or {}
         endpoint = made.get("endpoint", {})
-        if out.for_programs:
+        if out.shows_result:
             out.item({**endpoint, "secret": made.get("secret", "")}, LIST, id_field="id")
-            return ExitCode.OK
-        out.say(_("added %(name)s as %(id)s", name=body["name"], id=endpoint.get("id")))
+        else:
+            out.say(_("added %(name)s as %(id)s", name=body["name"], id=endpoint.get("id")))
         _tell_secret(out, made)
         out.hint(_("See whether it arrives:  simpletuner notifications test %(id)s", id=endpoint.get("id")))
     return ExitCode.OK
@@ -126,7 +126,7 @@ def change(args: argparse.Namespace) -> int:
     with connected(args) as api:
         changed = api.patch(_path(api, args.id), body) or {}
         out.say(_("changed %(name)s", name=changed.get("name")))
-        if out.for_programs:
+        if out.shows_result:
             out.item(changed, FACTS, id_field="id")
     return ExitCode.OK
 
@@ -149,7 +149,7 @@ def test(args: argparse.Namespace) -> int:
     with connected(args) as api:
         path = _path(api, args.id)
         answer = api.post(f"{path}/test") or {}
-    if out.for_programs:
+    if out.shows_result:
         out.item(answer, (field("state"), field("detail")), id_field="state")
     elif answer.get("state") == "sending":
         out.say(_("the receiver is slow; 'simpletuner notifications history' will show what came of it"))
@@ -188,10 +188,9 @@ def rotate(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         made = api.post(f"{_path(api, args.id)}/secret", {"overlap_s": args.overlap}) or {}
-        if out.for_programs:
+        if out.shows_result:
             out.item({**made.get("endpoint", {}), "secret": made.get("secret", "")}, LIST, id_field="id")
-        else:
-            _tell_secret(out, made)
+        _tell_secret(out, made)
     return ExitCode.OK
 
 
@@ -214,7 +213,7 @@ def _path(api: Api, word: str) -> str:
     """Returns the path of an endpoint, given by its id or by a name that only one endpoint has."""
     if word.startswith("n_"):
         return f"{PATH}/{segment(word)}"
-    named = [one["id"] for one in api.items(PATH, "endpoints") if one.get("name") == word]
+    named = [one["id"] for one in api.items(PATH, "endpoints", lookup=True) if one.get("name") == word]
     if len(named) > 1:
         raise usage(
             _("several endpoints are called %(name)s", name=word),
@@ -246,5 +245,6 @@ def _address(args: argparse.Namespace) -> str:
 
 
 def _tell_secret(out: Output, made: dict[str, Any]) -> None:
-    if made.get("secret"):
-        out.say(_("signing secret, shown this once: %(secret)s", secret=made["secret"]))
+    """Says the secret unless it is part of what was printed."""
+    if made.get("secret") and (out.leaves_out("secret") or not (out.fields or out.for_programs)):
+        out.say_once(_("signing secret, shown this once: %(secret)s", secret=made["secret"]))

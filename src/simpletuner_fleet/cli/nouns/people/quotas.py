@@ -105,7 +105,7 @@ def _budget(currency: str) -> tuple[Column, ...]:
 
 def _ceiling(kind: str, text: str) -> int | float:
     try:
-        return values.money(text) if kind.startswith("money") else float(text)
+        return values.money(text) if kind.startswith("money") else values.number(text)
     except ValueError:
         raise usage(
             _("'%(word)s' is not a ceiling", word=text),

@@ -2,6 +2,7 @@
 
 import argparse
 import getpass
+import os
 import sys
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def set_(args: argparse.Namespace) -> int:
             body["users"] = [] if args.users == [EVERYBODY] else args.users
         saved = api.put(f"{SECRETS}/{segment(args.name)}", body) or {}
         out.say(_("stored %(name)s, version %(version)s", name=args.name, version=saved.get("version")))
-        if out.for_programs:
+        if out.shows_result:
             out.item(saved, LIST, id_field="name")
         if len(value) < UNMASKED_BELOW:
             out.hint(
@@ -72,7 +73,7 @@ def typed_secret(args: argparse.Namespace, prompt: str, command: str) -> str:
     if getattr(args, "curl", False):
         return "VALUE"  # what is printed may be kept by the terminal
     if args.from_file:
-        value = _read(Path(args.from_file).expanduser())
+        value = _read(Path(os.path.expanduser(args.from_file)))
     elif sys.stdin.isatty():
         value = getpass.getpass(prompt)
     else:

@@ -34,8 +34,12 @@ def create(args: argparse.Namespace) -> int:
     if args.expires:
         body["expires_in_s"] = args.expires
     with connected(args) as api:
-        out.item(api.post(TOKENS, body), MADE)
-        out.say(_("The token is shown only once."))
+        made = dict(api.post(TOKENS, body))
+        out.item(made, MADE)
+        if out.leaves_out("token"):
+            out.say_once(f"{_('Token, shown only once:')} {made['token']}")
+        else:
+            out.say(_("The token is shown only once."))
     return ExitCode.OK
 
 

@@ -21,8 +21,8 @@ def usage(args: argparse.Namespace) -> int:
     query = {"by": args.by, "since": args.since, "until": args.until}
     with connected(args) as api:
         if args.csv:
-            with api.stream(f"{USAGE}/export", query) as answer:
-                sys.stdout.write(b"".join(answer.iter_bytes()).decode())
+            table = api.content(f"{USAGE}/export", query, kind="text/csv")
+            sys.stdout.write(table.decode(errors="replace"))
             return ExitCode.OK
         report = api.page(USAGE, "lines", query)
         if out.format == "json":

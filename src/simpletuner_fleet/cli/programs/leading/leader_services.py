@@ -43,7 +43,7 @@ from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.storage.audit.heads import AuditHeads
 from simpletuner_fleet.storage.ownership import claim_storage, insist_on_shared_storage
 from simpletuner_fleet.storage.probe import prove_storage
-from simpletuner_fleet.storage.shared_journal import SharedJournal
+from simpletuner_fleet.storage.shared_journal import LOOKED_BACK_S, SharedJournal, taken_since
 from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
 from simpletuner_fleet.storage.sweeping.sweeper import StorageSweeper
 from simpletuner_fleet.storage.uploads.direct import DirectStorage
@@ -110,6 +110,8 @@ class LeaderServices:
         own_journal = RevocationJournal(
             self._plan.data_dir / JOURNAL_FILE, fleet.clock.now(), head.seq if head else 0
         )
+        since = own_journal.newest_at() - LOOKED_BACK_S
+        own_journal.catch_up(await fleet.read(lambda view: taken_since(view, since)))
         fleet.on_revoked = own_journal.note
         held_until = await hold_after_restore(fleet)
         if held_until is not None:
@@ -211,7 +213,7 @@ class LeaderServices:
             audit_heads=heads,
             hub=hub,
             blobs=blobs,
-            credentials=remembered_credentials(fleet, hub),
+            credentials=remembered_credentials(fleet, hub, sign_in.vouches),
             public_url=args.public_url,
             fingerprint=files.fingerprint if files and files.ca else None,
             local_enabled=plan.local,

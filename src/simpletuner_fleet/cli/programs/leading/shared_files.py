@@ -8,7 +8,8 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.cli.frame.private_files import private_folder, write_private_bytes
+from simpletuner_fleet.cli.frame.private_files import private_folder
+from simpletuner_fleet.client.private_files import write_private_bytes
 from simpletuner_fleet.store.sealing import KeyUnusable, SealedVault
 
 
