@@ -2,6 +2,7 @@
 
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets
+from simpletuner_fleet.web.frame.page import noting_newest_event
 from simpletuner_fleet.web.guide import pages as guide
 from simpletuner_fleet.web.pages import (
     audit,
@@ -23,8 +24,7 @@ from simpletuner_fleet.web.pages.machines import machines, pools
 from simpletuner_fleet.web.pages.notices import notifications
 from simpletuner_fleet.web.pages.people import approvals, quotas, sign_in, teams, tokens, usage, users
 
-ROUTES: tuple[Route, ...] = (
-    *assets.ROUTES,
+PAGES: tuple[Route, ...] = (
     *start.ROUTES,
     *overview.ROUTES,
     *jobs.ROUTES,
@@ -52,3 +52,4 @@ ROUTES: tuple[Route, ...] = (
     *guide.ROUTES,
     *notifications.ROUTES,
 )
+ROUTES: tuple[Route, ...] = (*assets.ROUTES, *map(noting_newest_event, PAGES))

@@ -1,15 +1,19 @@
 """Renders a page for its user, language and theme, with the headers that keep it to our own origin."""
 
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
+
+from msgspec.structs import replace
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.deps import visibility_scope_of
 from simpletuner_fleet.http.edge.problem_words import language_for
-from simpletuner_fleet.http.edge.routes import Call, Reply, rfc3339
+from simpletuner_fleet.http.edge.routes import Answer, Call, Reply, Route, rfc3339
 from simpletuner_fleet.languages import LANGUAGES, Words, spoken_in, translator
 from simpletuner_fleet.web.frame.cookies import cookies_of
 from simpletuner_fleet.web.frame.environment import environment
@@ -26,6 +30,22 @@ PAGE_HEADERS = {
 }
 ONLY_REGIONS = "x-live"
 """The header by which an open page asks for the parts of it that change."""
+_newest_event: ContextVar[int] = ContextVar("simpletuner_newest_event", default=0)
+
+
+def noting_newest_event(row: Route) -> Route:
+    """Returns the row with a look at the newest event first.
+
+    Whatever happens after that look may be missing in the page, which then asks again as soon as it hears of events.
+    """
+    handler = row.handler
+
+    @wraps(handler)
+    async def note_first(call: Call[Any]) -> Answer:
+        _newest_event.set(deps_of(call).hub.event_id)
+        return await handler(call)
+
+    return replace(row, handler=note_first)
 
 
 def language_of(call: Call[Any]) -> str:
@@ -61,6 +81,7 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
                 here=here(call),
                 help=help_link(call.route.path),
                 now=rfc3339(deps.fleet.clock.now()),
+                newest_event=_newest_event.get(),
                 insecure=deps.beyond_loopback and not call.secure and not is_loopback(call.ip),
                 version=__version__,
                 only_regions=ONLY_REGIONS in call.headers,

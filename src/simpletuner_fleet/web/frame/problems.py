@@ -49,6 +49,7 @@ def problem_page(
                 insecure=False,
                 only_regions=False,
                 now="",
+                newest_event=0,
                 caller=principal.id if places else "",
                 title=problem_title(words, document),
                 detail=problem_detail(words, document),

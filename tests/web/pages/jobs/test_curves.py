@@ -154,3 +154,24 @@ async def spent_ms(work: Work, step: int) -> float:
         await work.report("running", progress={"step": step, "total": 2 * LONG, "rate": 10.0})
         await asyncio.sleep(1)
     return (time.process_time() - began) * 1000
+
+
+async def test_the_controls_of_curves_keep_the_focus_of_who_uses_them_by_keyboard(
+    stage: Stage, page_as: Pages
+) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    await work.send_points(points(range(100)))
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs/{work.job_id}/metrics")
+    await page.locator(CHART).first.wait_for()
+    smooth = page.get_by_label("Smoothing")
+    await smooth.focus()
+    for _ in range(3):
+        await page.keyboard.press("ArrowRight")
+    await expect(smooth).to_have_value("0.06")
+    logarithmic = page.get_by_label("logarithmic")
+    await logarithmic.focus()
+    await page.keyboard.press("Space")
+    await expect(logarithmic).to_be_checked()
+    await expect(logarithmic).to_be_focused()

@@ -154,3 +154,16 @@ async def test_a_member_is_not_alarmed_by_what_failed_for_others(stage: Stage, p
     await expect(admin.locator("main")).to_contain_text("of-somebody-else")
     await visit(member, "/")
     await expect(member.locator("main")).to_contain_text("All clear.")
+
+
+async def test_a_job_that_comes_back_to_the_queue_while_its_page_is_open_can_be_edited_there(
+    stage: Stage, page_as: Pages
+) -> None:
+    machine = await stage.machine()
+    work = await stage.begin()
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs/{work.job_id}")
+    await expect(page.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
+    await machine.goodbye("the end")
+    await page.get_by_role("button", name="Edit", exact=True).click()
+    await expect(page.get_by_role("dialog")).to_be_visible()

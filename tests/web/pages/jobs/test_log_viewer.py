@@ -11,6 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from tests.e2e.proxy import Proxy
+from tests.http.api_kit import until
 from tests.web.browser import visit
 from tests.web.conftest import ONE_LOOP
 from tests.web.console import Console, Pages
@@ -261,3 +262,65 @@ async def test_a_log_whose_connection_was_cut_goes_on_where_it_was(stage: Stage,
         await expect(page.locator(".line").last).to_have_text("three")
         await work.say(["four"])
         await expect(page.locator(".line")).to_have_text(["one", "two", "three", "four"])
+
+
+async def read_upwards(page: Page, number: int) -> None:
+    """Goes up until this line is loaded, in a log whose lines are their numbers."""
+    scroll, first = page.locator("[data-log-scroll]"), page.locator(".line").first
+    while int(await first.locator(".said").text_content() or 0) > number:
+        before = await first.get_attribute("id") or ""
+        await scroll.evaluate("(place) => { place.scrollTop = 1; place.scrollTop = 0; }")
+        await expect(first).not_to_have_attribute("id", before)
+
+
+async def numbers_shown(page: Page) -> list[int]:
+    return [int(number) for number in await page.evaluate(NUMBERS)]
+
+
+async def test_who_reads_far_above_the_end_sees_no_line_without_those_before_it(
+    stage: Stage, page_as: Pages
+) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    await work.say([str(at) for at in range(8000)])
+    page = await page_as(stage, "admin")
+    await open_log(page, work)
+    await read_upwards(page, 1000)
+    await until(lambda: not stage.running.deps.following.by_caller)
+    await work.say(["8000"])
+    shown = await numbers_shown(page)
+    assert shown == list(range(shown[0], shown[-1] + 1))
+    await page.get_by_role("button", name="Follow").click()
+    await expect(page.locator(".line .said").last).to_have_text("8000")
+    shown = await numbers_shown(page)
+    assert shown == list(range(shown[0], 8001))
+
+
+async def test_new_lines_do_not_push_out_those_that_somebody_reads(stage: Stage, page_as: Pages) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    await work.say([str(at) for at in range(5000)])
+    page = await page_as(stage, "admin")
+    await open_log(page, work)
+    await read_upwards(page, 0)
+    await work.say([str(at) for at in range(5000, 7000)])
+    await until(lambda: not stage.running.deps.following.by_caller)
+    assert await numbers_shown(page) == list(range(5000))
+    await page.locator("[data-log-scroll]").evaluate("(place) => { place.scrollTop = place.scrollHeight; }")
+    await expect(page.locator(".line .said").last).to_have_text("5998")
+
+
+async def test_who_follows_a_log_goes_on_with_the_next_attempt(stage: Stage, page_as: Pages) -> None:
+    job_id = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker")
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs/{job_id}/logs")
+    await expect(page.locator("[data-log-attempt] option")).to_have_count(0)
+    for number in (1, 2):
+        machine = await stage.machine(f"gpu-{number}")
+        work = await machine.hold()
+        await work.report("running")
+        await work.say([f"of attempt {number}"])
+        await expect(page.locator("[data-log-attempt]")).to_have_value(str(number))
+        await expect(page.locator(".line .said")).to_have_text([f"of attempt {number}"])
+        await machine.goodbye("the end")
+    await expect(page.locator("[data-log-attempt] option")).to_have_text(["Attempt 2", "Attempt 1"])

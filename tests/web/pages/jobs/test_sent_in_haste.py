@@ -7,6 +7,7 @@ from playwright.async_api import Page, Route
 
 from tests.web.browser import visit
 from tests.web.console import Pages
+from tests.web.fleet import CONFIGS
 from tests.web.stage import Stage
 
 SLOW_CHECK_S = 0.8
@@ -48,3 +49,22 @@ async def test_a_change_after_the_job_was_sent_does_not_change_it(stage: Stage, 
         await page.evaluate(CHANGE, ["8", False])
     await page.wait_for_url(re.compile("/jobs/j_"))
     assert (await stage.running.get("/api/configs/sdxl-cats"))["settings"]["seed"] == 7
+
+
+async def test_a_version_that_somebody_else_saves_meanwhile_is_not_the_one_that_runs(
+    stage: Stage, page_as: Pages
+) -> None:
+    await stage.machine()
+    page = await page_as(stage, "admin")
+    await visit(page, "/train?config=sdxl-cats")
+    await page.locator("#send[aria-disabled=false]").wait_for()
+
+    async def save_another_first(route: Route) -> None:
+        await stage.running.save_config("sdxl-cats", CONFIGS["sd3-ink"])
+        await route.continue_()
+
+    await page.route("**/api/queue/submit", save_another_first, times=1)
+    await page.evaluate(CHANGE, ["7", True])
+    await page.wait_for_url(re.compile("/jobs/j_"))
+    assert (await stage.running.get("/api/configs/sdxl-cats"))["version"] == 3
+    assert (await stage.running.job(page.url.rpartition("/")[2]))["config_version"] == 2

@@ -14,6 +14,13 @@ function make(tag, fields = {}, ...children) {
   return element;
 }
 
+// Returns what puts the focus back where it was in this part of the page, once that is drawn anew.
+function focusIn(root) {
+  const all = () => [...(root?.querySelectorAll("select, input, button, summary, [tabindex]") ?? [])];
+  const at = all().indexOf(document.activeElement);
+  return () => all()[at]?.focus({ preventScroll: true });
+}
+
 function summary(panel) {
   return panel.series.map((one) => {
     const points = one.points.filter((point) => point.value !== null);
@@ -64,6 +71,7 @@ export class Panels {
   }
 
   rebuild() {
+    const refocus = [focusIn(this.bar), focusIn(this.place)];
     for (const panel of this.panels) panel.chart.destroy();
     this.controls();
     const found = this.arrange(this.hidden).filter((panel) => panel.series.some((one) => one.points.length));
@@ -84,6 +92,7 @@ export class Panels {
     if (found.length) this.place.append(this.line, this.table);
     else this.place.append(make("p", { className: "muted", textContent: t("No metrics yet. Curves appear with the trainer's first step.") }));
     this.tell();
+    for (const again of refocus) again();
   }
 
   tell() {

@@ -22,12 +22,24 @@ function wayOut(problem) {
   return link;
 }
 
+// What makes a job is carried out once under one key, which the same request keeps until it is answered: an answer that
+// got lost does not make two jobs of one.
+const MAKES_A_JOB = /^\/api\/(queue\/submit|jobs\/[^/]+\/retry)$/;
+const keys = new Map();
+
+function keyFor(request) {
+  if (!keys.has(request)) keys.set(request, [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join(""));
+  return keys.get(request);
+}
+
 export async function call(method, path, body) {
   const init = { method, headers: { accept: "application/json" } };
   if (body !== undefined) {
     init.headers["content-type"] = "application/json";
     init.body = JSON.stringify(body);
   }
+  const request = `${path} ${init.body}`;
+  if (MAKES_A_JOB.test(path)) init.headers["idempotency-key"] = keyFor(request);
   let [answer, told] = [null, null];
   try {
     answer = await fetch(path, init);
@@ -38,6 +50,7 @@ export async function call(method, path, body) {
   if (answer.status === 401 && !path.startsWith("/api/login")) location.assign(loginAddress());
   // What is not in our own format comes from something in between, and has no words for people.
   if (!answer.ok) throw told?.title ? told : { title: t("The server refused."), detail: String(answer.status) };
+  keys.delete(request);
   return told;
 }
 

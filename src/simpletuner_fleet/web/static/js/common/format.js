@@ -62,7 +62,8 @@ function showTime(element) {
     : style === "hour" ? new Intl.DateTimeFormat(lang, { hour: "2-digit", minute: "2-digit" }).format(at)
     : style === "elapsed" ? duration((now() - at) / 1000) : ago(at);
   if (element.textContent !== text) element.textContent = text;
-  if (!element.title) element.title = whole.format(at);
+  const title = whole.format(at);
+  if (element.title !== title) element.title = title;
 }
 
 function showNumber(element) {

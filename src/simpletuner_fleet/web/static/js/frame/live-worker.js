@@ -2,6 +2,7 @@
 const ports = new Set();
 let source = null;
 let last = 0;
+let newest = 0;
 let state = "connecting";
 
 const QUIET_MS = 35000;
@@ -21,7 +22,7 @@ function now() {
 function become(next) {
   if (state === next) return;
   state = next;
-  tell({ kind: "state", state, last });
+  tell({ kind: "state", state, last, newest });
 }
 
 function open() {
@@ -32,6 +33,7 @@ function open() {
     last = now();
     let data = {};
     try { data = JSON.parse(event.data); } catch { return; }
+    newest = Number(event.lastEventId);
     become("live");
     tell({ kind: "event", data, last });
   };
@@ -79,10 +81,10 @@ function join(port) {
       ports.delete(port);
       if (!ports.size) close();
     } else {
-      port.postMessage({ kind: "state", state, last });
+      port.postMessage({ kind: "state", state, last, newest });
     }
   };
-  port.postMessage({ kind: "state", state, last });
+  port.postMessage({ kind: "state", state, last, newest });
   open();
 }
 

@@ -28,6 +28,8 @@ let paused = false;
 let leaving = false;
 let state = "connecting";
 let fresh = now();
+// The newest event when the server began to make this page; null once the stream has taken over.
+let shows = Number(button?.dataset.newest);
 let dirty = false;
 let timer = null;
 let fetching = null;
@@ -66,9 +68,15 @@ function busyWithin(place) {
   return Boolean(edits || document.querySelector(`${place} dialog[open]`));
 }
 
-// Where other regions came to be or went, as with the first worker ever, all of the content is another.
+// Whose session ended, or who logged in as somebody else in another tab, gets another page; what they type is not taken away.
+function reloadUnlessBusy() {
+  if (!busyWithin("body")) location.reload();
+}
+
+// Where other regions came to be or went, as with the first worker ever, all of the content is another; so it is with
+// other dialogs, or a button would open none.
 function isAnother(text) {
-  const names = (root) => [...root.querySelectorAll("main [data-region]")].map((region) => region.id).sort().join(" ");
+  const names = (root) => [...root.querySelectorAll("main :is([data-region], dialog)")].map((part) => part.id).sort().join(" ");
   return names(document) !== names(new DOMParser().parseFromString(text, "text/html"));
 }
 
@@ -106,6 +114,7 @@ async function fetchRegions() {
       return;
     }
     took = Date.now() - begun;
+    if (!text.includes(`data-caller="${document.body.dataset.caller}"`)) return reloadUnlessBusy();
     await swapAll(text);
     fresh = now();
     document.dispatchEvent(new CustomEvent("refreshed"));
@@ -161,8 +170,19 @@ export function refresh() {
   if (!fetching) fetchRegions();
 }
 
+// Looks again if anything happened between the making of this page and its first message from the stream.
+function catchUp({ state: told, newest }) {
+  if (shows === null || told !== "live") return;
+  if (newest !== shows && regions().length) {
+    dirty = true;
+    soon();
+  }
+  shows = null;
+}
+
 function listen(message) {
   if (message.kind === "state") {
+    catchUp(message);
     const back = message.state === "live" && state === "lost";
     state = message.state;
     if (state === "lost") fetching?.abort();
@@ -171,7 +191,7 @@ function listen(message) {
       soon();
     }
   } else if (message.kind === "ended") {
-    if (!busyWithin("body")) location.reload();
+    reloadUnlessBusy();
   } else {
     state = "live";
     const { data } = message;

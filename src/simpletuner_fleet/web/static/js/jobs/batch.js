@@ -8,6 +8,7 @@ const MOST_COMPARED = 8;
 const chosen = new Set();
 const bar = document.querySelector("[data-batch]");
 let asked = [];
+let acting = false;
 const dialogs = { cancel: document.getElementById("batch-cancel"), delete: document.getElementById("batch-delete") };
 
 function rowsThatMay(what) {
@@ -33,6 +34,8 @@ function said(what, n) {
 }
 
 async function each(what, ids, body) {
+  if (acting) return;
+  acting = true;
   let done = 0;
   let refused = null;
   for (const id of ids) {
@@ -45,6 +48,7 @@ async function each(what, ids, body) {
       refused = problem;
     }
   }
+  acting = false;
   if (done) toast(said(what, done));
   if (refused) toast([refused.title, refused.detail].filter(Boolean).join(" "), true);
   show();

@@ -24,6 +24,10 @@ export class LogLines {
     return this.box.childElementCount;
   }
 
+  get isFull() {
+    return this.count >= MOST_LINES;
+  }
+
   clear() {
     this.box.replaceChildren();
     this.open = null;

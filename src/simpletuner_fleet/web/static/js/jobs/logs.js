@@ -13,9 +13,13 @@ const AGAIN_MS = 2000;
 const MOST_MATCHES = 1000;
 const ERROR_MARK = "Traceback (most recent call last)";
 
+function attemptsTold() {
+  return document.getElementById("log-attempts").dataset.attempts.split(",").filter(Boolean).map(Number);
+}
+
 function LogViewer(place) {
   const job = place.dataset.job;
-  const attempts = place.dataset.attempts.split(",").filter(Boolean).map(Number);
+  const attempts = attemptsTold();
   const state = { attempt: attempts.at(-1) || null, rank: 0, end: 0, size: 0, loading: false, following: true, fresh: 0, source: null, ended: false };
   const search = { matches: [], at: -1, done: true, text: "", turn: 0 };
   const ui = build();
@@ -85,6 +89,7 @@ function LogViewer(place) {
       const height = ui.scroll.scrollHeight;
       const top = ui.scroll.scrollTop;
       lines.prepend(told.lines);
+      if (lines.cutAtEnd) stopFollowing();
       ui.scroll.scrollTop = top + ui.scroll.scrollHeight - height;
     } finally {
       state.loading = false;
@@ -141,6 +146,12 @@ function LogViewer(place) {
   }
 
   function draw(pieces) {
+    if (!state.following && lines.isFull) {
+      // What somebody reads is not pushed out by what comes: the way down loads it.
+      lines.cutAtEnd = true;
+      stopFollowing();
+      return;
+    }
     const offsets = pieces.at(-1).offset;
     let added = 0;
     for (const piece of pieces) added += lines.stream(piece.text, piece.offset, piece.at);
@@ -238,11 +249,28 @@ function LogViewer(place) {
     place.replaceChildren(document.getElementById("log-template").content.cloneNode(true));
     const pick = (name) => place.querySelector(`[data-log-${name}]`);
     const found = Object.fromEntries(["attempt", "rank", "search", "regex", "count", "previous", "next", "error", "wrap", "times", "follow", "aloud", "copy", "raw", "scroll", "box", "jump", "gap", "said"].map((name) => [name, pick(name)]));
-    for (const number of [...attempts].reverse()) found.attempt.append(new Option(t("Attempt %(number)s", { number }), String(number)));
+    offer(found.attempt, attempts);
     return found;
   }
 
+  function offer(select, numbers) {
+    select.prepend(...[...numbers].reverse().map((number) => new Option(t("Attempt %(number)s", { number }), String(number))));
+  }
+
+  // Who follows a log to its end goes on with that of the next attempt; who reads it stays where they are.
+  async function takeNewAttempts() {
+    const fresh = attemptsTold().filter((number) => !attempts.includes(number));
+    if (!fresh.length) return;
+    const goesOn = state.following && (state.ended || state.attempt === null) && state.attempt === (attempts.at(-1) ?? null);
+    attempts.push(...fresh);
+    offer(ui.attempt, fresh);
+    if (goesOn) state.attempt = attempts.at(-1);
+    ui.attempt.value = String(state.attempt);
+    if (goesOn) await reopen();
+  }
+
   function wire() {
+    document.addEventListener("refreshed", guarded(takeNewAttempts));
     ui.attempt.addEventListener("change", guarded(async () => { state.attempt = Number(ui.attempt.value); await reopen(); }));
     ui.rank.addEventListener("change", guarded(async () => { state.rank = Number(ui.rank.value) || 0; await reopen(); }));
     let typing = null;

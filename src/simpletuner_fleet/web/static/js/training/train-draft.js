@@ -1,7 +1,7 @@
 // What somebody changed and did not save, for as long as this tab lives: leaving the page loses nothing.
 import { read } from "../common/exact.js";
 
-const name = `simpletuner.draft:${location.pathname}${location.search}`;
+const name = `simpletuner.draft:${document.body.dataset.caller}:${location.pathname}${location.search}`;
 
 export function keep(draft) {
   try {

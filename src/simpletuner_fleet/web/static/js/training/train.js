@@ -324,19 +324,6 @@ async function save({ config_name: name, config }) {
 
 byId("save-only")?.addEventListener("click", () => trying(byId("save-only"), async () => { await save(request()); await check(); }));
 
-let key = "";
-let keyFor = "";
-
-// The same request gets the same key: an answer that got lost does not make two jobs of one.
-function withKey(body) {
-  const text = JSON.stringify(body);
-  if (text !== keyFor) {
-    keyFor = text;
-    key = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  }
-  return { ...body, idempotency_key: key };
-}
-
 // What is checked, saved and sent is what stood there when somebody sent it, whatever changes or is checked meanwhile.
 async function send() {
   const wanted = broken.size ? null : read(JSON.stringify(request()));
@@ -345,8 +332,8 @@ async function send() {
   const { config, ...wishes } = wanted;
   const saves = Boolean(byId("save")?.checked && wishes.config_name && verdict.changed && verdict.may_save);
   const stored = wishes.config_name && (saves || !verdict.changed);
-  if (saves) await save(wanted);
-  const told = await call("POST", "/api/queue/submit", withKey(stored ? wishes : { ...wishes, config }));
+  const version = saves ? (await save(wanted)).version : verdict.saves_as - 1;
+  const told = await call("POST", "/api/queue/submit", stored ? { ...wishes, config_version: version } : { ...wishes, config });
   draft.drop();
   location.assign(`/jobs/${encodeURIComponent(told.job_id)}`);
 }
