@@ -14,6 +14,7 @@ from bench.load.orders import RunJobs
 from bench.machine import fdatasync_ms
 from bench.options import Options
 from bench.peers import celery, dramatiq
+from bench.peers.bare import running_bare_server
 from bench.peers.task_queue import TaskQueue
 from bench.programs import SIMPLETUNER, BenchmarkFailed, Server, running_server, scratch
 from bench.rows import Results, Target
@@ -25,7 +26,7 @@ SUBMITTERS = 32
 TITLE = f"full life cycles as a real agent makes them, {SUBMITTERS} submitters, no trainer"
 BOTTLENECK_PERCENT = 80.0
 DURABLE = ("fsync = on", "synchronous_commit = on", "full_page_writes = on")
-SQLITE, POSTGRES, CELERY, DRAMATIQ = "SQLite", "PostgreSQL", "Celery", "Dramatiq"
+SQLITE, POSTGRES, CELERY, DRAMATIQ, BARE = "SQLite", "PostgreSQL", "Celery", "Dramatiq", "bare"
 Rates = dict[str, list[float]]
 
 
@@ -42,10 +43,14 @@ def measure(options: Options, results: Results) -> None:
         for name, opener in ((DRAMATIQ, dramatiq.running_dramatiq), (CELERY, celery.running_celery)):
             contestants += _open_peer(stack, name, opener, folder, results)
         contestants += _open_postgres(stack, folder, options, results)
+        bare = Meter(*stack.enter_context(running_bare_server(_made(folder / "bare"), options)))
+        contestants.append(Contestant(BARE, bare.rate))
         rates = measure_in_turns(contestants, options.repetitions, options.jobs)
         results.add("one fdatasync", "ms", fdatasync_ms(folder), "the machine, after")
     add_rows(rates, results)
     meter.add_rows(results)
+    results.add("a server without rules, same requests", "/s", rates[BARE], "stored as durably")
+    results.add("… its CPU per life cycle", "ms", bare.server_ms)
 
 
 def measure_in_turns(contestants: Sequence[Contestant], rounds: int, jobs: int) -> Rates:

@@ -63,8 +63,17 @@ def create_accounts(server: Server, count: int) -> list[WorkerAccount]:
 def connected_workers(
     server: Server, accounts: Sequence[WorkerAccount], processes: int = 1
 ) -> Iterator[list[LoadGenerator]]:
-    """Yields load processes whose workers are all registered and have their streams open."""
+    """Yields load processes that submit a job which does nothing, and whose workers have their streams open."""
     server.put_config(NOOP, NOOP_CONFIG)
+    with connected_load(server, accounts, processes) as generators:
+        yield generators
+
+
+@contextmanager
+def connected_load(
+    server: Server, accounts: Sequence[WorkerAccount], processes: int = 1
+) -> Iterator[list[LoadGenerator]]:
+    """Yields load processes whose workers are all registered and have their streams open."""
     body = msgspec.json.encode(SUBMIT_NOOP).decode()
     with ExitStack() as stack:
         generators = [stack.enter_context(_load_process()) for _ in range(processes)]

@@ -82,3 +82,22 @@ def test_a_number_that_nothing_could_hold_is_refused(parse: Callable[[str], obje
 
 def test_as_many_jobs_may_be_set_as_the_orchestrator_takes() -> None:
     assert values.jobs_at_once(str(MAX_JOBS_PER_WORKER)) == values.MOST_JOBS
+
+
+@pytest.mark.parametrize("text", ["100001d", "99999999w", "9" * 400])
+def test_a_time_beyond_any_calendar_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected at most 100000d"):
+        values.seconds(text)
+    assert values.seconds("100000d") == 8_640_000_000
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "", "many"])
+def test_what_json_cannot_carry_is_no_number(text: str) -> None:
+    with pytest.raises(ValueError, match=text or "convert"):
+        values.number(text)
+
+
+@pytest.mark.parametrize("read", [values.path, lambda text: values.job_paths([text])])
+def test_the_home_of_nobody_is_told(read: Callable[[str], object]) -> None:
+    with pytest.raises(ValueError, match="there is no user 'nobody-at-all' on this machine"):
+        read("~nobody-at-all/data")

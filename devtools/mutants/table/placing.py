@@ -25,8 +25,8 @@ PLACING = (
         "submit-places-nothing",
         "a submitted job waits for another cause",
         "engine/transaction.py",
-        "        if waits(job):\n            self.causes.append(ClassHasJob(job.line))",
-        "        if waits(job) and before is not None:\n            self.causes.append(ClassHasJob(job.line))",
+        "        if job.id in roster.lines.entries:\n",
+        "        if job.id in roster.lines.entries and before is not None:\n",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
     ),
     Mutant(
@@ -244,8 +244,8 @@ PLACING = (
         "survey-of-a-former-fleet",
         "why a job waits is told of the fleet as it was before a worker changed",
         "core/placement/roster/roster.py",
-        "        self._occupancy.pop(worker.id, None)\n        self.surveys.rows_changed()",
-        "        self._occupancy.pop(worker.id, None)",
+        "        self.workers[worker.id] = worker\n        self.surveys.rows_changed()",
+        "        self.workers[worker.id] = worker",
         ("tests/core/placement/roster/test_known_surveys.py",),
     ),
     Mutant(

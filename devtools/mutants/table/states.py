@@ -131,7 +131,7 @@ STATES = (
         "wall-clock",
         "leases follow the wall clock",
         "engine/clock.py",
-        "        self._offset = wall() - monotonic()",
+        "        self._offset = wall() - self._monotonic()",
         "        self._offset, self._monotonic = 0.0, wall",
         ("tests/orchestrator/test_clock_and_ids.py",),
     ),

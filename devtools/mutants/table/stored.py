@@ -14,6 +14,14 @@ from devtools.mutants.table.mutant import (
 STORED = (
     # The store and the log
     Mutant(
+        "a-crash-forgets-a-revocation",
+        "what was taken away in the moment of a crash is given back by a later restore",
+        "cli/programs/leading/leader_services.py",
+        "own_journal.catch_up(await fleet.read(lambda view: taken_since(view, since)))",
+        "own_journal.catch_up([])",
+        ("tests/e2e/stories/test_backup.py",),
+    ),
+    Mutant(
         "no-fsync",
         "a submission is acknowledged before it is on the disk",
         "store/sqlite.py",
@@ -224,10 +232,12 @@ STORED = (
         "next-attempt-before-the-end",
         "an attempt that begins is stored before the one that ended, which the database refuses",
         "store/rows/unsaved.py",
-        "        yield from _attempt_updates(pair for pair in changed if not pair[1].live)\n"
-        "        yield from _attempt_updates(pair for pair in changed if pair[1].live)\n"
+        "        yield from self._attempt_updates(rows, ended=True)\n"
+        "        yield from self._attempt_updates(rows, ended=False)\n"
         "        yield from self._new_attempts(rows)\n",
-        "        yield from self._new_attempts(rows)\n        yield from _attempt_updates(changed)\n",
+        "        yield from self._new_attempts(rows)\n"
+        "        yield from self._attempt_updates(rows, ended=True)\n"
+        "        yield from self._attempt_updates(rows, ended=False)\n",
         LIVE_ROWS,
     ),
     Mutant(
@@ -252,7 +262,7 @@ STORED = (
         "store/writing/sql_tx.py",
         "        touched, self._step = self._step, Unsaved()\n",
         "        touched, self._step = self._step, Unsaved()\n"
-        "        self._step.tallies |= touched.tallies\n",
+        "        self._step.tallies[JOBS, 'queued'] += len(touched.new_jobs)\n",
         UNSAVED,
     ),
     Mutant(
@@ -283,16 +293,16 @@ STORED = (
         "name-given-before-it-is-free",
         "a worker that takes the name of a renamed one is written before that one, which the database refuses",
         "store/rows/unsaved.py",
-        "            changed[row_id] = changed.pop(row_id, stored)",
-        "            changed.setdefault(row_id, stored)",
+        "            self.workers[worker_id] = self.workers.pop(worker_id, stored_version)",
+        "            self.workers.setdefault(worker_id, stored_version)",
         UNSAVED,
     ),
     Mutant(
         "deleted-after-it-was-added",
         "a worker that is deleted and added again in one step is not stored",
         "store/rows/unsaved.py",
-        "        for key, change in later.tallies.items():\n            self.tallies[key] += change\n",
-        "        for key, change in later.tallies.items():\n            self.tallies[key] += change\n"
+        "        for key in later.tallies:\n            self.tallies[key] += later.tallies[key]\n",
+        "        for key in later.tallies:\n            self.tallies[key] += later.tallies[key]\n"
         "        for worker_id in later.deleted_workers:\n            self.delete_worker(worker_id)\n",
         UNSAVED,
     ),

@@ -230,8 +230,8 @@ TRAINING = (
         "empty-files-never-published",
         "a model with an empty file beside it is never taken by the Hub",
         "storage/publish/hub.py",
-        'if file.size and modes.get(file.path) == "lfs"',
-        'if modes.get(file.path) == "lfs"',
+        '(file.size > 0 and modes.get(file.path) == "lfs")',
+        '(modes.get(file.path) == "lfs")',
         ("tests/orchestrator/test_publishing.py",),
     ),
 )

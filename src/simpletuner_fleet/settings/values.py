@@ -1,5 +1,7 @@
 """Converts the text of a flag, a variable or a file into a value. Each function raises ValueError with a sentence."""
 
+import math
+import os
 import re
 from datetime import datetime
 from ipaddress import IPv6Address, ip_network
@@ -15,6 +17,8 @@ CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_WHOLE = 2**53 - 1
 """What JSON carries everywhere."""
+MOST_DAYS = 100_000
+"""From now on, and back, all of these are in a calendar."""
 MOST_LOG_MIB, MOST_JOBS = 2000, 1024
 """What the orchestrator takes of one log, and of one worker at a time."""
 COMPARISON = re.compile(r"([^<>=]+)((?:>=|<=|==|>|<)\s*\d[\d.]*)", re.ASCII)
@@ -37,7 +41,15 @@ def text(raw: str) -> str:
 
 
 def path(raw: str) -> str:
-    return str(Path(text(raw)).expanduser())
+    return str(_expanded(text(raw)))
+
+
+def _expanded(raw: str) -> Path:
+    try:
+        return Path(raw).expanduser()
+    except RuntimeError:
+        user = raw.partition("/")[0].removeprefix("~") or os.getuid()
+        raise ValueError(_("there is no user '%(user)s' on this machine", user=user)) from None
 
 
 def port(raw: str) -> int:
@@ -63,6 +75,14 @@ def whole(raw: str) -> int:
     if abs(number) > MOST_WHOLE:
         raise ValueError(_("expected at most %(most)s", most=MOST_WHOLE))
     return number
+
+
+def number(raw: str) -> float:
+    """Reads any number but those that JSON cannot carry: infinities and NaN."""
+    value = float(raw)
+    if not math.isfinite(value):
+        raise ValueError(raw)
+    return value
 
 
 def count(raw: str) -> int:
@@ -130,7 +150,7 @@ def days(raw: str) -> float:
         number = float(raw.strip())
     except ValueError:
         raise ValueError(_("expected a number of days, such as 90")) from None
-    if not 0.001 <= number <= 100_000:
+    if not 0.001 <= number <= MOST_DAYS:
         raise ValueError(_("expected between 0.001 and 100000 days"))
     return number
 
@@ -153,6 +173,8 @@ def seconds(raw: str) -> float:
     total = sum(float(number) * UNITS_S[unit] for number, unit in parts)
     if total <= 0:
         raise ValueError(_("expected more than 0 seconds"))
+    if total > MOST_DAYS * UNITS_S["d"]:
+        raise ValueError(_("expected at most %(most)s", most=f"{MOST_DAYS}d"))
     return total
 
 
@@ -274,7 +296,7 @@ def job_paths(raw: list[str]) -> list[tuple[str, bool]]:
     for word in words(raw):
         head, _colon, access = word.rpartition(":")
         place, access = (head, access) if access in ("ro", "rw") and head else (word, "ro")
-        folder = Path(place).expanduser()
+        folder = _expanded(place)
         if not folder.is_absolute():
             raise ValueError(_("expected a whole path, such as /data:ro, got '%(item)s'", item=word))
         grants.append((str(folder), access == "rw"))

@@ -72,6 +72,9 @@ def test_a_restore_gives_back_nothing_that_was_taken_away_since(world: World) ->
     newer = world.post(f"/api/admin/workers/{rotated.id}/token")["token"]
     before = world.get("/api/audit/verify")
     stop_server(world)
+    forget_last_line(world.home / "revocations.jsonl")
+    world.restart_server()
+    stop_server(world)
     refused = world.cli("backup", "restore", str(file))
     assert refused.returncode == 1
     assert "--replace" in refused.stderr
@@ -91,6 +94,13 @@ def test_a_restore_gives_back_nothing_that_was_taken_away_since(world: World) ->
     noted = world.get("/api/audit?event_type=server.restored")["entries"]
     assert noted[0]["details"]["credentials"] == "journal"
     assert before["valid"] is True
+
+
+def forget_last_line(journal: Path) -> None:
+    """Leaves the journal as a server does that is killed when a rotation is stored and not noted yet."""
+    *before, last = journal.read_bytes().splitlines(keepends=True)
+    assert b"token_rotated" in last
+    journal.write_bytes(b"".join(before))
 
 
 def submit_until(world: World, stop: threading.Event) -> None:

@@ -1,11 +1,14 @@
 """The first thing anybody runs."""
 
+import contextlib
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +56,31 @@ def read_if_any(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:
         return b""
+
+
+@pytest.mark.timeout(120)
+def test_a_demo_whose_terminal_is_closed_leaves_nothing_running() -> None:
+    # Tests that were started with nohup ignore the signal, and so would all that they start.
+    command = ["env", "--default-signal=HUP", *SIMPLETUNER, "demo", "--steps", "100000", "--no-open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        started = next(line for line in demo.stdout if "--work-dir" in line)
+        folder = Path(started.split()[-1]).parent
+        next(line for line in demo.stdout if "4. " in line)
+        assert len(running_in(folder)) > 1
+        demo.send_signal(signal.SIGHUP)
+        demo.stdout.read()
+    assert running_in(folder) == []
+    assert not folder.exists()
+
+
+def running_in(folder: Path) -> list[int]:
+    """The processes that this demo has started: its folder is in what they were started with."""
+    pids = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with contextlib.suppress(OSError):
+                started_with = (place / "cmdline").read_bytes() + (place / "environ").read_bytes()
+                if f"{folder}/".encode() in started_with:
+                    pids.append(int(place.name))
+    return pids
