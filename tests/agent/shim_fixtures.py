@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.agent.guard.orphans import ATTEMPT_TAG
 from simpletuner_fleet.agent.guard.runner import Runner, RunningTrainer
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
+from tests.quiet_server import QuietServer
 
 PATIENCE_S = 30.0
 
@@ -137,11 +138,7 @@ def listening(reports: Reports, tls: ssl.SSLContext | None = None) -> Iterator[s
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that does not trust us hangs up; some tests want just that."""
-
-    server = Server(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), Handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

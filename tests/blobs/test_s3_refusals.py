@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from xml.sax.saxutils import escape
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from simpletuner_fleet.blobs.opening import open_direct
 from simpletuner_fleet.cli.doctor.checks_server import direct_storage
 from simpletuner_fleet.storage.uploads.direct import DirectStorage
+from tests.quiet_server import QuietServer
 from tests.s3_server import CREDENTIALS
 
 BEGUN = b"<InitiateMultipartUploadResult><UploadId>u1</UploadId></InitiateMultipartUploadResult>"
@@ -55,7 +56,7 @@ def refusing_bucket(method: str, status: int, code: str) -> Iterator[str]:
         def log_message(self, *words: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with QuietServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         try:
             yield f"s3://models?endpoint=http://127.0.0.1:{server.server_address[1]}"

@@ -2,10 +2,9 @@
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from simpletuner_fleet.cli.main import main
+from tests.quiet_server import QuietServer
 
 
 class Result(NamedTuple):
@@ -45,15 +45,6 @@ class CutOff(Exception):
 
 
 Handler = Callable[[Seen], Any]
-
-
-class QuietServer(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away is what some tests want; anything else is a defect of the test."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class FakeServer:

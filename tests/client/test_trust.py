@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from simpletuner_fleet.client.trust import (
     is_loopback,
 )
 from simpletuner_fleet.settings import values
+from tests.quiet_server import QuietServer
 
 SECRET = "wt_canary_that_must_never_travel"
 
@@ -127,10 +128,6 @@ def tls_server(
 
         def log_message(self, format: str, *args: object) -> None:
             pass
-
-    class QuietServer(ThreadingHTTPServer):
-        def handle_error(self, request: object, client_address: object) -> None:
-            """A client that refuses our certificate is what some of these tests want."""
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*leaf.files(folder, f"leaf-{leaf.certificate.serial_number}"))

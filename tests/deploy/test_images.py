@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import yaml
 
 from simpletuner_fleet.providers.kubernetes.job import HOME, IMAGE_USER
 from simpletuner_fleet.settings import GROUPS
+from tests.quiet_server import QuietServer
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "Containerfile"
@@ -94,7 +95,7 @@ def test_the_health_check_asks_the_port_that_was_chosen() -> None:
             pass
 
     words = json.loads(one("server", "HEALTHCHECK")[0].partition("CMD ")[2])
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with QuietServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         chosen = {"SIMPLETUNER_PORT": str(server.server_address[1])}
         subprocess.run([sys.executable, *words[1:]], env=chosen, check=True, timeout=60)

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from simpletuner_fleet.providers.contract import (
 )
 from simpletuner_fleet.providers.settings import SettingsReader, declared_offer, end_of_file
 
+SHOWN_LOOK_S = 0.01
 KILL_AFTER_S = 40.0
 """A worker that was asked to stop gives its job back before that."""
 
@@ -46,7 +48,7 @@ class ProcessProvider:
         try:
             folder.mkdir(parents=True, mode=0o700)
             with (folder / "log").open("ab") as log:
-                await asyncio.create_subprocess_exec(
+                process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "simpletuner_fleet.cli.main", "worker"),
                     *("--work-dir", str(folder / "work")),
                     env={**self._environment, **self._inventory(), **order.environment},
@@ -57,7 +59,13 @@ class ProcessProvider:
                 )
         except OSError as error:
             raise ProviderRefused(f"{error.strerror or error}") from error
+        await asyncio.to_thread(self._wait_until_shown, order.name, process.pid)
         return CreatedMachine(provider_id=order.name, hourly_micros=self._offer.hourly_micros)
+
+    def _wait_until_shown(self, name: str, pid: int) -> None:
+        """Waits for the moment from which a started process shows its arguments: before, it would be listed as ended."""
+        while Path(f"/proc/{pid}/exe").exists() and name not in self._processes():
+            time.sleep(SHOWN_LOOK_S)
 
     def _inventory(self) -> dict[str, str]:
         offer = self._offer

@@ -4,9 +4,11 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.quiet_server import QuietServer
 
 TOKEN = "AQAAAtoken=="
 OWN_NAME = "gpu-vm-1"
@@ -95,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def metadata_server() -> Iterator[CloudFacts]:
     facts = CloudFacts()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"facts": facts}))
+    server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"facts": facts}))
     server.daemon_threads = True
     facts.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

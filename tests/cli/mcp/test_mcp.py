@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from simpletuner_fleet.client.fleet import FleetClient
 from tests.http.api.jobs.test_logs_api import put
 from tests.http.api.jobs.test_metrics_api import Trainer, point
 from tests.http.api_kit import ADMIN, Running, orchestrator
+from tests.quiet_server import QuietServer
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -205,7 +206,7 @@ def test_a_submission_whose_answer_is_lost_counts_for_there_may_be_a_job(
             pass
 
     limits = SpendLimits(submit=True, max_jobs=2)
-    with HTTPServer(("127.0.0.1", 0), HangsUp) as server:
+    with QuietServer(("127.0.0.1", 0), HangsUp) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         codes = refusals_of_three(f"http://127.0.0.1:{server.server_port}", limits)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
-from tests.cli.conftest import Answer, FakeServer, QuietServer, Run, Seen, problem
+from tests.cli.conftest import Answer, FakeServer, Run, Seen, problem
+from tests.quiet_server import QuietServer
 
 BASE = {"id": "j_1", "config_name": "c", "attempt": 0, "max_retries": 3, "gpus": []}
 

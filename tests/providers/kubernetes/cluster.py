@@ -11,13 +11,14 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.e2e.certificates import own_certificate
 from tests.providers.kubernetes.schema import faults_of_deleting, faults_of_form, faults_of_sense
+from tests.quiet_server import QuietServer
 
 NAMESPACE, TOKEN = "gpus", "eyJhbGciOi.orchestrator.token"
 ALLOWED = {
@@ -82,7 +83,7 @@ class Cluster:
         """Why the controller makes none."""
         self._pages: dict[str, list[dict[str, Any]]] = {}
         self._lock = threading.RLock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = QuietServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, key)

@@ -10,9 +10,11 @@ from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
+
+from tests.quiet_server import QuietServer
 
 KEY = "vendor-key-0123456789"
 PASSED_ON = ("PATH", "PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
@@ -78,7 +80,7 @@ class VendorServer(ABC):
         self.on_loss: Callable[[str, str], None] = lambda kind, fault: None
         """Told when a request or an answer is lost."""
         self.lock = threading.RLock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
+        self._http = QuietServer(("127.0.0.1", 0), _handler_of(self))
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(
