@@ -220,8 +220,7 @@ class Attempts:
         began = clock()
         try:
             async with asyncio.timeout(wait_s):
-                if not running.paused:
-                    self._ask_other_nodes(turn, "checkpoint")
+                if not running.paused and self._ask_other_nodes(turn, "checkpoint"):
                     await self.senders.uploads.checkpoint_now(turn, running.wait())
         except TimeoutError:
             log.info("job %s: no checkpoint was made in time; it is stopped without one", turn[0])
@@ -231,7 +230,8 @@ class Attempts:
 
     async def ask_for_checkpoint(self, turn: Turn) -> bool:
         """Returns whether its trainer was asked; it trains on, and what it saves is stored as every checkpoint is."""
-        self._ask_other_nodes(turn, "checkpoint")
+        if not self._ask_other_nodes(turn, "checkpoint"):
+            return False
         try:
             return await self.senders.uploads.ask_for_checkpoint(turn)
         except Exception:  # anybody's plug-in
@@ -240,17 +240,18 @@ class Attempts:
 
     async def ask_to_validate(self, turn: Turn) -> bool:
         """Returns whether its trainer was asked; it trains on, and what it draws is stored as every sample is."""
-        self._ask_other_nodes(turn, "validation")
+        if not self._ask_other_nodes(turn, "validation"):
+            return False
         try:
             return await self.senders.uploads.ask_to_validate(turn)
         except Exception:  # anybody's plug-in
             log.exception("job %s: a validation could not be asked for", turn[0])
             return False
 
-    def _ask_other_nodes(self, turn: Turn, request: Literal["checkpoint", "validation"]) -> None:
+    def _ask_other_nodes(self, turn: Turn, request: Literal["checkpoint", "validation"]) -> bool:
+        """Returns whether all other nodes of the attempt were asked; it may have none."""
         spanned = self._nodes.attempt(turn) if self._nodes else None
-        if spanned:
-            spanned.ask_others(request)
+        return spanned is None or spanned.ask_others(request)
 
     def is_out_of_time(self, turn: Turn) -> bool:
         return turn in self._running and self._running[turn].out_of_time

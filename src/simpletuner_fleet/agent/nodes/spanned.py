@@ -205,14 +205,17 @@ class SpannedAttempt:
             if part.end is None:
                 part.stop(grace_s)
 
-    def ask_others(self, request: Literal["checkpoint", "validation"]) -> None:
-        """Asks the other nodes before the first node's own part.
+    def ask_others(self, request: Literal["checkpoint", "validation"]) -> bool:
+        """Asks the other nodes before the first node's own part, and returns whether they were asked: all, or none.
 
-        The first node's file is written in a moment; theirs only once the message has crossed the network.
+        The first node's file is written in a moment; theirs only once the message has crossed the network. A part that
+        does not hear of it would leave the others waiting for it, so nobody is asked while a node is away.
         """
+        if any(part.end is not None or part.member.connection is None for part in self.parts):
+            return False
         for part in self.parts:
-            if part.end is None:
-                part.ask(request)
+            part.ask(request)
+        return True
 
     def stop(self, grace_s: float, outcome: Outcome) -> None:
         assert self._local is not None
