@@ -1,7 +1,6 @@
 """The lease in PostgreSQL, and the writes that it lets through."""
 
 import threading
-import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,6 +12,7 @@ from simpletuner_fleet.core.leadership import Lease
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.lease_book import BookClosed, PostgresLeaseBook
 from simpletuner_fleet.store.postgres import PostgresStore
+from tests.stop_watch import StopWatch
 from tests.store.pooler import TransactionPooler
 
 
@@ -129,9 +129,9 @@ async def test_a_takeover_waits_for_the_write_under_way_and_ends_a_frozen_one(
     store = PostgresStore(postgres_database, term=lease.term)
     session = store._writer._session
     session.begin()
-    began = time.monotonic()
-    successor = book.take(lease, "b", "http://b", "")
-    waited_s = time.monotonic() - began
+    with StopWatch() as watch:
+        successor = book.take(lease, "b", "http://b", "")
+        waited_s = watch.elapsed_s
     assert successor is not None
     assert 0.5 < waited_s < 4
     session.rollback()
@@ -145,9 +145,9 @@ async def test_renewals_and_writes_do_not_wait_for_each_other(
     store = PostgresStore(postgres_database, term=lease.term)
     session = store._writer._session
     session.begin()
-    began = time.monotonic()
-    assert book.renew(lease.term)
-    assert time.monotonic() - began < 0.4
+    with StopWatch() as watch:
+        assert book.renew(lease.term)
+        assert watch.elapsed_s < 0.4
     session.rollback()
     await store.close()
 

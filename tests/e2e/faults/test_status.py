@@ -5,6 +5,7 @@ import time
 from tests.e2e.kit import World
 from tests.e2e.processes import wait_until
 from tests.e2e.proxy import Proxy
+from tests.stop_watch import StopWatch
 
 
 def test_a_worker_that_lost_its_connection_is_reconnecting_within_seconds_and_explain_names_it(
@@ -15,9 +16,9 @@ def test_a_worker_that_lost_its_connection_is_reconnecting_within_seconds_and_ex
         worker = bare_world.start_worker("gpu-1", url=proxy.url)
         worker.running.signal(19)
         proxy.reset()
-        cut_at = time.monotonic()
-        wait_until(lambda: worker.seen["connection"] == "reconnecting", "it is shown", 10)
-        assert time.monotonic() - cut_at < 4.0
+        with StopWatch() as watch:
+            wait_until(lambda: worker.seen["connection"] == "reconnecting", "it is shown", 30)
+            assert watch.elapsed_s < 4.0
         assert worker.status == "connecting"
         assert worker.seen["offline_since"] is not None
         job_id = bare_world.submit(bare_world.command("true"))

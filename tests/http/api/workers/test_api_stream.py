@@ -1,7 +1,6 @@
 """A worker's stream: sent at once, sent again, superseded, cut, and never confused with its successor."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from simpletuner_fleet.orchestrator.workers.registration import register
 from simpletuner_fleet.protocol.messages import Goodbye, Heartbeat, Register
 from simpletuner_fleet.queries import free_now
 from tests.http.api_kit import Agent, Running, orchestrator, read_events, until
+from tests.stop_watch import StopWatch
 
 QUICK = Policy(ping_interval_s=0.1, offer_resend_s=0.2)
 
@@ -102,13 +102,13 @@ async def test_a_rotated_token_cuts_the_stream_within_a_second_and_is_refused_at
         job = await running.submit()
         offer = await agent.take()
         await agent.heartbeat(offer)
-        began = time.monotonic()
-        rotated = await running.post(f"/api/admin/workers/{agent.id}/token")
-        refused = await agent.heartbeat(offer, expect=401)
-        assert refused["code"] == "invalid_token"
-        await agent.events.next("token_rotated", within_s=1)
-        await asyncio.wait_for(agent.events.ended.wait(), 1)
-        assert time.monotonic() - began < 1
+        with StopWatch() as watch:
+            rotated = await running.post(f"/api/admin/workers/{agent.id}/token")
+            refused = await agent.heartbeat(offer, expect=401)
+            assert refused["code"] == "invalid_token"
+            await agent.events.next("token_rotated", within_s=30)
+            await asyncio.wait_for(agent.events.ended.wait(), 30)
+            assert watch.elapsed_s < 1
         await agent.report(offer, "running", expect=401)
         assert (await running.job(job["job_id"]))["status"] == "running"
         agent.use_token(rotated["token"])
