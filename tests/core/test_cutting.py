@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from simpletuner_fleet.core.cutting import ELLIPSIS, excerpt, tail_of
+from simpletuner_fleet.core.cutting import ELLIPSIS, excerpt, first_few, tail_of
 
 TEXTS = some.text(alphabet="ab\n ", max_size=60)
 
@@ -37,3 +37,9 @@ def test_an_excerpt_holds_what_is_asked_for_wherever_it_is() -> None:
     for at in range(100):
         line = "." * at + "X" + "." * (99 - at)
         assert "X" in excerpt(line, 10, around=at)
+
+
+def test_of_many_texts_the_first_few_are_said_and_the_others_counted() -> None:
+    assert first_few([], 2) == ""
+    assert first_few(["a", "b"], 2) == "a; b"
+    assert first_few(["a", "b", "c", "d"], 2) == "a; b; 2 more"

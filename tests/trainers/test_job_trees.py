@@ -1,18 +1,23 @@
 """Folders as deep as only a hostile job lays them out: longer than any path may be, deeper than Python calls itself."""
 
+import errno
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from simpletuner_fleet.trainers import checkpoints
 from simpletuner_fleet.trainers.checkpoints import (
+    CheckpointHabits,
     complete_checkpoints,
     files_beneath,
     other_files,
+    pictures_beneath,
     rank_logs_beneath,
 )
+from simpletuner_fleet.trainers.contract import Paths
 from simpletuner_fleet.trainers.job_trees import entries_beneath, make_folder, remove_tree
 
 DEEP = 1100
@@ -73,7 +78,25 @@ def test_the_rest_of_the_output_is_found_and_what_is_missed_is_said(output: Path
     (output / "model.bin").touch()
     missed: list[str] = []
     assert "model.bin" in [file.name for file in other_files(output, missed)]
-    assert missed == ["deep: File name too long"]
+    assert missed == ["'deep': File name too long"]
+
+
+def test_what_is_missed_is_said_in_a_few_words_that_can_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any bytes may name a folder, and a job may close very many of them."""
+    for number in range(300):
+        os.mkdir(os.fsencode(tmp_path) + b"/closed-\xff-%03d" % number)
+
+    def closed(path: Path) -> Iterator[object]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(checkpoints, "entries_beneath", closed)
+    paths = Paths(attempt_dir=tmp_path, config_dir=tmp_path, output_dir=tmp_path)
+    (artifact,) = CheckpointHabits().artifacts(paths)
+    assert artifact.missed.encode().startswith(b"'closed-\\udcff-000': Permission denied; ")
+    assert "297 more" in artifact.missed
+    assert len(artifact.missed) < 500
 
 
 def test_logs_of_ranks_are_looked_for_where_launchers_put_them(output: Path) -> None:
@@ -117,3 +140,29 @@ def test_what_stands_where_a_folder_belongs_makes_room(tmp_path: Path) -> None:
     assert (tmp_path / "file" / "within").is_dir()
     assert not (tmp_path / "link").is_symlink()
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_look_for_checkpoints_among_very_many_files_takes_little_longer_than_their_names(
+    tmp_path: Path,
+) -> None:
+    """It is taken each second, and whoever waits for it keeps all other threads of the worker waiting."""
+    for number in range(30_000):
+        os.close(os.open(tmp_path / f"latent-{number}", os.O_CREAT))
+    (tmp_path / "checkpoint-7").mkdir()
+    (tmp_path / "checkpoint-7" / ".guard").touch()
+    (tmp_path / "sample.png").touch()
+
+    def seconds(look: Callable[[], object]) -> float:
+        """The least of a few: others work on this machine, too."""
+        took = []
+        for _ in range(5):
+            began = time.process_time()
+            look()
+            took.append(time.process_time() - began)
+        return min(took)
+
+    names_alone = seconds(lambda: sorted(os.listdir(tmp_path)))
+    assert [one.step for one in complete_checkpoints(tmp_path)] == [7]
+    assert list(pictures_beneath(tmp_path)) == [tmp_path / "sample.png"]
+    assert seconds(lambda: complete_checkpoints(tmp_path)) < 5 * names_alone
+    assert seconds(lambda: list(pictures_beneath(tmp_path))) < 5 * names_alone

@@ -1,5 +1,8 @@
 """Cuts long texts so that it shows: to whole lines, or to one line with an ellipsis where it was cut."""
 
+from collections.abc import Iterable
+from itertools import islice
+
 ELLIPSIS = "…"
 
 
@@ -34,3 +37,11 @@ def excerpt(line: str, limit: int, around: int = 0) -> str:
     last = first + limit
     head = ELLIPSIS + line[first + 1 : last] if first else line[:last]
     return head if last == len(line) else head[:-1] + ELLIPSIS
+
+
+def first_few(texts: Iterable[str], most: int) -> str:
+    """Returns the first of them in a row, and how many more there are."""
+    rest = iter(texts)
+    few = list(islice(rest, most))
+    more = sum(1 for _ in rest)
+    return "; ".join([*few, f"{more} more"] if more else few)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.options import Options
+from simpletuner_fleet.core.cutting import first_few
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.samples import is_picture
 from simpletuner_fleet.core.training.trainer_release import TrainerRelease
@@ -27,10 +28,12 @@ SIGNAL_VARIABLE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
 CHECKPOINT_SIGNAL, VALIDATION_SIGNAL = "manual_checkpoint", "manual_validation"
 METRIC_FILES = ("metrics.jsonl", "training_metrics.jsonl")
 SAMPLE_FOLDERS = ("validation_images", "samples")
+SAMPLE_NAMES = (*SAMPLE_FOLDERS, "sample")
 _NAME = re.compile(r"checkpoint-(\d{1,15})(?:-rolling)?", re.ASCII)
 RANK_LOG_DEPTH = 4
 MOST_RANK_LOG_ENTRIES = 20_000
 """The folder is the job's, and is looked through again and again: of more than this, some are not found."""
+MOST_MISSED, MOST_NAME_CHARS = 3, 100
 _RANK_LOG = re.compile(r"rank-(\d{1,5})\.log", re.ASCII)
 _FOLDER = re.compile(r"checkpoint-\d.*", re.ASCII)
 
@@ -154,7 +157,9 @@ class CheckpointHabits:
         root = self.output_folder(paths)
         missed: list[str] = []
         files = tuple(other_files(root, missed))
-        return [FoundArtifact("output", root, files, "; ".join(missed))] if files or missed else []
+        return (
+            [FoundArtifact("output", root, files, first_few(missed, MOST_MISSED))] if files or missed else []
+        )
 
 
 def expected_steps(order: JobSubmit) -> int | None:
@@ -199,11 +204,11 @@ def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
 
 def checkpoint_folders(folder: Path) -> list[FoundCheckpoint]:
     """Returns all of them, finished or not, oldest first."""
-    named = ((path, _NAME.fullmatch(path.name)) for path in _entries(folder))
+    named = ((name, _NAME.fullmatch(name)) for name in _names(folder))
     checkpoints = [
-        FoundCheckpoint(path.name, int(name[1]), path)
-        for path, name in named
-        if name and not path.is_symlink()  # it may lead to what is not the job's
+        FoundCheckpoint(name, int(match[1]), folder / name)
+        for name, match in named
+        if match and not (folder / name).is_symlink()  # it may lead to what is not the job's
     ]
     return sorted(checkpoints, key=lambda one: (one.step, one.name))
 
@@ -212,7 +217,7 @@ def other_files(folder: Path, missed: list[str]) -> Iterator[Path]:
     """Adds to `missed` what cannot be looked at. Raises OSError where it could be in a moment."""
     if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
         missed.append(f"the folder {folder.name} is closed")
-    for path in _entries(folder):
+    for path in (folder / name for name in sorted(_names(folder))):
         if path.is_dir() and not path.is_symlink() and _FOLDER.fullmatch(path.name):
             continue
         try:
@@ -220,26 +225,34 @@ def other_files(folder: Path, missed: list[str]) -> Iterator[Path]:
         except OSError as error:
             if error.errno in LACKING:
                 raise
-            missed.append(f"{path.name}: {error.strerror}")
+            # Any bytes may name it, and whoever reads of it gets text.
+            missed.append(f"{ascii(path.name)[:MOST_NAME_CHARS]}: {error.strerror}")
 
 
 def pictures_beneath(folder: Path) -> Iterator[Path]:
     """Yields those in the folders where validation leaves them, and those at the top that are named `sample…`."""
-    for path in _entries(folder):
-        if path.name in SAMPLE_FOLDERS or (path.name.startswith("sample") and path.is_file()):
+    for name in sorted(name for name in _names(folder) if name.startswith(SAMPLE_NAMES)):
+        path = folder / name
+        if name in SAMPLE_FOLDERS or (name.startswith("sample") and path.is_file()):
             yield from (file for file in files_beneath(path, folder) if is_picture(file.name))
 
 
 def files_beneath(path: Path, root: Path) -> Iterator[Path]:
     """Yields regular files in order, links only to files of the same folder. Raises OSError where it cannot look."""
-    if not path.is_dir() or path.is_symlink():
-        within = [path] if path.is_file() else []
-    else:
-        within = sorted(Path(entry.path) for entry in entries_beneath(path) if entry.is_file())
     real = Path(os.path.realpath(root))
-    for file in within:
-        if not file.is_symlink() or Path(os.path.realpath(file)).is_relative_to(real):
-            yield file
+    if not path.is_dir() or path.is_symlink():
+        if path.is_file() and (not path.is_symlink() or _leads_into(path, real)):
+            yield path
+        return
+    files = (entry for entry in entries_beneath(path) if entry.is_file())
+    # Of names alone, and a path for each only when it is asked for: there may be millions.
+    for entry in sorted(files, key=lambda entry: entry.path.split("/")):
+        if not entry.is_symlink() or _leads_into(entry, real):
+            yield Path(entry.path)
+
+
+def _leads_into(link: "os.PathLike[str]", folder: Path) -> bool:
+    return Path(os.path.realpath(link)).is_relative_to(folder)
 
 
 def ask_by_signal_file(signal_file: Path, key: str = CHECKPOINT_SIGNAL) -> bool:
@@ -274,10 +287,13 @@ def signal_file(paths: Paths) -> Path:
     return paths.attempt_dir / "signals.json"
 
 
-def _entries(folder: Path) -> list[Path]:
-    """Returns nothing of a folder that cannot be listed. Raises OSError where it could be in a moment."""
+def _names(folder: Path) -> list[str]:
+    """Returns nothing of a folder that cannot be listed. Raises OSError where it could be in a moment.
+
+    Names, and no paths: they are looked through each second, and a job may have left a million files there.
+    """
     try:
-        return sorted(folder / name for name in os.listdir(folder))
+        return os.listdir(folder)
     except OSError as error:
         if error.errno in PASSING:
             raise

@@ -92,6 +92,18 @@ async def test_one_that_stopped_without_a_word_is_incomplete(paths: Paths) -> No
     assert failure.evidence == "the trainer ended at step 7 of 20 with exit code 0"
 
 
+async def test_a_bar_without_a_name_of_the_pictures_it_drew_last_is_not_taken_for_its_end(
+    paths: Paths,
+) -> None:
+    """A pipeline that draws a picture counts its own steps, and says neither whose they are nor a loss."""
+    drawn = "100%|#####| 4/4 [00:01<00:00,  1.06it/s]"
+    ending = await ending_of(paths, bars(0, 7) + f"\n{drawn}\n" * 400 + "bye\n", SIMPLETUNER)
+    assert ending.shortfall == "the trainer ended at step 7 of 20 with exit code 0"
+    (paths.output_dir / "metrics.jsonl").write_text('{"step": 7, "loss": 0.5}\n')
+    ending = await ending_of(paths, bars(0, 7) + f"\n{drawn}\n", SIMPLETUNER)
+    assert ending.shortfall == "the trainer ended at step 7 of 20 with exit code 0"
+
+
 async def test_one_that_did_its_last_step_has_completed_though_it_draws_pictures_after_it(
     paths: Paths,
 ) -> None:

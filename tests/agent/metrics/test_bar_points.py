@@ -94,7 +94,7 @@ def test_bars_without_a_loss_and_endless_lines_are_no_points(tmp_path: Path) -> 
     assert desk.curve() == []
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @example("Steps:   1%|#| 1/2 [00:00<" + ":".join(["1"] * 230) + ", 1.00it/s, loss=1]")
 @given(st.text() | st.integers().map(lambda loss: drawn(1, loss) + drawn(2, f"{loss}" * 40)))
 def test_whatever_a_job_prints_its_bars_are_noted_or_passed_over(printed: str) -> None:

@@ -123,3 +123,17 @@ async def test_one_that_was_stopped_sends_nothing_more(desk: Desk) -> None:
     desk.files[0].write_text(lines(range(1, 301)))
     await desk.sender(stopped=lambda: True).send_all()
     assert desk.steps == []
+
+
+async def test_numbers_in_a_folder_whose_name_is_no_text_are_sent_and_not_again_by_a_later_process(
+    desk: Desk,
+) -> None:
+    file = desk.folder / os.fsdecode(b"r\xe9seau") / NAME
+    file.parent.mkdir()
+    file.write_bytes(scalars(1, loss=0.5))
+    await desk.sender().send_all()
+    file.write_bytes(scalars(1, loss=0.5) + scalars(2, loss=0.4))
+    later = desk.sender()
+    await later.load()
+    await later.send_all()
+    assert desk.steps == [1, 2]

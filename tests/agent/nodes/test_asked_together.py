@@ -6,11 +6,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.agent.attempts.preparation import Preparation
+from simpletuner_fleet.agent.guard.runner import RunningTrainer
 from simpletuner_fleet.agent.nodes.members import NodeMember
 from simpletuner_fleet.agent.nodes.messages import AskRank, ToFollower
 from simpletuner_fleet.agent.nodes.node_connection import FROM_FOLLOWER, TO_FOLLOWER, NodeConnection
+from simpletuner_fleet.agent.nodes.ranks import NodePart, NodeParts
 from simpletuner_fleet.agent.nodes.spanned import FollowerPart, SpannedAttempt
-from simpletuner_fleet.trainers.contract import NodeSpan
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
+from simpletuner_fleet.trainers.contract import NodeSpan, Paths
 from tests.agent.answering import OFFER
 
 
@@ -50,3 +55,52 @@ async def test_nobody_is_asked_while_a_node_is_away_and_all_are_once_it_is_back(
     for node in (here, away):
         assert node.connection is not None
         await node.connection.finish()
+
+
+async def test_what_a_dying_line_swallowed_is_asked_again_and_heard_once(tmp_path: Path) -> None:
+    node, offer = member(1), replace(OFFER, nodes=2)
+    part = FollowerPart(node, offer, NodeSpan(nodes=2, rank=1, address="", port=1), tmp_path / "log")
+    attempt = SpannedAttempt(offer, [part], "first")
+    dying = await connect(node)
+    assert attempt.ask_others("checkpoint")
+    heard_then = await dying.receive()
+    assert node.connection is not None
+    for end in (dying, node.connection):
+        await end.finish()
+
+    line = await connect(node)
+    part.back_again()
+    heard_again = await line.receive()
+    assert heard_again == heard_then
+    assert attempt.ask_others("checkpoint")
+    heard_next = await line.receive()
+
+    asked: list[str] = []
+    parts, rank = part_that_runs(tmp_path, asked)
+    for message in (heard_then, heard_again, heard_next, heard_again):
+        assert isinstance(message, AskRank)
+        await parts.ask(rank.turn, message.request, message.number)
+    assert asked == ["checkpoint", "checkpoint"], "each of the two once, whichever way it came"
+
+    for end in (line, node.connection):
+        await end.finish()
+
+
+def part_that_runs(tmp_path: Path, asked: list[str]) -> tuple[NodeParts, NodePart]:
+    """A follower's part alone, without the machine around it."""
+
+    class Habits(CheckpointHabits):
+        def request_checkpoint(self, paths: Paths) -> bool:
+            asked.append("checkpoint")
+            return True
+
+    class Preparing(Preparation):
+        def __init__(self) -> None: ...
+
+        def files_of(self, offer: JobSubmit) -> tuple[CheckpointHabits, Paths]:
+            return Habits(), Paths(attempt_dir=tmp_path, config_dir=tmp_path, output_dir=tmp_path)
+
+    parts = object.__new__(NodeParts)
+    rank = NodePart(OFFER, tmp_path / "output.log", running=object.__new__(RunningTrainer))
+    parts._ranks, parts._preparation = {rank.turn: rank}, Preparing()
+    return parts, rank

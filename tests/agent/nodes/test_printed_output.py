@@ -1,14 +1,20 @@
 """What a part on another node prints arrives whole at the first node, whatever happens to the line between them."""
 
 import asyncio
+import errno
+import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from simpletuner_fleet.agent.nodes import ranks
+from simpletuner_fleet.agent.nodes.members import NodeMember
 from simpletuner_fleet.agent.nodes.messages import FromFollower, Printed, PrintedSoFar, RankEnded
 from simpletuner_fleet.agent.nodes.ranks import NodePart, NodeParts
+from simpletuner_fleet.agent.nodes.spanned import FollowerPart
 from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.trainers.contract import NodeSpan
 from tests.agent.answering import OFFER
 from tests.http.api_kit import until
 
@@ -53,7 +59,7 @@ async def test_a_line_that_is_dialled_anew_while_output_is_read_loses_and_mixes_
     loop, read = asyncio.get_running_loop(), ranks._read
     welcomed: list[int] = []
 
-    def slow_read(path: Path, offset: int) -> bytes:
+    def slow_read(path: Path, offset: int) -> bytes | None:
         data = read(path, offset)
         if offset > len(first.kept) and not welcomed:  # what was sent last is lost, and nobody knows yet
             welcomed.append(offset)
@@ -102,3 +108,72 @@ async def test_a_flood_does_not_fill_the_disk_of_the_node_that_prints_it(
     stat = rank.output.stat()
     assert (stat.st_size, stat.st_blocks * 512 < 3 * 2**20) == (len(flood), True)
     assert rank.output.read_bytes()[-(2**20) :] == flood[-(2**20) :]
+
+
+async def test_a_node_that_cannot_open_another_file_for_a_moment_sends_its_output_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = FirstNode(loses=0)
+    parts, rank = part_that_printed(tmp_path, first)
+    left, opened = [3], Path.open
+
+    def scarce(path: Path, *args: Any, **choices: Any) -> Any:
+        if path == rank.output and left[0]:
+            left[0] -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        return opened(path, *args, **choices)
+
+    monkeypatch.setattr(Path, "open", scarce)
+    monkeypatch.setattr(ranks, "LOOK_EVERY_S", 0.01)
+    rank.over = True
+    await asyncio.wait_for(parts._print(rank), 20)
+    assert bytes(first.kept) == OUTPUT
+
+
+class FullDisk(io.RawIOBase):
+    """Takes a few bytes and then no more."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file, self._room = file, room
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self._room:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        size = min(len(data), self._room)
+        self._room -= size
+        self._file.write(bytes(data[:size]))
+        self._file.flush()
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+async def test_what_a_full_disk_on_the_first_node_swallows_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = NodeMember(node=1, name="n", home="h", gpus=(), own_names={}, trainers=())
+    log_file = tmp_path / "nodes" / "rank-1.log"
+    part = FollowerPart(member, OFFER, NodeSpan(nodes=2, rank=1, address="", port=1), log_file)
+    room: list[int | None] = [None, 4, 0, None]
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", *args: Any, **choices: Any) -> Any:
+        file = opened(path, mode, *args, **choices)
+        space = room.pop(0) if path == log_file and "a" in mode and room else None
+        return file if space is None else FullDisk(file, space)
+
+    monkeypatch.setattr(Path, "open", full)
+    offset = 0
+    for text in (b"one\n", b"two two\n", b"three\n", b"four\n"):
+        part.note_printed(Printed(job_id=OFFER.job_id, epoch=OFFER.epoch, offset=offset, data=text))
+        offset += len(text)
+    assert part.printed == offset, "nobody sends again what there is no room for"
+    kept = log_file.read_text()
+    assert kept.startswith("one\ntwo ")
+    assert kept.endswith("four\n")
+    assert "10 bytes left out because the first node's disk took no more" in kept

@@ -431,3 +431,18 @@ async def test_files_that_cannot_be_stored_are_told_and_cost_nothing_else(paths:
     assert "holes" in sending.not_sent["checkpoint-2"]
     assert "too long" in sending.not_sent["checkpoint-3"]
     assert "at most" in sending.not_sent["output"]
+
+
+async def test_ten_thousand_checkpoints_that_nobody_takes_make_no_report_that_nobody_takes(
+    paths: Paths,
+) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        sending = uploader(paths, client)
+        for step in range(10_000):
+            sending._give_up(f"checkpoint-{step}", "it is too large" * 100)
+        for part in range(1000):
+            sending._leave_out("output", f"{part} of its files cannot be stored" * 10)
+        assert sending.trouble.startswith("checkpoint-0: it is too large")
+        assert "more" in sending.trouble
+        assert len(sending.trouble) < 10_000, "an outcome with a longer one would be refused, and lost"
+        assert sum(len(why) for why in sending.not_sent.values()) < 10_001 * 600

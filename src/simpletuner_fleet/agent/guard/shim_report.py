@@ -206,4 +206,6 @@ def last_lines(path: str, hidden: list[str]) -> str:
     if size > LAST_LINES_BYTES:
         cut, _, whole = text.partition("\n")
         text = whole if whole.strip() else f"…{cut[1:]}"
-    return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())
+    readable = "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())
+    # Again: a secret with controls in it is whole only now.
+    return hidden_in(readable.encode(), values).decode("utf-8", "replace")

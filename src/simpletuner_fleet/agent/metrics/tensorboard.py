@@ -131,11 +131,16 @@ class EventFolder:
         new = []
         for name, id in file_ids.items():
             if name not in self._known and id not in known_ids and len(self._known) < MOST_FILES:
-                self._known[name] = EventFile(self._folder / name, name, self._since)
+                self._known[name] = EventFile(self._folder / name, _as_text(name), self._since)
                 new.append(self._known[name])
                 known_ids.add(id)
         self._next_scan = self._clock() + (self._clock() - began) * SCAN_SHARE
         return new
+
+
+def _as_text(name: str) -> str:
+    """Returns a name that can be written down: any bytes may name a folder of a job."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 FileId = tuple[int, int]

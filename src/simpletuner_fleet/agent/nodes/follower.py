@@ -45,6 +45,9 @@ LOOK_EVERY_S = 0.1
 SILENT_SHARE = 0.5
 """Of a lease: after so long without an answer the connection is given up, and another one dialled."""
 SAID_AGAIN_S = 60.0
+GREETED_WITHIN_S = 15.0
+CONTENT_WITHIN_S = 120.0
+"""Between two pieces of a file: longer than the first node waits for the orchestrator. A line that is dead says nothing."""
 
 
 class FirstNode:
@@ -86,7 +89,9 @@ class FirstNode:
 async def _chunks(connection: NodeConnection[ToFollower]) -> AsyncIterator[bytes]:
     try:
         while True:
-            match await connection.receive():
+            async with asyncio.timeout(CONTENT_WITHIN_S):
+                message = await connection.receive()
+            match message:
                 case ContentPiece(data=data):
                     yield data
                 case ContentEnd(trouble=trouble, passing=passing):
@@ -97,6 +102,8 @@ async def _chunks(connection: NodeConnection[ToFollower]) -> AsyncIterator[bytes
                     return
     except ConnectionLost as error:
         raise Unreachable(error, refused=False) from error
+    except TimeoutError as error:
+        raise Unreachable(TimeoutError("the first node sends no more of it"), refused=False) from error
 
 
 class Follower:
@@ -173,7 +180,7 @@ class Follower:
         beating: asyncio.Task[None] | None = None
         try:
             connection.send(self._introduce(self.ranks.held()))
-            match await connection.receive():
+            match await _greeting(connection):
                 case Welcome(node=node, printed=printed):
                     log.info("this is node %d of the worker of %s", node, self._first.host)
                 case NotWelcome(reason=reason):
@@ -201,7 +208,7 @@ class Follower:
                 asked_at = now
             elif now >= asked_at + SILENT_SHARE * self._length_s:
                 log.warning("the first node does not answer: the line is dialled anew")
-                connection.close()
+                connection.cut()
                 return
             connection.send(Beat(sent=now, samples=self.samples))
             await asyncio.sleep(self._every_s)
@@ -218,8 +225,8 @@ class Follower:
                 ranks.go(message.turn)
             case StopRank(grace_s=grace_s):
                 ranks.stop(message.turn, grace_s)
-            case AskRank(request=request):
-                self._do(ranks.ask(message.turn, request))
+            case AskRank(request=request, number=number):
+                self._do(ranks.ask(message.turn, request, number))
             case ForgetRank():
                 self._do(ranks.forget(message.turn))
             case LeaveNow(reason=reason):
@@ -243,6 +250,15 @@ class Follower:
                 and lease_is_over(self._answered_at, self._length_s)
             ):
                 self.ranks.stop_all()
+
+
+async def _greeting(connection: NodeConnection[ToFollower]) -> ToFollower:
+    """Waits only so long: a first node that dies after it took the call leaves a line on which nothing ever comes."""
+    try:
+        async with asyncio.timeout(GREETED_WITHIN_S):
+            return await connection.receive()
+    except TimeoutError as error:
+        raise ConnectionLost("it does not greet") from error
 
 
 async def leave_if_alone(follower: Follower, leave_after_s: float | None) -> None:

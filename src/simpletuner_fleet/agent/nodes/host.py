@@ -317,7 +317,10 @@ class NodeHost:
         await connection.finish()
 
     async def _look(self) -> None:
-        """Counts parts as lost whose node was silent for a whole lease: it has ended them by itself by now."""
+        """Counts parts as lost whose node was silent for a whole lease: it has ended them by itself by now.
+
+        Its connection is cut, or jobs would be given to its GPUs: one that is dead looks like one that is quiet.
+        """
         while True:
             length_s = self.lease().length_s
             await asyncio.sleep(min(1.0, length_s / LOOKS_PER_LEASE))
@@ -329,6 +332,9 @@ class NodeHost:
                         and part.is_prepared
                     ):
                         attempt.part_ended(part, None)
+            for member in self._members:
+                if member.connection is not None and boottime() >= member.heard_at + length_s:
+                    member.connection.cut()
 
 
 def _address_for(member: NodeMember, usual: str) -> str:

@@ -126,6 +126,8 @@ class AskRank(_OfTurn, frozen=True, kw_only=True, tag="ask"):
     """
 
     request: Literal["checkpoint", "validation"]
+    number: int
+    """How many of its kind were asked for with this one: it is said again on each new connection, and acted on once."""
 
 
 class ForgetRank(_OfTurn, frozen=True, kw_only=True, tag="forget"):

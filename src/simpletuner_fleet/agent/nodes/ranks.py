@@ -38,6 +38,7 @@ from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.worker_errors import StateDirError
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch
+from simpletuner_fleet.trainers.job_files import LACKING
 from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class NodePart(Struct, eq=False):
     """Its process tree is gone, or never was."""
     ended: RankEnded | None = None
     printed: int = 0
+    asked: dict[str, int] = field(default_factory=dict)
+    """How many of each kind its trainer was asked for."""
     freed: int = 0
     """Up to here the disk space of what was printed is given back."""
     task: asyncio.Task[None] | None = None
@@ -146,11 +149,15 @@ class NodeParts:
             rank.wanted = False
             rank.may_go.set()
 
-    async def ask(self, turn: Turn, request: Literal["checkpoint", "validation"]) -> None:
-        """Asks the trainer. What it saves or draws is not looked for here: what counts is on the first node."""
+    async def ask(self, turn: Turn, request: Literal["checkpoint", "validation"], number: int) -> None:
+        """Asks the trainer, unless it was asked for that one before.
+
+        What it saves or draws is not looked for here: what counts is on the first node.
+        """
         rank = self._ranks.get(turn)
-        if rank is None or rank.running is None:
+        if rank is None or rank.running is None or number <= rank.asked.get(request, 0):
             return
+        rank.asked[request] = number
         habits, paths = self._preparation.files_of(rank.offer)
         asks = habits.request_checkpoint if request == "checkpoint" else habits.request_validation
         try:
@@ -263,11 +270,12 @@ class NodeParts:
             data = await asyncio.to_thread(_read, rank.output, offset)
             if offset != rank.printed:
                 continue  # a new connection begins elsewhere
-            message = Printed(job_id=rank.offer.job_id, epoch=rank.offer.epoch, offset=offset, data=data)
-            if data and self._tell(message):
+            if data and self._tell(
+                Printed(job_id=rank.offer.job_id, epoch=rank.offer.epoch, offset=offset, data=data)
+            ):
                 rank.printed = offset + len(data)
                 await _give_back_sent(rank)
-            elif was_over and not data:
+            elif was_over and data == b"":
                 return
             else:
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -318,13 +326,14 @@ async def _give_back_sent(rank: NodePart) -> None:
         await asyncio.to_thread(punch_hole, rank.output, start, end)
 
 
-def _read(path: Path, offset: int) -> bytes:
+def _read(path: Path, offset: int) -> bytes | None:
+    """Returns None where that cannot be told for now, and nothing where there is nothing to read."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
             return file.read(PIECE_BYTES)
-    except OSError:
-        return b""
+    except OSError as error:
+        return None if error.errno in LACKING else b""
 
 
 def lease_is_over(since: float, length_s: float) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -23,6 +24,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     StopRank,
 )
 from simpletuner_fleet.agent.nodes.verdict import PartEnd, verdict
+from simpletuner_fleet.agent.ship.logs.log_stream import left_out
 from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -34,6 +36,7 @@ OTHERS_END_WITHIN_S = 10.0
 """One part has failed or is lost: so long the others have from SIGTERM to SIGKILL."""
 LAST_PARTS_WITHIN_S = 60.0
 """The first node's part has ended well: so long the others may take for their own end."""
+NOT_TAKEN = " because the first node's disk took no more"
 LOGS = "nodes"
 """The folder, beside what is the job's, of what the other nodes print: a file each, named after its first process."""
 
@@ -53,7 +56,10 @@ class FollowerPart:
         self.is_prepared = False
         """Or is to be: whoever was told so and does not know of it has lost it."""
         self.goes = False
+        self._asked: Counter[Literal["checkpoint", "validation"]] = Counter()
         self.printed = log_file.stat().st_size if log_file.exists() else 0
+        self._unkept = 0
+        """How many bytes of it the disk did not take since the last that it took."""
 
     def prepare(self) -> None:
         self.is_prepared = True
@@ -70,7 +76,14 @@ class FollowerPart:
         )
 
     def ask(self, request: Literal["checkpoint", "validation"]) -> None:
-        self.member.send(AskRank(job_id=self.offer.job_id, epoch=self.offer.epoch, request=request))
+        self._asked[request] += 1
+        self._say_asked()
+
+    def _say_asked(self) -> None:
+        for request, number in self._asked.items():
+            self.member.send(
+                AskRank(job_id=self.offer.job_id, epoch=self.offer.epoch, request=request, number=number)
+            )
 
     def forget(self) -> None:
         self.member.send(ForgetRank(job_id=self.offer.job_id, epoch=self.offer.epoch))
@@ -81,21 +94,35 @@ class FollowerPart:
             self.stop(self.stop_grace_s)
         elif self.goes and self.end is None:
             self.go()
+        if self.end is None:
+            self._say_asked()
 
     def note_printed(self, printed: Printed) -> None:
         """Writes each byte once: what arrives a second time is left out."""
         data = printed.data[max(0, self.printed - printed.offset) :]
         if printed.offset > self.printed or not data:
             return
+        self._keep(data)
+        self.printed += len(data)
+
+    def _keep(self, data: bytes) -> None:
+        """Writes what the disk takes. Where it has left out something, that is said in its place."""
+        rest = memoryview(data)
         try:
             self._log_file.parent.mkdir(mode=0o700, exist_ok=True)
-            with self._log_file.open("ab") as file:
-                file.write(data)
+            with self._log_file.open("ab", buffering=0) as file:
+                said = memoryview(left_out(self._unkept, NOT_TAKEN) if self._unkept else b"")
+                while said:
+                    said = said[file.write(said) :]
+                self._unkept = 0
+                while rest:
+                    rest = rest[file.write(rest) :]
         except OSError as error:
-            log.warning(
-                "job %s: what node %d prints is not kept: %s", self.offer.job_id, self.member.node, error
-            )
-        self.printed += len(data)
+            if not self._unkept:
+                log.warning(
+                    "job %s: what node %d prints is not kept: %s", self.offer.job_id, self.member.node, error
+                )
+            self._unkept += len(rest)
 
     def so_far(self) -> PrintedSoFar:
         return PrintedSoFar(job_id=self.offer.job_id, epoch=self.offer.epoch, offset=self.printed)
@@ -103,6 +130,8 @@ class FollowerPart:
     def ended(self, ending: RankEnded | None) -> PartEnd:
         """`ending` is None where the node is lost."""
         self.ending = ending
+        if self._unkept:
+            self._keep(b"")
         exit = None
         if ending is not None:
             exit = TrainerExit(

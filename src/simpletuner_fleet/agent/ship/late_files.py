@@ -33,7 +33,11 @@ class LateFiles:
         return any(checkpoint.step == step for checkpoint, _ in self._sent.values())
 
     def grown(self, ended: bool) -> list[FoundCheckpoint]:
-        """Returns those with other files than were sent, once they are the same at two looks; at the end at once."""
+        """Returns those with other files than were sent, once they are the same at two looks; at the end at once.
+
+        One that lacks a file that was sent is being removed, perhaps by a trainer that was killed over it. What is left of
+        it would take the place of what is stored.
+        """
         now = self._clock()
         if not ended and now - self._looked_at < LOOK_EVERY_S:
             return []
@@ -50,4 +54,4 @@ class LateFiles:
             return False
         before = self._seen.get(checkpoint.name)
         self._seen[checkpoint.name] = files
-        return files != sent and (ended or files == before)
+        return files != sent and files.keys() >= sent.keys() and (ended or files == before)

@@ -25,6 +25,7 @@ from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
+from simpletuner_fleet.core.cutting import excerpt, first_few
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.training.samples import SAMPLES
@@ -45,6 +46,7 @@ LOOK_EVERY_S = 1.0
 PATIENCE_S = 120.0
 """How long an attempt that ended waits for an orchestrator that answers and takes nothing."""
 MOST_FILES = 10_000
+MOST_NAMED = 3
 MOST_ARTIFACT_BYTES = 200 * 2**30
 TRIES_WHILE_CHANGING = 5
 BATCH_BYTES = 64 * 2**20
@@ -114,7 +116,6 @@ class Uploader:
             backoff=backoff,
             clock=clock,
         )
-
         self._direct = DirectSender(
             client, Turn(offer.job_id, offer.epoch), bandwidth, self._courier.went_well, self.over.is_set
         )
@@ -137,7 +138,7 @@ class Uploader:
         """Tells what keeps something from being sent: now, or for good."""
         if self._courier.trouble or self._courier.gave_up:
             return str(self._courier.trouble or self._courier.gave_up)
-        return "; ".join(f"{name}: {why}" for name, why in self.not_sent.items())
+        return first_few((f"{name}: {why}" for name, why in self.not_sent.items()), MOST_NAMED)
 
     def trainer_ended(self, *, with_artifacts: bool, patience_s: float | None = None) -> None:
         """Sends, from now on, only what is there. An attempt that goes on elsewhere leaves no results."""
@@ -160,8 +161,7 @@ class Uploader:
         waiting = await asyncio.to_thread(self._next)
         if waiting is not None:
             await self._try(waiting.name, self._send_checkpoint(waiting))
-            following = await asyncio.to_thread(self._next)
-            if following:
+            if following := await asyncio.to_thread(self._next):
                 # One that is listed still may be about to be removed: it is not tried again at once.
                 return Sent.ALL if following.name == waiting.name else Sent.MORE
         if not ended:
@@ -203,7 +203,7 @@ class Uploader:
             log.debug("job %s: %s was removed before it was sent", self._job_id, name)
             self._not_found[name] += 1
             if isinstance(error, LeadsOut) or self._not_found[name] == TRIES_WHILE_CHANGING:
-                self._give_up(name, str(error)[:MOST_WHY_CHARS])
+                self._give_up(name, str(error))
         except (OSError, _Unsteady) as error:
             self._could_not_read(name, error)
         except Refused as problem:
@@ -218,7 +218,7 @@ class Uploader:
             self._not_read[name] += error.errno not in LACKING
             if self._not_read[name] < TRIES_WHILE_CHANGING:
                 raise error
-        self._give_up(name, str(error)[:MOST_WHY_CHARS])
+        self._give_up(name, str(error))
 
     def _next(self) -> FoundCheckpoint | None:
         """Returns the oldest that was not sent: each was asked for.
@@ -379,7 +379,7 @@ class Uploader:
         """Records files that cannot be sent. The rest is sent."""
         complaints = self.not_sent.get(name, "")
         if why not in complaints:
-            self.not_sent[name] = f"{complaints}; {why}" if complaints else why
+            self.not_sent[name] = excerpt(f"{complaints}; {why}" if complaints else why, MOST_WHY_CHARS)
             log.warning("job %s: %s: %s", self._job_id, name, why)
 
     async def _send_missing(self, root: Path, entries: Iterable[FileEntry]) -> bool:
@@ -471,7 +471,7 @@ class Uploader:
     def _give_up(self, name: str, reason: str) -> None:
         self._settled.add(name)
         if name != LIVE_SAMPLES:
-            self.not_sent[name] = reason
+            self.not_sent[name] = excerpt(reason, MOST_WHY_CHARS)
         log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
 
 

@@ -140,12 +140,18 @@ def read_bar(line: str) -> Bar | None:
 
 
 def last_bar(text: str) -> Bar | None:
-    """Returns the newest bar of the training in a piece of output."""
+    """Returns the newest bar of the training in a piece of output.
+
+    One with a loss goes before all without: whatever draws pictures may count its own steps by a bar that names nothing.
+    """
+    newest = None
     for line in reversed(re.split(r"[\r\n]+", text)):
         bar = read_bar(line)
-        if bar is not None and bar.of_training:
+        if bar is not None and loss_of(bar.values) is not None:
             return bar
-    return None
+        if newest is None and bar is not None and bar.of_training:
+            newest = bar
+    return newest
 
 
 def loss_of(values: dict[str, float]) -> float | None:

@@ -94,7 +94,7 @@ def with_times(steps: list[tuple[bytes, float]]) -> Timed:
     return timed
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pieces, st.lists(st.integers(1, 7), min_size=1, max_size=6))
 def test_however_the_output_is_cut_the_same_bytes_are_sent(
     steps: list[tuple[bytes, float]], cuts: list[int]
@@ -111,7 +111,7 @@ def test_however_the_output_is_cut_the_same_bytes_are_sent(
     assert sent_of(cut) == sent_of(timed)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pieces, st.lists(st.booleans(), min_size=1, max_size=5))
 def test_looking_more_often_sends_the_same_bytes(steps: list[tuple[bytes, float]], looks: list[bool]) -> None:
     timed = [one for one in with_times(steps) if one[0]]
@@ -125,7 +125,7 @@ def test_looking_more_often_sends_the_same_bytes(steps: list[tuple[bytes, float]
     assert b"".join(whole[one.start : one.end] for one in kept) == sent_of(timed)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pieces, st.integers(0, 12))
 def test_a_process_after_this_one_goes_on_from_the_last_kept_bytes(
     steps: list[tuple[bytes, float]], killed_after: int
@@ -142,7 +142,7 @@ def test_a_process_after_this_one_goes_on_from_the_last_kept_bytes(
     assert sent.count(b"\n") == whole.count(b"\n")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pieces)
 def test_no_line_is_lost_and_each_ends_as_it_was_printed(steps: list[tuple[bytes, float]]) -> None:
     timed = with_times(steps)

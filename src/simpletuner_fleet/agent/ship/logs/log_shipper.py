@@ -66,7 +66,7 @@ class LogSources(Struct, frozen=True, kw_only=True):
     """Its secrets are not known any more: what was not sent yet cannot be."""
 
     def stream(self, rank: int, files: Sequence[Path], limits: LogLimits) -> LogStream:
-        return LogStream(files, self.folder / f"sent-{rank}.log-index", limits, self.mask)
+        return LogStream(files, self.folder / f"sent-{rank}.log-index", limits, self.mask, grows=rank > 0)
 
 
 class LogShipper:
@@ -297,7 +297,7 @@ class LogShippers:
             shipper = LogShipper(offer, 0, main, self._client, in_thread=self._in_thread)
             if sources.unmaskable:
                 well = ended_well(await ending)
-                for one in [shipper, *await self.find_ranks_once(offer, sources, {0})]:
+                for one in [shipper, *await self.find_ranks_once(offer, sources, {})]:
                     one.results_wait_s = offer.results_wait_s if well else None
                     tasks.create_task(self._ship(turn, one, one.withhold))
                 return
@@ -324,29 +324,37 @@ class LogShippers:
     async def _ship_ranks(
         self, offer: JobSubmit, sources: LogSources, ended: asyncio.Event, tasks: asyncio.TaskGroup
     ) -> None:
-        """Sends the files of single ranks, which appear when their processes have started, if at all."""
-        known = {0}
+        """Sends the files of single ranks, which appear when their processes have started, or start anew, if at all.
+
+        They are read to their ends after the last look for more of them.
+        """
+        turn, known, all_there = turn_of(offer), dict[int, LogStream](), asyncio.Event()
         while True:
             last = ended.is_set()
             for shipper in await self.find_ranks_once(offer, sources, known):
-                send = functools.partial(shipper.run, ended)
-                tasks.create_task(self._ship(turn_of(offer), shipper, send))
+                shipper.results_wait_s = next(
+                    (one.results_wait_s for one in self._shippers.get(turn, ())), None
+                )
+                send = functools.partial(shipper.run, all_there)
+                tasks.create_task(self._ship(turn, shipper, send))
             if last:
+                all_there.set()
                 return
             await pause(LOOK_FOR_RANKS_S, ended)
 
     async def find_ranks_once(
-        self, offer: JobSubmit, sources: LogSources, known: set[int]
+        self, offer: JobSubmit, sources: LogSources, known: dict[int, LogStream]
     ) -> list[LogShipper]:
-        """Returns shippers of the ranks that are not `known` yet; they are from now on."""
+        """Returns shippers of the ranks that are not `known` yet; they are from now on, and get what is new of theirs."""
         shippers: list[LogShipper] = []
         rank_files = await self._in_thread(_rank_files, sources.rank_logs)
         self._count_passed_over(turn_of(offer), sum(rank >= MAX_RANKS for rank in rank_files))
         for rank, files in rank_files.items():
-            if rank not in known and 0 < rank < MAX_RANKS:
-                known.add(rank)
-                stream = sources.stream(rank, files, self._limits)
-                shippers.append(LogShipper(offer, rank, stream, self._client, in_thread=self._in_thread))
+            if rank in known:
+                known[rank].offer(files)
+            elif 0 < rank < MAX_RANKS:
+                known[rank] = sources.stream(rank, files, self._limits)
+                shippers.append(LogShipper(offer, rank, known[rank], self._client, in_thread=self._in_thread))
         return shippers
 
     def _count_passed_over(self, turn: Turn, count: int) -> None:

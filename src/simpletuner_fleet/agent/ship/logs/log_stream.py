@@ -1,6 +1,7 @@
 """Reads one stream of output from its files, and gives in chunks, from any offset on, what is to be sent."""
 
 import errno
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -69,10 +70,13 @@ class LogStream:
         journal: Path,
         limits: LogLimits | None = None,
         mask: Mask = NO_MASK,
+        *,
+        grows: bool = False,
     ) -> None:
-        self._sources = sources[:MOST_SOURCES]
-        self.files_passed_over = len(sources) - len(self._sources)
-        """So many files are not read, because there are too many."""
+        """`grows` says that more files may be offered later: which is which is written down beside the journal."""
+        self._sources = list(sources[:MOST_SOURCES])
+        self._offered = tuple(sources)
+        self._names = journal.with_suffix(".log-files") if grows else None
         self._limits = limits or LogLimits()
         self._mask = mask
         self._journal = Journal(journal)
@@ -92,6 +96,15 @@ class LogStream:
     def resumed(self) -> bool:
         """Returns whether an earlier process has begun to send it, as far as that is known yet."""
         return self._journal.resumed
+
+    @property
+    def files_passed_over(self) -> int:
+        """Returns how many files are not read, because there are too many."""
+        return max(0, len({*self._sources, *self._offered}) - MOST_SOURCES)
+
+    def offer(self, files: Sequence[Path]) -> None:
+        """Tells all files that there are now; the next scan reads those that are new, after the others."""
+        self._offered = tuple(files)
 
     def close(self) -> None:
         self._journal.close()
@@ -118,6 +131,7 @@ class LogStream:
         """
         self._wall_offset_s = wall - now
         self._take_up(now)
+        self._take_in()
         self._unread.clear()
         more = [self._scan(source, now, ended) for source in range(len(self._sources))]
         if ended and self._unread and not any(more):
@@ -128,6 +142,13 @@ class LogStream:
         """Goes on where an earlier process ended, whatever was done to the clock since."""
         if self._taken_up:
             return
+        known = _names_in(self._names) if self._names else []
+        if known:
+            self._sources = known
+            self._recorded = [ByteRange(0, 0, 0.0, False) for _ in known]
+            self._folds = [Fold() for _ in known]
+        elif self._names:
+            _write_names(self._names, self._sources)
         self._journal.open()
         for source, record in self._journal.newest_by_source().items():
             if source < len(self._sources):
@@ -135,6 +156,17 @@ class LogStream:
                 self._recorded[source] = ByteRange(record.raw, record.raw + record.length, at, folding)
                 self._go_back(source)
         self._taken_up = True
+
+    def _take_in(self) -> None:
+        """Adds the files that are new. Records name a file by its number, so each keeps its own in every later process."""
+        known, room = set(self._sources), MOST_SOURCES - len(self._sources)
+        new = [path for path in self._offered if path not in known][:room]
+        if not new or self._names is None:
+            return
+        _write_names(self._names, [*self._sources, *new])
+        self._recorded += [ByteRange(0, 0, 0.0, False) for _ in new]
+        self._folds += [Fold() for _ in new]
+        self._sources += new
 
     def _go_back(self, source: int) -> None:
         _, end, at, folding = self._recorded[source]
@@ -246,6 +278,19 @@ class LogStream:
         finally:
             for window in files.values():
                 window.file.close()
+
+
+def _names_in(file: Path) -> list[Path]:
+    try:
+        names = msgspec.json.decode(file.read_bytes(), type=list[str])
+        return [Path(os.fsdecode(bytes.fromhex(name))) for name in names[:MOST_SOURCES]]
+    except (FileNotFoundError, ValueError, msgspec.MsgspecError):
+        return []
+
+
+def _write_names(file: Path, paths: Sequence[Path]) -> None:
+    """Writes the bytes of each, which need not be text."""
+    write_whole(file, msgspec.json.encode([os.fsencode(path).hex() for path in paths]))
 
 
 class _Window:
