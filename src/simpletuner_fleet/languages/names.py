@@ -66,6 +66,12 @@ FAILURES = {
 }
 """By class, as `core.failure` finds it."""
 
+BLAMES = {
+    "worker": N_("Something is wrong on the worker's machine: its disk, its processes or its installation."),
+    "unclear": N_("A program could not be executed: the worker lacks it, or the job names it wrongly."),
+}
+"""Why a worker could not start what it was given, by a `core.workers.start_trouble.Blame`."""
+
 TRIAL_STATES = {"good": N_("Good"), "bad": N_("Wrong"), "not_made": N_("Not checked")}
 """What came of a look at a provider."""
 
@@ -289,3 +295,7 @@ def event_name(words: Words, event_type: str) -> str:
 def _named(words: Words, table: dict[str, str], code: str) -> str:
     """Returns the name; a code that is newer than this table is shown as it is."""
     return words.gettext(table[code]) if code in table else code
+
+
+def blame_name(words: Words, blame: str) -> str:
+    return words.gettext(BLAMES[blame]) if blame in BLAMES else blame

@@ -1,6 +1,7 @@
 """An act on all matching jobs, while somebody else acts on the same ones."""
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +16,7 @@ from simpletuner_fleet.engine.visibility import ScopedFleet
 from simpletuner_fleet.orchestrator import limits, submit
 from simpletuner_fleet.orchestrator.steering import matching
 from simpletuner_fleet.orchestrator.steering.matching import ActedOn, MassAct
-from simpletuner_fleet.ports import JobFilter
+from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.sim.people import ADMIN
 from simpletuner_fleet.sim.world import drive
 from tests.sim.transaction_kit import USER, Bench
@@ -102,3 +103,26 @@ def test_only_what_the_caller_may_see_is_acted_on() -> None:
     acted = act(bench, MassAct.CANCEL, step, JobFilter(), 1, scoped)
     assert acted.done == 1
     assert (bench.job(private).state, bench.job(seen).state) == (JobState.QUEUED, JobState.CANCELLED)
+
+
+def test_no_more_jobs_are_acted_on_than_were_confirmed() -> None:
+    """Another is submitted just after they were counted: nobody has agreed to its end."""
+    bench = Bench()
+    counted, fleet = bench.submit(), fleet_of(bench)
+    late: list[str] = []
+
+    class BusyFleet:
+        act = staticmethod(fleet.act)
+
+        async def read(self, look: Callable[[View], Any]) -> Any:
+            value = await fleet.read(look)
+            if not late:
+                late.append(bench.submit())
+            return value
+
+    def step(transaction: Transaction, job: Job) -> None:
+        submit.cancel_in(transaction, job.id, ADMIN, False, None)
+
+    acted = act(bench, MassAct.CANCEL, step, JobFilter(), 1, cast(Fleet, BusyFleet()))
+    assert acted.done == 1
+    assert (bench.job(counted).state, bench.job(late[0]).state) == (JobState.CANCELLED, JobState.QUEUED)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from playwright.async_api import Page, Route, expect
 
-from tests.web.browser import visit
+from tests.web.browser import SETTLED, visit
 from tests.web.console import Pages
 from tests.web.fleet import PEOPLE
 from tests.web.stage import Stage
@@ -20,12 +20,14 @@ async def visit_while(page: Page, path: str, change: Callable[[], Awaitable[obje
         await may_go_on.wait()
         await route.continue_()
 
-    await page.route("**/js/frame/app.js", hold, times=1)
-    visiting = asyncio.create_task(visit(page, path))
+    # The route stays: taking it away while the page loads is one more thing that the browser has to wait for.
+    await page.route("**/js/frame/app.js", hold)
+    # Only until the answer comes: a page that is held here on purpose does not use up the patience for its loading.
+    await page.goto(path, wait_until="commit")
     await asked.wait()
     await change()
     may_go_on.set()
-    await visiting
+    await page.wait_for_selector(SETTLED, state="attached")
 
 
 async def test_what_changes_before_the_first_page_is_live_is_shown(stage: Stage, page_as: Pages) -> None:

@@ -33,6 +33,8 @@ class StartTrouble(Struct, frozen=True, kw_only=True):
     jobs: tuple[str, ...] = ()
     why: str = ""
     """What the last one said."""
+    blame: Blame | None = None
+    """Whose fault the last one was; None where an older server noted it."""
     closed_until: float | None = None
     """It is offered nothing before; None: it is being tried again."""
     pauses: int = 0
@@ -54,10 +56,15 @@ def after_start_failure(
     counts = blame is Blame.WORKER or job_id not in known.jobs
     jobs = (*known.jobs, job_id)[-policy.start_failures_allowed :] if counts else known.jobs
     if len(jobs) < policy.start_failures_allowed:
-        return replace(known, jobs=jobs, why=why[:MAX_WHY_CHARS], closed_until=now + policy.retry_backoff_s)
+        closed_until = now + policy.retry_backoff_s
+        return replace(known, jobs=jobs, why=why[:MAX_WHY_CHARS], blame=blame, closed_until=closed_until)
     pause_s = min(policy.set_aside_s * 2 ** min(known.pauses, 20), policy.set_aside_max_s)
     return StartTrouble(
-        jobs=jobs, why=why[:MAX_WHY_CHARS], closed_until=now + pause_s, pauses=known.pauses + 1
+        jobs=jobs,
+        why=why[:MAX_WHY_CHARS],
+        blame=blame,
+        closed_until=now + pause_s,
+        pauses=known.pauses + 1,
     )
 
 

@@ -35,7 +35,11 @@ async def edit(fleet: Fleet, job_id: str, requested: JobEdit, by: Submitter, *, 
         if decision.job:
             _check_admission(transaction, job, decision.job, by)
         transaction.apply(decision)
-        return transaction.job(job_id)
+        after = transaction.job(job_id)
+        if decision.job:
+            # Its state stays, of which open pages would hear: they hear of the edit by itself.
+            transaction.publish_job(after)
+        return after
 
     return await fleet.act(step)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.requests import marking
 from simpletuner_fleet.engine.fleet import Fleet
@@ -11,15 +12,22 @@ from simpletuner_fleet.engine.transaction import Transaction
 
 async def tag(fleet: Fleet, job_id: str, add: Sequence[str], remove: Sequence[str], actor: Actor) -> Job:
     def step(transaction: Transaction) -> Job:
-        transaction.apply(marking.tagged(transaction.job(job_id), add, remove, actor))
-        return transaction.job(job_id)
+        return _applied(transaction, job_id, marking.tagged(transaction.job(job_id), add, remove, actor))
 
     return await fleet.act(step)
 
 
 async def set_note(fleet: Fleet, job_id: str, note: str, actor: Actor) -> Job:
     def step(transaction: Transaction) -> Job:
-        transaction.apply(marking.noted(transaction.job(job_id), note, actor))
-        return transaction.job(job_id)
+        return _applied(transaction, job_id, marking.noted(transaction.job(job_id), note, actor))
 
     return await fleet.act(step)
+
+
+def _applied(transaction: Transaction, job_id: str, decision: Decision) -> Job:
+    """Applies the decision; open pages hear of it, though the job's state stays."""
+    transaction.apply(decision)
+    job = transaction.job(job_id)
+    if decision.job:
+        transaction.publish_job(job)
+    return job

@@ -113,16 +113,11 @@ async def act_on_all(
     A job that matches no more when its turn comes, since somebody else has acted on it meanwhile, is passed over.
     """
     place = read_place(cursor, NEWEST_FIRST) if cursor else None
-    if place is None:
-        matching_now = (await count(fleet, filter_of, act)).count
-        if matching_now != expected:
-            raise CountChanged(
-                f"The number of matching jobs is {matching_now} now, not {expected}; nothing was changed.",
-                count=matching_now,
-            )
 
     def look(view: View) -> MatchingJobs:
         where, at_least = _asked(view, filter_of, act)
+        if place is None:  # counted in the look that chooses them: a moment later there may be others
+            _check_count(view, where, expected)
         jobs = view.jobs_sorted(where, NEWEST_FIRST, place, JOBS_PER_CALL + 1)
         seen = msgspec.structs.replace(where, seen_by=scope_of(view))
         return MatchingJobs(jobs=jobs, where=seen, at_least=at_least)
@@ -146,6 +141,15 @@ async def act_on_all(
         next=write_place(JobPlace(NEWEST_FIRST.text, last.seq, last.seq, 0)) if last else None,
         at_least=chosen.at_least,
     )
+
+
+def _check_count(view: View, where: JobFilter, expected: int) -> None:
+    matching_now = sum(view.jobs_matching(where).values())
+    if matching_now != expected:
+        raise CountChanged(
+            f"The number of matching jobs is {matching_now} now, not {expected}; nothing was changed.",
+            count=matching_now,
+        )
 
 
 def _batch(

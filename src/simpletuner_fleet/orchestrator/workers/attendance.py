@@ -313,9 +313,7 @@ def witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
             return  # nearly every heartbeat: a signature costs more than all the rest of it
         if not fleet.signed_heads.is_ours(head):
             return
-    brought = Witness(worker_id, head.seq, head.hash)
-    fleet.witnesses.setdefault(f"{worker_id}, at first", brought)
-    fleet.witnesses[worker_id] = brought
+    fleet.note_witness(Witness(worker_id, head.seq, head.hash))
 
 
 class ReconciledAttempts(Struct):

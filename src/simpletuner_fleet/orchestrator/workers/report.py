@@ -186,7 +186,9 @@ def _judge_worker(transaction: Transaction, attempt: Attempt, message: StatusRep
         )
         transaction.save_worker(replace(worker, start_trouble=trouble))
         if trouble.set_aside:
-            transaction.record(_worker_event(EventType.WORKER_SET_ASIDE, worker, why=trouble.why))
+            transaction.record(
+                _worker_event(EventType.WORKER_SET_ASIDE, worker, blame=blame, why=trouble.why)
+            )
     elif worker.start_trouble is not None and message.status in STARTED_REPORTS:
         transaction.save_worker(replace(worker, start_trouble=None))
         if worker.start_trouble.pauses:

@@ -24,6 +24,7 @@ from simpletuner_fleet.core.jobs.finding import (
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.jobs.states import AT_WORK, ENDED, WAITING
 from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.api.ownership import may_steer
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.languages import N_
@@ -158,18 +159,18 @@ async def _all(call: Call[None], query: JobsPageQuery) -> tuple[FoundJobs, list[
     waiting = await _found(call, JobSearch(status=list(WAITING)), IN_START_ORDER, None, SECTION_SIZE)
     ended = await _found(call, JobSearch(status=list(ENDED)), NEWEST_FIRST, None, SECTION_SIZE)
     sections = [
-        _section("at-work", N_("Running jobs"), working, address(query, show="running")),
-        _section("in-line", N_("Waiting, in start order"), waiting, address(query, show="waiting")),
-        _section("ended", N_("Ended"), ended, address(query, show="ended")),
+        _section(call, "at-work", N_("Running jobs"), working, address(query, show="running")),
+        _section(call, "in-line", N_("Waiting, in start order"), waiting, address(query, show="waiting")),
+        _section(call, "ended", N_("Ended"), ended, address(query, show="ended")),
     ]
     return working, sections
 
 
-def _section(id: str, title: str, listing: FoundJobs, whole: str) -> JobSection:
+def _section(call: Call[None], id: str, title: str, listing: FoundJobs, whole: str) -> JobSection:
     return JobSection(
         id=id,
         title=title,
-        rows=_rows(listing),
+        rows=_rows(call, listing),
         total=listing.total,
         in_line=id == "in-line",
         all=whole if listing.next else None,
@@ -182,7 +183,9 @@ async def _some(
     listing = await _found(call, search, order, query.cursor, PAGE_SIZE)
     in_line = order.sort is JobSort.QUEUE
     title = N_("Waiting, in start order") if in_line else GROUPS[query.show][0]
-    section = JobSection(id="found", title=title, rows=_rows(listing), total=listing.total, in_line=in_line)
+    section = JobSection(
+        id="found", title=title, rows=_rows(call, listing), total=listing.total, in_line=in_line
+    )
     return listing, [section]
 
 
@@ -194,8 +197,8 @@ async def _found(
     return await finding.find(fleet, search, moment, order=order, cursor=cursor, limit=limit)
 
 
-def _rows(listing: FoundJobs) -> list[JobRow]:
-    return [job_row(info, listing.owners) for info in listing.rows]
+def _rows(call: Call[None], listing: FoundJobs) -> list[JobRow]:
+    return [job_row(info, listing.owners, may_steer=may_steer(call, info.job)) for info in listing.rows]
 
 
 def _count(listing: FoundJobs, states: list[JobState]) -> int:

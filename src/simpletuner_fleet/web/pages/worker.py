@@ -35,6 +35,7 @@ from simpletuner_fleet.web.parts.worker_rows import (
     job_groups_text,
     tls_is_weak,
     tls_text,
+    trouble_note,
 )
 
 SPANS_S = {"hour": 3600.0, "day": 86_400.0}
@@ -91,6 +92,7 @@ async def worker_page(call: Call[None]) -> Reply:
             job_groups=job_groups_text(worker),
             job_groups_lack=lacks_something(worker.reported_labels),
             token_is_old=now - worker.token_created_at > fleet.policy.token_warn_age_s,
+            trouble=trouble_note(worker),
             draining=worker.admin is AdminState.DRAINING,
             kept_because=kept_because(worker, info.status),
             drain_waits=DRAIN_WAITS_S,

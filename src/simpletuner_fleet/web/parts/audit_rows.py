@@ -11,6 +11,8 @@ from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import (
+    FAILURES,
+    blame_name,
     event_name,
     failure_name,
     role_name,
@@ -24,6 +26,7 @@ MAX_VALUE_CHARS = 300
 KEYS = {
     "approval": N_("approval"),
     "attempt": N_("attempt"),
+    "blame": N_("cause"),
     "bytes": N_("bytes"),
     "checkpoint_first": N_("checkpoint first"),
     "code": N_("code"),
@@ -192,8 +195,10 @@ def value_text(event_type: str, key: str, value: Any, names: Mapping[str, str]) 
         return target_name(words, str(value))
     if key == "worker_type":
         return worker_type_name(words, str(value))
-    if key == "failure_class":
+    if key == "failure_class" or (key == "reason" and value in FAILURES):
         return failure_name(words, str(value))
+    if key == "blame":
+        return blame_name(words, str(value))
     if key in ("worker_id", "config_by"):
         return names.get(str(value)) or str(value)
     if key == "gpus" and isinstance(value, list):

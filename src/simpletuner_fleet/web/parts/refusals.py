@@ -1,7 +1,8 @@
 """Says to people why a machine that tried to join was refused."""
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.languages import N_, _
+from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages.details import detail_text
 
 REFUSALS = {
     "token_rotated": N_("%(ip)s used a token that has been rotated."),
@@ -17,4 +18,5 @@ def refusal_text(entry: AuditEntry) -> str:
     code, ip = str(entry.details.get("code", "")), entry.ip
     if code in REFUSALS:
         return _(REFUSALS[code], ip=ip)
-    return _("%(ip)s was refused: %(why)s", ip=ip, why=str(entry.details.get("why", "")))
+    why = detail_text(current(), str(entry.details.get("why", "")))
+    return _("%(ip)s was refused: %(why)s", ip=ip, why=why)

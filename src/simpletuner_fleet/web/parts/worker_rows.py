@@ -11,7 +11,7 @@ from simpletuner_fleet.engine.memory.gpu_history import GpuPoint
 from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.languages import N_, _, current, ngettext, spoken_number
 from simpletuner_fleet.languages.code_texts import groups_text
-from simpletuner_fleet.languages.names import status_name, worker_type_name
+from simpletuner_fleet.languages.names import blame_name, status_name, worker_type_name
 from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker
 
 LABELS_SHOWN = 4
@@ -32,6 +32,16 @@ class GpuRow(Struct, frozen=True, kw_only=True):
     unusable: str
     said: str
     """Its memory in words, for whoever does not see the bar."""
+
+
+class TroubleNote(Struct, frozen=True, kw_only=True):
+    """Says that a worker is offered nothing for a while, since it could not start what it was given."""
+
+    cause: str
+    """In the reader's language; empty where an older server noted none."""
+    why: str
+    """The worker's own words."""
+    until: float
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
@@ -76,7 +86,18 @@ def worker_row(info: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
 def _note(worker: Worker) -> str:
     if worker.interruption is not None:
         return _("Its machine is about to be taken away")
-    return worker.drain_note
+    return worker.drain_note or (_("It could not start its jobs") if worker.takes_a_pause else "")
+
+
+def trouble_note(worker: Worker) -> TroubleNote | None:
+    trouble = worker.start_trouble
+    if trouble is None or trouble.closed_until is None:
+        return None
+    return TroubleNote(
+        cause=blame_name(current(), trouble.blame) if trouble.blame else "",
+        why=trouble.why,
+        until=trouble.closed_until,
+    )
 
 
 def gpu_rows(

@@ -60,6 +60,7 @@ async def test_a_start_time_is_set_and_shown_in_the_browsers_own_zone(stage: Sta
     )
     await page.locator("#edit-start").fill(soon)
     await page.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#edit-job")).to_be_hidden()
     await expect(page.locator("main")).to_contain_text("Start no earlier than")
     job = await stage.running.job(job_id)
     assert job["explain"]["code"] == "START_TIME"

@@ -8,7 +8,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.cutting import first_line
 from simpletuner_fleet.core.jobs.job import Job, JobState, Results
 from simpletuner_fleet.core.jobs.progress import Progress
-from simpletuner_fleet.core.jobs.states import TERMINAL, WAITING
+from simpletuner_fleet.core.jobs.states import WAITING
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
@@ -16,7 +16,6 @@ from simpletuner_fleet.languages.numbers import in_language
 from simpletuner_fleet.queries.read_models import SeenJob
 
 WAITS = frozenset(WAITING)
-RETRYABLE = TERMINAL
 LINE_CHARS = 200
 
 
@@ -55,11 +54,16 @@ class JobRow(Struct, frozen=True, kw_only=True):
     created_at: float
     started_at: float | None
     finished_at: float | None
+    may_steer: bool
+    """The reader may act on it; otherwise it can only be looked at and compared."""
     may_cancel: bool
     may_retry: bool
+    may_delete: bool
 
 
-def job_row(info: SeenJob, owners: Mapping[str, str] = MappingProxyType({})) -> JobRow:
+def job_row(
+    info: SeenJob, owners: Mapping[str, str] = MappingProxyType({}), *, may_steer: bool = False
+) -> JobRow:
     job = info.job
     return JobRow(
         id=job.id,
@@ -80,8 +84,10 @@ def job_row(info: SeenJob, owners: Mapping[str, str] = MappingProxyType({})) -> 
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
-        may_cancel=not job.terminal,
-        may_retry=job.state in RETRYABLE,
+        may_steer=may_steer,
+        may_cancel=may_steer and not job.terminal,
+        may_retry=may_steer and job.terminal,
+        may_delete=may_steer and job.terminal,
     )
 
 

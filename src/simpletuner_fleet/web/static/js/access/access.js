@@ -1,10 +1,13 @@
 // Users, tokens and secrets: dialogs that are about one row, and secrets that are shown once.
+import { begin, showRow } from "../common/edits.js";
+
 function aboutRow(dialog, opener) {
   const form = dialog.querySelector("form");
   form.dataset.api = form.dataset.rowApi.replace("{id}", encodeURIComponent(opener.dataset.id));
+  form.dataset.row = opener.dataset.id;
   dialog.querySelector("[data-row-name]").textContent = opener.dataset.name;
-  const role = opener.dataset.role && form.querySelector(`input[name=role][value="${CSS.escape(opener.dataset.role)}"]`);
-  if (role) role.checked = true;
+  showRow(form, opener);
+  if (form.matches("[data-edits]")) begin(form);
 }
 
 function showOnce(id, text, until) {

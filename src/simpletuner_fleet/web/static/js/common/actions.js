@@ -6,6 +6,7 @@
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { leave, refresh } from "../frame/live.js";
+import { eachEdited, refuseIfChanged, saved } from "./edits.js";
 import { toast } from "./toast.js";
 import { t } from "./words.js";
 
@@ -64,11 +65,6 @@ export function millionths(text) {
 export function zoned(text) {
   const moment = text ? new Date(text) : null;
   return moment && !Number.isNaN(moment.getTime()) ? moment.toISOString() : text || undefined;
-}
-
-for (const field of document.querySelectorAll("input[data-moment]")) {
-  const moment = new Date(Number(field.dataset.moment) * 1000);
-  if (field.dataset.moment) field.value = new Date(moment - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
 function typed(field) {
@@ -186,9 +182,11 @@ async function act(element, body) {
   if (button) button.disabled = true;
   if (leaves) leave(true);
   try {
+    if (element.matches("form[data-edits]")) await refuseIfChanged(element);
     const told = await call(method, path, method === "GET" || method === "DELETE" ? undefined : body());
     if (place) showProblem(place, null);
     if (element.matches("form")) mark(element, null);
+    if (element.matches("form[data-edits]")) saved(element);
     if (element.dataset.said) toast(element.dataset.said);
     if (element.dataset.clears !== undefined) element.reset();
     if (element.matches("dialog form")) element.closest("dialog").close();
@@ -216,3 +214,5 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-api]");
   if (button) act(button, () => JSON.parse(button.dataset.body || "{}"));
 });
+
+document.addEventListener("refreshed", ({ detail }) => eachEdited(detail.page, (form, problem) => showProblem(form.querySelector("[data-problem]"), problem)));

@@ -42,6 +42,7 @@ function take(editor) {
 
 for (const editor of document.querySelectorAll("[data-labels]")) {
   keep(editor, held(editor));
+  editor.querySelector("input[type=hidden]").addEventListener("change", () => keep(editor, held(editor)));
   editor.querySelector("[data-labels-add]").addEventListener("click", () => {
     take(editor);
     editor.querySelector("[data-labels-key]").focus();

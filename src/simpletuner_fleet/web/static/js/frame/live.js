@@ -75,13 +75,13 @@ function reloadUnlessBusy() {
 
 // Where other regions came to be or went, as with the first worker ever, all of the content is another; so it is with
 // other dialogs, or a button would open none.
-function isAnother(text) {
+function isAnother(page) {
   const names = (root) => [...root.querySelectorAll("main :is([data-region], dialog)")].map((part) => part.id).sort().join(" ");
-  return names(document) !== names(new DOMParser().parseFromString(text, "text/html"));
+  return names(document) !== names(page);
 }
 
-async function swapAll(text) {
-  if (isAnother(text)) {
+async function swapAll(text, page) {
+  if (isAnother(page)) {
     if (busyWithin("main")) dirty = true;
     else await swap(document.getElementById("content"), text);
   }
@@ -97,6 +97,11 @@ async function swap(region, text) {
   for (const one of unfolded) one.open = true;
 }
 
+// The page as it is now: its parts that change, without the frame around them.
+export function fetchPage(signal) {
+  return fetch(location.href, { headers: { "x-live": "1", accept: "text/html" }, signal });
+}
+
 async function fetchRegions() {
   dirty = false;
   clearTimeout(later);
@@ -104,7 +109,7 @@ async function fetchRegions() {
   begun = Date.now();
   fetching = new AbortController();
   try {
-    const answer = await fetch(location.href, { headers: { "x-live": "1", accept: "text/html" }, signal: fetching.signal });
+    const answer = await fetchPage(fetching.signal);
     if (answer.redirected || answer.status === 401) return location.reload();
     const text = await answer.text();
     if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return location.reload();
@@ -115,9 +120,10 @@ async function fetchRegions() {
     }
     took = Date.now() - begun;
     if (!text.includes(`data-caller="${document.body.dataset.caller}"`)) return reloadUnlessBusy();
-    await swapAll(text);
+    const page = new DOMParser().parseFromString(text, "text/html");
+    await swapAll(text, page);
     fresh = now();
-    document.dispatchEvent(new CustomEvent("refreshed"));
+    document.dispatchEvent(new CustomEvent("refreshed", { detail: { page } }));
   } catch (error) {
     if (error.name !== "AbortError") dirty = true;
   } finally {

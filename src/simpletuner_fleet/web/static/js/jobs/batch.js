@@ -2,7 +2,7 @@
 import { call } from "../common/actions.js";
 import { refresh } from "../frame/live.js";
 import { toast } from "../common/toast.js";
-import { tn } from "../common/words.js";
+import { lang, tn } from "../common/words.js";
 
 const MOST_COMPARED = 8;
 const chosen = new Set();
@@ -23,8 +23,14 @@ function show() {
   if (!bar) return;
   bar.hidden = chosen.size === 0;
   bar.querySelector("[data-batch-count]").textContent = tn("%(n)s job selected", "%(n)s jobs selected", chosen.size);
+  const others = [...chosen].filter((id) => document.getElementById(`row-${id}`)?.dataset.steer === "false").length;
+  bar.querySelector("[data-batch-others]").textContent = others ? ` · ${tn("%(n)s of them is somebody else's: you can only compare it.", "%(n)s of them are somebody else's: you can only compare them.", others)}` : "";
   bar.querySelector("[data-batch-compare]").disabled = chosen.size > MOST_COMPARED;
-  for (const button of bar.querySelectorAll("[data-batch-do]")) button.disabled = rowsThatMay(button.dataset.batchDo).length === 0;
+  for (const button of bar.querySelectorAll("[data-batch-do]")) {
+    const n = rowsThatMay(button.dataset.batchDo).length;
+    button.disabled = n === 0;
+    button.querySelector("[data-batch-number]").textContent = `(${new Intl.NumberFormat(lang).format(n)})`;
+  }
 }
 
 function said(what, n) {

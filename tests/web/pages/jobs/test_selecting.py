@@ -1,0 +1,52 @@
+"""Several jobs are selected at once: what is somebody else's is not acted on, and that is said before."""
+
+from playwright.async_api import expect
+
+from tests.web.browser import assert_all_is_named, axe, visit
+from tests.web.console import Pages
+from tests.web.stage import Stage
+
+
+async def test_what_somebody_else_owns_is_selected_to_compare_alone(stage: Stage, page_as: Pages) -> None:
+    cats = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="cats")
+    dogs = await stage.crew.queue("member", config_name="sdxl-cats", target="worker", name="dogs")
+    page = await page_as(stage, "member")
+    await visit(page, "/jobs")
+    await expect(page.get_by_role("checkbox", name="Select dogs", exact=True)).to_be_visible()
+    others = page.get_by_role("checkbox", name="Select cats, somebody else's job: only to compare")
+    await expect(others).to_be_visible()
+    await page.locator(f"#row-{cats} a.main").focus()
+    await page.keyboard.press("x")
+    await expect(others).to_be_checked()
+    said = page.get_by_role("status").filter(has_text="selected")
+    await expect(said).to_contain_text("1 job selected")
+    await expect(said).to_contain_text("1 of them is somebody else's: you can only compare it.")
+    for name in ("Cancel selected (0)", "Delete selected (0)", "Retry selected (0)"):
+        await expect(page.get_by_role("button", name=name)).to_be_disabled()
+    await page.locator(f"#row-{dogs} a.main").focus()
+    await page.keyboard.press("x")
+    await expect(said).to_contain_text("2 jobs selected")
+    await axe(page)
+    await assert_all_is_named(page)
+    await page.get_by_role("button", name="Cancel selected (1)").click()
+    await expect(page.locator("#batch-cancel-title")).to_have_text("Cancel 1 job?")
+    await page.locator("#batch-cancel [data-batch-confirm]").click()
+    await expect(page.locator(f"#row-{dogs}")).to_contain_text("Cancelled")
+    assert (await stage.running.job(cats))["status"] == "queued"
+
+    await expect(page.get_by_role("button", name="Delete selected (0)")).to_be_disabled()
+    await stage.running.post(f"/api/jobs/{cats}/cancel")
+    await expect(page.locator(f"#row-{cats}")).to_contain_text("Cancelled")
+    for name in ("Delete selected (0)", "Retry selected (0)"):
+        await expect(page.get_by_role("button", name=name)).to_be_disabled()
+
+
+async def test_an_administrator_acts_on_everybodys_jobs(stage: Stage, page_as: Pages) -> None:
+    dogs = await stage.crew.queue("member", config_name="sdxl-cats", target="worker", name="dogs")
+    page = await page_as(stage, "admin")
+    await visit(page, "/jobs")
+    await page.get_by_role("checkbox", name="Select dogs", exact=True).check()
+    await expect(page.get_by_role("status").filter(has_text="selected")).to_have_text("1 job selected")
+    await page.get_by_role("button", name="Cancel selected (1)").click()
+    await page.locator("#batch-cancel [data-batch-confirm]").click()
+    await expect(page.locator(f"#row-{dogs}")).to_contain_text("Cancelled")
