@@ -32,6 +32,7 @@ def fleet(server: FakeServer) -> FakeServer:
     server.on("POST", "/api/admin/workers/w_1/drain", WORKER)
     server.on("PATCH", "/api/admin/workers/w_1", WORKER)
     server.on("POST", "/api/notifications", Answer(201, {"endpoint": ENDPOINT}))
+    server.on("GET", "/api/notifications", {"endpoints": [ENDPOINT]})
     server.on("PATCH", "/api/notifications/n_1", ENDPOINT)
     server.on("POST", "/api/machines/m_1/end", {"id": "m_1", "status": "draining"})
     return server

@@ -1,11 +1,17 @@
 """`simpletuner jobs logs`: what of a log is shown, and how."""
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
+from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.text import TerminalLogText
+from simpletuner_fleet.http.api.jobs.log_pages import page_of
+from simpletuner_fleet.storage.log_reading import StoredLog
+from simpletuner_fleet.storage.logs import log_key
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen
 
 PATH = "/api/jobs/j_1/logs"
@@ -86,6 +92,72 @@ def test_a_followed_log_with_times_has_no_line_twice(run: Run, server: FakeServe
     assert asked == ["0", "4", "4"]
     assert [line.split()[1] for line in result.out.splitlines()] == ["one", "two"]
     assert server.seen[-1].query["attempt"] == ["1"]
+
+
+class ServedLog:
+    """A log that is cut into pages and lines as a real orchestrator does it. It grows when the test says so."""
+
+    def __init__(self, server: FakeServer, content: bytes, most_lines: int = 10_000) -> None:
+        self._blobs, self._most_lines = MemoryBlobs(), most_lines
+        self.log, self.ended = StoredLog(self._blobs, "a_1"), True
+        self.grow(content)
+        with_job(server).on("GET", PATH, lambda seen: asyncio.run(self._answer(seen)))
+
+    def grow(self, more: bytes) -> None:
+        size = asyncio.run(self.log.size())
+        asyncio.run(self._blobs.append(log_key("a_1"), size, more))
+
+    async def _answer(self, seen: Seen) -> Any:
+        query = {name: int(values[0]) for name, values in seen.query.items()}
+        size, as_page = await self.log.size(), "json" in seen.headers["accept"]
+        start, tail = query.get("offset", 0), query.get("tail")
+        if tail is not None:
+            start = await self.log.start_of_lines_before(
+                size, min(tail, self._most_lines) if as_page else tail
+            )
+        if not as_page:
+            data = await self.log.read(start, query.get("limit", size))
+            kind = {"content-type": "text/plain; charset=utf-8"}
+            return Answer(200, data, {**kind, "x-log-offset": str(start), "x-log-attempt": "1"})
+        most = min(query.get("lines") or tail or 1000, self._most_lines)
+        page = await page_of(self.log, None, 0, start, size, size, most)
+        return {**msgspec.to_builtins(page), "ended": self.ended, "attempt": 1}
+
+
+LINES_OF_ANY_LENGTH = [
+    "short",
+    "n" * 20_000,
+    "ü" * 50_000,
+    "g" * 200_000,
+    "",
+    "last, without an end " + "e" * 70_000,
+]
+
+
+@pytest.mark.parametrize("more", [(), ("--tail", "1000"), ("-f",), ("--grep", "")])
+def test_a_line_with_its_time_is_whole_however_long_it_is(
+    run: Run, server: FakeServer, more: tuple[str, ...]
+) -> None:
+    ServedLog(server, "\n".join(LINES_OF_ANY_LENGTH).encode())
+    result = run("jobs", "logs", "j_1", "--timestamps", *more, "--url", server.url)
+    assert result.code == 0
+    assert result.out.splitlines() == [f"{'-' * 24} {line}" for line in LINES_OF_ANY_LENGTH]
+
+
+def test_of_a_long_progress_line_with_its_time_whole_states_are_shown(run: Run, server: FakeServer) -> None:
+    states = [f"{number:07d} of 0010000" for number in range(10_000)]
+    ServedLog(server, "\r".join(states).encode() + b"\r\nnext\n")
+    result = run("jobs", "logs", "j_1", "--timestamps", "--url", server.url)
+    shown = [line.removeprefix("-" * 24 + " ") for line in result.out.splitlines()]
+    assert shown[-2:] == [states[-1], "next"]
+    assert len(shown) == 4, "one a piece of the log that the server sends"
+    assert set(shown[:-1]) <= set(states)
+
+
+def test_as_many_of_the_last_lines_have_times_as_were_asked_for(run: Run, server: FakeServer) -> None:
+    ServedLog(server, b"".join(b"%d\n" % number for number in range(30_000)))
+    result = run("jobs", "logs", "j_1", "--timestamps", "--tail", "25000", "--url", server.url)
+    assert [line.split()[1] for line in result.out.splitlines()] == [str(n) for n in range(5_000, 30_000)]
 
 
 def test_an_answer_that_ends_before_the_attempt_does_is_asked_for_again(run: Run, server: FakeServer) -> None:

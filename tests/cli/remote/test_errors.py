@@ -69,6 +69,7 @@ def test_each_problem_has_its_exit_code(
 
 
 def test_a_problem_is_told_in_four_parts(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/admin/workers", {"workers": [{"id": "w_1", "name": "gpu-1"}]})
     server.on(
         "DELETE",
         "/api/admin/workers/w_1",

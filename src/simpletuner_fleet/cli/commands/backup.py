@@ -39,8 +39,9 @@ BACKUP = Noun(
             "create",
             "Copy the database into one file; the server goes on meanwhile",
             (FILE, KEYS, DATABASE),
+            calls=False,
         ),
-        Verb("verify", "Check that a backup is whole and can be restored", (FILE,)),
+        Verb("verify", "Check that a backup is whole and can be restored", (FILE,), calls=False),
         Verb(
             "restore",
             "Put a backup in the place of the database; the server must not run",
@@ -57,6 +58,7 @@ BACKUP = Noun(
                 switch("--replace", help="Also where there is a database: the present one is kept beside it"),
                 CREDENTIALS,
             ),
+            calls=False,
         ),
     ),
 )

@@ -101,10 +101,16 @@ def build_parser(words: Collection[str] | None = None) -> Parser:
         commands.add_parser("service", help=SERVICE_HELP)
     for command in OTHERS:
         if _is_named(command.name, words):
-            _add_command(commands, command, talk if command.prints else connection_options())
+            _add_command(commands, command, _options_of(command, talk))
         else:
             commands.add_parser(command.name, help=command.help)
     return root
+
+
+def _options_of(command: Command, talk: Parser) -> Parser:
+    if not command.prints:
+        return connection_options()
+    return talk if command.calls else talk_options(calls=False)
 
 
 def _is_named(name: str, words: Collection[str] | None) -> bool:
@@ -140,7 +146,8 @@ def _add_noun(commands: Any, noun: Noun, talk: Parser, words: Collection[str] | 
     verbs = _add_group(commands, noun.name, noun.help, noun.help, f"{command_name()} {noun.name}")
     for verb in noun.verbs:
         if _is_named(verb.name, words):
-            own_talk = talk if verb.formats == FORMATS else talk_options(verb.formats)
+            is_usual = verb.formats == FORMATS and verb.calls
+            own_talk = talk if is_usual else talk_options(verb.formats, calls=verb.calls)
             _add_command(verbs, _command_of(noun, verb), own_talk)
         else:
             verbs.add_parser(verb.name, help=verb.help)

@@ -51,7 +51,12 @@ CONFIGS = Noun(
         Verb("diff", "What changed between two versions", DIFF),
         Verb("export", "Write a config to a folder", EXPORT),
         Verb("validate", "Check a file or folder without saving it", READ),
-        Verb("examples", "List the examples that come with the trainer on this machine", (TRAINER_PYTHON,)),
+        Verb(
+            "examples",
+            "List the examples that come with the trainer on this machine",
+            (TRAINER_PYTHON,),
+            calls=False,
+        ),
         Verb("delete", "Delete a config; jobs keep their copies", (NAME,)),
     ),
 )

@@ -93,16 +93,24 @@ OTHERS = (
     ),
     Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
     USAGE,
-    Command("doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,)),
+    Command(
+        "doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,), calls=False
+    ),
     Command(
         "login",
         "nouns.people.login:login",
         "Log in to a server, with a browser or a token, and remember it",
         LOGIN,
     ),
-    Command("logout", "nouns.people.login:logout", "Forget a server's token", (LOGOUT,)),
+    Command("logout", "nouns.people.login:logout", "Forget a server's token", (LOGOUT,), calls=False),
     Command("whoami", "nouns.people.login:whoami", "Show whom the token belongs to"),
-    Command("demo", "programs.demo:demo", "Server, worker and a model that really trains, in one go", DEMO),
+    Command(
+        "demo",
+        "programs.demo:demo",
+        "Server, worker and a model that really trains, in one go",
+        DEMO,
+        calls=False,
+    ),
     Command(
         "mcp",
         "mcp.server:serve",
@@ -110,11 +118,12 @@ OTHERS = (
         MCP,
         prints=False,
     ),
-    Command("version", "nouns.version:version", "Show the version"),
+    Command("version", "nouns.version:version", "Show the version", calls=False),
     Command(
         "completion",
         "nouns.completion:completion",
         "Print a completion script",
         (argument("shell", choices=("bash", "zsh", "fish")),),
+        calls=False,
     ),
 )

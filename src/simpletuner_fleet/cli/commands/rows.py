@@ -30,6 +30,8 @@ class Verb(NamedTuple):
     run: str = ""
     """`module:function` within the command line's package; without it the function of the verb's name."""
     formats: tuple[str, ...] = FORMATS
+    calls: bool = True
+    """Calls the server, so that `--curl` can print how."""
 
 
 class Noun(NamedTuple):
@@ -49,6 +51,8 @@ class Command(NamedTuple):
     arguments: Arguments = ()
     prints: bool = True
     """Takes the options of output; without it those of the connection alone."""
+    calls: bool = True
+    """Calls the server, so that `--curl` can print how."""
 
 
 def argument(*names: str, read: Callable[[str], Any] | None = None, **options: Any) -> Argument:

@@ -35,8 +35,8 @@ def add_config_file(parser: argparse.ArgumentParser, default: Any = None) -> Non
     )
 
 
-def talk_options(formats: tuple[str, ...] = FORMATS) -> Parser:
-    """Returns the options of every command that talks to the orchestrator.
+def talk_options(formats: tuple[str, ...] = FORMATS, *, calls: bool = True) -> Parser:
+    """Returns the options of every command that talks to the orchestrator; without `calls`, of one that does not.
 
     They are absent from the namespace until given, so that they may stand anywhere on the command line.
     """
@@ -65,12 +65,13 @@ def talk_options(formats: tuple[str, ...] = FORMATS) -> Parser:
     output.add_argument(
         "-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help="Data only: no notes, no hints"
     )
-    output.add_argument(
-        "--curl",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="Print the curl command instead of running it; set ADMIN_TOKEN to your token",
-    )
+    if calls:
+        output.add_argument(
+            "--curl",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="Print the curl command instead of running it; set ADMIN_TOKEN to your token",
+        )
     return connection_options(parent)
 
 

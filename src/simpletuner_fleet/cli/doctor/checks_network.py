@@ -48,6 +48,8 @@ def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str)
             )
         with httpx2.Client(base_url=url, timeout=TIMEOUT_S, verify=context or trusting_nobody()) as client:
             yield from _answers(client, header, token, probe)
+    except httpx2.DecodingError:
+        yield _in_its_place(url, 200)
     except (OSError, TrustError, ssl.SSLError, httpx2.TransportError) as error:
         trouble = of_connection_error(error, url)
         yield bad(_("connection"), f"{trouble.what}: {trouble.why}", "; ".join(trouble.next))
@@ -118,7 +120,7 @@ def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) 
         yield bad(_("token"), _("refused from this network or for this purpose"), _("ask the administrator"))
     elif not _document(answer):
         yield _foreign(answer)
-    elif answer.status_code in (429, 503):
+    elif answer.status_code != 200:
         yield bad(_("server"), str(_document(answer).get("detail")), "")
     else:
         yield good(_("token"), _("accepted"))
@@ -138,7 +140,11 @@ def _document(answer: httpx2.Response) -> dict[str, Any]:
 
 
 def _foreign(answer: httpx2.Response) -> CheckFinding:
-    trouble = of_connection_error(ForeignAnswer(answer.status_code), str(answer.url.join("/")).rstrip("/"))
+    return _in_its_place(str(answer.url.join("/")).rstrip("/"), answer.status_code)
+
+
+def _in_its_place(url: str, status: int) -> CheckFinding:
+    trouble = of_connection_error(ForeignAnswer(status), url)
     return bad(_("server"), f"{trouble.what}: {trouble.why}", "; ".join(trouble.next))
 
 

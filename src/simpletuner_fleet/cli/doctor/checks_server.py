@@ -31,6 +31,9 @@ def data_folder(folder: Path) -> Iterator[CheckFinding]:
         )
         yield disk(_("disk"), folder)
         return
+    if not folder.is_dir():
+        yield bad(_("data folder"), _("%(path)s is not a folder", path=folder), f"ls -ld {folder}")
+        return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         yield bad(
             _("data folder"),

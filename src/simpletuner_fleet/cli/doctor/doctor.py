@@ -3,7 +3,7 @@
 import argparse
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from simpletuner_fleet.cli.doctor.findings import CheckFinding, FindingMark, bad
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.text import clean
+from simpletuner_fleet.cli.frame.unforeseen import unforeseen
 from simpletuner_fleet.client import connection, resolve_settings
 from simpletuner_fleet.client.resolve_settings import Rank, Resolved
 from simpletuner_fleet.client.trust import Choices
@@ -34,17 +35,34 @@ def doctor(args: argparse.Namespace) -> int:
     for section in _sections(args):
         if not out.for_programs:
             print(section.title)
-        for finding in section.findings:
+        for finding in _kept_going(section.title, section.findings):
             findings.append((section.title, finding))
             if not out.for_programs:
                 _print(out, finding)
     if out.for_programs:
         items = [{"section": title, **finding._asdict()} for title, finding in findings]
         out.items("doctor", items, (), id_field="about")
-    worst = any(finding.mark is FindingMark.BAD for _, finding in findings)
+    marks = {finding.mark for _, finding in findings}
     if not out.for_programs:
-        out.say(_("Something needs fixing; see ✗ above.") if worst else _("No problems found."))
-    return ExitCode.FAILED if worst else ExitCode.OK
+        out.say(_verdict(marks))
+    return ExitCode.FAILED if FindingMark.BAD in marks else ExitCode.OK
+
+
+def _verdict(marks: Collection[FindingMark]) -> str:
+    if FindingMark.BAD in marks:
+        return _("Something needs fixing; see ✗ above.")
+    if FindingMark.DOUBT in marks:
+        return _("Nothing is broken, but something is in doubt; see ! above.")
+    return _("No problems found.")
+
+
+def _kept_going(about: str, findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
+    """Yields what a check finds; one that breaks off becomes a finding, so that those after it are still made."""
+    try:
+        yield from findings
+    except Exception as error:  # whatever it is, the machine that it happens on is what the doctor looks at
+        trouble = error.trouble if isinstance(error, CliError) else unforeseen(error)
+        yield bad(about, f"{trouble.what}: {trouble.why}", trouble.next[0])
 
 
 def _sections(args: argparse.Namespace) -> Iterator[DoctorSection]:
@@ -107,14 +125,15 @@ def _server_data(args: argparse.Namespace) -> Iterator[CheckFinding]:
 
     resolved = _resolved("server", args)
     folder = Path(resolved["data_dir"].value)
-    yield from server.data_folder(folder)
-    yield from server.database(resolved["database_url"].value, folder)
-    yield from server.direct_storage(
+    yield from _kept_going(_("data folder"), server.data_folder(folder))
+    yield from _kept_going(_("database"), server.database(resolved["database_url"].value, folder))
+    bucket = server.direct_storage(
         resolved["storage_url"].value,
         resolved["storage_direct"].value,
         resolved["storage_direct_url"].value,
         os.environ,
     )
+    yield from _kept_going(_("bucket"), bucket)
 
 
 def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
@@ -127,7 +146,12 @@ def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
             worker["ssl_no_verify"].value,
             worker["plain_http"].value,
         )
-        token = _worker_token(worker)
+        try:
+            token = _worker_token(worker)
+        except (OSError, UnicodeDecodeError) as error:
+            file = worker["worker_token_file"].value
+            yield bad(_("token"), f"{_('cannot read %(path)s', path=file)}: {error}", _("verify the path"))
+            return
         for url in worker["orchestrator_url"].value.split(","):
             yield from network.way_to(url, trust, "X-Worker-Token", token, network.WORKER_PROBE)
         return
@@ -147,10 +171,7 @@ def _worker_token(worker: dict[str, Resolved]) -> str | None:
     if worker["worker_token"].value:
         return str(worker["worker_token"].value)
     file = worker["worker_token_file"].value
-    try:
-        return Path(file).read_text(encoding="utf-8").strip() if file and file != "-" else None
-    except (OSError, UnicodeDecodeError):
-        return None
+    return Path(file).read_text(encoding="utf-8").strip() if file and file != "-" else None
 
 
 def _resolved(group: str, args: argparse.Namespace) -> dict[str, Resolved]:

@@ -37,7 +37,7 @@ class Column(NamedTuple):
     shrinks: bool = False
     """Breaks into lines where the terminal is narrow."""
     goes: int = 0
-    """Leaves when even that is not enough: the highest first, 0 never."""
+    """Leaves when even that is not enough: the highest first, 0 never, as what changes the meaning of the others."""
 
 
 class Output:
@@ -122,6 +122,10 @@ class Output:
             print("\t".join(row))
 
     def rich_table(self, rows: list[list[str]], columns: Sequence[Column]) -> Any:
+        """Returns a table that fits the terminal; the columns that had to leave are named below it.
+
+        Where even those that never leave do not fit, every row is a block of lines that has them all.
+        """
         from rich.cells import cell_len  # heavy, and only a terminal needs it
         from rich.table import Table
         from rich.text import Text
@@ -132,6 +136,13 @@ class Output:
             for at, column in enumerate(columns)
         ]
         places = fitting(columns, widths, self.console().width)
+        if rows and not places:
+            return _blocks([[(column.title, row[at]) for at, column in enumerate(columns)] for row in rows])
+        places = places or list(range(len(columns)))
+        left = [_(column.title) for at, column in enumerate(columns) if at not in places]
+        if left:
+            note = _("No room here for %(titles)s; --json shows all.", titles=", ".join(left))
+            table.caption, table.caption_justify = Text(note, style="dim"), "left"
         for at in places:
             column = columns[at]
             table.add_column(
@@ -158,15 +169,7 @@ class Output:
             for key, value in pairs:
                 print(f"{key}\t{value}")
             return
-        from rich.table import Table  # heavy, and only a terminal needs it
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for key, value in pairs:
-            table.add_row(Text(_(key)), Text(value, style=STYLES.get(value, "")))
-        self.print_rich(table)
+        self.print_rich(_blocks([pairs]))
 
     def say(self, text: str) -> None:
         """Prints a message for people on stderr, unless they asked for quiet."""
@@ -181,6 +184,22 @@ class Output:
         """Prints what the user might do next, only where stderr is a terminal."""
         if not self.quiet and sys.stderr.isatty():
             print(as_called(clean(text)), file=sys.stderr)
+
+
+def _blocks(items: Sequence[Sequence[tuple[str, str]]]) -> Any:
+    """Returns a table with a key and its value on each line, and an empty line between two items."""
+    from rich.table import Table  # heavy, and only a terminal needs it
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for at, pairs in enumerate(items):
+        if at:
+            table.add_row()
+        for key, value in pairs:
+            table.add_row(Text(_(key)), Text(value, style=STYLES.get(value, "")))
+    return table
 
 
 def dig(item: Any, path: str) -> Any:
@@ -221,11 +240,14 @@ def least(column: Column, width: int) -> int:
 
 
 def fitting(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
-    """Returns the indices of the columns that stay in a narrow table, so that ids and states are never cut."""
+    """Returns the indices of the columns that stay in a narrow table, so that ids and states are never cut.
+
+    There are none where those that never leave do not fit.
+    """
     places = list(range(len(columns)))
     while sum(least(columns[at], widths[at]) + GAP for at in places) - GAP > available:
         leaving = max(places, key=lambda at: columns[at].goes)
         if not columns[leaving].goes:
-            break
+            return []
         places.remove(leaving)
     return places

@@ -54,6 +54,8 @@ def download(args: argparse.Namespace) -> int:
         job_id = lookup.job_id(api, args.job)
         manifests = _manifests_to_download(api, job_id, args.latest_checkpoint)
         files = files_to_download(job_id, manifests)
+        if getattr(args, "curl", False):
+            api.get(files[0].url if files else f"/api/jobs/{segment(job_id)}/artifacts")
         downloader = Downloader(api)
         if args.archive:
             place = Path(args.archive)

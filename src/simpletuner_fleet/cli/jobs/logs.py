@@ -13,7 +13,7 @@ from msgspec import Struct
 from simpletuner_fleet.cli.frame.errors import CliError, usage
 from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
 from simpletuner_fleet.cli.jobs.finishing_notes import FinishingNotes
-from simpletuner_fleet.cli.remote.api import Api, will_pass
+from simpletuner_fleet.cli.remote.api import CONTENT_TIMEOUT_S, Api, will_pass
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.languages import _
@@ -27,6 +27,8 @@ RECONNECT_S = 1.0
 SILENT_S = 60.0
 """After so long the log is asked for again from where it is: a trainer may be silent, or the connection dead."""
 PAGE_LINES = 5000
+SHORT_BYTES = 8 * 1024
+"""A page of lines has the whole text of those that are no longer, and perhaps not of others."""
 NO_TIME = "-" * 24
 
 
@@ -89,8 +91,7 @@ class Printer:
             chunk = b"".join([line + b"\n" for line in lines if self._fits(line)])
         self._show(chunk)
 
-    def line(self, at: str, text: str) -> None:
-        line = text.encode("utf-8", "replace")
+    def line(self, at: str, line: bytes) -> None:
         if self._fits(line):
             self._show(f"{at} ".encode() + line + b"\n")
 
@@ -164,16 +165,49 @@ def _is_over(api: Api, path: str, request: LogRequest, offset: int) -> bool:
     return bool((page["ended"] or page["attempt"] is None) and page["size"] <= offset)
 
 
-def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, str]]:
+class LineJoiner:
+    """Puts lines together again that the server shows in pieces, because they are long.
+
+    Of a progress line that comes in several pieces, each shows the last state that is whole.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._at = ""
+        self._was_shown = False
+        """Whether a state of the line whose end has not come was shown."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tells whether a line has begun whose end has not come."""
+        return bool(self._pieces) or self._was_shown
+
+    def feed(self, at: str, data: bytes, *, ends: bool) -> Iterator[tuple[str, bytes]]:
+        if not self._pieces:
+            self._at = at
+        self._pieces.append(data)
+        if not ends and b"\r" not in data:
+            return
+        *states, rest = b"".join(self._pieces).split(b"\r")
+        self._pieces = [] if ends or not rest else [rest]
+        whole = [state for state in (*states, rest if ends else b"") if state]
+        if whole or (ends and not self._was_shown):
+            yield self._at, whole[-1] if whole else b""
+        self._was_shown = not ends
+        self._at = at
+
+
+def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, bytes]]:
     """Yields every line with its time, reading a page of them at a time."""
     place: dict[str, Any] = {"tail": request.tail, "since": request.since}
     if request.tail is None and request.since is None:
         place = {"offset": 0}
+    joiner = LineJoiner()
     left = RECONNECTS
     while True:
-        lines = None if "tail" in place and place["tail"] is not None else PAGE_LINES
         try:
-            page = api.get(path, {**place, "lines": lines, **request.where})
+            page = _page(api, path, request, place)
+            content = _content_of(api, path, request, page, joiner)
         except CliError as error:
             left -= 1
             if not request.follow or not will_pass(error) or left <= 0:
@@ -181,19 +215,59 @@ def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, str]
             time.sleep(RECONNECT_S)
             continue
         left = RECONNECTS
-        request.attempt = request.attempt or page["attempt"]
         at_end = page["end"] >= page["size"]
         over = at_end and (page["ended"] or not request.follow)
         place = {"offset": page["end"]}
-        for line in page["lines"]:
+        for line, data in zip(page["lines"], content, strict=True):
             if line["partial"] and not over:
                 place = {"offset": line["offset"]}
                 break
-            yield line["at"] or NO_TIME, line["text"]
+            yield from joiner.feed(line["at"] or NO_TIME, data.removesuffix(b"\n"), ends=data.endswith(b"\n"))
         if over:
+            if joiner.is_waiting:
+                yield from joiner.feed(NO_TIME, b"", ends=True)
             return
         if at_end:
             time.sleep(RECONNECT_S)
+
+
+def _page(api: Api, path: str, request: LogRequest, place: dict[str, Any]) -> dict[str, Any]:
+    if (place.get("tail") or 0) > PAGE_LINES:
+        place = {"offset": _tail_begins_at(api, path, request)}
+    lines = None if place.get("tail") is not None else PAGE_LINES
+    page: dict[str, Any] = api.get(path, {**place, "lines": lines, **request.where})
+    request.attempt = request.attempt or page["attempt"]
+    return page
+
+
+def _tail_begins_at(api: Api, path: str, request: LogRequest) -> int:
+    """Asks where so many of the last lines begin: a page has fewer than a text may have."""
+    try:
+        with api.stream(
+            path, {"tail": request.tail, **request.where}, read_timeout_s=CONTENT_TIMEOUT_S
+        ) as answer:
+            return _number(answer.headers.get(OFFSET_HEADER))
+    except httpx2.TransportError as error:
+        raise _failure(api, error) from None
+
+
+def _content_of(
+    api: Api, path: str, request: LogRequest, page: dict[str, Any], joiner: LineJoiner
+) -> list[bytes]:
+    """Returns the bytes of each line of a page with their line end. They are read where one may be longer than its text."""
+    begins = [line["offset"] for line in page["lines"]]
+    ends = [*begins[1:], page["end"]]
+    if not joiner.is_waiting and all(
+        end - begin <= SHORT_BYTES for begin, end in zip(begins, ends, strict=True)
+    ):
+        return [
+            line["text"].encode("utf-8", "replace") + (b"" if line["partial"] else b"\n")
+            for line in page["lines"]
+        ]
+    first = begins[0] if begins else page["end"]
+    where = {"offset": first, "limit": page["end"] - first, **request.where}
+    content = api.content(path, where, kind="text/plain") if begins else b""
+    return [content[begin - first : end - first] for begin, end in zip(begins, ends, strict=True)]
 
 
 def _offset(answer: httpx2.Response, query: dict[str, Any]) -> int | None:

@@ -36,7 +36,7 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> tuple[Chec
         "checked_against": None,
         "findings": [],
     }
-    if python and bundle.trainer == DEFAULT_TRAINER:
+    if python and bundle.trainer == DEFAULT_TRAINER and not getattr(args, "curl", False):
         options = ask_options(python, os.environ)
         if options is None:
             raise fail(

@@ -128,6 +128,8 @@ class Api:
         target, timeout = _with_query(path, query), httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
         try:
             return self._read(self.client.put(target, content=content, headers=headers, timeout=timeout))
+        except httpx2.DecodingError:
+            raise self._unreadable() from None
         except NOT_SENT:
             self._turn_away()
             raise
@@ -152,6 +154,8 @@ class Api:
         for left in reversed(range(1 + len(self.where.further_urls))):
             try:
                 answer = self.client.request(method, target, json=body, headers=headers, timeout=timeout_s)
+            except httpx2.DecodingError:
+                raise self._unreadable() from None
             except httpx2.TransportError as error:
                 if not left or not isinstance(error, NOT_SENT):
                     raise CliError(of_connection_error(error, self.where.url)) from None
@@ -196,6 +200,8 @@ class Api:
                     answer.read()
                     self._read(answer)
                 yield answer
+        except httpx2.DecodingError:
+            raise self._unreadable() from None
         except NOT_SENT:
             self._turn_away()
             raise
@@ -223,7 +229,11 @@ class Api:
     def _read(self, answer: httpx2.Response) -> Json:
         if answer.status_code >= 400:
             raise problem_of(answer.status_code, answer.content, self.where)
-        if answer.status_code == 204 or not answer.content:
+        if answer.status_code >= 300:
+            raise self._foreign(
+                _("a redirection to %(place)s", place=answer.headers.get("location") or _("nowhere"))
+            )
+        if answer.status_code == 204:
             return None
         try:
             return answer.json()
@@ -231,6 +241,9 @@ class Api:
             raise self._foreign(
                 answer.headers.get("content-type", "something") + " instead of JSON"
             ) from None
+
+    def _unreadable(self) -> CliError:
+        return self._foreign(_("something that cannot be unpacked"))
 
     def _foreign(self, what: str) -> CliError:
         return fail(

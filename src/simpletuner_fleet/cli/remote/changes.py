@@ -36,31 +36,41 @@ def looks(api: Api, read: Callable[[], Seen], until: float | None = None) -> Ite
 
 def changes(api: Api, until: float | None = None) -> Iterator[None]:
     """Yields at once, after every change, and every now and then, until the (monotonic) time is up."""
-    last_look_at = 0.0
+    has_looked = False
     while not _over(until):
+        stands = False
         try:
             with api.stream("/api/events", read_timeout_s=_left(until, QUIET_S)) as answer:
+                stands = has_looked = True
                 # Looked at only once the stream stands, so that no change falls in between.
                 yield
-                last_look_at = time.monotonic()
-                decoder = Decoder()
-                for chunk in answer.iter_raw():
-                    news = [event for event in decoder.feed(chunk) if event.name not in NO_NEWS]
-                    if news or time.monotonic() - last_look_at > LOOK_AGAIN_S:
-                        time.sleep(max(0.0, last_look_at + PAUSE_S - time.monotonic()))
-                        yield
-                        last_look_at = time.monotonic()
-                    if _over(until):
-                        return
+                yield from _news(answer, until)
         except (httpx2.TransportError, EventTooLarge):
             pass
         except CliError as error:
-            if not last_look_at or not will_pass(error):
+            if not has_looked or not will_pass(error):
                 raise
+        if not stands:
+            # Whoever looks is told why no server answers, and sees changes also where no event comes through.
+            yield
+            has_looked = True
         if not _over(until):
-            if last_look_at:
-                api.note(_("live updates interrupted; reconnecting …"))
+            api.note(_("live updates interrupted; reconnecting …"))
             time.sleep(_left(until, RECONNECT_S))
+
+
+def _news(answer: httpx2.Response, until: float | None) -> Iterator[None]:
+    """Yields after every change that the stream tells of, and every now and then."""
+    last_look_at = time.monotonic()
+    decoder = Decoder()
+    for chunk in answer.iter_raw():
+        news = [event for event in decoder.feed(chunk) if event.name not in NO_NEWS]
+        if news or time.monotonic() - last_look_at > LOOK_AGAIN_S:
+            time.sleep(max(0.0, last_look_at + PAUSE_S - time.monotonic()))
+            yield
+            last_look_at = time.monotonic()
+        if _over(until):
+            return
 
 
 def _over(until: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""Finds the dataset that the user means: by its id, the start of its id, or its name."""
+"""Finds the dataset that the user means: by its id, else by its name, else by the start of its id."""
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
@@ -12,15 +12,17 @@ SHORTEST_BEGINNING = 6
 def find_dataset(api: Api, name_or_id: str) -> str:
     """Returns the whole id. The start of an id is enough if it is long enough and fits one dataset alone."""
     bare = name_or_id.removeprefix(PREFIX)
-    if SHA256.fullmatch(bare):
-        return PREFIX + bare
     datasets = api.items("/api/data", "datasets", lookup=True)
     begins = PREFIX + bare
-    matches = [one for one in datasets if one["name"] == name_or_id] or [
-        one for one in datasets if len(bare) >= SHORTEST_BEGINNING and one["id"].startswith(begins)
-    ]
+    matches = (
+        [one for one in datasets if one["id"] == begins]
+        or [one for one in datasets if one["name"] == name_or_id]
+        or [one for one in datasets if len(bare) >= SHORTEST_BEGINNING and one["id"].startswith(begins)]
+    )
     if len(matches) == 1:
         return str(matches[0]["id"])
+    if not matches and SHA256.fullmatch(bare):
+        return begins
     if matches:
         raise fail(
             _("several datasets are named '%(called)s'", called=name_or_id),

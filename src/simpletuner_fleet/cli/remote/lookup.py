@@ -1,5 +1,6 @@
-"""Finds what the user means: workers by id or name, jobs by id or a unique start of it."""
+"""Finds what the user means: workers by id or else by name, jobs by id or a unique start of it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
@@ -16,12 +17,18 @@ def workers(api: Api, **query: Any) -> list[dict[str, Any]]:
     return api.items("/api/admin/workers", "workers", {**query, "local": "true"}, lookup=True)
 
 
+def meant(rows: Iterable[dict[str, Any]], name_or_id: str) -> list[dict[str, Any]]:
+    """Returns the row that has this id, or else those that have this name, which may look like an id."""
+    known = list(rows)
+    return [row for row in known if row["id"] == name_or_id] or [
+        row for row in known if row.get("name") == name_or_id
+    ]
+
+
 def worker(api: Api, name_or_id: str) -> dict[str, Any]:
     rows = workers(api)
-    for key in ("id", "name"):
-        for candidate in rows:
-            if candidate.get(key) == name_or_id:
-                return candidate
+    if matches := meant(rows, name_or_id):
+        return matches[0]
     near = nearest(name_or_id, [str(one.get("name")) for one in rows])
     raise fail(
         _("there is no worker '%(called)s'", called=name_or_id),
@@ -33,8 +40,6 @@ def worker(api: Api, name_or_id: str) -> dict[str, Any]:
 
 
 def worker_id(api: Api, name_or_id: str) -> str:
-    if name_or_id.startswith("w_"):
-        return name_or_id
     return str(worker(api, name_or_id)["id"])
 
 

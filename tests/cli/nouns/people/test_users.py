@@ -10,7 +10,7 @@ import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.programs import browser
-from tests.cli.conftest import Answer, FakeServer, Run
+from tests.cli.conftest import Answer, FakeServer, Run, Seen
 
 BOB = {"id": "u_1", "name": "Bob", "role": "member", "created_at": None}
 LINK = {"link": "http://x/start?k=ok_1", "expires_at": "2026-11-15T10:00:00Z"}
@@ -32,6 +32,23 @@ def test_a_user_is_created_with_a_link_and_listed(ask: Run, users: FakeServer) -
     assert users.asked("POST", "/api/admin/users")[0].body == {"name": "Bob", "role": "viewer"}
     assert ask("users", "list", "-o", "name").out == "u_1\n"
     assert "Bob" in ask("users", "list").out
+
+
+def test_users_are_read_page_by_page_and_no_further_than_needed(ask: Run, users: FakeServer) -> None:
+    pages = {"": (["u_2", "u_3"], "a"), "a": (["u_1"], "b"), "b": (["u_4"], None)}
+
+    def page(seen: Seen) -> dict[str, object]:
+        ids, following = pages[seen.query.get("cursor", [""])[0]]
+        rows = [BOB if one == "u_1" else {**BOB, "id": one, "name": one} for one in ids]
+        return {"users": rows, "next": following}
+
+    users.on("GET", "/api/admin/users", page)
+    assert ask("users", "list", "-o", "name").out.split() == ["u_2", "u_3", "u_1", "u_4"]
+    before = len(users.asked("GET", "/api/admin/users"))
+    assert ask("users", "disable", "u_1").code == 0
+    assert len(users.asked("GET", "/api/admin/users")) - before == 2
+    assert ask("users", "enable", "bob").code == 0
+    assert ask("users", "disable", "nobody").code == ExitCode.NOT_FOUND
 
 
 @pytest.mark.parametrize(

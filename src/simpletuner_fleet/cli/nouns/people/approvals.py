@@ -41,7 +41,7 @@ DETAIL = (
 )
 RULE = (
     *(field("id"), field("name"), Column("WHERE", _conditions)),
-    *(field("by"), field("count"), field("expires_s", "EXPIRES AFTER (S)", goes=1)),
+    *(field("by"), field("count"), field("expires_s", "EXPIRES AFTER (S)")),
 )
 
 

@@ -10,7 +10,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Output, field
 from simpletuner_fleet.cli.frame.screen import has_browser
 from simpletuner_fleet.cli.nouns.people.arriving.browser import token_by_browser
-from simpletuner_fleet.cli.nouns.people.arriving.device import token_by_device
+from simpletuner_fleet.cli.nouns.people.arriving.device import TERMINALS, terminal_name, token_by_device
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.client import connection, credentials
 from simpletuner_fleet.client.connection import ConnectionSettings
@@ -19,6 +19,7 @@ from simpletuner_fleet.core.people.tokens import API, WORKER
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
 
+WHOAMI = "/api/whoami"
 WHO = (field("id"), field("name"), field("permissions"))
 
 
@@ -35,10 +36,13 @@ def login(args: argparse.Namespace) -> int:
                 "simpletuner login https://HOST:8001",
             ) from None
     target = connection.find(args)
-    token, person = _token_and_person(args, target, out)
+    in_person = _in_person(args, target)
+    if getattr(args, "curl", False):
+        return _print_call(args, in_person=in_person)
+    token, person = _token_and_person(args, target, out) if in_person else (_token(args, target.url), "")
     where = target._replace(token=token, token_from="login")
     with Api(where, quiet=out.quiet) as api:
-        who = api.get("/api/whoami")
+        who = api.get(WHOAMI)
     file = connection.credentials_file()
     saved = credentials.read(file)
     entry = Login(where.token or "", where.trust.fingerprint, where.trust.ca_cert)
@@ -76,23 +80,35 @@ def logout(args: argparse.Namespace) -> int:
 
 def whoami(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        Output(args).item(api.get("/api/whoami"), WHO)
+        Output(args).item(api.get(WHOAMI), WHO)
     return ExitCode.OK
 
 
-def _token_and_person(args: argparse.Namespace, target: ConnectionSettings, out: Output) -> tuple[str, str]:
-    """Returns the token and its owner's name, which is '' for a token that was handed in."""
+def _in_person(args: argparse.Namespace, target: ConnectionSettings) -> bool:
+    """Tells whether somebody logs in with a browser; otherwise a token is handed in."""
     if sum((args.web, args.device, bool(args.token_file))) > 1:
         raise usage(
             _("there is one way to log in at a time"),
             _("--web, --device and --token-file exclude each other"),
             f"simpletuner login {target.url}",
         )
-    at_terminal = sys.stdin.isatty() and not args.token_file
-    if args.web or args.device or at_terminal:
-        by = token_by_browser if has_browser() and not args.device else token_by_device
-        return by(target, out)
-    return _token(args, target.url), ""
+    return bool(args.web or args.device or (sys.stdin.isatty() and not args.token_file))
+
+
+def _token_and_person(args: argparse.Namespace, target: ConnectionSettings, out: Output) -> tuple[str, str]:
+    """Returns the token that somebody gives this terminal in a browser, and their name."""
+    by = token_by_browser if has_browser() and not args.device else token_by_device
+    return by(target, out)
+
+
+def _print_call(args: argparse.Namespace, *, in_person: bool) -> int:
+    """Prints the call with which a log-in begins, for `--curl`; neither is a token read nor anything saved."""
+    with connected(args) as api:
+        if in_person:
+            api.post(TERMINALS, {"name": terminal_name()})
+        else:
+            api.get(WHOAMI)
+    return ExitCode.OK
 
 
 def _token(args: argparse.Namespace, url: str) -> str:

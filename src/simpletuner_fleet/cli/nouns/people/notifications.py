@@ -8,7 +8,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.lookup import meant, segment
 from simpletuner_fleet.languages import _, current
 
 PATH = "/api/notifications"
@@ -210,10 +210,8 @@ def _act(args: argparse.Namespace, verb: str, body: dict[str, Any] | None) -> in
 
 
 def _path(api: Api, word: str) -> str:
-    """Returns the path of an endpoint, given by its id or by a name that only one endpoint has."""
-    if word.startswith("n_"):
-        return f"{PATH}/{segment(word)}"
-    named = [one["id"] for one in api.items(PATH, "endpoints", lookup=True) if one.get("name") == word]
+    """Returns the path of an endpoint, given by its id or else by a name that only one endpoint has."""
+    named = [one["id"] for one in meant(api.items(PATH, "endpoints", lookup=True), word)]
     if len(named) > 1:
         raise usage(
             _("several endpoints are called %(name)s", name=word),
@@ -238,6 +236,8 @@ def _rules(args: argparse.Namespace) -> dict[str, Any]:
 
 def _address(args: argparse.Namespace) -> str:
     """Returns the address. A chat's URL is a secret, which nobody else on the machine sees on standard input."""
+    if getattr(args, "curl", False) and not args.address:
+        return "ADDRESS"  # what is printed may be kept by the terminal
     address: str = args.address or ("" if sys.stdin.isatty() else sys.stdin.readline().strip())
     if not address:
         raise usage(_("there is no address"), _("a URL or an e-mail address is needed"), "--address URL")

@@ -27,7 +27,7 @@ MINE = (
         Column("LEFT", lambda quota: _amount(quota, "left")),
         Column("CEILING", lambda quota: _amount(quota, "ceiling")),
     ),
-    *(field("action", goes=1), field("frees_at", "FREES")),
+    *(field("action"), field("frees_at", "FREES")),
 )
 
 
@@ -98,8 +98,8 @@ def _budget(currency: str) -> tuple[Column, ...]:
         Column("SPENT", spent, right=True),
         Column("OF", lambda one: money(one["ceiling_micros"], currency), right=True),
         Column("FORECAST", lambda one: money(one["forecast_micros"], currency), right=True),
-        Column("ROUGH", lambda one: one["forecast_is_rough"], goes=2),
-        *(field("reached_at", "REACHED", goes=1), field("action", goes=3)),
+        Column("ROUGH", lambda one: one["forecast_is_rough"]),
+        *(field("reached_at", "REACHED", goes=1), field("action")),
     )
 
 

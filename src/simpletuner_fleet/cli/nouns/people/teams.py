@@ -28,7 +28,7 @@ LIST = (
     field("your_role", "YOU ARE"),
     field("weight"),
     Column("MEMBERS", lambda team: len(team.get("members", ()))),
-    Column("MAY USE", _rules, shrinks=True, goes=1),
+    Column("MAY USE", _rules, shrinks=True),
 )
 DETAIL = (
     *(field("id"), field("name"), field("your_role", "YOU ARE"), field("weight"), field("visibility")),

@@ -6,6 +6,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import connected
+from simpletuner_fleet.cli.remote.lookup import meant
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _, ngettext
 
@@ -14,10 +15,10 @@ LIST = (
     field("id"),
     field("name"),
     Column("MADE", lambda token: ago(token.get("created_at"))),
-    Column("EXPIRES", lambda token: token.get("expires_at"), goes=1),
+    Column("EXPIRES", lambda token: token.get("expires_at")),
     Column("USED", lambda token: ago(token.get("last_used_at"))),
     Column("REVOKED", lambda token: ago(token.get("revoked_at"))),
-    field("permissions", shrinks=True, goes=2),
+    field("permissions", shrinks=True, goes=1),
 )
 MADE = (field("id"), field("name"), field("token"), field("permissions"), field("expires_at", "EXPIRES"))
 
@@ -45,21 +46,19 @@ def create(args: argparse.Namespace) -> int:
 
 def revoke(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        token_id = args.id
-        if not token_id.startswith("t_"):
-            tokens = api.items(TOKENS, "tokens", lookup=True)
-            matches = [
-                token["id"] for token in tokens if token["name"] == args.id and not token.get("revoked_at")
-            ]
-            if len(matches) != 1:
-                raise fail(
-                    _("no single token is named '%(id)s'", id=args.id),
-                    ngettext("%(n)s match", "%(n)s matches", len(matches)),
-                    _("simpletuner tokens list, then revoke by id"),
-                    "not_found",
-                    ExitCode.NOT_FOUND,
-                )
-            token_id = matches[0]
-        api.delete(f"{TOKENS}/{segment(token_id)}")
+        matches = [
+            token["id"]
+            for token in meant(api.items(TOKENS, "tokens", lookup=True), args.id)
+            if token["id"] == args.id or not token.get("revoked_at")
+        ]
+        if len(matches) != 1:
+            raise fail(
+                _("no single token is named '%(id)s'", id=args.id),
+                ngettext("%(n)s match", "%(n)s matches", len(matches)),
+                _("simpletuner tokens list, then revoke by id"),
+                "not_found",
+                ExitCode.NOT_FOUND,
+            )
+        api.delete(f"{TOKENS}/{segment(matches[0])}")
         Output(args).say(_("%(id)s revoked", id=args.id))
     return ExitCode.OK

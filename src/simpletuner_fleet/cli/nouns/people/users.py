@@ -1,12 +1,14 @@
 """Runs the `simpletuner users` commands: administers the people who log in."""
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.lookup import PAGE
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _
 
@@ -25,7 +27,7 @@ LINK = (field("link"), field("expires_at", "EXPIRES"))
 
 def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        Output(args).items("users", api.items(USERS, "users"), LIST)
+        Output(args).items("users", list(_everybody(api)), LIST)
     return ExitCode.OK
 
 
@@ -72,11 +74,28 @@ def _show(args: argparse.Namespace, answer: dict[str, Any], rows: tuple[Column, 
     out.say(_("The link works once and is shown only here."))
 
 
+def _everybody(api: Api, *, lookup: bool = False) -> Iterator[dict[str, Any]]:
+    """Yields all users, oldest first, read page by page as far as they are asked for."""
+    cursor: str | None = None
+    while True:
+        page = api.page(USERS, "users", {"limit": PAGE, "cursor": cursor}, lookup=lookup)
+        yield from page["users"]
+        cursor = page.get("next")
+        if not cursor or not page["users"]:
+            return
+
+
 def _user_id(api: Api, name_or_id: str) -> str:
-    users = api.items(USERS, "users", lookup=True)
-    for user in users:
-        if user["id"] == name_or_id or user["name"].casefold() == name_or_id.casefold():
-            return str(user["id"])
+    named: str | None = None
+    for user in _everybody(api, lookup=True):
+        if user["id"] == name_or_id:
+            return name_or_id
+        if user["name"].casefold() == name_or_id.casefold():
+            named = str(user["id"])
+        if named and not name_or_id.startswith("u_"):
+            break
+    if named:  # No id comes before it, which a name may look like.
+        return named
     raise fail(
         _("there is no user '%(called)s'", called=name_or_id),
         _("no user has this id or name"),

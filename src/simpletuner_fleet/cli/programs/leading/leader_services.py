@@ -131,7 +131,7 @@ class LeaderServices:
         token, self.admin_token_from = stored_admin_token(self._plan.data_dir, args.admin_token)
         await api_tokens.set_admin_token(fleet, token)
         await note_start(fleet, __version__)
-        if not await fleet.read(lambda view: view.users()):
+        if not await fleet.read(accounts.any_user):
             self.first_key = await accounts.first_key(fleet, ORCHESTRATOR)
         if self._plan.local:
             await self._know_local_worker(fleet)

@@ -1,6 +1,5 @@
 """Logs in by a browser on this machine: the user signs in and agrees, and the browser returns to this terminal."""
 
-import platform
 import secrets
 import webbrowser
 from concurrent.futures import TimeoutError as NoAnswer
@@ -9,7 +8,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
-from simpletuner_fleet.cli.nouns.people.arriving.device import nobody_came, token_by_device
+from simpletuner_fleet.cli.nouns.people.arriving.device import (
+    TERMINALS,
+    nobody_came,
+    terminal_name,
+    token_by_device,
+)
 from simpletuner_fleet.cli.nouns.people.arriving.listener import LoopbackListener
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.client.connection import ConnectionSettings
@@ -22,7 +26,7 @@ def token_by_browser(where: ConnectionSettings, out: Output) -> tuple[str, str]:
     verifier, state = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with LoopbackListener(state) as listener, Api(where._replace(token=None), quiet=out.quiet) as api:
         mine = {"port": listener.port, "challenge": loopback.challenge_of(verifier), "state": state}
-        asked = api.post("/api/login/terminals", {"name": platform.node()[:64], "loopback": mine})
+        asked = api.post(TERMINALS, {"name": terminal_name(), "loopback": mine})
         page = str(asked["page"])
         if page.startswith(("http://", "https://")) and webbrowser.open(page):
             out.say(_("Go on in the browser. If none has opened: %(page)s", page=page))
@@ -40,7 +44,7 @@ def _answered(listener: LoopbackListener, api: Api, asked: dict[str, Any], verif
     try:
         if answer.code:
             done = "failed"
-            given = api.post("/api/login/terminals/exchange", {"code": answer.code, "verifier": verifier})
+            given = api.post(f"{TERMINALS}/exchange", {"code": answer.code, "verifier": verifier})
             token, name, done = str(given["token"]), str(given["name"]), "yes"
             return token, name
     finally:

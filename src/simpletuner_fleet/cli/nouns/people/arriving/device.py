@@ -10,6 +10,7 @@ from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.languages import _
 
+TERMINALS = "/api/login/terminals"
 LEAST_POLL_S = 0.5
 
 
@@ -18,15 +19,20 @@ def token_by_device(
 ) -> tuple[str, str]:
     """Shows a code, waits until somebody has confirmed it in a browser, and returns the token and their name."""
     with Api(where._replace(token=None), quiet=out.quiet) as api:
-        asked = api.post("/api/login/terminals", {"name": platform.node()[:64]})
+        asked = api.post(TERMINALS, {"name": terminal_name()})
         out.say(_("Open %(page)s and compare the code: %(code)s", page=asked["page"], code=asked["code"]))
         deadline = time.monotonic() + float(asked["expires_in_s"])
         while time.monotonic() < deadline:
             sleep(max(LEAST_POLL_S, float(asked["poll_s"])))
-            answer = api.post("/api/login/terminals/claim", {"secret": asked["secret"]})
+            answer = api.post(f"{TERMINALS}/claim", {"secret": asked["secret"]})
             if answer.get("token"):
                 return str(answer["token"]), str(answer["name"])
     raise nobody_came()
+
+
+def terminal_name() -> str:
+    """Returns how this machine calls itself to whoever lets it in."""
+    return platform.node()[:64]
 
 
 def nobody_came() -> CliError:

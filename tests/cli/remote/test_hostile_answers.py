@@ -1,0 +1,89 @@
+"""What answers in the orchestrator's place is told as such: nothing counts as done, and nobody waits without a word."""
+
+import socket
+from typing import Any
+
+import pytest
+
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from tests.cli.conftest import Answer, CutOff, FakeServer, Run
+
+WORKER = {"id": "w_1", "name": "gpu-1", "status": "idle", "labels": {}}
+MOVED = {"location": "https://elsewhere.example.org/"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(301, b"", MOVED), Answer(307, b"", MOVED), Answer(302, b"{}", MOVED), Answer(200, b"")],
+    ids=["301", "307", "302", "200"],
+)
+def test_an_answer_that_is_none_of_ours_has_deleted_nothing(
+    ask: Run, server: FakeServer, answer: Answer
+) -> None:
+    server.on("GET", "/api/admin/workers", {"workers": [WORKER]})
+    server.on("DELETE", "/api/admin/workers/w_1", answer)
+    server.on("GET", "/api/whoami", answer)
+    for words in (("workers", "delete", "w_1"), ("whoami",)):
+        result = ask(*words)
+        assert result.code == ExitCode.UNREACHABLE
+        assert "is not a SimpleTuner orchestrator" in result.err
+        assert "deleted" not in result.out + result.err
+
+
+def test_a_redirection_says_where_to(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/whoami", Answer(301, b"", MOVED))
+    assert "https://elsewhere.example.org/" in ask("whoami").err
+
+
+@pytest.mark.parametrize("words", [("whoami",), ("jobs", "logs", "j_1"), ("workers", "list", "--watch")])
+def test_an_answer_that_cannot_be_unpacked_is_not_our_own_defect(
+    ask: Run, server: FakeServer, words: tuple[str, ...]
+) -> None:
+    garbage = Answer(200, b"not gzip at all", {"content-encoding": "gzip", "content-type": "text/plain"})
+    for path in ("/api/whoami", "/api/jobs/j_1/logs", "/api/admin/workers", "/api/events"):
+        server.on("GET", path, garbage)
+    server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "running"})
+    result = ask(*words)
+    assert result.code == ExitCode.UNREACHABLE
+    assert "unexpectedly" not in result.err
+
+
+@pytest.mark.parametrize(
+    "words", [("workers", "list", "--watch"), ("jobs", "list", "--watch"), ("jobs", "watch")]
+)
+def test_watching_a_server_that_is_not_there_ends_with_a_word(run: Run, words: tuple[str, ...]) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    result = run(*words, "--url", f"http://127.0.0.1:{port}")
+    assert result.code == ExitCode.UNREACHABLE
+    assert "error: " in result.err
+
+
+def test_a_list_is_watched_also_where_no_event_comes_through(
+    ask: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a proxy that keeps events back until they end."""
+    monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.RECONNECT_S", 0.0)
+    monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.QUIET_S", 0.1)
+    job = {"id": "j_1", "config_name": "c", "attempt": 0, "gpus": []}
+    looks: list[Any] = []
+
+    def look(seen: Any) -> Any:
+        looks.append(seen)
+        return {**job, "status": "completed" if len(looks) > 3 else "running"}
+
+    def hold_back(seen: Any) -> Any:
+        raise CutOff
+
+    server.on("GET", "/api/jobs/j_1", look)
+    server.on("GET", "/api/events", hold_back)
+    assert ask("jobs", "wait", "j_1").code == 0
+
+
+@pytest.mark.parametrize("url", ["http://a..b:8001", "http://" + "a" * 70 + ".example:8001"])
+@pytest.mark.parametrize("words", [("whoami",), ("workers", "list", "--watch"), ("doctor", "worker")])
+def test_a_host_that_can_be_none_is_told_as_such(run: Run, url: str, words: tuple[str, ...]) -> None:
+    result = run(*words, "--url", url)
+    assert result.code in (ExitCode.UNREACHABLE, ExitCode.USAGE, ExitCode.FAILED)
+    assert "unexpectedly" not in result.err
