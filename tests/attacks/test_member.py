@@ -166,6 +166,18 @@ def vault() -> SealedVault:
     return SealedVault(lambda: b"k" * 32, lambda: b"k" * 32)
 
 
+async def test_whom_a_secret_is_for_is_read_as_an_id_before_a_name(vault: SealedVault) -> None:
+    async with people(vault=vault) as here:
+        alice, mallory = await here.log_in("alice", "member"), await here.log_in("mallory", "member")
+        admin = here.running
+        ids = {one["name"]: one["id"] for one in (await admin.get("/api/admin/users"))["users"]}
+        team = await admin.post("/api/teams", {"name": ids["alice"]})
+        await put(admin.http, f"/api/teams/{team['id']}/members/{ids['mallory']}", {"role": "member"})
+        await put(admin.http, "/api/secrets/hf", {"value": "hf_canary", "users": [ids["alice"]]})
+        assert (await alice.post("/api/queue/submit", json={"config": SECRET})).status_code == 200
+        assert (await mallory.post("/api/queue/submit", json={"config": SECRET})).status_code == 422
+
+
 async def test_a_secret_is_for_those_it_names(vault: SealedVault) -> None:
     async with people(vault=vault) as here:
         alice, mallory = await here.log_in("alice", "member"), await here.log_in("mallory", "member")

@@ -10,11 +10,9 @@ from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.memory.organisation import read_organisation
 from simpletuner_fleet.engine.memory.owners import refuse_others
 from simpletuner_fleet.engine.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.ports import View
 
 MAX_VALUE_BYTES = 16 * 1024
 
@@ -48,7 +46,7 @@ async def save_secret(
             created_by=writer.actor.id,
             sealed=sealed,
             owner=known.owner if known else writer.owns_as,
-            users=_ids(transaction.tx, users) if users is not None else known.users if known else (),
+            users=_ids(transaction, users) if users is not None else known.users if known else (),
         )
         transaction.tx.put_setting(SECRET_PREFIX + name, msgspec.json.encode(fresh).decode())
         transaction.record(
@@ -74,25 +72,28 @@ async def delete_secret(fleet: Fleet, name: str, writer: Writer) -> None:
     await fleet.act(step)
 
 
-def _ids(view: View, names: Sequence[str]) -> tuple[str, ...]:
+def _ids(transaction: Transaction, names: Sequence[str]) -> tuple[str, ...]:
     """Returns the ids of these users, tokens and teams.
 
     Raises Invalid for an unknown name, and for one that several tokens have.
     """
-    ids = []
-    teams = read_organisation(view).teams.values()
-    for name in names:
-        if team := next((one for one in teams if name in (one.id, one.name)), None):
-            ids.append(team.id)
-            continue
-        user = view.user_by_name(name)
-        tokens = [
-            one.id for one in view.api_tokens() if name in (one.id, one.name) and one.revoked_at is None
-        ]
-        if user is None and len(tokens) != 1:
-            raise Invalid(f"There is no user, team or API token '{name[:100]}'.", path="$.users")
-        ids.append(user.id if user else tokens[0])
-    return tuple(dict.fromkeys(ids))
+    return tuple(dict.fromkeys(_id_of(transaction, name) for name in names))
+
+
+def _id_of(transaction: Transaction, name: str) -> str:
+    """Reads it as an id first: what bears another's id as its name must not be given what was meant for the other."""
+    tx, teams = transaction.tx, transaction.organisation.teams
+    token = tx.api_token(name)
+    if name in teams or tx.user(name) or (token and token.revoked_at is None):
+        return name
+    if team := next((one for one in teams.values() if one.name == name), None):
+        return team.id
+    if user := tx.user_by_name(name):
+        return user.id
+    tokens = [one.id for one in tx.api_tokens() if one.name == name and one.revoked_at is None]
+    if len(tokens) != 1:
+        raise Invalid(f"There is no user, team or API token '{name[:100]}'.", path="$.users")
+    return tokens[0]
 
 
 def _refuse_others(transaction: Transaction, name: str, known: StoredSecret, writer: Writer) -> None:

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager, suppress
 import httpx2
 import pytest
 
+from simpletuner_fleet.core.leadership import Lease
 from simpletuner_fleet.http.peers import forwarder
 from simpletuner_fleet.http.peers.forwarder import may_be_repeated
 from tests.http.api_kit import until
 from tests.http.edge_kit import raw_exchange
-from tests.http.peers.peers_kit import Peer, pair
+from tests.http.peers.peers_kit import TERM, Peer, pair
 from tests.http.peers.scripted_leader import (
     HANG_UP,
     OK,
@@ -143,6 +144,15 @@ async def test_a_request_whose_caller_has_left_is_not_repeated() -> None:
         assert [request.line for request in leader.seen[2:]] == ["GET /look"]
 
 
+async def test_a_head_whose_length_nobody_said_gets_none_made_up() -> None:
+    async with scene() as (leader, _, client):
+        leader.answer = lambda request: b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n"
+        for _ in range(2):
+            answer = await client.head("/look")
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain")
+            assert "content-length" not in answer.headers
+
+
 async def test_an_answer_that_breaks_off_is_not_asked_for_again() -> None:
     async with scene() as (leader, _, client):
         assert (await client.get("/look")).status_code == 200
@@ -204,3 +214,22 @@ async def test_a_caller_who_does_not_read_the_answer_is_dropped_and_frees_the_co
                 while piece := await asyncio.to_thread(caller.recv, 1_000_000):
                     came_bytes += len(piece)
             assert came_bytes < 50_000_000
+
+
+async def test_who_waited_for_a_leader_that_was_frozen_from_its_first_moment_is_passed_on_to_the_next() -> (
+    None
+):
+    """Its certificate is asked for before anything else: each who waited would ask it in turn, the next leader's too."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        async with scene() as (_, follower, client):
+            client.timeout = httpx2.Timeout(120.0)
+            next_lease, url = follower.lease, f"https://127.0.0.1:{frozen.getsockname()[1]}"
+            follower.lease = Lease(term=TERM - 1, holder="frozen", url=url, fingerprint="ab" * 32)
+            waiting = [asyncio.create_task(client.get(SUBMIT)) for _ in range(6)]
+            await asyncio.sleep(0.5)
+            follower.lease = next_lease
+            follower.roles.leader_changed()
+            async with asyncio.timeout(8):
+                assert (await client.get(SUBMIT)).status_code == 200
+                answered = [(await one).status_code for one in waiting]
+    assert answered.count(200) >= 5, answered

@@ -19,8 +19,21 @@ async def test_requests_pass_through_a_follower_and_answers_come_back_with_the_l
             assert answer.json()["ip"] == "127.0.0.1"
             assert answer.headers["x-fleet-term"] == str(TERM)
         assert (await client.get("/nowhere")).status_code == 404
-        assert (await client.head("/look")).status_code == 200
         assert len((await client.get("/give")).content) == 3_000_000
+
+
+async def test_a_head_through_a_follower_has_the_length_of_the_get_and_the_connection_goes_on() -> None:
+    async with pair() as (_, follower, client):
+        for _ in range(2):
+            answer = await client.head("/give")
+            assert (answer.status_code, answer.headers["content-length"]) == (200, "3000000")
+        assert (await client.head("/nowhere")).headers["content-length"] != "0"
+        request = b"HEAD /give HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        request += b"GET /look HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        first, second = (await raw_exchange(follower.at, request)).split(b"HTTP/1.1 200 OK\r\n")[1:]
+        assert b"content-length: 3000000\r\n" in first
+        assert first.endswith(b"\r\n\r\n")
+        assert second.endswith(b"}")
 
 
 async def test_bodies_pass_whole_with_a_length_and_in_chunks() -> None:

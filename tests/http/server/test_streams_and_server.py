@@ -268,7 +268,7 @@ async def test_a_signal_ends_a_server_with_fifty_open_streams_within_a_second(nu
             reader, _ = await stack.enter_async_context(connected(listening))
             await first_bytes(reader)
             readers.append(reader)
-        with StopWatch() as watch:
+        with StopWatch(process.pid) as watch:
             process.send_signal(number)
             ends = await asyncio.wait_for(asyncio.gather(*(reader.read() for reader in readers)), 30)
             code = await asyncio.wait_for(process.wait(), 30)

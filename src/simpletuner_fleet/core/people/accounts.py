@@ -78,8 +78,13 @@ class Session(Struct, frozen=True, kw_only=True):
     id_token: str = ""
     """What the provider is shown when the user logs out there, too."""
 
+    @property
+    def ends_at(self) -> float:
+        """Returns when it ends by itself, unless it is used before."""
+        return min(self.seen_at + SESSION_IDLE_S, self.created_at + SESSION_LIFE_S)
+
     def good_at(self, now: float) -> bool:
-        return now < self.seen_at + SESSION_IDLE_S and now < self.created_at + SESSION_LIFE_S
+        return now < self.ends_at
 
     def wants_renewal(self, now: float) -> bool:
         return now >= self.seen_at + SESSION_RENEWED_EVERY_S

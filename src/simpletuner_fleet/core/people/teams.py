@@ -114,11 +114,13 @@ def submits_for(team: Team, ids: Collection[str]) -> bool:
 
 
 def named_team(teams: Mapping[str, Team], called: str, ids: Collection[str], *, above: bool) -> Team:
-    """Returns the team of this id or name, among those that the caller may know of."""
-    known = (team for team in teams.values() if above or role_in(team, ids) is not None)
+    """Returns the team of this id, or else of this name, among those that the caller may know of."""
+    known = {team.id: team for team in teams.values() if above or role_in(team, ids) is not None}
+    if called in known:
+        return known[called]
     wanted = called.casefold()
-    for team in known:
-        if team.id == called or team.name.casefold() == wanted:
+    for team in known.values():
+        if team.name.casefold() == wanted:
             return team
     raise NotFound(
         f"There is no team '{called[:100]}'.", next_step="See yours with 'simpletuner teams list'."

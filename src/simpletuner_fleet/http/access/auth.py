@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import (
     FleetError,
@@ -48,6 +49,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     """When a token ends by itself; None for one that does not, and for all others."""
     logged_in_at: float | None = None
     """When a user's session began; None for all others."""
+    session_ends_at: float | None = None
+    """When that session ends by itself, unless it is used before; None for all others."""
     language: str = ""
     """The language the user chose; empty means the browser's."""
     attempt: Attempt | None = None
@@ -181,10 +184,11 @@ class Authenticator:
             raise SessionEnded
         if signed_in.session.issuer == PROXY and signed_in.user.subject != asserted:
             raise SessionEnded
-        if signed_in.session.wants_renewal(now):
+        user, session = signed_in.user, signed_in.session
+        if session.wants_renewal(now):
             with suppress(StoreUnavailable):
                 await self._credentials.renew_session(token_hash, now)
-        user = signed_in.user
+                session = replace(session, seen_at=now)
         return Principal(
             kind="user",
             id=user.id,
@@ -192,7 +196,8 @@ class Authenticator:
             permissions=signed_in.permissions,
             token_hash=token_hash,
             only_own=signed_in.only_own,
-            logged_in_at=signed_in.session.created_at,
+            logged_in_at=session.created_at,
+            session_ends_at=session.ends_at,
             language=user.language,
         )
 

@@ -9,14 +9,18 @@ WORTH_IT_BYTES = 1024
 """Smaller ones fit a packet or two anyway: no answer to a worker pays for a look at its headers."""
 LEVEL = 3
 GZIP_WINDOW = 31
+READING = ("GET", "HEAD")
 KINDS = ("text/", "application/json", "image/svg+xml")
 
 
 def is_worth_it(exchange: Exchange, body: bytes, content_type: str) -> bool:
-    """Allows only answers to GET: another answer may hold a secret, which its compressed length would reveal."""
+    """Allows only answers to GET, and to the HEAD that says how long such a one would be.
+
+    Another answer may hold a secret, which its compressed length would reveal.
+    """
     return (
         len(body) >= WORTH_IT_BYTES
-        and exchange.method == "GET"
+        and exchange.method in READING
         and content_type.startswith(KINDS)
         and "gzip" in exchange.headers.get("accept-encoding", "")
     )

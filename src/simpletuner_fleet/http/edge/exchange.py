@@ -77,7 +77,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def begin(self, head: bytes) -> None:
-        """Begins an answer whose body follows in pieces."""
+        """Begins an answer whose body follows in pieces; to a HEAD none follows, whatever length the head has."""
 
     @abstractmethod
     async def write(self, piece: bytes) -> None:

@@ -89,9 +89,13 @@ class Call(Generic[Body]):
         return Actor(self.principal.id, self.principal.name, self.ip)
 
     def has_expired(self, now: float) -> bool:
-        """Tells whether the caller's token has expired since they called, as it may while a stream is read."""
-        expires_at = self.principal.expires_at
-        return expires_at is not None and expires_at <= now
+        """Tells whether the caller's token or session has ended by itself since they called.
+
+        It may while a stream is read. A session that was used meanwhile goes on, and its browser, once cut off, comes
+        again.
+        """
+        ends = (self.principal.expires_at, self.principal.session_ends_at)
+        return any(at is not None and at <= now for at in ends)
 
     def require(self, permission: str) -> None:
         """Raises Forbidden for a caller without this permission, where it depends on more than the route."""

@@ -11,7 +11,13 @@ from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, head_of
 from simpletuner_fleet.http.edge.route_table import WORKER_PATHS
 from simpletuner_fleet.http.edge.streams import WRITE_TIMEOUT_S
 from simpletuner_fleet.http.peers.proof import PASSED_ON, PeerProof
-from simpletuner_fleet.http.peers.upstream import BROKEN, LeaderConnections, Upstream, head_bytes
+from simpletuner_fleet.http.peers.upstream import (
+    BROKEN,
+    CONNECT_TIMEOUT_S,
+    LeaderConnections,
+    Upstream,
+    head_bytes,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +39,8 @@ WITHOUT_BODY = (204, 304)
 READING = ("GET", "HEAD")
 JOIN_PATH = "/api/workers/join"
 LAST_CHUNK = b"0\r\n\r\n"
+TRUST_TIMEOUT_S = 2 * CONNECT_TIMEOUT_S
+"""To see whether a leader shows the certificate that its lease names takes up to two connections."""
 
 
 class Forwarder:
@@ -60,13 +68,11 @@ class Forwarder:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Forwards the request. Raises NotLeader as long as nothing was answered yet."""
-        lease = None if self._is_over else self._leader()
-        if lease is None or lease.holder == self._own_holder:
-            raise NotLeader("No orchestrator is leading right now; nothing was changed.")
+        lease = self._lease()
         if PASSED_ON in exchange.headers:
             raise NotLeader(leader=lease.url)  # it was passed on once: never in a circle
         try:
-            connections = await self._connections_to(lease)
+            lease, connections = await self._reached()
             await self._exchange_with(connections, exchange, lease.term)
         except (*BROKEN, TrustError) as error:
             if exchange.begun:
@@ -77,16 +83,31 @@ class Forwarder:
                 f"The leading orchestrator does not respond at {lease.url}.", leader=lease.url
             ) from error
 
-    async def _connections_to(self, lease: Lease) -> LeaderConnections:
+    def _lease(self) -> Lease:
+        lease = None if self._is_over else self._leader()
+        if lease is None or lease.holder == self._own_holder:
+            raise NotLeader("No orchestrator is leading right now; nothing was changed.")
+        return lease
+
+    async def _reached(self) -> tuple[Lease, LeaderConnections]:
+        """Returns who leads, and the connections to it.
+
+        Another may lead by the time that its turn has come, or that a certificate was shown: a leader that was frozen
+        would otherwise be asked by everybody who waits, one after another.
+        """
         async with self._connecting:
-            if self._connections is None or self._term != lease.term:
+            while True:
+                lease = self._lease()
+                if self._connections is not None and self._term == lease.term:
+                    return lease, self._connections
                 if self._connections:
                     self._connections.close()
+                    self._connections = None
                 trust = Choices(fingerprint=lease.fingerprint or None)
-                context = await context_for_async(lease.url, trust, log.debug)
-                self._connections = LeaderConnections(lease.url, context)
-                self._term = lease.term
-            return self._connections
+                async with asyncio.timeout(TRUST_TIMEOUT_S):
+                    context = await context_for_async(lease.url, trust, log.debug)
+                if self._lease().term == lease.term:
+                    self._connections, self._term = LeaderConnections(lease.url, context), lease.term
 
     async def _exchange_with(self, connections: LeaderConnections, exchange: Exchange, term: int) -> None:
         head, body = self._head(exchange, term), exchange.whole_body()
@@ -177,12 +198,14 @@ async def _pass_back(upstream: Upstream, exchange: Exchange) -> bool:
         headers.append(
             (b"connection", b"close")
         )  # a caller who is refused in the middle of a body is not read to its end
-    without_body = status in WITHOUT_BODY or exchange.method == "HEAD"
-    if without_body:
+    if status in WITHOUT_BODY:
         headers = [(name, value) for name, value in headers if name != b"content-length"]
         exchange.respond(head_of(status, headers), b"")
-        return status in WITHOUT_BODY
+        return True
     exchange.begin(head_of(status, headers))
+    if exchange.method == "HEAD":
+        exchange.finish()  # Its head has the length that a GET would have, and nothing follows.
+        return False
     async for piece in upstream.body():
         await _write_in_time(exchange, piece)
     exchange.finish()

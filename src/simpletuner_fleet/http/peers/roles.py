@@ -116,7 +116,7 @@ class Roles:
         if exchange.begun:
             exchange.cut(at_once=False)
             return
-        wants_page = exchange.method == "GET" and "text/html" in exchange.headers.get("accept", "")
+        wants_page = exchange.method in ("GET", "HEAD") and "text/html" in exchange.headers.get("accept", "")
         if self._problem_page and wants_page and not exchange.path.startswith("/api/"):
             page = self._problem_page(problem, exchange.headers, exchange.path, ANONYMOUS)
             if page is not None:

@@ -132,7 +132,7 @@ class HttpExchange(Exchange):
         if self.begun or connection is None:
             raise CallerGone
         self.begun = True
-        length = _promised_length(head)
+        length = 0 if self.method == "HEAD" else _promised_length(head)
         self._chunked = length is None and self._modern
         if length is None and not self._modern:
             self.keep_alive = False  # Only the end of the connection tells where the body ends.

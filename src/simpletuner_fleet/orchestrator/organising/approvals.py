@@ -35,6 +35,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.organisation import RULE_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.estimates import estimate_in
+from simpletuner_fleet.orchestrator.organising.naming import known_team
 from simpletuner_fleet.ports import JobFilter, View
 
 MAX_RULES = 200
@@ -187,7 +188,7 @@ async def change_rule(fleet: Fleet, rule: ApprovalRule, actor: Actor) -> Approva
 def _set_rule(transaction: Transaction, rule: ApprovalRule, actor: Actor) -> ApprovalRule:
     named = replace(
         rule,
-        team=_team_id(transaction, rule.team) if rule.team else "",
+        team=known_team(transaction, rule.team, "$.team") if rule.team else "",
         people=tuple(_user_id(transaction.tx, one) for one in rule.people),
     )
     made = checked_rule(named)
@@ -230,13 +231,6 @@ def _pending(transaction: Transaction, job_id: str) -> tuple[Job, Approval]:
 def _votes_as(voter: Voter, actor: Actor) -> str:
     """Returns who votes: a person's vote counts once, also where their token gives it."""
     return next((one for one in sorted(voter.ids) if one.startswith("u_")), actor.id)
-
-
-def _team_id(transaction: Transaction, called: str) -> str:
-    for team in transaction.organisation.teams.values():
-        if called in (team.id, team.name):
-            return team.id
-    raise Invalid(f"There is no team '{called[:100]}'.", path="$.team")
 
 
 def _user_id(view: View, called: str) -> str:

@@ -16,7 +16,7 @@ from simpletuner_fleet.core.people.own_roles import (
 from simpletuner_fleet.core.people.quotas import QuotaScope
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.people.accounts import drop_keys
+from simpletuner_fleet.orchestrator.people.accounts import credentials_of, drop_keys
 
 Check = Callable[[OwnRole], None]
 """Refuses a role that holds more than whoever asks."""
@@ -81,9 +81,9 @@ async def delete_role(fleet: Fleet, name: str, check: Check, actor: Actor) -> No
 
 
 def _credentials(transaction: Transaction, holders: set[str]) -> list[str]:
-    sessions = (one for user_id in sorted(holders) for one in transaction.tx.sessions_of_user(user_id))
-    tokens = (one for one in transaction.tx.api_tokens() if one.owner in holders) if holders else ()
-    return [*(one.token_hash for one in sessions), *(one.token_hash for one in tokens)]
+    return [
+        token_hash for user_id in sorted(holders) for token_hash in credentials_of(transaction.tx, user_id)
+    ]
 
 
 def _event(kind: EventType, role: OwnRole, actor: Actor) -> Event:

@@ -1,6 +1,6 @@
 """Lets administrators make and change users, and invite them by a link that works once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,7 @@ from simpletuner_fleet.core.people.accounts import (
     FIRST_KEY_LIFE_S,
     PERSONAL_KEY_LIFE_S,
     OneTimeKey,
+    Role,
     User,
 )
 from simpletuner_fleet.core.people.own_roles import OwnRoles, holds_no_more, refuse_unknown
@@ -34,8 +35,8 @@ class IssuedKey(Struct, frozen=True, kw_only=True):
 
 class UserChange(Struct, frozen=True, kw_only=True):
     user: User
-    sessions: list[str]
-    """Hashes of those that ended, or that may do something else from now on."""
+    credentials: list[str]
+    """Hashes of the sessions and tokens that ended, or that may do something else from now on."""
 
 
 async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
@@ -43,7 +44,7 @@ async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
     secret = fleet.ids.token(tokens.ONE_TIME)
 
     def step(transaction: Transaction) -> IssuedKey:
-        if transaction.tx.users():
+        if any_user(transaction.tx):
             raise UsersExist
         return _issue(transaction, secret, None, FIRST_KEY_LIFE_S, actor)
 
@@ -164,10 +165,10 @@ async def change_user(
         if role:
             refuse_unknown(role, own)
             check(role, own)
-        others = [other for other in transaction.tx.users() if other.id != user_id]
+        others = _other_admins(transaction, user_id)
         after = accounts.changed(user, others, transaction.now, role=role, disabled=disabled)
         if after == user:
-            return UserChange(user=user, sessions=[])
+            return UserChange(user=user, credentials=[])
         transaction.tx.save_user(after)
         if after.role != user.role:
             transaction.user_changed(after)
@@ -179,15 +180,23 @@ async def change_user(
             )
         if not holds_no_more(after.role, user.role, own):
             drop_keys(transaction, user.id)
-        touched = [session.token_hash for session in transaction.tx.sessions_of_user(user.id)]
+        touched = credentials_of(transaction.tx, user.id)
         if (after.disabled_at, after.shut_out) != (user.disabled_at, user.shut_out):
             kind = EventType.USER_ENABLED if after.disabled_at is None else EventType.USER_DISABLED
             transaction.record(user_event(kind, user.id, actor, name=user.name))
             drop_keys(transaction, user.id)
             end_sessions(transaction, user.id)
-        return UserChange(user=after, sessions=touched)
+        return UserChange(user=after, credentials=touched)
 
     return await fleet.act(step)
+
+
+def _other_admins(transaction: Transaction, user_id: str) -> Iterator[User]:
+    """Yields admins as they are asked for: of many users, few are admins, and of those the first will mostly do."""
+    for other_id, role in transaction.organisation.roles.items():
+        other = transaction.tx.user(other_id) if role == Role.ADMIN and other_id != user_id else None
+        if other is not None:
+            yield other
 
 
 async def set_language(fleet: Fleet, user_id: str, language: str) -> User:
@@ -206,6 +215,16 @@ def end_sessions(transaction: Transaction, user_id: str) -> list[str]:
     for token_hash in ended:
         transaction.tx.delete_session(token_hash)
     return ended
+
+
+def credentials_of(view: View, user_id: str) -> list[str]:
+    """Returns the hashes of a user's sessions and of the tokens that act for them."""
+    sessions, own_tokens = view.sessions_of_user(user_id), view.api_tokens_of(user_id)
+    return [*(one.token_hash for one in sessions), *(one.token_hash for one in own_tokens)]
+
+
+def any_user(view: View) -> bool:
+    return bool(view.users_page(None, 1))
 
 
 def existing_user(view: View, user_id: str) -> User:

@@ -18,6 +18,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.people.accounts import (
     add_user,
+    any_user,
     drop_keys,
     end_sessions,
     existing_user,
@@ -202,7 +203,7 @@ async def change_password(
 
 
 def _first_admin(transaction: Transaction, name: str, password_hash: str, language: str, ip: str) -> User:
-    if transaction.tx.users():
+    if any_user(transaction.tx):
         raise UsersExist
     return add_user(
         transaction, None, name=name, role=Role.ADMIN, language=language, password_hash=password_hash, ip=ip

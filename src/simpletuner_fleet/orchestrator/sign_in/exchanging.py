@@ -36,7 +36,8 @@ async def exchange(fleet: Fleet, ci: CiIssuer, admission: CiAdmission, ip: str) 
             expires_at=now + ci.token_life_s,
             owner=user.id,
         )
-        over = next((one for one in tx.api_tokens() if _is_over(one, fresh, now)), None)
+        known = tx.api_tokens_of(fresh.owner, fresh.name)
+        over = next((one for one in known if _is_over(one, now)), None)
         if over is None:
             tx.add_api_token(fresh)
         else:
@@ -49,10 +50,5 @@ async def exchange(fleet: Fleet, ci: CiIssuer, admission: CiAdmission, ip: str) 
     return await fleet.act(step), secret
 
 
-def _is_over(known: ApiToken, fresh: ApiToken, now: float) -> bool:
-    return (
-        (known.name, known.owner) == (fresh.name, fresh.owner)
-        and known.expires_at is not None
-        and known.expires_at <= now
-        and known.revoked_at is None
-    )
+def _is_over(known: ApiToken, now: float) -> bool:
+    return known.expires_at is not None and known.expires_at <= now and known.revoked_at is None

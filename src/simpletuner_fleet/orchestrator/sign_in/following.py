@@ -1,6 +1,6 @@
 """Updates users to what their provider says of them: role, places in teams, and whether they may log in at all."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,7 @@ from simpletuner_fleet.core.people.sign_in.providers import RoleRules, TeamGroup
 from simpletuner_fleet.core.people.sign_in.stored import StoredProvider
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.organising.teams import give_roles
-from simpletuner_fleet.orchestrator.people.accounts import drop_keys, end_sessions, user_event
+from simpletuner_fleet.orchestrator.people.accounts import credentials_of, drop_keys, end_sessions, user_event
 from simpletuner_fleet.ports import View
 
 Groups = frozenset[str] | None
@@ -80,7 +80,7 @@ def follow_groups(
     changed = {
         user.id for (user, _), after in zip(people, afters, strict=True) if after != user or user.id in joined
     }
-    touched = _credentials_of(transaction, changed)
+    touched = {one: credentials_of(transaction.tx, one) for one in changed}
     for (user, _), after in zip(people, afters, strict=True):
         if user.id in changed:
             _save(transaction, source, user, after, actor)
@@ -114,13 +114,3 @@ def _into_teams(
             after = give_roles(transaction, team, roles, actor)
             changed.update(one for one in roles if team.members.get(one) != after.members.get(one))
     return frozenset(changed)
-
-
-def _credentials_of(transaction: Transaction, user_ids: Collection[str]) -> dict[str, list[str]]:
-    hashes = {
-        one: [session.token_hash for session in transaction.tx.sessions_of_user(one)] for one in user_ids
-    }
-    for token in transaction.tx.api_tokens() if hashes else ():
-        if token.owner in hashes:
-            hashes[token.owner].append(token.token_hash)
-    return hashes

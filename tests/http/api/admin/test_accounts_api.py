@@ -9,7 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 
-from simpletuner_fleet.core.people.accounts import FIRST_KEY_LIFE_S, PERSONAL_KEY_LIFE_S, SESSION_IDLE_S
+from simpletuner_fleet.core.people.accounts import (
+    FIRST_KEY_LIFE_S,
+    PERSONAL_KEY_LIFE_S,
+    SESSION_IDLE_S,
+    SESSION_LIFE_S,
+)
+from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.orchestrator.people.passwords import Cost, Passwords
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator, read_events, until
@@ -421,3 +427,55 @@ async def test_no_secret_is_in_the_store_or_the_audit_log() -> None:
         )
         assert not any(word in everything_shown for word in (secret, GOOD, "argon2", "ok_"))
         assert await running.fleet.read(lambda view: view.session(secret)) is None
+
+
+async def test_users_are_listed_page_by_page_where_pages_are_asked_for() -> None:
+    async with server() as running:
+        for number in range(5):
+            await a_user(running, f"user-{number}", "viewer")
+            running.clock.at += number % 2  # some were made at the same moment
+        whole = await running.get("/api/admin/users")
+        assert (len(whole["users"]), whole["next"]) == (5, None), "who asks for no pages gets all, as ever"
+        pages = [await running.get("/api/admin/users", limit=2)]
+        while pages[-1]["next"]:
+            pages.append(await running.get("/api/admin/users", limit=2, cursor=pages[-1]["next"]))
+        assert [len(page["users"]) for page in pages] == [2, 2, 1]
+        assert [user for page in pages for user in page["users"]] == whole["users"]
+        rest = await running.get("/api/admin/users", cursor=pages[0]["next"])
+        assert (rest["users"], rest["next"]) == (whole["users"][2:], None)
+        for asked in ({"cursor": "x"}, {"limit": 0}, {"limit": 501}):
+            assert (await running.http.get("/api/admin/users", params=asked)).status_code == 422, asked
+
+
+async def test_a_stream_ends_when_its_session_does() -> None:
+    """Whoever only watches does not use the session: it ends after a week, and after a month at the latest."""
+    async with server(policy=Policy(ping_interval_s=0.05)) as running, browser(running) as client:
+        await a_user(running, "Bob", "member")
+        await log_in(client, "Bob")
+        stream = await read_events(client, "/api/events")
+        running.clock.at += SESSION_IDLE_S - 1
+        await stream.events.next("ping")
+        await stream.events.next("ping")
+        assert not stream.events.ended.is_set()
+        running.clock.at += 1
+        await asyncio.wait_for(stream.events.ended.wait(), 5)
+        await stream.close()
+        assert (await client.get("/api/me")).status_code == 401
+
+
+async def test_a_stream_of_a_session_that_is_used_ends_after_its_whole_life() -> None:
+    async with server(policy=Policy(ping_interval_s=0.05)) as running, browser(running) as client:
+        await a_user(running, "Bob", "member")
+        await log_in(client, "Bob")
+        ends_at = running.clock.at + SESSION_LIFE_S
+        while running.clock.at < ends_at - SESSION_IDLE_S:
+            running.clock.at += SESSION_IDLE_S / 2
+            assert (await client.get("/api/me")).status_code == 200
+        stream = await read_events(client, "/api/events")
+        running.clock.at = ends_at - 1
+        await stream.events.next("ping")
+        await stream.events.next("ping")
+        assert not stream.events.ended.is_set()
+        running.clock.at = ends_at
+        await asyncio.wait_for(stream.events.ended.wait(), 5)
+        await stream.close()

@@ -125,6 +125,15 @@ async def test_every_line_has_the_time_its_first_byte_was_seen() -> None:
         assert (await running.http.get(log.path, params={"since": "noon"})).status_code == 422
 
 
+async def test_a_line_of_any_length_has_one_time_before_it_and_none_within() -> None:
+    async with orchestrator() as running:
+        log = await taken(running)
+        long = b"x" * 300_000
+        await log.put(0, b"one\n" + long + b"\ntwo\n" + long, ages="0:0")
+        stamped = (await log.text(timestamps=1)).split(b"\n")
+        assert [line.partition(b" ")[2] for line in stamped] == [b"one", long, b"two", long]
+
+
 async def test_times_never_run_backwards_and_a_repeat_changes_none() -> None:
     async with orchestrator() as running:
         log = await taken(running)

@@ -311,6 +311,11 @@ async def test_a_long_answer_travels_compressed_to_whoever_can_read_that() -> No
         answer = await running.http.get(path, headers={"accept-encoding": "gzip"})
         assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "accept-encoding")
         assert len(answer.json()["series"]["loss"]) == 400
+        head = await running.http.head(path, headers={"accept-encoding": "gzip"})
+        assert head.headers["content-length"] == answer.headers["content-length"], (
+            "a HEAD says what a GET would"
+        )
+        assert head.headers["content-encoding"] == "gzip"
         plain = await running.http.get(path, headers={"accept-encoding": "identity"})
         assert "content-encoding" not in plain.headers
         assert plain.json()["series"] == answer.json()["series"]

@@ -1,9 +1,9 @@
 """Lets administrators manage users."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import FreeText, Name
 from simpletuner_fleet.core.people.accounts import Role, User
@@ -11,15 +11,20 @@ from simpletuner_fleet.core.people.own_roles import OwnRoles, permissions_held, 
 from simpletuner_fleet.core.people.teams import LEAD_PERMISSIONS
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.jobs.queue import PageSize
 from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, holds_by_role
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.orchestrator.people import accounts
 from simpletuner_fleet.orchestrator.people.accounts import IssuedKey
+from simpletuner_fleet.queries.read_models import read_cursor, write_cursor
 
 TAGS = ("administration",)
 PERMISSION = "admin.users"
 MAX_BODY_BYTES = 8 * KIB
 USERS = "/api/admin/users"
+PAGE_SIZE = 100
+Place = tuple[float, Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]]
+"""When a user was made, and their id: after whom a page begins."""
 
 
 class UserView(Struct, kw_only=True):
@@ -36,8 +41,16 @@ class UserView(Struct, kw_only=True):
     """The issuer that vouches for the user; empty for one with a password."""
 
 
+class UserListQuery(Struct, kw_only=True):
+    cursor: str | None = None
+    limit: PageSize | None = None
+    """Without it and without a cursor, all users are answered at once."""
+
+
 class UsersView(Struct):
     users: list[UserView]
+    next: str | None = None
+    """The cursor of the next page; null where there is none."""
 
 
 class LinkView(Struct, kw_only=True):
@@ -67,7 +80,17 @@ class ChangeUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def list_users(call: Call[None]) -> UsersView:
-    return UsersView([user_view(user) for user in await deps_of(call).fleet.read(lambda view: view.users())])
+    """Lists users, oldest first. Pages came later, so whoever asks for none still gets everybody."""
+    fleet, query = deps_of(call).fleet, call.query
+    if query.limit is None and query.cursor is None:
+        # Made where it is read: of many users it takes long, and other requests are not to wait for it.
+        return await fleet.read(lambda view: UsersView([user_view(user) for user in view.users()]))
+    after = read_cursor(query.cursor, Place) if query.cursor else None
+    limit = query.limit or PAGE_SIZE
+    users = await fleet.read(lambda view: view.users_page(after, limit + 1))
+    page = users[:limit]
+    following = write_cursor((page[-1].created_at, page[-1].id)) if len(users) > limit else None
+    return UsersView([user_view(user) for user in page], following)
 
 
 async def create_user(call: Call[CreateUserBody]) -> UserMade:
@@ -108,10 +131,7 @@ async def _change(call: Call[Any], role: str | None, disabled: bool | None) -> U
     change = await accounts.change_user(
         deps.fleet, user_id, call.actor, partial(_refuse_more, call), role=role, disabled=disabled
     )
-    tokens = await deps.fleet.read(
-        lambda view: [one.token_hash for one in view.api_tokens() if one.owner == user_id]
-    )
-    deps.revoke([*change.sessions, *tokens])
+    deps.revoke(change.credentials)
     return user_view(change.user)
 
 
@@ -189,7 +209,16 @@ def _fields(user: User) -> dict[str, Any]:
 
 
 ROUTES = [
-    Route("GET", USERS, list_users, PERMISSION, answer=UsersView, summary="Users", tags=TAGS),
+    Route(
+        "GET",
+        USERS,
+        list_users,
+        PERMISSION,
+        answer=UsersView,
+        summary="Users",
+        query=UserListQuery,
+        tags=TAGS,
+    ),
     Route(
         "POST",
         USERS,

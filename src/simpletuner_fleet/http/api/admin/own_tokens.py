@@ -43,9 +43,7 @@ async def revoke_own(call: Call[None]) -> TokenView:
 
 async def _own(call: Call[Any]) -> list[ApiToken]:
     user_id = _user(call)
-    return await deps_of(call).fleet.read(
-        lambda view: [token for token in view.api_tokens() if token.owner == user_id]
-    )
+    return await deps_of(call).fleet.read(lambda view: view.api_tokens_of(user_id))
 
 
 def _user(call: Call[Any]) -> str:

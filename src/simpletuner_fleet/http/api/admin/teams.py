@@ -1,5 +1,6 @@
 """Manages teams: all of them for administrators, their own for others."""
 
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -20,6 +21,7 @@ from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator.organising import teams
 from simpletuner_fleet.orchestrator.organising.teams import TeamChange
+from simpletuner_fleet.orchestrator.people.accounts import credentials_of
 
 TAGS = ("teams",)
 PERMISSION = "admin.teams"
@@ -110,14 +112,11 @@ async def _set_member(call: Call[Any], role: TeamRole | None) -> TeamView:
     return await team_view(call, after)
 
 
-async def _forget(call: Call[Any], user_ids: Any) -> None:
+async def _forget(call: Call[Any], user_ids: Collection[str]) -> None:
     """Forgets the users' credentials and ends their streams, since what they may do has changed."""
     deps = deps_of(call)
     hashes = await deps.fleet.read(
-        lambda view: [
-            *(one.token_hash for user_id in user_ids for one in view.sessions_of_user(user_id)),
-            *(one.token_hash for one in view.api_tokens() if one.owner in user_ids),
-        ]
+        lambda view: [token_hash for user_id in user_ids for token_hash in credentials_of(view, user_id)]
     )
     deps.revoke(hashes)
 

@@ -79,7 +79,7 @@ def shown(line: bytes) -> str:
 
 async def stamped(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[bytes, None]:
     """Yields every line with its time before it; a line is sent when it is whole, or will not become so."""
-    rest, at, log = b"", 0, None
+    rest, at, log, within = b"", 0, None, False
     async for block in blocks:
         if not block.data:
             yield b""
@@ -91,20 +91,23 @@ async def stamped(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[bytes, 
             continue
         line = whole + newline if newline else rest_of
         rest = rest_of if newline else b""
-        yield await _stamp(log, line, at - len(rest) - len(line))
+        yield await _stamp(log, line, at - len(rest) - len(line), within=within)
+        within = not newline
     if rest:
-        yield await _stamp(log, rest, at - len(rest))
+        yield await _stamp(log, rest, at - len(rest), within=within)
 
 
-async def _stamp(log: StoredLog | None, data: bytes, offset: int) -> bytes:
+async def _stamp(log: StoredLog | None, data: bytes, offset: int, *, within: bool) -> bytes:
+    """Returns the lines with their times; `within` says that the first is the rest of one that has its time already."""
     lines = _split(data)
     offsets = [offset]
     for line in lines[:-1]:
         offsets.append(offsets[-1] + len(line))
     times = await log.times_of(offsets) if log else [None] * len(lines)
-    return b"".join(
-        [f"{rfc3339(at) or NO_TIME} ".encode() + line for at, line in zip(times, lines, strict=True)]
-    )
+    stamps = [f"{rfc3339(at) or NO_TIME} ".encode() for at in times]
+    if within:
+        stamps[0] = b""
+    return b"".join([stamp + line for stamp, line in zip(stamps, lines, strict=True)])
 
 
 def _split(data: bytes) -> list[bytes]:

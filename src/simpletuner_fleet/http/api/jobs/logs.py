@@ -179,7 +179,7 @@ async def _read(log: StoredLog | None, piece: LogRange) -> AsyncGenerator[Block,
 async def _follow(call: Call[None], start: int) -> AsyncGenerator[Block, None]:
     """Yields blocks until the attempt has ended and all of its log was sent.
 
-    An empty block says that there is nothing new. Raises InvalidToken once the caller's token has expired.
+    An empty block says that there is nothing new. Raises InvalidToken once the caller's token or session has expired.
     """
     deps, query, job_id = deps_of(call), call.query, call.path["id"]
     at, number, quiet = start, query.attempt, 0

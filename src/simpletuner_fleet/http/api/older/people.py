@@ -8,11 +8,13 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.errors import AskedOtherwise, NotFound
 from simpletuner_fleet.core.events import SECURITY
+from simpletuner_fleet.http.api.admin.accounts import UserListQuery
 from simpletuner_fleet.http.api.admin.audit import AuditQuery
 from simpletuner_fleet.http.api.older.wording import Older, WordedRequest, Wording
 
 DAY_S = 86_400.0
 USER = "/api/users/{id}"
+LIST_USERS = "GET /api/admin/users"
 CHANGE_USER = "PATCH /api/admin/users/{id}"
 ROLES = {"researcher": "member", "member": "member", "viewer": "viewer", "admin": "admin"}
 NOT_KEPT = ("email", "display_name")
@@ -55,6 +57,10 @@ class AuditOfQuery(Struct, kw_only=True):
     offset: Count = 0
 
 
+class WholeListQuery(Struct, kw_only=True):
+    """Takes no parameter: an older list of users has nowhere to name its next page, and so is never cut into pages."""
+
+
 def role_of(level: str) -> str:
     """Returns the role of a level. A custom role has its own name."""
     if level == "lead":
@@ -95,6 +101,10 @@ def disabled(asked: WordedRequest) -> WordedRequest:
 
 def with_role(asked: WordedRequest) -> WordedRequest:
     return replace(asked, body={"role": role_of(str(asked.body.get("level_name", "")))})
+
+
+def everybody(asked: WordedRequest) -> WordedRequest:
+    return replace(asked, query=UserListQuery())
 
 
 def older_user(answer: Wording, asked: WordedRequest) -> Wording:
@@ -172,10 +182,10 @@ def _at(method: str, path: str, means: str, **more: Any) -> Older:
 
 
 ROWS = [
-    _at("GET", "/api/users", "GET /api/admin/users", answered=older_users),
+    _at("GET", "/api/users", LIST_USERS, worded=everybody, answered=older_users, query=WholeListQuery),
     _at("POST", "/api/users", "POST /api/admin/users", worded=new_user, answered=made_user),
     _at("GET", "/api/users/me", "GET /api/me"),
-    _at("GET", USER, "GET /api/admin/users", answered=one_user),
+    _at("GET", USER, LIST_USERS, worded=everybody, answered=one_user, query=WholeListQuery),
     _at("PATCH", USER, CHANGE_USER, worded=changed_user, answered=older_user),
     _at("DELETE", USER, "DELETE /api/admin/users/{id}", answered=older_user),
     _at("POST", f"{USER}/activate", CHANGE_USER, worded=enabled, answered=older_user),

@@ -78,7 +78,7 @@ class EventWatch:
 
     def _ping(self) -> bytes:
         if self._call.has_expired(self._deps.fleet.clock.now()):
-            self.events.end("its token has expired")
+            self.events.end("its token or session has expired")
         return self._about_time("ping")
 
     def _about_time(self, event: str) -> bytes:
