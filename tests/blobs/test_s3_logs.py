@@ -8,6 +8,7 @@ from typing import Any
 
 import obstore
 import pytest
+from obstore.exceptions import PermissionDeniedError
 from obstore.store import S3Store
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
@@ -152,6 +153,38 @@ async def test_what_is_deleted_is_gone_from_both_places(bucket: S3Store, tmp_pat
     assert await in_bucket(bucket) == []
     assert in_folder(tmp_path) == []
     assert await logs.size("logs/a") == 0
+
+
+class Refusing:
+    """A bucket that refuses to delete one object."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._delete: Callable[..., Coroutine[Any, Any, None]] = obstore.delete_async
+
+    async def __call__(self, bucket: S3Store, place: str) -> None:
+        if self._place in place:
+            raise PermissionDeniedError("The object is locked.")
+        await self._delete(bucket, place)
+
+
+async def test_a_segment_that_the_bucket_refuses_to_delete_keeps_no_other_and_goes_later(
+    bucket: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = logs_in(bucket, tmp_path)
+    for at in range(0, 3000, 1000):
+        await logs.append("logs/a", at, b"x" * 1000)
+    await logs.send_due_once()
+    await logs.append("logs/a", 3000, b"y")
+    with monkeypatch.context() as patch:
+        patch.setattr(obstore, "delete_async", Refusing("logs/a/000000000001000"))
+        with pytest.raises(StoreUnavailable):
+            await logs.delete("logs/a")
+        await logs.send_due_once()
+    assert await in_bucket(bucket) == [("logs/a/000000000001000", 1000)]
+    assert in_folder(tmp_path) == []
+    await logs_in(bucket, tmp_path).delete("logs/a")
+    assert await in_bucket(bucket) == []
 
 
 async def test_while_the_bucket_is_away_a_log_goes_on_growing(bucket: S3Store, tmp_path: Path) -> None:

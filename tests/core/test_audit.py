@@ -158,7 +158,7 @@ texts = st.text(max_size=8)
 tampering = st.sampled_from(["edit", "delete", "swap", "double"])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.dictionaries(texts, texts, max_size=3), min_size=2, max_size=8), tampering, st.data())
 def test_a_witnessed_chain_betrays_any_tampering(
     details: list[dict[str, str]], how: str, data: st.DataObject

@@ -164,7 +164,7 @@ def step(candidate: Candidate, book: Book, now: float, chance: random.Random) ->
     candidate.wakes_at = now + next_look_s(candidate.watch, own_now)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32))
 def test_two_orchestrators_never_promise_at_once_however_they_pause_and_messages_lag(seed: int) -> None:
     terms, overlaps = play(seed, drift=0.02)

@@ -102,6 +102,8 @@ class MailServer(Struct):
     password: str | None = None
     context: ssl.SSLContext | None = None
     refuses: int = 0
+    refuses_sender: int = 0
+    """As one whose quota for the day is used up, or that takes mail from others alone."""
     speaks_early: bool = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -132,6 +134,8 @@ class MailServer(Struct):
                 return "235 welcome" if password == self.password else "535 no"
             case "MAIL":
                 mail.sender = line
+                if self.refuses_sender:
+                    return f"{self.refuses_sender} not from you"
                 return "250 ok" if mail.user or not self.password else "530 who are you"
             case _:
                 mail.to.append(line.partition("<")[2].rstrip(">"))

@@ -1,7 +1,13 @@
 """Services told through Apprise: what it writes goes out by our own outbound connector alone, to whom that allows."""
 
+import asyncio
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -9,10 +15,13 @@ from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.notices.checking import check_address, shown_address
 from simpletuner_fleet.core.notices.endpoint import Channel
 from simpletuner_fleet.core.notices.services import SERVICES
+from simpletuner_fleet.delivery.apprise import sending as apprise_sending
+from simpletuner_fleet.delivery.apprise.carrier import RequestCarrier
 from simpletuner_fleet.delivery.apprise.sending import AppriseSender
-from simpletuner_fleet.delivery.outbound import OutboundConnector
+from simpletuner_fleet.delivery.outbound import OutboundConnector, Streams
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
 from simpletuner_fleet.delivery.wording import Wording
+from tests.delivery.conftest import LOOPBACK
 from tests.delivery.receivers import Certificates, Hook, hook, listening
 
 TOKEN = "AbCdEfGh.123456"
@@ -59,6 +68,17 @@ REFUSED = [
     ),
     *(f"gotifys://push.example.org/{TOKEN}?{one}" for one in ("rto=900", "store=yes", "")),
 ]
+
+
+class ToLocalhost(OutboundConnector):
+    """Calls a receiver of this test, whatever service is named."""
+
+    def __init__(self, port: int, certs: Certificates) -> None:
+        super().__init__(LOOPBACK, certs.ca)
+        self._port = port
+
+    async def connect(self, host: str, port: int, *, tls: bool) -> Streams:
+        return await super().connect("localhost", self._port, tls=tls)
 
 
 @pytest.fixture
@@ -183,3 +203,73 @@ async def test_an_address_that_apprise_cannot_read_is_refused_with_an_example(ap
     with pytest.raises(Invalid, match="tgram://BOT_TOKEN/CHAT_ID") as refused:
         await apprise.check("tgram://thisisnotatoken")
     assert "thisisnotatoken" not in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["mmosts", "rockets", "twilio"])
+async def test_a_long_digest_is_cut_to_what_the_service_takes(
+    apprise: AppriseSender,
+    certs: Certificates,
+    scheme: str,
+) -> None:
+    """A service refuses what is longer: the same digest would be tried for days, and all that follows waits."""
+    lines = tuple(f"Job {number:02} {'x' * 120} failed" for number in range(50))
+    digest = Wording(title="50 messages", lines=lines, link="https://fleet.example.org")
+    most = {"mmosts": 4_000, "rockets": 5_000, "twilio": 1_600}[scheme]
+    async with hook(certs.context) as receiver:
+        receiver.headers = {"content-type": "application/json"}
+        port = int(receiver.url.rsplit(":", 1)[1].split("/")[0])
+        outbound = ToLocalhost(port, certs)
+        with suppress(DeliveryFailed):
+            await apprise.send(outbound, ADDRESSES[scheme][0], digest)
+        outbound.close()
+        body = receiver.got[0].body.decode()
+        text = dict(parse_qsl(body))["Body"] if scheme == "twilio" else json.loads(body)["text"]
+        assert most - 200 < len(text) <= most
+        assert "50 messages" in text
+
+
+async def test_a_message_that_took_too_long_is_not_sent_afterwards(
+    outbound: OutboundConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over between the look at that and the sending: nobody else would end what is sent then."""
+    carrier = RequestCarrier(outbound, asyncio.get_running_loop())
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    def too_late(asked: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
+        carrier.close()
+        return hand_over(asked, loop)
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", too_late)
+    async with hook() as frozen:
+        frozen.frozen = True
+        url = frozen.url.replace("http://", "https://")
+        sending = asyncio.create_task(asyncio.to_thread(carrier.carry, "POST", url, {}, b"x"))
+        try:
+            async with asyncio.timeout(3):
+                with pytest.raises(DeliveryFailed, match="too long"):
+                    await asyncio.shield(sending)
+        finally:
+            carrier.close()
+
+
+async def test_frozen_services_hold_up_nobody_elses_message(
+    outbound: OutboundConnector, certs: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for a thread, which is no fault of theirs: their time begins with their turn."""
+    monkeypatch.setattr(apprise_sending, "THREADS", 2)
+    apprise = AppriseSender()
+
+    async def in_turn(address: str, timeout_s: float) -> str:
+        async with apprise.turns:
+            try:
+                return await apprise.send(outbound, address, WORDING, timeout_s)
+            except DeliveryFailed as failed:
+                return failed.detail
+
+    async with hook(certs.context) as frozen, hook(certs.context) as well:
+        frozen.frozen = True
+        stuck = [asyncio.create_task(in_turn(address_of(frozen), 1.0)) for _ in range(4)]
+        await asyncio.sleep(0.2)
+        assert await in_turn(address_of(well), 0.5) == "HTTP 200"
+        assert set(await asyncio.gather(*stuck)) == {"No answer within 1 s."}
+    apprise.close()

@@ -39,3 +39,13 @@ def test_slack_shows_no_link_but_ours() -> None:
     text = sent(Channel.SLACK)["text"]
     assert text.count("<") == 1
     assert text.endswith("<https://fleet.example/jobs/j_1>")
+
+
+def test_a_long_digest_in_any_script_is_as_short_as_ntfy_takes_it() -> None:
+    """It counts bytes, and answers what is longer with an error: the same digest would be tried for days."""
+    lines = tuple(f"ジョブ「{'猫' * 100}{number}」が失敗しました" for number in range(50))
+    body, _ = chat_document(Channel.NTFY, Wording(title="50 件", lines=lines))
+    assert 3_900 < len(body) <= 4_096
+    assert body.decode().endswith("…")
+    short, _ = chat_document(Channel.NTFY, Wording(title="1 件", lines=("猫",)))
+    assert short.decode() == "猫"

@@ -82,6 +82,19 @@ async def test_a_mailbox_that_is_not_there_is_told_from_one_that_is_busy(
     assert failed.value.hopeless is hopeless
 
 
+async def test_a_mail_server_that_takes_no_mail_from_us_says_nothing_of_a_mailbox(
+    outbound: OutboundConnector,
+) -> None:
+    """It would pause the endpoints of everybody, who all have to look then."""
+    server = MailServer(refuses_sender=550)
+    async with listening(server.serve) as port:
+        with pytest.raises(DeliveryFailed, match="550") as failed:
+            await send_mail(
+                outbound, replace(RELAY, port=port, security="plain"), "a@example.org", "s", "t", "m", 0.0
+            )
+    assert not failed.value.hopeless
+
+
 @pytest.mark.parametrize("scheme", ["tls", "tcp"])
 async def test_entries_arrive_as_lines_of_rfc_5424(
     outbound: OutboundConnector, certs: Certificates, scheme: str

@@ -1,10 +1,14 @@
 """Whom the server calls: nobody within, whatever a name says, whenever it says it."""
 
 import asyncio
+import socket
+import threading
+from collections import Counter
 from ipaddress import ip_address
 
 import pytest
 
+from simpletuner_fleet.core.notices.checking import MAX_OF_ONE_OWNER
 from simpletuner_fleet.delivery.http_post import post
 from simpletuner_fleet.delivery.outbound import OutboundConnector, is_public
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
@@ -100,3 +104,41 @@ async def test_what_is_no_name_cannot_be_resolved(strict: OutboundConnector, hos
     assert not refused.value.hopeless
     with pytest.raises(DeliveryFailed, match=r"The mail server cannot be reached: UnicodeError\."):
         await strict.open_relay(host, 25, tls=False)
+
+
+async def test_names_that_nobody_resolves_hold_up_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One person has twenty endpoints, and a name server of their own that does not answer."""
+    over, asked, real = threading.Event(), Counter[str](), socket.getaddrinfo
+
+    def slow(host: str, *more: object, **named: object) -> object:
+        asked[host] += 1
+        if host.startswith("slow"):
+            over.wait(10)
+            raise OSError("nobody answers")
+        return real("127.0.0.1", *more, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    outbound = OutboundConnector(LOOPBACK)
+    names = [f"slow{number}.example.org" for number in range(MAX_OF_ONE_OWNER)]
+    stuck = [asyncio.create_task(outbound.allowed_address(name, 443, tls=True)) for name in (*names, *names)]
+    try:
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(2):
+            assert await outbound.allowed_address("well.example.org", 443, tls=True) == ip_address(
+                "127.0.0.1"
+            )
+        stuck[0].cancel()
+        await asyncio.sleep(0)
+        again = asyncio.create_task(outbound.allowed_address(names[0], 443, tls=True))
+        await asyncio.sleep(0.1)
+        assert set(asked.values()) == {1}, "who tries a name again joins the look-up that is under way"
+    finally:
+        over.set()
+    ends = await asyncio.gather(*stuck[1:], again, return_exceptions=True)
+    assert {str(end) for end in ends} == {"Its name cannot be resolved."}
+    await asyncio.sleep(0)
+    assert asked["slow0.example.org"] == 1
+    with pytest.raises(DeliveryFailed):
+        await outbound.allowed_address("slow0.example.org", 443, tls=True)
+    assert asked["slow0.example.org"] == 2, "what was found is not kept"
+    outbound.close()

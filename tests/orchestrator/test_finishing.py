@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import FINISHING, JobState, Results
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.protocol.messages import HeldAttempt, HeldState, ReportStatus, StatusReport
+from simpletuner_fleet.sim.people import ADMIN
 from tests.sim.transaction_kit import Bench, Station
 
 POLICY = Policy(results_wait_s=3600)
@@ -28,6 +31,11 @@ def a_finishing_job(bench: Bench, station: Station) -> str:
 
 def held(bench: Bench, job_id: str) -> HeldAttempt:
     return HeldAttempt(job_id=job_id, epoch=bench.job(job_id).epoch, attempt=1, state=HeldState.FINISHED)
+
+
+def events_of(bench: Bench, job_id: str) -> list[str]:
+    entries = bench.orchestrator.store.view.job_events(job_id, 100)
+    return [entry.event_type for entry in entries]
 
 
 def test_the_next_job_runs_while_results_are_on_their_way() -> None:
@@ -105,3 +113,25 @@ def test_a_worker_that_comes_back_without_them_leaves_the_results_missing() -> N
     station.register()
     assert bench.job(job_id).results is Results.MISSING
     assert bench.job(job_id).state is JobState.COMPLETED
+
+
+def test_the_deadline_of_a_drain_leaves_a_job_that_only_stores_its_results_alone() -> None:
+    bench = Bench(POLICY)
+    station = bench.worker().comes()
+    finishing = a_finishing_job(bench, station)
+    training = bench.submit(gpus=2)
+    station.accept(training)
+    drain = bench.orchestrator.act(
+        lambda fleet: administer.drain(fleet, station.id, "", ADMIN, timeout_s=20.0)
+    )
+    bench.do(drain)
+    trained = HeldAttempt(job_id=training, epoch=bench.job(training).epoch)
+    for _ in range(4):
+        bench.let(10.0)
+        station.beat(held(bench, finishing), trained)
+    assert [one.job_id for one in station.beat(held(bench, finishing), trained).stop] == [training]
+    assert [attempt.stopping for attempt in bench.attempts(finishing)] == [None]
+    assert events_of(bench, finishing).count(EventType.JOB_STOP_REQUESTED) == 0
+    assert events_of(bench, training).count(EventType.JOB_STOP_REQUESTED) == 1
+    says(station, finishing, ReportStatus.COMPLETED, results=Results.STORED)
+    assert bench.job(finishing).state is JobState.COMPLETED

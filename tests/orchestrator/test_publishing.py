@@ -1,5 +1,6 @@
 """Publishing: opened with the job's end, tried until it is there, given up aloud, and never the job's own trouble."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,10 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from simpletuner_fleet.core.publishing import LONGEST_WAIT_S, MAX_TRIES
+from simpletuner_fleet.core.publishing import LONGEST_WAIT_S, MAX_TRIES, Publication
 from simpletuner_fleet.orchestrator import publishing
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher, mend_waits, publish_once
+from simpletuner_fleet.storage.storage import Storage
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.delivery.receivers import until
 from tests.http.api_kit import Running, orchestrator
@@ -296,3 +298,41 @@ async def test_a_bucket_takes_it_under_the_name_that_was_asked_for(
         )
         for path, data in FILES.items():
             assert bytes((await obstore.get_async(bucket, path)).bytes()) == data
+
+
+async def test_a_model_that_takes_for_ever_holds_up_no_other_destination(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What goes to the same place still goes one after the other: two at once would spoil each other's files."""
+    begun: list[str] = []
+    frozen = asyncio.Event()
+
+    async def bring(storage: Storage, places: Places, publication: Publication) -> str:
+        begun.append(publication.publish.to)
+        if publication.publish.to.startswith("folder://slow"):
+            await frozen.wait()
+        return "file:///there"
+
+    monkeypatch.setattr(publishing, "_publish", bring)
+    async with orchestrator() as running:
+        agent = await running.worker()
+        paths = []
+        for to in ("folder://slow/cats", "folder://slow/dogs", "folder://slow", "folder://swift"):
+            await running.submit(config={**COMMAND, "publish": {"to": to}})
+            offer = await agent.take()
+            await agent.report(offer, "completed", exit_code=0)
+            paths.append(f"/api/jobs/{offer['job_id']}/publication")
+            running.clock.at += 1.0
+        publisher = Publisher(running.deps.storage, Places())
+        publisher.start()
+        publisher.wake()
+        try:
+            await until(lambda: len(begun) == 2)
+            await asyncio.sleep(0.2)
+            assert begun == ["folder://slow/cats", "folder://swift"]
+            assert [(await running.get(path))["state"] for path in paths] == ["due"] * 3 + ["published"]
+            frozen.set()
+            publisher.wake()
+            await until(lambda: len(begun) == 4)
+        finally:
+            await publisher.stop()

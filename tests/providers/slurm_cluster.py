@@ -44,6 +44,7 @@ ReturnToService=2
 KillWait=5
 NodeName={host} NodeAddr=127.0.0.1 CPUs=4 Feature=fast State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=60 State=UP
+PartitionName=hidden Nodes=ALL Hidden=YES MaxTime=60 State=UP
 """
 
 
@@ -109,7 +110,7 @@ class SlurmCluster:
         return done.stdout.strip() if done.returncode == 0 else ""
 
     def jobs(self) -> list[str]:
-        return self.says("squeue", "-h", "-o", "%j").splitlines()
+        return self.says("squeue", "--all", "-h", "-o", "%j").splitlines()
 
     def close(self) -> None:
         self.says("scancel", "--me", "--full")

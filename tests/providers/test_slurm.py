@@ -4,6 +4,7 @@ import asyncio
 import getpass
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +21,14 @@ from simpletuner_fleet.providers.contract import (
     ProviderSurroundings,
     ProviderUnsure,
 )
-from simpletuner_fleet.providers.slurm import SlurmProvider
+from simpletuner_fleet.providers.slurm import KILL_AFTER_S, SlurmProvider
 from tests.core.provisioning.provisioning_kit import a_pool
 from tests.e2e.jobs.test_stopping import trains
 from tests.e2e.kit import World
 from tests.e2e.processes import wait_until
 from tests.e2e.storage.test_checkpoints import demo
 from tests.providers.slurm_cluster import SlurmCluster, slurm_cluster
+from tests.stop_watch import StopWatch
 
 LONG_S = 90.0
 PROGRAM = str(Path(sys.executable).parent / "simpletuner")
@@ -42,14 +44,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
         yield made
 
 
-def provider_of(cluster: SlurmCluster, **settings: str) -> SlurmProvider:
+def provider_of(
+    cluster: SlurmCluster, environment: dict[str, str] | None = None, **settings: str
+) -> SlurmProvider:
     given = {"config": str(cluster.config), "command": PROGRAM, "log_dir": str(cluster.folder), **settings}
     return SlurmProvider(
         ProviderSurroundings(
             pool=a_pool(provider="slurm", settings=given),
             key=None,
             folder=cluster.folder,
-            environment=cluster.environment,
+            environment=environment or cluster.environment,
             http=UNUSED,
         )
     )
@@ -116,6 +120,58 @@ async def test_one_that_waits_in_slurms_own_queue_is_listed_and_cancelled(cluste
     await becomes(lambda: log.exists() and "does not answer" in log.read_text(), "the other's worker runs")
     await provider.destroy(made[0].provider_id)
     await becomes(lambda: cluster.jobs() == [], "the other ends, too")
+
+
+AS_NOBODY = """#!/bin/sh
+exec setpriv --reuid=65534 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search {program} "$@"
+"""
+LOST_ONCE = """#!/bin/sh
+if mkdir {folder}/lost 2>/dev/null; then
+    echo "scancel: error: Kill job error: Socket timed out on send/recv operation" >&2
+    exit 1
+fi
+exec {program} "$@"
+"""
+
+
+def behind(cluster: SlurmCluster, name: str, text: str, folder: Path) -> dict[str, str]:
+    """Returns an environment in which one of Slurm's commands is called by a script."""
+    program = shutil.which(name, path=cluster.environment["PATH"])
+    (folder / name).write_text(text.format(program=program, folder=folder))
+    (folder / name).chmod(0o755)
+    return {**cluster.environment, "PATH": f"{folder}{os.pathsep}{cluster.environment['PATH']}"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="whoever runs this would need to be somebody else, too")
+async def test_a_machine_in_a_partition_that_slurm_hides_is_listed(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """Slurm shows root everything; all others see such a job only if they ask for all."""
+    environment = behind(cluster, "squeue", AS_NOBODY, tmp_path)
+    provider = provider_of(cluster, environment, partition="hidden")
+    (offer,) = await provider.offers()
+    created = await provider.create(MachineOrder(name="stf-f1-m6", offer=offer, environment=NOBODY))
+    try:
+        assert [one.provider_id for one in await provider.machines()] == [created.provider_id]
+    finally:
+        cluster.says("scancel", "--full", created.provider_id)
+        await becomes(lambda: cluster.jobs() == [], "its job ends")
+
+
+async def test_a_worker_whose_notice_was_lost_is_given_it_again(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    provider = provider_of(cluster, behind(cluster, "scancel", LOST_ONCE, tmp_path))
+    (offer,) = await provider.offers()
+    created = await provider.create(MachineOrder(name="stf-f1-m7", offer=offer, environment=NOBODY))
+    log = cluster.folder / f"{created.provider_id}.log"
+    await becomes(lambda: log.exists() and "does not answer" in log.read_text(), "its worker runs")
+    with pytest.raises(ProviderUnsure, match="timed out"):
+        await provider.destroy(created.provider_id)
+    await provider.destroy(created.provider_id)
+    with StopWatch() as watch:
+        await becomes(lambda: cluster.jobs() == [], "its job ends")
+        assert watch.elapsed_s < KILL_AFTER_S / 2
 
 
 async def test_what_slurm_says_no_to_was_not_made_and_what_it_cannot_answer_is_unsure(

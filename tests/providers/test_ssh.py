@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -251,6 +252,7 @@ def test_what_is_no_host_or_would_be_an_option_is_refused() -> None:
 ANSWERS_OR_HANGS = """#!/bin/sh
 case "$*" in
     *off-*) exec sleep 60 ;;
+    *slow-*) cat > /dev/null; sleep 0.3; echo program; echo free ;;
     *) cat > /dev/null; echo program; echo free ;;
 esac
 """
@@ -282,6 +284,23 @@ async def test_hosts_that_are_off_keep_those_that_are_on_from_nothing(
         offers = await provider.offers()
     assert {offer.id for offer in offers} == {"on-1", "on-2"}
     assert all(offer.single for offer in offers)
+
+
+async def test_of_hosts_that_are_too_many_for_one_look_each_has_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.providers.ssh.provider.LOOKS_S", 1.0)
+    monkeypatch.setattr("simpletuner_fleet.providers.ssh.provider.HOSTS_AT_ONCE", 2)
+    slow = {f"slow-{number}" for number in range(12)}
+    provider = provider_of_names(tmp_path, "off-1", "off-2", *sorted(slow))
+    offered: set[str] = set()
+    for _ in range(16):
+        with suppress(ProviderUnsure):
+            await provider.machines()
+            offered |= {offer.id for offer in await provider.offers()}
+        if offered == slow:
+            break
+    assert offered == slow
 
 
 async def test_a_machine_on_a_host_for_which_there_was_no_time_stays_listed(

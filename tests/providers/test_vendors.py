@@ -19,6 +19,7 @@ from simpletuner_fleet.providers.contract import (
     ProviderUnsure,
 )
 from simpletuner_fleet.providers.registry import make_provider
+from simpletuner_fleet.providers.vendor_http import vendor_client
 from tests.core.provisioning.provisioning_kit import a_pool
 from tests.e2e.processes import wait_until
 from tests.providers.vendors.runpod_server import RunPodServer
@@ -34,7 +35,7 @@ SERVERS: dict[str, type[VendorServer]] = {"runpod": RunPodServer, "vast": VastSe
 
 @pytest.fixture(autouse=True)
 async def client() -> AsyncIterator[None]:
-    async with httpx2.AsyncClient(verify=UNUSED_TLS) as made:
+    async with vendor_client(30.0, UNUSED_TLS) as made:
         CLIENTS.append(made)
         yield
         CLIENTS.pop()
@@ -158,6 +159,16 @@ async def test_a_wrong_or_missing_key_is_told_and_never_shown(vendor: VendorServ
     assert "wrong-key" not in str(wrong.value)
     with pytest.raises(ProviderUnsure, match="cannot be read"):
         await provider_of(vendor, key=None).offers()
+
+
+async def test_what_a_vendor_remembers_of_one_account_is_not_shown_with_the_key_of_another(
+    vendor: VendorServer,
+) -> None:
+    """One client is there for all pools: by a cookie an account's session would see and pay for another's machines."""
+    await provider_of(vendor).machines()
+    with pytest.raises(ProviderUnsure):
+        await provider_of(vendor, key="another-0123456789").machines()
+    assert vendor.cookies == []
 
 
 async def test_settings_are_checked_before_anything_is_called(vendor: VendorServer) -> None:
@@ -306,6 +317,16 @@ async def test_vasts_list_is_read_to_its_last_page_or_not_at_all(vast: VastServe
     vast.faults["list"].extend(["", "500 after"])
     with pytest.raises(ProviderUnsure):
         await provider.machines()
+
+
+async def test_a_list_that_vast_says_it_could_not_make_is_not_an_empty_one(vast: VastServer) -> None:
+    vast.make(NAME, 0.5, {}, "")
+    vast.list_fails = "try again later"
+    provider = provider_of(vast)
+    with pytest.raises(ProviderUnsure, match="try again later"):
+        await provider.machines()
+    vast.list_fails = ""
+    assert [one.name for one in await provider.machines()] == [NAME]
 
 
 async def test_an_instance_whose_worker_ends_ends_its_own_bill_with_the_key_it_was_given(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -254,7 +254,9 @@ def everything(view: View) -> list[object]:
         [view.config_versions(f"c{number}") for number in range(1, 7)],
         view.api_tokens(),
         view.api_token_by_hash("h1"),
+        [view.api_tokens_of(owner) for owner in ("", "u_1")],
         view.users(),
+        [view.users_page(after, 2) for after in (None, (2.0, "u_2"))],
         view.user_by_name("A"),
         [view.sessions_of_user(f"u_{number}") for number in range(1, 7)],
         list(view.settings_with_prefix("secret:").items()),
@@ -294,7 +296,7 @@ async def both_agree(path: Path, story: list[tuple[list[Operation], bool]]) -> N
         await sqlite.close()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.lists(steps, min_size=1, max_size=12))
 def test_memory_and_sqlite_tell_the_same_story(story: list[tuple[list[Operation], bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

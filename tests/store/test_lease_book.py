@@ -1,6 +1,10 @@
 """The lease in PostgreSQL, and the writes that it lets through."""
 
+import asyncio
+import os
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
@@ -9,11 +13,22 @@ import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.leadership import Lease
+from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.lease_book import BookClosed, PostgresLeaseBook
-from simpletuner_fleet.store.postgres import PostgresStore
+from simpletuner_fleet.store.postgres import PostgresSession, PostgresStore
+from simpletuner_fleet.store.writing.sql_tx import NeedsConnection
 from tests.stop_watch import StopWatch
+from tests.store.outsider import until
 from tests.store.pooler import TransactionPooler
+from tests.store.samples import worker
+
+SLOW_COMMIT = b"""
+CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON workers DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION wait()
+"""
+COMMITTING = b"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'COMMIT' AND state = 'active'"
 
 
 @pytest.fixture
@@ -163,3 +178,43 @@ async def test_who_leads_by_a_term_and_who_needs_the_database_alone_keep_each_ot
     with pytest.raises(StoreBusy):
         PostgresStore(postgres_database, term=taken(book, "b").term)
     await alone.close()
+
+
+async def test_what_a_lost_connection_was_committing_is_settled_before_memory_is_loaded_again(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    """The server goes on with a commit whose caller is gone: what was loaded before its end would lack its rows."""
+    store = PostgresStore(postgres_database, term=taken(book, "a").term)
+    session = store._writer._session
+    assert isinstance(session, PostgresSession)
+    assert session._connection is not None
+    with psycopg.connect(postgres_database, autocommit=True) as outsider:
+        outsider.execute(SLOW_COMMIT)
+        writing = asyncio.create_task(store.write(lambda tx: tx.add_worker(worker(1))))
+        await until(lambda: outsider.execute(COMMITTING).fetchone())
+        with socket.socket(fileno=os.dup(session._connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(StoreUnavailable, match="outcome is unknown"):
+            await writing
+        remembered = await store.write(lambda tx: tx.worker("w_1"))
+        await until(lambda: not outsider.execute(COMMITTING).fetchone())
+        assert await store.read(lambda view: view.worker("w_1")) == remembered
+    await store.close()
+
+
+async def test_a_leader_that_froze_in_a_transaction_says_that_the_store_was_away(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    store = PostgresStore(postgres_database, term=taken(book, "a").term)
+
+    def frozen(tx: Tx) -> None:
+        if not tx.directly:  # type: ignore[attr-defined]
+            raise NeedsConnection
+        time.sleep(2.5)
+        tx.put_setting("k", "v")
+
+    with pytest.raises(StoreUnavailable):
+        await store.write(frozen)
+    await store.write(lambda tx: tx.put_setting("k", "w"))
+    assert await store.read(lambda view: view.setting("k")) == "w"
+    await store.close()

@@ -1,5 +1,7 @@
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
@@ -15,6 +17,11 @@ from tests.store.samples import event
 HANG_UP_ON_US = (
     b"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
     b" WHERE datname = current_database() AND application_name = 'simpletuner-fleet'"
+)
+
+
+NOTICES = (
+    "SELECT name, source FROM pg_settings WHERE name LIKE 'tcp_keepalives_%' OR name = 'tcp_user_timeout'"
 )
 
 
@@ -140,3 +147,46 @@ async def test_a_look_over_a_connection_that_had_ended_is_had_over_a_new_one(fle
     assert await fleet.store.read(lambda view: view.setting("k")) == "v"
     fleet.hang_up()
     assert await fleet.store.read(lambda view: view.setting("k")) == "v"
+
+
+async def test_a_database_that_could_only_be_read_for_a_while_is_written_to_again(fleet: Fleet) -> None:
+    """After a failover the first that answers may be a standby: what it shows is old, and it takes no writes."""
+    await fleet.store.write(lambda tx: tx.put_setting("k", "v"))
+    name = urlsplit(fleet.url).path.removeprefix("/")
+    with psycopg.connect(fleet.url, autocommit=True) as outsider:
+        outsider.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
+        fleet.hang_up()
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await fleet.store.write(lambda tx: tx.put_setting("k", "w"))
+            fleet.time += 10.0
+        with pytest.raises(StoreUnavailable):
+            await fleet.store.read(lambda view: view.setting("k"))
+        outsider.execute(b"SET default_transaction_read_only = off")
+        outsider.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only".encode())
+    fleet.time += 10.0
+    await fleet.store.write(lambda tx: tx.put_setting("k", "w"))
+    assert await fleet.store.read(lambda view: view.setting("k")) == "w"
+
+
+def test_a_database_without_room_for_a_second_connection_is_refused_with_a_sentence(
+    postgres_database: str,
+) -> None:
+    parts = urlsplit(postgres_database)
+    role = f"narrow_{secrets.token_hex(4)}"
+    with psycopg.connect(postgres_database, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 1".encode())
+        try:
+            admin.execute(f"GRANT ALL ON SCHEMA public TO {role}".encode())
+            with pytest.raises(StoreRefused, match="too many connections"):
+                PostgresStore(urlunsplit(parts._replace(netloc=f"{role}@")))
+        finally:
+            admin.execute(f"DROP OWNED BY {role}".encode())
+            admin.execute(f"DROP ROLE {role}".encode())
+
+
+async def test_the_server_is_asked_to_notice_soon_that_nobody_is_there_any_more(fleet: Fleet) -> None:
+    """After a power cut it would keep the lock for two hours, and whoever starts anew out of the database."""
+    chosen = await fleet.store.write(lambda tx: tx._db.rows(NOTICES, {}))  # type: ignore[attr-defined]
+    assert dict(chosen) == dict.fromkeys(dict(chosen), "session")
+    assert {"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"} <= dict(chosen).keys()

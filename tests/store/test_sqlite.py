@@ -166,8 +166,14 @@ EXPECTED_INDEXES = {
     "ATTEMPT_BY_UPLOAD_TOKEN": "attempts_by_upload_token",
     "OFFLINE_WORKERS": "workers_offline",
     "JOB_EVENTS": "audit_by_target",
+    "USERS_START": "users_in_order",
+    "USERS_AFTER": "users_in_order ((created_at,id)>(?,?))",
+    "API_TOKENS_OF": "api_tokens_of_owner (owner=?)",
+    "API_TOKENS_OF_NAME": "api_tokens_of_owner (owner=? AND name=?)",
 }
-SORTED_AFTERWARDS = ("LIVE_JOBS", "LIVE_ATTEMPTS", "ATTEMPT_BY_UPLOAD_TOKEN")
+SORTED_AFTERWARDS = (
+    *("LIVE_JOBS", "LIVE_ATTEMPTS", "ATTEMPT_BY_UPLOAD_TOKEN", "API_TOKENS_OF", "API_TOKENS_OF_NAME"),
+)
 
 
 async def test_no_look_walks_a_table_that_has_an_index_for_it(tmp_path: Path) -> None:

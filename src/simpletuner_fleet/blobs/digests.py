@@ -34,7 +34,14 @@ class RunningDigests:
     def feed(self, key: Key, offset: int, data: memoryview) -> None:
         self._wait_for_feed(key)
         with self._lock:
-            self._pending[key] = self._threads.submit(self._feed, key, offset, data)
+            pending = self._pending[key] = self._threads.submit(self._feed, key, offset, data)
+        pending.add_done_callback(lambda done: self._fed(key, done))
+
+    def _fed(self, key: Key, done: Future[None]) -> None:
+        """Forgets a part that was digested: many uploads are begun, and some never go on."""
+        with self._lock:
+            if self._pending.get(key) is done:
+                del self._pending[key]
 
     def _feed(self, key: Key, offset: int, data: memoryview) -> None:
         with self._lock:

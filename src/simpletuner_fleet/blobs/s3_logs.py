@@ -149,18 +149,33 @@ class S3Logs:
         if segment.in_bucket:
             remaining = await self._read_segments(key, blob, segment.start, end)
             await self._staging.append(place, 0, remaining)
-        await self._delete_from_bucket(place, segment)
+        if segment.in_bucket or segment.has_copy:
+            await self._delete_from_bucket(place)
+        segment.in_bucket = segment.has_copy = False
         segment.size = end - segment.start
         await self._staging.truncate(place, segment.size)
 
     async def delete(self, key: str) -> None:
+        """Deletes all segments that there are, also those after one that is missing.
+
+        A segment that the bucket refuses to delete keeps no other; why it did is raised in the end.
+        """
+        refusals: list[StoreUnavailable] = []
         async with self._sending.holding(key), self._locks.holding(key):
-            blob = await self._blob(key)
-            for segment in blob.segments:
-                await self._delete_from_bucket(_place(key, segment.start), segment)
-            await self._staging.delete(_folder(key))
-            self._growing.pop(key, None)
+            starts = {start for start, _ in await self._listed(key)}
+            known = self._growing.pop(key, None)
+            starts |= (
+                {one.start for one in known.segments if one.in_bucket or one.has_copy} if known else set()
+            )
             self._forget_blocks(key)
+            for start in sorted(starts):
+                try:
+                    await self._delete_from_bucket(_place(key, start))
+                except StoreUnavailable as refusal:
+                    refusals.append(refusal)
+            await self._staging.delete(_folder(key))
+        if refusals:
+            raise refusals[0]
 
     async def names(self, prefix: str) -> list[str]:
         """Returns the names of the blobs right beneath the prefix, in the bucket and in the folder."""
@@ -168,11 +183,9 @@ class S3Logs:
         sent = [path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"]]
         return sorted({*sent, *await self._staging.names(_folder(prefix))})
 
-    async def _delete_from_bucket(self, place: str, segment: Segment) -> None:
-        if segment.in_bucket or segment.has_copy:
-            with suppress(FileNotFoundError):
-                await bucket_call(obstore.delete_async(self._bucket, place))
-        segment.in_bucket = segment.has_copy = False
+    async def _delete_from_bucket(self, place: str) -> None:
+        with suppress(FileNotFoundError):
+            await bucket_call(obstore.delete_async(self._bucket, place))
 
     def _forget_blocks(self, key: str) -> None:
         for cached in [one for one in self._blocks if one[0] == key]:

@@ -102,6 +102,14 @@ def opened(job: Job, publish: Publish, now: float, before: Publication | None = 
     )
 
 
+def place_of(publish: Publish) -> str:
+    """Returns what only one publication may change at a time: all of one owner's on the Hub, or one whole folder.
+
+    Two at once would write the same file, and the Hub makes one repository of an owner at a time.
+    """
+    return "/".join(publish.to.split("/")[:3])
+
+
 def done(publication: Publication, url: str, now: float) -> Publication:
     return replace(
         publication,

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.notices.kinds import Notice
 from simpletuner_fleet.delivery.wording import Wording, link_to
 
 JSON = {"content-type": "application/json"}
-DISCORD_CHARS, SLACK_CHARS, NTFY_CHARS = 2_000, 3_000, 4_000
+DISCORD_CHARS, SLACK_CHARS, NTFY_BYTES = 2_000, 3_000, 4_096
 MARKDOWN = re.compile(r"[\\*_~`|>#\[\]()<-]")
 TEST_EVENT = "test"
 AUDIT_EVENT = "audit.entries"
@@ -45,7 +45,7 @@ def chat_document(channel: Channel, wording: Wording) -> tuple[bytes, dict[str, 
         case Channel.TEAMS:
             return msgspec.json.encode(_teams(wording)), JSON
         case _:
-            return _cut(wording.text or wording.title, NTFY_CHARS).encode(), _ntfy_headers(wording)
+            return _cut_bytes(wording.text or wording.title, NTFY_BYTES), _ntfy_headers(wording)
 
 
 def _slack(wording: Wording) -> str:
@@ -97,3 +97,10 @@ def _ntfy_headers(wording: Wording) -> dict[str, str]:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _cut_bytes(text: str, most: int) -> bytes:
+    whole, dots = text.encode(), "…".encode()
+    if len(whole) <= most:
+        return whole
+    return whole[: most - len(dots)].decode(errors="ignore").encode() + dots

@@ -1,7 +1,9 @@
 """Delivers one message to one endpoint, whatever protocol that speaks."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -21,6 +23,8 @@ from simpletuner_fleet.delivery.wording import NO_LINKS, Wording, trial_wording,
 from simpletuner_fleet.languages import translator
 
 AGENT = "SimpleTuner-Fleet"
+MAILS_AT_ONCE = 10
+"""A mail server refuses those that call it a thousand times at once."""
 NO_APPRISE = (
     "This server has no Apprise: its owner installs it with pip install 'simpletuner-fleet[apprise]'."
 )
@@ -60,6 +64,7 @@ class MessageSender:
         self.apprise = apprise
         self._base_url = base_url.rstrip("/")
         self._hostname = hostname
+        self._mail_turns = asyncio.Semaphore(MAILS_AT_ONCE)
 
     @property
     def has_mail(self) -> bool:
@@ -69,6 +74,16 @@ class MessageSender:
         self._outbound.close()
         if self.apprise:
             self.apprise.close()
+
+    def turn(self, channel: Channel) -> AbstractAsyncContextManager[None]:
+        """Waits until a message may be sent there, and is to be held while it is: what it waits is no failure of it."""
+        match channel:
+            case Channel.EMAIL:
+                return self._mail_turns
+            case Channel.APPRISE if self.apprise:
+                return self.apprise.turns
+            case _:
+                return nullcontext()
 
     async def send(self, to: Destination, message: Message) -> str:
         """Returns what came of it in a few words. Raises DeliveryFailed."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections.abc import Collection
 from email.headerregistry import Address as MailAddress
 from email.message import EmailMessage
 from email.utils import formatdate
@@ -14,6 +15,7 @@ from simpletuner_fleet.delivery.outcome import DeliveryFailed
 TIMEOUT_S = 30.0
 MAX_REPLY_LINES = 100
 NO_SUCH_MAILBOX = (550, 551, 553)
+"""Answered to the name of a mailbox. To anything else they say something of us, and nothing of the mailbox."""
 
 
 class Relay(Struct, frozen=True, kw_only=True):
@@ -58,7 +60,7 @@ async def _deliver(outbound: OutboundConnector, relay: Relay, to: str, mail: byt
         if relay.user:
             await _log_in(talk, relay, offers)
         await talk.say(f"MAIL FROM:<{relay.sender}>", 250)
-        await talk.say(f"RCPT TO:<{to}>", 250, 251)
+        await talk.say(f"RCPT TO:<{to}>", 250, 251, hopeless=NO_SUCH_MAILBOX)
         await talk.say("DATA", 354)
         writer.write(mail.replace(b"\r\n.", b"\r\n..") + b"\r\n.\r\n")
         await talk.expect(250)
@@ -93,11 +95,11 @@ class Conversation:
         self._reader = reader
         self._writer = writer
 
-    async def say(self, line: str, *good: int) -> list[str]:
+    async def say(self, line: str, *good: int, hopeless: Collection[int] = ()) -> list[str]:
         self._writer.write(f"{line}\r\n".encode())
-        return await self.expect(*good)
+        return await self.expect(*good, hopeless=hopeless)
 
-    async def expect(self, *good: int) -> list[str]:
+    async def expect(self, *good: int, hopeless: Collection[int] = ()) -> list[str]:
         lines: list[str] = []
         while len(lines) < MAX_REPLY_LINES:
             line = (await self._reader.readuntil(b"\n")).decode("latin-1").rstrip()
@@ -107,7 +109,7 @@ class Conversation:
             code = int(line[:3])
             if code in good:
                 return lines
-            raise DeliveryFailed(f"The mail server refused: {code}", hopeless=code in NO_SUCH_MAILBOX)
+            raise DeliveryFailed(f"The mail server refused: {code}", hopeless=code in hopeless)
         raise ValueError("too many lines")
 
 

@@ -20,6 +20,7 @@ from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.organisation import NOBODY_ORGANISED, read_organisation
 from simpletuner_fleet.engine.memory.presence import Presence
 from simpletuner_fleet.engine.memory.standing import FleetStanding
+from simpletuner_fleet.engine.memory.witnesses import note_witness
 from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
 from simpletuner_fleet.engine.transaction import Effects, Everybody, Transaction
 from simpletuner_fleet.ports import Clock, Ids, SignedHeads, Store, Streams, Tx, Vault, View
@@ -131,6 +132,10 @@ class Fleet:
             for worker in list(self._index.roster.workers.values())
             if worker.start_trouble is not None and worker.pause_is_over(now)
         ]
+
+    def note_witness(self, brought: Witness) -> None:
+        """Remembers a head of the audit log that a worker has brought."""
+        note_witness(self.witnesses, brought, self._index.roster.workers)
 
     async def save_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
         """Saves when workers were heard, which decides nothing; but jobs that are left to place are placed."""

@@ -260,10 +260,9 @@ class Transaction:
         self.consider_every_class()
 
     def organisation_changed(self) -> None:
-        """Reads the organisation anew, and places what may be placed now."""
+        """Reads the organisation anew but for its users, and places what may be placed now."""
         prices = self.index.roster.prices
-        self.index.organisation = None
-        self.effects.organisation = self.organisation
+        self.effects.organisation = self.index.organisation_changed(self.tx, self.now)
         if self.organisation.prices != prices:
             self._repriced |= {attempt.worker_id for attempt in self.tx.live_attempts()}
         self.consider_every_class()

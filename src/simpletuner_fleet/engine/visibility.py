@@ -29,9 +29,10 @@ UNSCOPED = frozenset(
         *("deleted_jobs_with_files", "deleted_jobs_since"),
         *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since", "any_priced_attempt"),
         *("worker", "worker_by_token_hash", "worker_by_name", "workers", "offline_workers_before"),
-        *("api_token", "api_token_by_hash", "api_tokens", "session", "sessions_of_user", "sessions_by_sid"),
-        "sessions_of_issuer",
-        *("user", "user_by_name", "user_by_subject", "users", "setting", "settings_with_prefix"),
+        *("api_token", "api_token_by_hash", "api_tokens", "api_tokens_of"),
+        *("session", "sessions_of_user", "sessions_by_sid", "sessions_of_issuer"),
+        *("user", "user_by_name", "user_by_subject", "users", "users_page", "setting"),
+        "settings_with_prefix",
         *("audit_page", "audit_count", "audit_stats", "audit_range", "audit_hashes", "audit_head"),
         *(
             "stored_bytes_of",
@@ -46,7 +47,7 @@ UNSCOPED = frozenset(
         *("scim_members", "scim_groups_of"),
         *("endpoint", "endpoints", "deliveries", "saved_views", "stored_bytes_of_jobs"),
         *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
-        "machine_by_join_hash",
+        *("machine_by_join_hash", "machines_that_count"),
         *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
     }
 )

@@ -56,10 +56,9 @@ async def save_config(
         its = _belonging(transaction, known, writer, sharing)
         if known and msgspec.json.encode(bundle_of(known)) == bundle and known.belongs == its:
             return known, False
-        versions = transaction.tx.config_versions(name)
         fresh = ConfigVersion(
             name=name,
-            version=max((old.version for old in versions), default=0) + 1,
+            version=known.version + 1 if known else 1,
             bundle=bundle,
             created_at=transaction.now,
             created_by=writer.actor.id,
@@ -134,19 +133,29 @@ async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None
     """Compares two versions: the newest and the one before it, unless others are named."""
 
     def look(view: View) -> tuple[ConfigVersion, ConfigVersion]:
-        versions = {config.version: config for config in view.config_versions(name)}
-        if not versions:
-            raise no_such_config(view, name)
-        to = max(versions) if now is None else now
-        since = max((version for version in versions if version < to), default=to) if was is None else was
-        for version in (since, to):
-            if version not in versions:
-                raise no_such_config(view, name, version)
-        return versions[since], versions[to]
+        to = view.config(name, now)
+        if to is None:
+            raise no_such_config(view, name, now)
+        since = _before(view, to) if was is None else view.config(name, was)
+        if since is None:
+            raise no_such_config(view, name, was)
+        return since, to
 
     older, newer = await fleet.read(look)
     difference = await asyncio.to_thread(_diff, older, newer)
     return Diff(older.version, newer.version, difference)
+
+
+def _before(view: View, config: ConfigVersion) -> ConfigVersion:
+    """Returns the newest version before this one that the caller may see, and this one where there is none.
+
+    They are read one by one: there may be thousands, each of megabytes.
+    """
+    for version in range(config.version - 1, 0, -1):
+        older = view.config(config.name, version)
+        if older is not None:
+            return older
+    return config
 
 
 def _diff(older: ConfigVersion, newer: ConfigVersion) -> BundleDiff:

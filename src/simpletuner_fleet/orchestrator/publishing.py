@@ -24,6 +24,7 @@ from simpletuner_fleet.core.publishing import (
     done,
     files_to_publish,
     opened,
+    place_of,
     tried_in_vain,
     waits_too_long,
 )
@@ -37,7 +38,11 @@ from simpletuner_fleet.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8
+LANES = 4
+"""So many models are published at once, each to another place: a large one, or a frozen server, holds up few others."""
+IN_ONE_LOOK = 8
+DUE_LOOKED_AT = 1_000
+"""Among so many of those that are due, one is looked for whose place is free."""
 LOOK_S = 10.0
 END_OF_TIME, MANY = 1e18, 10_000
 PUBLISHING = "publishing.job"
@@ -132,27 +137,44 @@ async def mend_waits(fleet: Fleet) -> None:
         await fleet.act(step)
 
 
-async def publish_once(storage: Storage, places: Places) -> int:
-    return await try_all_due(storage.fleet, lambda due: _publish(storage, places, due))
+async def publish_once(storage: Storage, places: Places, in_use: set[str] | None = None) -> int:
+    return await try_all_due(storage.fleet, lambda due: _publish(storage, places, due), in_use)
 
 
-async def try_all_due(fleet: Fleet, bring: Bring) -> int:
-    """Tries all that are due, one after the other, and returns how many. `bring` returns where the model is then."""
-    due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), AT_ONCE))
-    for publication in due:
-        await fleet.announce(PUBLISHING, publication.job_id)
+async def try_all_due(fleet: Fleet, bring: Bring, in_use: set[str] | None = None) -> int:
+    """Tries those that are due, one after the other and a few at most, and returns how many.
+
+    `bring` returns where the model is then. `in_use` holds the places that others publish to just now.
+    """
+    in_use = set() if in_use is None else in_use
+    tried = 0
+    while tried < IN_ONE_LOOK:
+        due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), DUE_LOOKED_AT))
+        publication = next((one for one in due if place_of(one.publish) not in in_use), None)
+        if publication is None:
+            break
+        in_use.add(place_of(publication.publish))
         try:
-            url = await bring(publication)
-        except NotLeader:
-            raise  # what has become of it is for whoever leads to find out
-        except PublishFailed as error:
-            await _record(fleet, publication, error=error)
-        except Exception as error:  # whatever it is, it must not keep others from being published
-            log.exception("job %s could not be published", publication.job_id)
-            await _record(fleet, publication, error=PublishFailed(f"{type(error).__name__}"))
-        else:
-            await _record(fleet, publication, url=url)
-    return len(due)
+            await _try(fleet, bring, publication)
+        finally:
+            in_use.discard(place_of(publication.publish))
+        tried += 1
+    return tried
+
+
+async def _try(fleet: Fleet, bring: Bring, publication: Publication) -> None:
+    await fleet.announce(PUBLISHING, publication.job_id)
+    try:
+        url = await bring(publication)
+    except NotLeader:
+        raise  # what has become of it is for whoever leads to find out
+    except PublishFailed as error:
+        await _record(fleet, publication, error=error)
+    except Exception as error:  # whatever it is, it must not keep others from being published
+        log.exception("job %s could not be published", publication.job_id)
+        await _record(fleet, publication, error=PublishFailed(f"{type(error).__name__}"))
+    else:
+        await _record(fleet, publication, url=url)
 
 
 async def _publish(storage: Storage, places: Places, publication: Publication) -> str:
@@ -219,13 +241,15 @@ def _event(type_: EventType, publication: Publication, actor: Actor) -> Event:
 
 
 class Publisher:
-    """Calls `publish_once` for as long as the server runs."""
+    """Calls `publish_once` for as long as the server runs, in several lanes."""
 
     def __init__(self, storage: Storage, places: Places) -> None:
         self._storage = storage
         self._places = places
+        self._in_use: set[str] = set()
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._lanes: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._publish_for_ever())
@@ -235,12 +259,14 @@ class Publisher:
         self._woken.set()
 
     async def stop(self) -> None:
-        if self._task:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, *self._lanes):
+            if task:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
     async def _publish_for_ever(self) -> None:
+        """Begins at each look the lanes that are not busy; each ends once nothing is due whose place is free."""
         mended = False
         while True:
             with suppress(TimeoutError):
@@ -251,7 +277,17 @@ class Publisher:
                 if not mended:
                     await mend_waits(self._storage.fleet)
                     mended = True
-                while await publish_once(self._storage, self._places) == AT_ONCE:
-                    pass
             except Exception:
                 log.exception("publishing failed; it is tried again")
+                continue
+            while len(self._lanes) < LANES:
+                lane = asyncio.create_task(self._publish_all())
+                self._lanes.add(lane)
+                lane.add_done_callback(self._lanes.discard)
+
+    async def _publish_all(self) -> None:
+        try:
+            while await publish_once(self._storage, self._places, self._in_use):
+                pass
+        except Exception:
+            log.exception("publishing failed; it is tried again")

@@ -21,6 +21,13 @@ class MachinesRead(Protocol):
         """Returns all that are not gone, and those that went after this time; by id, the order in which they came."""
         ...
 
+    def machines_that_count(self, *, gone_after: float, made_after: float) -> list[Machine]:
+        """Returns all that are not gone, and those that went after `gone_after`, by id.
+
+        Of those before that it returns the ones that went after `made_after` and were ever made: they may have cost.
+        """
+        ...
+
 
 class MachinesWrite(Protocol):
     def put_pool(self, pool: MachinePool) -> None: ...

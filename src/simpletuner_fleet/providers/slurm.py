@@ -124,8 +124,13 @@ class SlurmProvider:
         ]
 
     async def _queue(self) -> list[tuple[str, str, str]]:
-        """Returns id, name and state of each of this user's jobs whose name begins like ours."""
-        printed = await self._say("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%j")
+        """Returns id, name and state of each of this user's jobs whose name begins like ours.
+
+        Without `--all`, jobs in partitions that the site hides would seem to be gone.
+        """
+        printed = await self._say(
+            "squeue", "--all", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%j"
+        )
         rows = [line.strip().split("|", 2) for line in printed.splitlines() if line.count("|") >= 2]
         return [(job_id, name, state) for job_id, state, name in rows if name.startswith(f"{NAME_BEGINS}-")]
 
@@ -140,10 +145,13 @@ class SlurmProvider:
         if state is None:
             self._asked_to_stop.pop(provider_id, None)
             return
-        asked_at = self._asked_to_stop.setdefault(provider_id, now)
-        if state == "RUNNING" and asked_at == now:
+        asked_at = self._asked_to_stop.get(provider_id)
+        if state == "RUNNING" and asked_at is None:
             await self._cancel("--batch", "--signal=TERM", provider_id)
-        elif state != "RUNNING" or now - asked_at >= KILL_AFTER_S:
+            self._asked_to_stop[provider_id] = (
+                now  # only now: who never heard it could not save before it is killed
+            )
+        elif state != "RUNNING" or (asked_at is not None and now - asked_at >= KILL_AFTER_S):
             await self._cancel(provider_id)
 
     async def _cancel(self, *arguments: str) -> None:

@@ -201,7 +201,10 @@ class VastProvider:
         seen: set[str] = set()
         query: dict[str, Any] = {"limit": PAGE}
         for _ in range(MOST_PAGES):
-            page = (await self._api.ask("GET", "/api/v1/instances/", query=query)).decoded(InstancePage)
+            answer = await self._api.ask("GET", "/api/v1/instances/", query=query)
+            if (refused := said_refusal(answer)) is not None:
+                raise ProviderUnsure(f"Vast.ai gave no list: {refused}")
+            page = answer.decoded(InstancePage)
             instances |= {one.id: one for one in page.instances}
             if not page.next_token:
                 return list(instances.values())

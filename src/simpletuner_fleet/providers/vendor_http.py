@@ -6,7 +6,9 @@ what the vendor states in its own format is a refusal: every other answer leaves
 
 import asyncio
 import ipaddress
+import ssl
 from collections.abc import Callable
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -69,6 +71,19 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def vendor_client(timeout_s: float, tls: ssl.SSLContext | None = None) -> httpx2.AsyncClient:
+    """Returns the client for the pools of all vendors.
+
+    It keeps no cookies: by one, a call with the key of one account could be taken for another's.
+    """
+    return httpx2.AsyncClient(
+        follow_redirects=False,
+        timeout=timeout_s,
+        verify=True if tls is None else tls,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+    )
 
 
 class VendorApi:

@@ -12,7 +12,7 @@ from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.provisioning.waiting import with_machines
 from simpletuner_fleet.engine.memory.index import held_until, read_limits, roster_of
 from simpletuner_fleet.engine.memory.organisation import CURRENCY_SETTING
-from simpletuner_fleet.engine.memory.standing import FleetStanding
+from simpletuner_fleet.engine.memory.standing import MOST_SURVEYS, FleetStanding
 from simpletuner_fleet.engine.visibility import unrestricted
 from simpletuner_fleet.ports import JobFilter, View
 
@@ -42,6 +42,9 @@ class Explainer:
         answer = self._surveys.get(job.line)
         if answer is None:
             answer = self._surveys[job.line] = survey_of(self.roster, job, self._verdicts)
+            # Looks may run in several threads: each step is one that is whole by itself.
+            for oldest in list(self._surveys)[:-MOST_SURVEYS]:
+                self._surveys.pop(oldest, None)
         explanation = why_waiting_given(
             self.roster, job, self._limits, now, answer, ahead=ahead, held_until=self._held_until
         )

@@ -233,7 +233,7 @@ def _checkpoint_step(view: View, job: Job, attempt: Attempt | None) -> int | Non
     return newest.step if newest else None
 
 
-def write_cursor(place: int | tuple[float, int]) -> str:
+def write_cursor(place: int | tuple[float, int | str]) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 

@@ -5,6 +5,7 @@ A second writer is kept out by its term, or by a lock.
 
 import logging
 import re
+import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import lru_cache
@@ -23,11 +24,13 @@ from simpletuner_fleet.store.failures import (
     rows_changed_by_others,
 )
 from simpletuner_fleet.store.postgres_connection import (
+    LARGEST_MARK,
     PostgresConnection,
     connected,
     conninfo_of,
     insist_on_durability,
     take_lock,
+    take_place,
     unusable,
 )
 from simpletuner_fleet.store.rows.batches import RowWrite, one_new_row
@@ -46,6 +49,8 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 POINT_LOOKUPS = b"SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
 """A commit finds its few rows by their keys. A plan made while a table was small would read all of it for ever."""
+ENDS_CONNECTION = ("FATAL", "PANIC")
+"""How serious the last words are that a server says on a connection, such as to a leader that froze in a transaction."""
 IDLE_IN_TRANSACTION = "2s"
 """A frozen leader's open transaction would keep the next one from taking over."""
 
@@ -74,6 +79,8 @@ class PostgresSession:
         self._conninfo = conninfo_of(url)
         self._writes = writes
         self._term = term
+        self._mark = secrets.randbelow(LARGEST_MARK)
+        """Nobody else's: by it a new connection finds the one that it replaces."""
         self._monotonic = monotonic
         self._pause_s = FIRST_PAUSE_S
         self._next_try = monotonic()
@@ -91,6 +98,7 @@ class PostgresSession:
             if self._writes:
                 connection.execute(POINT_LOOKUPS, prepare=False)
                 insist_on_durability(connection)
+                take_place(connection, self._mark)
                 take_lock(connection, shared=self._term is not None)
             if self._term is not None:
                 setting = f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION}'"
@@ -241,10 +249,16 @@ def _translated(error: psycopg.Error) -> Exception:
             return BatchLost("PostgreSQL could not order this among other changes; nothing was changed.")
         case errors.ReadOnlySqlTransaction():
             return BatchLost("PostgreSQL may only be read here; nothing was changed.")
-        case psycopg.OperationalError() | psycopg.InterfaceError():
+        case _ if _is_of_the_server(error):
             return BatchLost(f"The database failed ({type(error).__name__}).")
         case _:
             return error
+
+
+def _is_of_the_server(error: psycopg.Error) -> bool:
+    """Tells whether the server or the way to it failed, and not the statement."""
+    of_the_way = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return of_the_way or error.diag.severity_nonlocalized in ENDS_CONNECTION
 
 
 class PostgresStore:
@@ -271,6 +285,9 @@ class PostgresStore:
         except BatchLost as lost:
             writing.close()
             raise StoreRefused(f"PostgreSQL cannot be used: {lost}") from lost
+        except psycopg.Error as error:
+            writing.close()
+            raise unusable(error) from error
         except BaseException:
             writing.close()
             raise

@@ -15,6 +15,18 @@ PostgresConnection = psycopg.Connection[Row]
 LOCK_SPACE = 0x53544654
 """Our own half of the advisory lock's number; the other half is the schema's."""
 LOCK_TIMEOUT = "5s"
+NOTICE_SILENCE = b"""
+SELECT set_config(name, value, FALSE) FROM pg_settings JOIN (VALUES ('tcp_keepalives_idle', '10'),
+    ('tcp_keepalives_interval', '3'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '15000')) AS wanted (name, value)
+    USING (name)
+"""
+"""Without it a server keeps for two hours what a machine held that lost its power, and keeps its successor out."""
+END_FORMER = b"""
+SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND pid <> pg_backend_pid()
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND classid = (%(mark)s::bigint >> 32)::oid AND objid = (%(mark)s::bigint & 4294967295)::oid
+"""
+LARGEST_MARK = 2**62
 CONNECTION_DEFAULTS: dict[str, str | int | None] = {
     "application_name": "simpletuner-fleet",
     "connect_timeout": 5,
@@ -22,6 +34,8 @@ CONNECTION_DEFAULTS: dict[str, str | int | None] = {
     "keepalives_interval": 3,
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
+    # A standby that answers first after a failover takes no writes, and shows what was true a while ago.
+    "target_session_attrs": "read-write",
 }
 
 
@@ -47,6 +61,7 @@ def connected(conninfo: str) -> PostgresConnection:
         connection.adapters.register_dumper(str, StorableStrDumper)
         connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'".encode())
         connection.execute(b"SET jit = off")
+        connection.execute(NOTICE_SILENCE)
     except BaseException:
         connection.close()
         raise
@@ -65,6 +80,16 @@ def insist_on_durability(connection: PostgresConnection) -> None:
     row = connection.execute(b"SHOW synchronous_commit").fetchone()
     if row is not None and row[0] == "off":
         connection.execute(b"SET synchronous_commit = on")
+
+
+def take_place(connection: PostgresConnection, mark: int) -> None:
+    """Takes the place of the former connection with this mark: ends it if the server still has it, and awaits its end.
+
+    A server goes on with a commit whose caller is gone. Only then it is certain whether that was kept, and whoever read
+    the rows before would not know of it.
+    """
+    connection.execute(END_FORMER, {"mark": mark})
+    connection.execute(b"SELECT pg_advisory_lock(%s)", (mark,))
 
 
 def take_lock(connection: PostgresConnection, *, shared: bool) -> None:

@@ -123,7 +123,7 @@ def test_plain_names_are_fine(name: str) -> None:
     assert check_name(name, "$.name") == name
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.text(max_size=10))
 def test_whatever_passes_as_a_name_stays_inside_its_folder(name: str) -> None:
     try:
@@ -185,7 +185,7 @@ fields = st.sampled_from(["trainer", "settings", "dataloader", "files", "env", "
 setting_names = st.sampled_from(["num_processes", "--num_processes", "command", "cwd", "gpus", "x"])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.one_of(
         json_values,
@@ -257,7 +257,7 @@ def test_an_override_finds_its_setting_however_it_is_spelled(
     assert bundle.settings is before
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.dictionaries(st.sampled_from(["lr", "--lr", "seed"]), st.integers()),
     st.sampled_from(["lr", "--lr"]),

@@ -112,7 +112,7 @@ def test_only_states_between_offer_and_end_hold_an_attempt() -> None:
     assert {"dispatched", "running", "cancelling"} == HOLDS_ATTEMPT
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from(JobInput), max_size=30))
 def test_no_sequence_of_inputs_leaves_a_terminal_state(inputs: list[JobInput]) -> None:
     state, ended = JobState.QUEUED, False

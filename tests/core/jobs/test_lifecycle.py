@@ -392,7 +392,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(steps, st.integers(0, 3), st.booleans(), st.lists(st.integers(1, 2), min_size=40, max_size=40))
 def test_whatever_happens_the_books_balance(
     steps: list[str], max_retries: int, retry_on_failure: bool, places: list[int]

@@ -74,7 +74,7 @@ def test_a_worker_that_holds_nothing_and_owes_nothing_is_left_alone() -> None:
 states = st.sampled_from([AttemptState.OFFERED, AttemptState.RUNNING])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.dictionaries(st.integers(0, 5), states),
     st.dictionaries(st.integers(0, 5), st.booleans()),

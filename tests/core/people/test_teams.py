@@ -13,6 +13,7 @@ from simpletuner_fleet.core.people.teams import (
     allowlist_of,
     check_use,
     checked_rules,
+    named_team,
     priority_ceiling,
     team_for,
     visibility_of,
@@ -138,3 +139,12 @@ def test_the_team_of_one_person_is_found_without_a_look_at_all_others() -> None:
         crowds["tm_lab"],
         None,
     ]
+
+
+def test_an_id_comes_before_a_name_that_looks_like_one() -> None:
+    odd = Team(id="tm_odd", name="tm_lab", created_at=0.0)
+    teams = {team.id: team for team in (odd, LAB, replace(ART, name="tm_none"))}
+    assert named_team(teams, "tm_lab", (), above=True) is LAB
+    assert named_team(teams, "tm_none", (), above=True).id == ART.id
+    with pytest.raises(NotFound):
+        named_team(teams, "tm_odd", ["u_ann"], above=False)

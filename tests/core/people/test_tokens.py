@@ -15,7 +15,7 @@ def test_a_known_token_keeps_its_form() -> None:
     assert KNOWN == "wt_003aUlTJC7tjlCTQj2uNU3MFagCXG9LRKRcwGkBIDlf0XCc6i"
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(secrets, st.sampled_from([tokens.WORKER, tokens.API, tokens.UPLOAD]))
 def test_every_secret_makes_a_token_of_one_form(random: bytes, prefix: str) -> None:
     token = tokens.make(prefix, random)
@@ -26,7 +26,7 @@ def test_every_secret_makes_a_token_of_one_form(random: bytes, prefix: str) -> N
     assert tokens.complaint(token, prefix) is None
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(secrets, secrets)
 def test_different_secrets_make_different_tokens(a: bytes, b: bytes) -> None:
     assert (tokens.make("wt", a) == tokens.make("wt", b)) is (a == b)
@@ -90,7 +90,7 @@ def test_a_token_of_another_kind_is_named_as_such() -> None:
     assert "begins with 'wt_'" in (tokens.complaint("", "wt") or "")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.text(alphabet=st.characters()))
 def test_any_text_at_all_gets_an_answer(text: str) -> None:
     assert tokens.complaint(text, "wt")

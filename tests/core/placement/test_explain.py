@@ -308,7 +308,7 @@ options = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(options, fleets)
 def test_a_survey_agrees_with_the_matcher_worker_by_worker(
     requires: Requirements, fleet: list[tuple[Worker, Occupancy]]

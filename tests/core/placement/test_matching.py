@@ -233,7 +233,7 @@ workers = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(workers, st.integers(0, 6), st.sampled_from([0.0, 16.0, 40.0]))
 def test_what_is_given_is_free_fitting_and_exactly_as_much_as_asked(
     state: tuple[Worker, Occupancy], gpus: int, min_vram_gb: float

@@ -46,7 +46,7 @@ def test_every_requirement_makes_another_class(other: Requirements) -> None:
     assert class_id(other) == class_id(other)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(-1000, 1000), st.integers(-1000, 1000), st.floats(0, 1e9))
 def test_of_two_jobs_of_one_moment_the_higher_priority_is_first(a: int, b: int, at: float) -> None:
     assert (rank(at, a, POLICY) < rank(at, b, POLICY)) is (a > b)

@@ -74,7 +74,7 @@ keys = st.sampled_from(["team", "TEAM", "Team", "pool", "POOL", "host"])
 labels = st.dictionaries(keys, st.sampled_from(["a", "b", "c"]))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(labels, labels)
 def test_no_spelling_of_a_key_lets_a_worker_overrule_its_admin(
     chosen: dict[str, str], reported: dict[str, str]

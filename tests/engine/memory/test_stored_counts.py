@@ -14,3 +14,11 @@ def test_what_is_stored_is_counted_once_in_a_while_however_many_jobs_are_submitt
     assert counts.of("all", 1000.0 + GOOD_FOR_S, count) == 300
     assert counts.of("all", 900.0, count) == 400, "a clock set back makes no count last longer"
     assert walks == ["all", "person:ann", "all", "all"]
+
+
+def test_old_counts_of_endlessly_many_accounts_are_forgotten() -> None:
+    counts = StoredCounts()
+    for number in range(10_000):
+        assert counts.of(f"person:{number}", 1000.0 + number, len) == len(f"person:{number}")
+    assert len(counts._counts) <= 1_000
+    assert counts.of("person:9999", 10_999.0, lambda _: 0) == len("person:9999"), "it is still good"

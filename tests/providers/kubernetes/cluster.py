@@ -77,6 +77,8 @@ class Cluster:
         """So many calls are answered with 429."""
         self.lists_forgotten = 0
         """So many following pages are answered with 410."""
+        self.lists_end = True
+        """Else every page names the one after it, for ever the same."""
         self.after: str = ""
         """What becomes of the next answer to a POST that was done: lost, or 500, or a proxy's page."""
         self.no_pods: str = ""
@@ -281,6 +283,9 @@ class Cluster:
 
     def _list(self, kind: str, query: dict[str, str]) -> Answer:
         token = query.get("continue", "")
+        if not self.lists_end:
+            page = self._chosen(kind, query)
+            return 200, {"kind": "List", "apiVersion": "v1", "metadata": {"continue": "next"}, "items": page}
         if token and (self.lists_forgotten or token not in self._pages):
             self.lists_forgotten = max(0, self.lists_forgotten - 1)
             raise Refusal(410, "Expired", "The provided continue parameter is too old")

@@ -302,6 +302,15 @@ async def test_a_list_is_whole_or_none(cluster: Cluster) -> None:
     assert await provider.boot_log("backup") == ""
 
 
+async def test_a_list_without_an_end_is_not_read_until_the_memory_is_full(cluster: Cluster) -> None:
+    provider = provider_of(cluster.kubeconfig())
+    await provider.create(order())
+    cluster.lists_end, asked = False, len(cluster.asked)
+    with pytest.raises(ProviderUnsure, match="does not end"):
+        await provider.machines()
+    assert len(cluster.asked) - asked < 5
+
+
 async def test_a_client_certificate_a_token_with_an_address_and_the_pods_own_account_are_taken(
     cluster: Cluster, tmp_path: Path
 ) -> None:

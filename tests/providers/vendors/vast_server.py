@@ -30,6 +30,8 @@ class VastServer(VendorServer):
         self.min_bid = 0.2
         self.gpus = 1
         self.searches: list[Any] = []
+        self.list_fails = ""
+        """What goes wrong with its list, which it says in an answer of status 200."""
 
     def refusal(self, status: int, detail: str) -> Reply:
         return Reply(status, {"success": False, "error": "error", "msg": detail})
@@ -82,6 +84,9 @@ class VastServer(VendorServer):
         )
 
     def _list(self, query: dict[str, str]) -> Reply:
+        if self.list_fails:
+            failed = {"success": False, "error": "error", "msg": self.list_fails}
+            return Reply(200, {**failed, "instances": [], "next_token": None})
         begin = int(query.get("after_token", "0"))
         shown = [one for one in self.machines.values() if one.is_shown() and one.ended_at is None]
         rows = [self._shown(one) for one in shown[begin : begin + PAGE]]

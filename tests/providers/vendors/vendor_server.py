@@ -69,6 +69,8 @@ class VendorServer(ABC):
         self.calls: list[tuple[str, str]] = []
         self.bodies: list[tuple[str, Any]] = []
         self.keys: list[tuple[str, str]] = []
+        self.cookies: list[str] = []
+        """Those that came back: it sets one in each answer, named after the key that was shown."""
         self.lag_s = 0.0
         self.boots = False
         """Whether a machine starts its command as a process of this machine."""
@@ -208,11 +210,13 @@ def _handler_of(vendor: VendorServer) -> type[BaseHTTPRequestHandler]:
             raw = self.rfile.read(int(self.headers.get("content-length") or 0))
             body = json.loads(raw) if raw else None
             key = (self.headers.get("authorization") or "").removeprefix("Bearer ")
+            vendor.cookies += self.headers.get_all("cookie") or []
             reply = vendor.answer(self.command, parts.path, query, body, key)
             if reply is None:
                 self.close_connection = True
                 return
             self.send_response(reply.status)
+            self.send_header("set-cookie", f"session={key}; Path=/")
             for name, value in {**reply.headers, "content-type": reply.kind}.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(reply.body)))

@@ -76,3 +76,28 @@ async def test_a_long_curve_out_of_order_does_not_keep_the_loop_busy() -> None:
     assert await curve.follow(blobs)
     assert time.thread_time() - began < 0.2
     assert curve.band.count == 100_000
+
+
+async def test_steps_in_a_hostile_order_are_read_a_few_times_and_shown_nearly_whole() -> None:
+    blobs, curve = CountingBlobs(), curve_of()
+    steps, at_once = 100_000, 1_000
+    for last in range(steps, 0, -at_once):
+        await blobs.add([(step, float(step), 0.5) for step in range(last, last - at_once, -1)])
+        await curve.follow(blobs)
+        assert curve.band.count >= (steps - last) * 7 // 8
+    assert blobs.read_bytes <= 15 * steps * RECORD.size
+    whole = curve_of()
+    assert await whole.follow(blobs)
+    assert whole.band.count == steps
+
+
+async def test_what_comes_in_order_is_shown_at_once_whatever_else_came() -> None:
+    blobs, curve = CountingBlobs(), curve_of()
+    await blobs.add([(step, float(step), 0.5) for step in range(1_000, 2_000)])
+    await curve.follow(blobs)
+    for step in range(100):
+        await blobs.add([(step, float(step), 0.5), (2_000 + step, float(2_000 + step), 0.5)])
+        await curve.follow(blobs)
+    assert curve.band.shown(5_000)[1][-1].step == 2_099
+    assert curve.band.count >= 1_100
+    assert blobs.read_bytes <= 25 * 1_200 * RECORD.size

@@ -119,14 +119,21 @@ async def test_a_round_that_breaks_off_keeps_what_it_did_not_come_to_on_the_list
 class KeepsParts(MemoryBlobs):
     """A storage in which parts of one job cannot be deleted."""
 
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
     async def delete(self, prefix: str) -> None:
         if prefix.startswith("uploads/j_gone"):
-            raise PermissionError("read-only")
+            raise self._error
         await super().delete(prefix)
 
 
-async def test_parts_that_cannot_be_deleted_keep_no_other_file(caplog: pytest.LogCaptureFixture) -> None:
-    blobs = KeepsParts()
+@pytest.mark.parametrize("error", [PermissionError("read-only"), StoreUnavailable("The bucket refuses.")])
+async def test_parts_that_cannot_be_deleted_keep_no_other_file(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    blobs = KeepsParts(error)
     await put_objects(blobs, 2)
     await blobs.put_part("uploads/j_gone/half", 0, b"half")
     await blobs.put_part("uploads/j_later/half", 0, b"half")

@@ -6,8 +6,10 @@ import pytest
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.ports import MARK, Blobs
+from simpletuner_fleet.storage.sweeping import retention
 from simpletuner_fleet.storage.sweeping.retention import (
     DAY_S,
     empty_old_jobs_once,
@@ -91,48 +93,113 @@ async def test_without_a_policy_everything_is_kept_for_ever() -> None:
 class Stubborn(MemoryBlobs):
     """Some of its files cannot be deleted."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__()
         self.kept = ""
+        self.away = False
+        self._error = error
 
     async def delete(self, prefix: str) -> None:
-        if self.kept and self.kept in prefix:
-            raise PermissionError(1, "Operation not permitted", prefix)
+        if self.away or (self.kept and self.kept in prefix):
+            raise self._error
         await super().delete(prefix)
 
+    async def mark(self, name: str = MARK) -> bytes | None:
+        if self.away:
+            raise StoreUnavailable("The bucket is away.")
+        return await super().mark(name)
 
-async def test_a_file_that_cannot_be_deleted_keeps_no_later_job_from_being_emptied() -> None:
-    blobs = Stubborn()
-    async with orchestrator(policy=Policy(jobs_keep_days=2.0), blobs=blobs) as running:
+
+ON_A_DISK = PermissionError(1, "Operation not permitted")
+IN_A_BUCKET = StoreUnavailable("The bucket refuses.")
+
+
+@pytest.fixture(params=[ON_A_DISK, IN_A_BUCKET], ids=["disk", "bucket"])
+def stubborn(request: pytest.FixtureRequest) -> Stubborn:
+    return Stubborn(request.param)
+
+
+async def test_a_file_that_cannot_be_deleted_keeps_no_later_job_from_being_emptied(
+    stubborn: Stubborn, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with orchestrator(policy=Policy(jobs_keep_days=2.0), blobs=stubborn) as running:
         agent = await running.worker("gpu-1")
         stuck, later = await ended_job(running, agent), await ended_job(running, agent)
         running.clock.at += 3 * DAY_S
-        blobs.kept = stuck.offer["attempt_id"]
+        attempt_id = stuck.offer["attempt_id"]
+        stubborn.kept = attempt_id
         assert await empty_old_jobs_once(running.deps.storage) == 2
         assert (await blobs_of(running, later), await manifests_of(running, later)) == ([], 0)
+        assert f"logs/{attempt_id} of {stuck.offer['job_id']} cannot be deleted" in caplog.text
         assert await blobs_of(running, stuck)
         assert await empty_old_jobs_once(running.deps.storage) == 0
         assert await blobs_of(running, stuck)
 
-        blobs.kept = ""
+        stubborn.kept = ""
         assert await empty_old_jobs_once(running.deps.storage) == 0
         assert await blobs_of(running, stuck) == []
 
 
-async def test_a_file_of_a_deleted_job_that_cannot_be_deleted_keeps_no_other_jobs_files() -> None:
-    blobs = Stubborn()
-    async with orchestrator(blobs=blobs) as running:
+async def test_a_file_that_cannot_be_deleted_keeps_no_other_file_of_its_job(stubborn: Stubborn) -> None:
+    async with orchestrator(policy=Policy(jobs_keep_days=2.0), blobs=stubborn) as running:
+        stuck = await ended_job(running, await running.worker("gpu-1"))
+        running.clock.at += 3 * DAY_S
+        attempt_id = stuck.offer["attempt_id"]
+        stubborn.kept = f"metrics/{attempt_id}"
+        assert await empty_old_jobs_once(running.deps.storage) == 1
+        assert await blobs_of(running, stuck) == [attempt_id]
+        stubborn.kept = ""
+        await empty_old_jobs_once(running.deps.storage)
+        assert await blobs_of(running, stuck) == []
+
+
+async def test_while_the_bucket_is_away_no_job_is_passed() -> None:
+    blobs = Stubborn(IN_A_BUCKET)
+    async with orchestrator(policy=Policy(jobs_keep_days=2.0), blobs=blobs) as running:
+        old = await ended_job(running, await running.worker("gpu-1"))
+        running.clock.at += 3 * DAY_S
+        blobs.away = True
+        with pytest.raises(StoreUnavailable):
+            await empty_old_jobs_once(running.deps.storage)
+        assert await manifests_of(running, old) == 1
+        blobs.away = False
+        assert await empty_old_jobs_once(running.deps.storage) == 1
+        assert await blobs_of(running, old) == []
+
+
+async def test_once_many_jobs_have_files_that_cannot_be_deleted_no_further_job_is_passed(
+    stubborn: Stubborn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retention, "MOST_LEFT", 1)
+    async with orchestrator(policy=Policy(jobs_keep_days=2.0), blobs=stubborn) as running:
+        agent = await running.worker("gpu-1")
+        ups = [await ended_job(running, agent) for _ in range(3)]
+        running.clock.at += 3 * DAY_S
+        stubborn.kept = "metrics/"
+        assert await empty_old_jobs_once(running.deps.storage) == 1
+        assert "no further job is emptied" in caplog.text
+        assert sorted([await manifests_of(running, up) for up in ups]) == [0, 1, 1]
+        stubborn.kept = ""
+        assert await empty_old_jobs_once(running.deps.storage) == 2
+        assert [await blobs_of(running, up) for up in ups] == [[], [], []]
+
+
+async def test_a_file_of_a_deleted_job_that_cannot_be_deleted_keeps_no_other_jobs_files(
+    stubborn: Stubborn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "JOBS_PER_ROUND", 1)
+    async with orchestrator(blobs=stubborn) as running:
         agent = await running.worker("gpu-1")
         stuck, later = await ended_job(running, agent), await ended_job(running, agent)
         for up in (stuck, later):
             running.clock.at += 1
             assert (await running.http.delete(f"/api/jobs/{up.offer['job_id']}")).is_success
-        blobs.kept = stuck.offer["attempt_id"]
+        stubborn.kept = stuck.offer["attempt_id"]
         assert await remove_files_of_deleted_jobs(running.deps.storage) == 1
         assert await blobs_of(running, later) == []
         assert await blobs_of(running, stuck)
 
-        blobs.kept = ""
+        stubborn.kept = ""
         assert await remove_files_of_deleted_jobs(running.deps.storage) == 1
         assert await blobs_of(running, stuck) == []
 

@@ -31,6 +31,23 @@ async def test_users_are_found_by_id_and_by_name_without_case(store: Store) -> N
     assert await store.read(lambda view: view.users()) == [user(1), whole]
 
 
+async def test_users_are_read_page_by_page_oldest_first(store: Store) -> None:
+    def step(tx: Tx) -> None:
+        for number in (4, 2, 1, 3):
+            tx.add_user(user(number, created_at=5.0 if number in (2, 3) else float(number)))
+
+    await store.write(step)
+
+    async def page(after: tuple[float, str] | None, limit: int) -> list[str]:
+        return await store.read(lambda view: [one.id for one in view.users_page(after, limit)])
+
+    assert await page(None, 9) == ["u_1", "u_4", "u_2", "u_3"]
+    assert await page(None, 2) == ["u_1", "u_4"]
+    assert await page((4.0, "u_4"), 1) == ["u_2"]
+    assert await page((5.0, "u_2"), 9) == ["u_3"]
+    assert await page((5.0, "u_3"), 9) == []
+
+
 async def test_two_users_cannot_have_one_name(store: Store) -> None:
     await store.write(lambda tx: tx.add_user(user(1, name="ada")))
     with pytest.raises(NameTaken):

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.provisioning.machine import MachineState
 from simpletuner_fleet.core.provisioning.pool import NoMachine
-from simpletuner_fleet.ports import Store
+from simpletuner_fleet.ports import Store, Tx
 from tests.core.provisioning.provisioning_kit import a_machine, a_pool
 
 
@@ -50,3 +50,26 @@ async def test_machines_are_read_by_id_by_their_token_and_by_when_they_went(stor
     await store.write(lambda tx: tx.put_machine(joined))
     assert await store.read(lambda view: view.machine_by_join_hash("h1")) is None
     assert [one.id for one in await store.read(lambda view: view.machines_since(25.0))] == ["m_1", "m_4"]
+
+
+async def test_of_machines_that_went_long_ago_those_that_were_ever_made_are_read_apart(store: Store) -> None:
+    unmade = '"rates":[]'
+    rows = [
+        a_machine("m_1", MachineState.ASKED, rates=()),
+        a_machine("m_2", MachineState.GONE, gone_at=10.0, rates=(), why="refused"),
+        a_machine("m_3", MachineState.GONE, gone_at=10.0, detail=unmade, name=unmade),
+        a_machine("m_4", MachineState.GONE, gone_at=20.0, rates=(), why="refused"),
+        a_machine("m_5", MachineState.GONE, gone_at=20.0),
+        a_machine("m_6", MachineState.GONE, gone_at=5.0),
+    ]
+
+    def put_all(tx: Tx) -> None:
+        for row in rows:
+            tx.put_machine(row)
+
+    await store.write(put_all)
+    counted = await store.read(lambda view: view.machines_that_count(gone_after=15.0, made_after=5.0))
+    assert [one.id for one in counted] == ["m_1", "m_3", "m_4", "m_5"]
+    assert counted == [rows[0], *rows[2:5]]
+    counted = await store.read(lambda view: view.machines_that_count(gone_after=25.0, made_after=25.0))
+    assert [one.id for one in counted] == ["m_1"]

@@ -73,6 +73,21 @@ async def test_the_use_of_an_api_token_is_noted_beside_what_it_is(store: Store) 
     assert await store.read(lambda view: view.api_tokens()) == [token(1, expires_at=9.0, last_used_at=8.0)]
 
 
+async def test_api_tokens_are_found_by_whom_they_act_for_and_by_name(store: Store) -> None:
+    def step(tx: Tx) -> None:
+        tx.add_api_token(token(3, owner="u_1", name="ci"))
+        tx.add_api_token(token(2, owner="u_1"))
+        tx.add_api_token(token(1, owner="u_2", name="ci"))
+        tx.add_api_token(token(4, name="ci"))
+
+    await store.write(step)
+    whole = [token(2, owner="u_1"), token(3, owner="u_1", name="ci")]
+    assert await store.read(lambda view: view.api_tokens_of("u_1")) == whole
+    assert await store.read(lambda view: view.api_tokens_of("u_1", "ci")) == whole[1:]
+    assert await store.read(lambda view: view.api_tokens_of("u_1", "")) == []
+    assert await store.read(lambda view: view.api_tokens_of("u_9")) == []
+
+
 async def test_two_api_tokens_share_neither_id_nor_secret(store: Store) -> None:
     await store.write(lambda tx: tx.add_api_token(token(1)))
     await store.write(lambda tx: tx.add_api_token(token(2)))

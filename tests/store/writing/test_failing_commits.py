@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simpletuner_fleet.core.errors import StoreUnavailable
@@ -53,7 +53,7 @@ async def tell_all(path: Path, story: list[Chapter]) -> None:
         assert await rig.memory_equals_database()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(st.lists(chapters, min_size=1, max_size=8))
 def test_commits_that_fail_leave_everybody_with_the_same_story(story: list[Chapter]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -21,12 +21,20 @@ class Service(Struct, frozen=True):
     options: frozenset[str] = frozenset()
     renders: bool = False
     """It shows Markdown, and an @ calls people: what a job is called must do neither."""
+    most_chars: int = 0
+    """The longest message that it takes, where Apprise says less; 0: as Apprise says."""
 
 
 def _service(
-    name: str, module: str, plugin: str, example: str, *options: str, renders: bool = False
+    name: str,
+    module: str,
+    plugin: str,
+    example: str,
+    *options: str,
+    renders: bool = False,
+    most_chars: int = 0,
 ) -> Service:
-    return Service(name, module, plugin, example, frozenset(options), renders)
+    return Service(name, module, plugin, example, frozenset(options), renders, most_chars)
 
 
 SERVICES = {
@@ -51,6 +59,7 @@ SERVICES = {
         *("Rocket.Chat", "rocketchat", "NotifyRocketChat", "rockets://WEBHOOK@HOST/%23CHANNEL"),
         *("mode", "to"),
         renders=True,
+        most_chars=5_000,
     ),
     "gotifys": _service("Gotify", "gotify", "NotifyGotify", "gotifys://HOST/TOKEN", "priority"),
     "zulip": _service(
@@ -60,7 +69,11 @@ SERVICES = {
         *("Google Chat", "google_chat", "NotifyGoogleChat", "gchat://SPACE/KEY/TOKEN"),
         *("thread", "threadkey"),
     ),
-    "twilio": _service("Twilio (SMS)", "twilio", "NotifyTwilio", "twilio://SID:TOKEN@FROM/TO", "from", "to"),
+    "twilio": _service(
+        *("Twilio (SMS)", "twilio", "NotifyTwilio", "twilio://SID:TOKEN@FROM/TO"),
+        *("from", "to"),
+        most_chars=1_600,
+    ),
     "line": _service("LINE", "line", "NotifyLine", "line://TOKEN/USER", "to"),
     "feishu": _service("Feishu", "feishu", "NotifyFeishu", "feishu://TOKEN"),
     "wecombot": _service("WeCom", "wecombot", "NotifyWeComBot", "wecombot://KEY"),

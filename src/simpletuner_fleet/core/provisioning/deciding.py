@@ -35,9 +35,10 @@ def decide(
     fleet: FleetNow,
     our_beginning: str,
 ) -> ProvisioningDecision:
-    """Decides on all machines that are not gone, and those that went this month.
+    """Decides on all machines that are not gone.
 
-    `snapshots` has no pool that did not answer.
+    Of those that are, `machines` has what was made and went this month, for its cost, and what has failed since
+    yesterday. `snapshots` has no pool that did not answer.
     """
     taken = frozenset(machine.provider_id for machine in machines if machine.is_live and machine.provider_id)
     changed: list[tuple[Machine, Machine]] = []

@@ -23,16 +23,18 @@ class RequestCarrier:
         self._outbound = outbound
         self._loop = loop
         self._under_way: Future[ServiceAnswer] | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self.failure: DeliveryFailed | None = None
         self.last: ServiceAnswer | None = None
 
     def carry(self, method: str, url: str, headers: dict[str, str], body: bytes) -> ServiceAnswer:
         """Sends one request and returns its answer. Raises DeliveryFailed."""
-        if self._closed:
+        if self._closed.is_set():
             raise DeliveryFailed("It took too long.")
         asked = exchange(self._outbound, method, url, headers.items(), body)
         self._under_way = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        if self._closed.is_set():  # by the loop, since this thread looked: nobody else would ever end it
+            self._under_way.cancel()
         try:
             self.last = self._under_way.result()
         except CancelledError:
@@ -44,7 +46,7 @@ class RequestCarrier:
 
     def close(self) -> None:
         """Ends sending for this message, though its thread may still be at work."""
-        self._closed = True
+        self._closed.set()
         if self._under_way is not None:
             self._under_way.cancel()
 

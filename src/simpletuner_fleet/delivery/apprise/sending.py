@@ -21,7 +21,10 @@ from simpletuner_fleet.delivery.outbound import OutboundConnector
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
 from simpletuner_fleet.delivery.wording import Wording
 
-THREADS = 4
+THREADS = 32
+"""So many messages are sent at once: far more than one person has endpoints, which may all be frozen."""
+CHECKS = 4
+"""So many addresses are checked at once, whatever is being sent."""
 AGENT = "SimpleTuner"
 NOT_TAKEN = "The service answered, and did not take the message."
 NOT_WRITTEN = "No message can be written for this address."
@@ -39,7 +42,9 @@ class AppriseSender:
     """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="apprise")
+        self.turns = asyncio.Semaphore(THREADS)
+        """To be held while a message is sent: its time begins when there is a thread for it."""
+        self._threads = ThreadPoolExecutor(THREADS + CHECKS, thread_name_prefix="apprise")
         self._loading = threading.Lock()
 
     def close(self) -> None:
@@ -102,10 +107,11 @@ class AppriseSender:
             raise Invalid(f"The address must be as {service.example}.", path="$.address")
         check_options(service, (option for part in ("qsd", "qsd+", "qsd-", "qsd:") for option in read[part]))
         try:
-            plugin = made(**{**read, "asset": self._asset(), "secure": True})
+            plugin = _as_long(made, service)(**{**read, "asset": self._asset(), "secure": True})
         except Exception:
             raise Invalid(f"The address must be as {service.example}.", path="$.address") from None
         plugin.request_rate_per_sec = 0
+        plugin.overflow_mode = "truncate"  # a service refuses what is too long, however often it is sent
         return plugin, service
 
     def _asset(self) -> Any:
@@ -137,6 +143,10 @@ class AppriseSender:
             if not isinstance(requests, CarriedRequests):
                 requests = names["requests"] = CarriedRequests(requests)
             return names[service.plugin], requests
+
+
+def _as_long(made: Any, service: Service) -> Any:
+    return type(made.__name__, (made,), {"body_maxlen": service.most_chars}) if service.most_chars else made
 
 
 def _plain(text: str) -> str:

@@ -112,17 +112,23 @@ class FleetIndex:
         return self.limits
 
     def organisation_in(self, view: View, now: float) -> Organisation:
-        known = self.organisation
-        if known is None:
-            known = read_organisation(view)
-            self.usage.advance(now)
-            self.roster.set_allowlists(allowlists_of(known.teams.values()))
-            self.roster.set_prices(known.prices)
-            self.roster.book = book_of(view, known, self.usage, now)
-            self.roster.lines.shares = shares_of(view, known, self.usage, now)
-            self.organisation = known  # last: where a look fails midway, everything is looked up again
-            self.version += 1
-        return known
+        return self.organisation or self._take_organisation(view, now, None)
+
+    def organisation_changed(self, view: View, now: float) -> Organisation:
+        """Reads the organisation anew, but for its users: of each of them `user_changed` is called."""
+        known, self.organisation = self.organisation, None
+        return self._take_organisation(view, now, known)
+
+    def _take_organisation(self, view: View, now: float, known: Organisation | None) -> Organisation:
+        fresh = read_organisation(view, known)
+        self.usage.advance(now)
+        self.roster.set_allowlists(allowlists_of(fresh.teams.values()))
+        self.roster.set_prices(fresh.prices)
+        self.roster.book = book_of(view, fresh, self.usage, now)
+        self.roster.lines.shares = shares_of(view, fresh, self.usage, now)
+        self.organisation = fresh  # last: where a look fails midway, everything is looked up again
+        self.version += 1
+        return fresh
 
     def user_changed(self, view: View, now: float, user: User) -> Organisation:
         """Updates one user who is new or has another role, without reading anything else of the organisation."""

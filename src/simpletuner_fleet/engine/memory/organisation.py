@@ -1,6 +1,6 @@
 """Reads teams, quotas and shares from the store, where each is one document, and holds them all in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,25 @@ CURRENCY_SETTING = "currency"
 FAIR_SHARE_SETTING = "fair_share"
 
 
+class NamesById(Mapping[str, str]):
+    """Maps the ids of users and teams to their names as one, without a copy of either."""
+
+    __slots__ = ("_teams", "_users")
+
+    def __init__(self, users: Mapping[str, str], teams: Mapping[str, Team]) -> None:
+        self._users, self._teams = users, teams
+
+    def __getitem__(self, key: str) -> str:
+        return self._teams[key].name if key in self._teams else self._users[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._users
+        yield from self._teams
+
+    def __len__(self) -> int:
+        return len(self._users) + len(self._teams)
+
+
 class Organisation(Struct, frozen=True, kw_only=True):
     """Holds the teams, roles, quotas, approval rules, shares, prices and providers of the fleet.
 
@@ -39,8 +58,8 @@ class Organisation(Struct, frozen=True, kw_only=True):
     """Of every user, by id."""
     own_roles: dict[str, OwnRole] = {}
     """Those beside admin, member and viewer, by name."""
-    names: Layered = NOTHING
-    """Of every user and team, by id."""
+    user_names: Layered = NOTHING
+    """Of every user, by id."""
     quotas: tuple[Quota, ...] = ()
     rules: tuple[ApprovalRule, ...] = ()
     """Which jobs need an approval."""
@@ -52,8 +71,15 @@ class Organisation(Struct, frozen=True, kw_only=True):
     def with_user(self, user: User) -> "Organisation":
         """Returns the organisation with one user updated, without reading all others again."""
         return replace(
-            self, roles=self.roles.with_one(user.id, user.role), names=self.names.with_one(user.id, user.name)
+            self,
+            roles=self.roles.with_one(user.id, user.role),
+            user_names=self.user_names.with_one(user.id, user.name),
         )
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Returns the name of every user and team, by id."""
+        return NamesById(self.user_names, self.teams)
 
     def provider(self, provider_id: str) -> StoredProvider | None:
         return next((one for one in self.providers if one.provider.id == provider_id), None)
@@ -87,10 +113,15 @@ class Organisation(Struct, frozen=True, kw_only=True):
 NOBODY_ORGANISED = Organisation()
 
 
-def read_organisation(view: View) -> Organisation:
+def read_organisation(view: View, known: Organisation | None = None) -> Organisation:
+    """Reads it from the store.
+
+    Users are taken over from the one that is known, since each change of a user is noted in it when it happens
+    (`with_user`), and there may be many of them.
+    """
     documents = view.settings_with_prefix(TEAM_PREFIX)
     teams = [msgspec.json.decode(text, type=Team) for text in documents.values()]
-    users = view.users()
+    users = view.users() if known is None else []
     quotas = view.settings_with_prefix(QUOTA_PREFIX).values()
     share = view.setting(FAIR_SHARE_SETTING)
     own = (
@@ -98,9 +129,9 @@ def read_organisation(view: View) -> Organisation:
     )
     return Organisation(
         teams={team.id: team for team in teams},
-        roles=Layered({user.id: user.role for user in users}),
+        roles=known.roles if known else Layered({user.id: user.role for user in users}),
         own_roles={role.name: role for role in own},
-        names=Layered({**{user.id: user.name for user in users}, **{team.id: team.name for team in teams}}),
+        user_names=known.user_names if known else Layered({user.id: user.name for user in users}),
         rules=tuple(
             msgspec.json.decode(text, type=ApprovalRule)
             for text in view.settings_with_prefix(RULE_PREFIX).values()

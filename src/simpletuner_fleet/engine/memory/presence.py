@@ -28,6 +28,7 @@ class Presence:
         self._unsaved: dict[str, float] = {}
         self._breaker = MassLossBreaker(policy)
         self._changed_hands: dict[str, float] = {}
+        """The last to change hands last; those for whom it does not count any more are forgotten."""
 
     def begin_round(self, now: float) -> None:
         if self._last_round is not None:
@@ -49,15 +50,21 @@ class Presence:
 
     def changed_hands(self, worker_id: str) -> None:
         """Notes that an agent took over a worker's name from another one that was still connected."""
-        self._changed_hands[worker_id] = self._now()
+        now = self._now()
+        self._changed_hands.pop(worker_id, None)
+        self._changed_hands[worker_id] = now
+        while not self._is_recent(next(iter(self._changed_hands)), now):
+            del self._changed_hands[next(iter(self._changed_hands))]
 
     def is_contested(self, worker_id: str) -> bool:
         """Tells whether the worker's name was taken over a short while ago.
 
         Two agents with one token would take it from each other for ever.
         """
-        at = self._changed_hands.get(worker_id)
-        return at is not None and self._now() - at < CONTESTED_FOR_S
+        return worker_id in self._changed_hands and self._is_recent(worker_id, self._now())
+
+    def _is_recent(self, worker_id: str, now: float) -> bool:
+        return now - self._changed_hands[worker_id] < CONTESTED_FOR_S
 
     def _moment(self, now: float) -> float:
         """Returns the listening clock within a round: a message counts from when it came, not from the last round."""

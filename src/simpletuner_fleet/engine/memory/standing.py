@@ -13,6 +13,9 @@ from simpletuner_fleet.core.placement.explain import Survey
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.placement.verdicts import KnownVerdicts
 
+MOST_SURVEYS = 1_000
+"""More than one look asks for, of which each tells some workers apart; a quiet fleet is asked about new lines for days."""
+
 
 class FleetStanding(Struct, kw_only=True):
     version: int
@@ -22,7 +25,10 @@ class FleetStanding(Struct, kw_only=True):
     figures: dict[str, Any] = field(default_factory=dict)
     """What was counted over all workers, by its name: counted once as long as nothing changes."""
     surveys: dict[str, Survey] = field(default_factory=dict)
-    """What the fleet says to each line of jobs, as it was asked for; true as long as nothing has changed."""
+    """What the fleet says to each line of jobs, as it was asked for; true as long as nothing has changed.
+
+    Whoever adds one forgets the oldest beyond `MOST_SURVEYS`.
+    """
     verdicts: KnownVerdicts = field(default_factory=KnownVerdicts)
     """What each worker said to a line, kept also where others have changed since."""
 

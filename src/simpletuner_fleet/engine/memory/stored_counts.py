@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 GOOD_FOR_S = 30.0
+MOST_KEPT = 1_000
+"""So many accounts; those that were counted longest ago are forgotten first."""
 
 
 class StoredCounts:
@@ -17,5 +19,9 @@ class StoredCounts:
     def of(self, account: str, now: float, count: Callable[[str], int]) -> int:
         known = self._counts.get(account)
         if known is None or not 0 <= now - known[0] < GOOD_FOR_S:
-            known = self._counts[account] = (now, count(account))
+            known = (now, count(account))
+            self._counts.pop(account, None)
+            self._counts[account] = known
+            if len(self._counts) > MOST_KEPT:
+                del self._counts[next(iter(self._counts))]
         return known[1]

@@ -21,6 +21,7 @@ from simpletuner_fleet.orchestrator.machines.time_limits import TimeLimitedProvi
 from simpletuner_fleet.orchestrator.machines.under_way import NO_ANSWER, CallsUnderWay, LooksUnderWay
 from simpletuner_fleet.providers.contract import MachineProvider, ProviderSurroundings, ProviderUnsure
 from simpletuner_fleet.providers.registry import make_provider
+from simpletuner_fleet.providers.vendor_http import vendor_client
 
 log = logging.getLogger(__name__)
 
@@ -188,9 +189,7 @@ class Provisioner:
         """
         async with self._making_http:
             if self._open_http is None:
-                self._open_http = await asyncio.to_thread(
-                    httpx2.AsyncClient, follow_redirects=False, timeout=HTTP_TIMEOUT_S
-                )
+                self._open_http = await asyncio.to_thread(vendor_client, HTTP_TIMEOUT_S)
             return self._open_http
 
     def _made(self, pool: MachinePool, key: str | None, http: httpx2.AsyncClient) -> MachineProvider:

@@ -78,7 +78,11 @@ async def decide_once(fleet: Fleet, seen: ProviderSnapshots) -> MachineCalls:
 
 def since_when(now: float) -> float:
     """Returns from when on machines that are gone still matter: for this month's cost, and for yesterday's failures."""
-    return min(month_begins(now), day_begins(now) - 86_400.0)
+    return min(month_begins(now), yesterday_begins(now))
+
+
+def yesterday_begins(now: float) -> float:
+    return day_begins(now) - 86_400.0
 
 
 def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) -> MachineCalls:
@@ -86,7 +90,9 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
     fleet_id = tx.setting(FLEET_ID)
     if fleet_id is None or tx.setting(HANDS_OFF) is not None:
         return MachineCalls()
-    pools, machines = tx.pools(), tx.machines_since(since_when(now))
+    pools = tx.pools()
+    # Of those that were refused, thousands in a month, only the last count: a pool waits longer after each.
+    machines = tx.machines_that_count(gone_after=yesterday_begins(now), made_after=since_when(now))
     facts = worker_facts(transaction, machines)
     lead_s = stop_lead_s(transaction.policy, seen.snapshots)
     decision = decide(

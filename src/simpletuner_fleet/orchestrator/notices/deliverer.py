@@ -8,8 +8,10 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -41,6 +43,8 @@ AFTER_TROUBLE_S = 5.0
 NOTED_EVERY_S, NOTED_EVERY = 600.0, 5_000
 """How far the log was read for an endpoint that nothing of it concerns is noted after so long, or so many entries."""
 NOTED_AT_ONCE = 100
+COMPARED_EVERY_S = 60.0
+"""So often the endpoints of the store are read: one may have been changed by somebody who never learnt that."""
 NOTHING_LEFT = "not sent: it was decided meanwhile, or is not for its owner to decide any more"
 
 
@@ -107,14 +111,19 @@ class Deliverer:
         return max(0.0, min(due) - now)
 
     async def _run(self) -> None:
-        loaded = False
+        compared_at: float | None = None
         while True:
             try:
-                if not loaded:
+                if compared_at is None:
                     for endpoint in await self._fleet.read(lambda view: view.endpoints()):
                         self._watch(endpoint)
-                    loaded = True
-                pause_s = await self.look_once() if self._queues or self._unread else None
+                    compared_at = time.monotonic()
+                elif time.monotonic() - compared_at >= COMPARED_EVERY_S:
+                    await self._compare()
+                    compared_at = time.monotonic()
+                pause_s = COMPARED_EVERY_S
+                if self._queues or self._unread:
+                    pause_s = min(pause_s, await self.look_once())
             except Exception:
                 log.exception("what has happened could not be told; it is tried again")
                 pause_s = AFTER_TROUBLE_S
@@ -122,6 +131,15 @@ class Deliverer:
                 async with asyncio.timeout(pause_s):
                     await self._woken.wait()
             self._woken.clear()
+
+    async def _compare(self) -> None:
+        """Finds the endpoints that the store has otherwise: they are read before anything is sent there."""
+        known = {endpoint_id: queue.endpoint.turn for endpoint_id, queue in self._queues.items()}
+        for stored in await self._fleet.read(lambda view: view.endpoints()):
+            turn = known.pop(stored.id, None)
+            if stored.paused is None if turn is None else turn < stored.turn:
+                self._unread.add(stored.id)
+        self._unread |= known.keys()  # the deleted ones
 
     def _end(self, endpoint_id: str) -> None:
         queue = self._queues.pop(endpoint_id, None)
@@ -175,8 +193,10 @@ class Deliverer:
             begun = replace(queue.endpoint, state=replace(state, upto=outgoing.upto))
             if not await self._note(queue, begun):
                 return False
-        began = time.monotonic()
-        detail, failure = await self._try(queue.endpoint, outgoing)
+        async with self.sender.turn(queue.endpoint.channel):
+            began = time.monotonic()
+            detail, failure = await self._try(queue.endpoint, outgoing)
+            took_s = round(time.monotonic() - began, 3)
         now = self._fleet.clock.now()
         if failure:
             after = after_failure(
@@ -194,7 +214,7 @@ class Deliverer:
             last_seq=outgoing.last,
             ok=failure is None,
             detail=detail,
-            took_s=round(time.monotonic() - began, 3),
+            took_s=took_s,
         )
         if not await self._note(queue, after, delivery) or failure:
             return False
@@ -266,9 +286,13 @@ class Deliverer:
                 or queue.scanned - queue.endpoint.state.cursor >= NOTED_EVERY
             )
         ]
-        for queue in late[:NOTED_AT_ONCE]:
+
+        def note(queue: EndpointQueue) -> Coroutine[Any, Any, bool]:
             state = replace(queue.endpoint.state, cursor=queue.scanned, upto=0)
-            await self._note(queue, replace(queue.endpoint, state=state))
+            return self._note(queue, replace(queue.endpoint, state=state))
+
+        # Together, since all are written at once then: one after the other they would hold up all messages.
+        await asyncio.gather(*map(note, late[:NOTED_AT_ONCE]))
 
 
 def _paused(endpoint: Endpoint) -> Event:

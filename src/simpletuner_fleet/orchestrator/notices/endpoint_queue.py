@@ -46,7 +46,9 @@ class EndpointQueue:
 
     @property
     def has_room(self) -> bool:
-        return len(self._held) + len(self._entries) < MOST_HELD
+        """Tells whether more of the log is read for it: all of a begun message is, however much that is."""
+        is_begun = self.scanned < self.endpoint.state.upto
+        return is_begun or len(self._held) + len(self._entries) < MOST_HELD
 
     @property
     def is_empty(self) -> bool:

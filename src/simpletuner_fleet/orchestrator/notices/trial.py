@@ -26,8 +26,9 @@ async def try_out(fleet: Fleet, sender: MessageSender, endpoint_id: str, who: En
     try:
         if isinstance(to, str):
             raise DeliveryFailed(to)
-        fleet.insist_on_leading()
-        detail = await sender.send(to, message)
+        async with sender.turn(to.channel):
+            fleet.insist_on_leading()
+            detail = await sender.send(to, message)
     except DeliveryFailed as error:
         ok, detail = False, error.detail
     delivery = DeliveryTry(

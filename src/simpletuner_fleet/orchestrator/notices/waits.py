@@ -43,7 +43,10 @@ class WaitWatch:
     async def _read_on(self, before: float) -> bool:
         """Reads on in the log; returns whether more of it is to be read at once."""
         if self._cursor is None:
-            self._cursor = self._stored = await self._fleet.read(lambda view: _start(view, before))
+            # Stored at once: after a restart, what has become too long meanwhile would be taken for older than that.
+            self._cursor = self._stored = await self._fleet.act(
+                lambda transaction: _start(transaction, before)
+            )
         after = self._cursor
         old, waiting = await self._fleet.read(lambda view: _begun(view, after, before))
         if not old:
@@ -63,22 +66,27 @@ def _begun(view: View, after: int, before: float) -> tuple[list[AuditEntry], lis
 
 
 def _note(transaction: Transaction, waiting: Sequence[AuditEntry], last: int) -> None:
+    """Notes those that still wait, but for what was noted already and not confirmed: that is not told twice."""
+    noted = int(transaction.tx.setting(CURSOR) or 0)
     for entry in waiting:
-        if _still_waits(transaction.tx, entry):
+        if entry.seq > noted and _still_waits(transaction.tx, entry):
             transaction.record(_event(transaction, entry))
-    transaction.tx.put_setting(CURSOR, str(last))
+    transaction.tx.put_setting(CURSOR, str(max(last, noted)))
 
 
-def _start(view: View, before: float) -> int:
-    """Returns where to go on reading.
+def _start(transaction: Transaction, before: float) -> int:
+    """Returns where to go on reading, and stores it.
 
     If nobody has asked for this for a long time, only waits that become too long from now on are reported.
     """
-    stored, head = view.setting(CURSOR), view.audit_head()
+    tx = transaction.tx
+    stored, head = tx.setting(CURSOR), tx.audit_head()
     if stored and head and head.seq - int(stored) < FAR_BEHIND:
         return int(stored)
-    first = view.audit_page(AuditFilter(since=before), 1, 0, newest_first=False)
-    return first[0].seq - 1 if first else 0
+    first = tx.audit_page(AuditFilter(since=before), 1, 0, newest_first=False)
+    start = first[0].seq - 1 if first else head.seq if head else 0
+    tx.put_setting(CURSOR, str(start))
+    return start
 
 
 def _still_waits(view: View, entry: AuditEntry) -> bool:

@@ -196,6 +196,7 @@ class KubernetesProvider:
         """
         for _ in range(LISTS_BEGUN):
             items: list[Item] = []
+            seen: set[str] = set()
             following = ""
             try:
                 while True:
@@ -205,6 +206,9 @@ class KubernetesProvider:
                     following = page.metadata.next
                     if not following:
                         return items
+                    if following in seen:
+                        raise ProviderUnsure("Kubernetes' list does not end")
+                    seen.add(following)
             except KubernetesRefused as error:
                 if error.status != GONE or not following:
                     raise

@@ -6,7 +6,6 @@ and is listed until the host itself says that it is gone.
 
 import asyncio
 import hashlib
-from enum import IntEnum
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,6 +27,8 @@ from simpletuner_fleet.providers.ssh.client import SshClient, SshHost, read_host
 from simpletuner_fleet.providers.ssh.scripts import log_script, look_script, start_script, stop_script
 
 HOSTS_AT_ONCE = 16
+SILENT_SHARE = 2
+"""Hosts that gave no answer last time have places of their own, one for so many of the others: neither await the other."""
 LOOKS_S = 20.0
 """For all hosts together: whoever asks for the list waits no longer than 30 s."""
 FRESH_S = 5.0
@@ -37,12 +38,12 @@ _SAFE = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _PROGRAM = _SAFE | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_./+")
 
 
-class _Turn(IntEnum):
-    """Ranks hosts by what came of the last look: those that wait for nothing are asked first."""
+class _Turn(Struct, frozen=True):
+    """Holds what came of the last time that a host was asked."""
 
-    ANSWERED = 0
-    NOT_ASKED = 1
-    SILENT = 2
+    look: int = 0
+    """The number of that look; who was left out since comes before those who were not."""
+    was_silent: bool = False
 
 
 class _HostLook(Struct, frozen=True, kw_only=True):
@@ -83,6 +84,7 @@ class SshProvider:
         self._ssh = SshClient(options, surroundings.key, surroundings.environment)
         self._free: tuple[float, list[_HostLook]] = (0.0, [])
         self._turns: dict[str, _Turn] = {}
+        self._looks_begun = 0
 
     async def offers(self) -> list[MachineOffer]:
         """Returns an offer for every host that answers, runs nothing of ours, and can run a worker."""
@@ -139,24 +141,26 @@ class SshProvider:
 
     async def _looks(self) -> list[_HostLook]:
         """Looks at all hosts. One for which the time was too short is like one that does not answer."""
-        at_once = asyncio.Semaphore(HOSTS_AT_ONCE)
+        places = asyncio.Semaphore(HOSTS_AT_ONCE)
+        places_of_silent = asyncio.Semaphore(max(1, HOSTS_AT_ONCE // SILENT_SHARE))
         until = asyncio.get_running_loop().time() + LOOKS_S
+        self._looks_begun += 1
+        number = self._looks_begun
 
         async def one(host: SshHost) -> _HostLook:
-            turn = _Turn.NOT_ASKED
+            before = self._turns.get(host.address, _Turn())
             try:
-                async with asyncio.timeout_at(until), at_once:
-                    turn = _Turn.SILENT
+                async with asyncio.timeout_at(until), places_of_silent if before.was_silent else places:
+                    self._turns[host.address] = _Turn(number, was_silent=True)
                     look = await self._look(host)
-                    turn = _Turn.SILENT if look.trouble else _Turn.ANSWERED
             except TimeoutError:
                 begun = await asyncio.to_thread(self._noted, host)
                 trouble = f"{host.address} did not answer in {LOOKS_S:g} s"
-                look = _HostLook(host=host, machine=begun, trouble=trouble)
-            self._turns[host.address] = turn
+                return _HostLook(host=host, machine=begun, trouble=trouble)
+            self._turns[host.address] = _Turn(number, was_silent=bool(look.trouble))
             return look
 
-        in_turn = sorted(self._hosts, key=lambda host: self._turns.get(host.address, _Turn.NOT_ASKED))
+        in_turn = sorted(self._hosts, key=lambda host: self._turns.get(host.address, _Turn()).look)
         return await asyncio.gather(*(one(host) for host in in_turn))
 
     async def _look(self, host: SshHost) -> _HostLook:

@@ -1,7 +1,9 @@
 """Keeps curves in memory: each blob is read once, and from then on only what was added to it.
 
 Where what was added is not in order, as after a crash that left some of it there twice, the whole curve is read anew:
-then each step counts once, and its last record wins.
+then each step counts once, and its last record wins. That is done at once a few times; of a curve that is out of order
+again and again, what came late is left out until it is a good part of the whole. So however a worker orders its steps,
+all readings together cost a small multiple of what it has sent. Once the attempt has ended, its curve is read whole.
 """
 
 import asyncio
@@ -29,6 +31,10 @@ from simpletuner_fleet.storage.metrics.metric_files import (
 
 AT_ONCE_BYTES = 256 * RECORD.size
 """What takes longer leaves the loop to others."""
+READ_ANEW_AT_ONCE = 16
+"""So often a curve is read anew for whatever came late. A crash of the worker or the server makes that necessary once."""
+LATE_PART = 8
+"""After that it is read anew once an eighth of its records came late."""
 EDITIONS_KNOWN = 64
 """Whoever looks again after this many changes gets everything."""
 RUNS_KEPT = 400_000
@@ -64,16 +70,25 @@ class KeptCurve:
         self._by_time, self._span = by_time, span
         self._at = self._offset = 0
         self._newest = -math.inf
+        self._records = self._late = self._times_read_anew = 0
 
     async def follow(self, blobs: Blobs) -> bool:
         """Reads what was added; returns whether the whole curve had to be read anew."""
         while chunk := await self._next(blobs):
-            large = len(chunk) > AT_ONCE_BYTES
-            in_order = await asyncio.to_thread(self._take, chunk) if large else self._take(chunk)
-            if not in_order:
+            self._records += len(chunk) // RECORD.size
+            if len(chunk) > AT_ONCE_BYTES:
+                await asyncio.to_thread(self._take, chunk)
+            else:
+                self._take(chunk)
+            if self._is_to_be_read_anew:
                 await self._read_anew(blobs)
                 return True
         return False
+
+    @property
+    def _is_to_be_read_anew(self) -> bool:
+        at_once = self._times_read_anew < READ_ANEW_AT_ONCE
+        return self._late > 0 and (at_once or self._late * LATE_PART >= self._records)
 
     async def _next(self, blobs: Blobs) -> bytes:
         """Returns the next records. Only the newest attempt's blob grows: the others are not read again."""
@@ -84,24 +99,41 @@ class KeptCurve:
                 return chunk
             self._at, self._offset = self._at + 1, 0
 
-    def _take(self, chunk: bytes) -> bool:
+    def _take(self, chunk: bytes) -> None:
         samples = columns(chunk)
         places: array[int] | array[float] = samples.times if self._by_time else samples.steps
         if not self._newest < places[0] or not all(map(operator.lt, places, places[1:])):
-            return False
+            samples = self._without_late(samples)
         counted = _within(samples, self._span, self._ends[self._at])
         if counted.steps:
-            self._newest = places[-1] if self._by_time else counted.steps[-1]
+            self._newest = (counted.times if self._by_time else counted.steps)[-1]
             self.band.add(counted)
-        return True
+
+    def _without_late(self, samples: Samples) -> Samples:
+        """Leaves out the records that belong before others which have come already, and counts them."""
+        places: array[int] | array[float] = samples.times if self._by_time else samples.steps
+        least, most = self._span.first, min(self._span.last, self._ends[self._at] - 1)
+        newest, in_order = self._newest, []
+        for index, step in enumerate(samples.steps):
+            if not least <= step <= most:
+                continue
+            if places[index] > newest:
+                newest = places[index]
+                in_order.append(index)
+            else:
+                self._late += 1
+        return _chosen(samples, in_order)
 
     async def _read_anew(self, blobs: Blobs) -> None:
         ordering = _Ordering(self._by_time, self._span)
+        self._times_read_anew += 1
+        self._records = self._late = 0
         self._at = len(self._blob_keys) - 1
         for blob_key, end in zip(self._blob_keys, self._ends, strict=True):
             self._offset = 0
             async for chunk in chunks(blobs, blob_key):
                 self._offset += len(chunk)
+                self._records += len(chunk) // RECORD.size
                 await asyncio.to_thread(ordering.take, chunk, end)
         self._newest, self.band = await asyncio.to_thread(ordering.banded)
 
@@ -135,17 +167,18 @@ class _Ordering:
     def banded(self) -> tuple[float, Band]:
         """Returns the last place, and the band of all."""
         places = sorted(self._by_place)
-        order = [self._by_place[place] for place in places]
-        steps, times, values = self._samples
         band = Band()
-        band.add(
-            Samples(
-                array("Q", [steps[index] for index in order]),
-                array("d", [times[index] for index in order]),
-                array("d", [values[index] for index in order]),
-            )
-        )
+        band.add(_chosen(self._samples, [self._by_place[place] for place in places]))
         return places[-1] if places else -math.inf, band
+
+
+def _chosen(samples: Samples, indices: Sequence[int]) -> Samples:
+    steps, times, values = samples
+    return Samples(
+        array("Q", [steps[index] for index in indices]),
+        array("d", [times[index] for index in indices]),
+        array("d", [values[index] for index in indices]),
+    )
 
 
 def _within(samples: Samples, span: StepSpan, end: float) -> Samples:

@@ -8,7 +8,7 @@ passed, too, but kept on a list: its files are tried again in each round.
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -50,9 +50,15 @@ async def empty_old_jobs_once(storage: Storage) -> int:
     emptied = 0
     while endings := await storage.fleet.read(lambda view: _next_endings(view, before)):
         ranks = await _stored_ranks(storage.blobs)
-        for ending in endings:
-            await _empty(storage, ending, ranks)
-        emptied += len(endings)
+        done = 0
+        while done < len(endings) and await _empty(storage, endings[done], ranks):
+            done += 1
+        emptied += done
+        if done < len(endings):
+            log.error(
+                "files of %d jobs cannot be deleted: no further job is emptied before some go", MOST_LEFT
+            )
+            break
     if emptied:
         log.info("emptied %d jobs that ended more than %g days ago", emptied, days)
     return emptied
@@ -64,15 +70,18 @@ def _next_endings(view: View, before: float) -> list[Ending]:
     return view.endings(after, before, JOBS_PER_ROUND)
 
 
-async def _empty(storage: Storage, ending: Ending, ranks: Ranks) -> None:
-    """Empties one job. It deletes the bytes first: if this is interrupted, it is done again."""
+async def _empty(storage: Storage, ending: Ending, ranks: Ranks) -> bool:
+    """Empties one job. It deletes the bytes first: if this is interrupted, it is done again.
+
+    Returns False where a file of it cannot be deleted, and the list of such jobs is full.
+    """
     left = await storage.fleet.read(_files_left)
-    deletion = _delete_files_of(storage, ending.job_id, ranks)
-    if len(left) >= MOST_LEFT:
-        await deletion
-    elif not await is_deleted(f"a file of {ending.job_id}", deletion):
+    if not await _are_files_deleted(storage, ending.job_id, ranks):
+        if len(left) >= MOST_LEFT:
+            return False
         left = [*left, ending.job_id]
     await storage.fleet.act(lambda transaction: _drop_manifests(transaction, ending, left))
+    return True
 
 
 async def _try_left_files_again(storage: Storage) -> None:
@@ -80,11 +89,7 @@ async def _try_left_files_again(storage: Storage) -> None:
     if not left:
         return
     ranks = await _stored_ranks(storage.blobs)
-    still_left = [
-        job_id
-        for job_id in left
-        if not await is_deleted(f"a file of {job_id}", _delete_files_of(storage, job_id, ranks))
-    ]
+    still_left = [job_id for job_id in left if not await _are_files_deleted(storage, job_id, ranks)]
     if still_left != left:
         await storage.fleet.act(lambda transaction: _put_files_left(transaction, still_left))
 
@@ -101,21 +106,26 @@ def _put_files_left(transaction: Transaction, left: Sequence[str]) -> None:
 async def remove_files_of_deleted_jobs(storage: Storage) -> int:
     """Removes logs and metrics of jobs whose record was deleted, and returns how many jobs there were.
 
-    A round that is interrupted is done again: a job's files are deleted until the job is taken off the list.
+    A round that is interrupted is done again: a job's files are deleted until the job is taken off the list. One with
+    a file that cannot be deleted stays on it, and is passed in this round.
     """
     removed = 0
-    while gone := await storage.fleet.read(lambda view: view.deleted_jobs_with_files(JOBS_PER_ROUND)):
-        ranks = await _stored_ranks(storage.blobs)
-        done = [
-            job
-            for job in gone
-            if await is_deleted(f"a file of {job.id}", _delete_files(storage, job.id, job.attempts, ranks))
-        ]
-        if not done:
+    stuck: set[str] = set()
+    while len(stuck) < MOST_LEFT:
+        gone = await storage.fleet.read(partial(_next_deleted_jobs, passed=stuck))
+        if not gone:
             break
+        ranks = await _stored_ranks(storage.blobs)
+        done = [job for job in gone if await _is_every_file_deleted(storage, job.id, job.attempts, ranks)]
+        stuck |= {job.id for job in gone} - {job.id for job in done}
         await storage.fleet.act(partial(_cross_off, jobs=done))
         removed += len(done)
     return removed
+
+
+def _next_deleted_jobs(view: View, passed: Collection[str]) -> list[DeletedJob]:
+    listed = view.deleted_jobs_with_files(len(passed) + JOBS_PER_ROUND)
+    return [job for job in listed if job.id not in passed]
 
 
 def _cross_off(transaction: Transaction, jobs: Sequence[DeletedJob]) -> None:
@@ -123,23 +133,31 @@ def _cross_off(transaction: Transaction, jobs: Sequence[DeletedJob]) -> None:
         transaction.tx.files_are_gone(job.id)
 
 
-async def _delete_files_of(storage: Storage, job_id: str, ranks: Ranks) -> None:
+async def _are_files_deleted(storage: Storage, job_id: str, ranks: Ranks) -> bool:
     attempts = await storage.fleet.read(lambda view: view.attempts_of_job(job_id))
     files = [AttemptFiles(one.id, max(1, len(one.gpus))) for one in attempts]
-    await _delete_files(storage, job_id, files, ranks)
+    return await _is_every_file_deleted(storage, job_id, files, ranks)
 
 
-async def _delete_files(
+async def _is_every_file_deleted(
     storage: Storage, job_id: str, attempts: Iterable[AttemptFiles], ranks: Ranks
-) -> None:
+) -> bool:
+    """Deletes the files of a job one by one; tells whether all of them are gone."""
     await storage.fleet.announce(DELETING, f"files of {job_id}")
+    blobs, every = storage.blobs, True
+    for key in _keys_of(job_id, attempts, ranks):
+        every &= await is_deleted(blobs, f"{key} of {job_id}", blobs.delete(key))
+    return every
+
+
+def _keys_of(job_id: str, attempts: Iterable[AttemptFiles], ranks: Ranks) -> Iterator[str]:
     for attempt in attempts:
-        await storage.blobs.delete(metrics_folder(attempt.id))
-        await storage.blobs.delete(gpu_folder(attempt.id))
+        yield metrics_folder(attempt.id)
+        yield gpu_folder(attempt.id)
         for rank in sorted(ranks.get(attempt.id, set()) | set(range(attempt.ranks))):
             for key in (log_key, times_key, gap_key):
-                await storage.blobs.delete(key(attempt.id, rank))
-    await storage.blobs.delete(job_parts_folder(job_id))
+                yield key(attempt.id, rank)
+    yield job_parts_folder(job_id)
 
 
 async def _stored_ranks(blobs: Blobs) -> Ranks:

@@ -9,6 +9,7 @@ from simpletuner_fleet.core.training import direct
 from simpletuner_fleet.core.training.direct import Staging
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.ports.direct import StagedFile
+from simpletuner_fleet.storage.deletions import is_deleted
 from simpletuner_fleet.storage.storage import DELETING, Storage
 from simpletuner_fleet.storage.uploads.direct import DirectStorage
 
@@ -51,5 +52,4 @@ async def _drop_if_abandoned(
             return False
         await storage.fleet.announce(DELETING, f"staged parts of {staging.sha256}")
         bucket.under_way.pop(staging.job_id, None)
-        await bucket.blobs.drop(file)
-        return True
+        return await is_deleted(storage.blobs, f"the staged file {file.key}", bucket.blobs.drop(file))

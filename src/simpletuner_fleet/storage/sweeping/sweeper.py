@@ -102,7 +102,8 @@ async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
         job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
         if job is None or (job.terminal and (job.finished_at or 0.0) < before):
             await storage.fleet.announce(DELETING, f"parts of {job_id}")
-            await is_deleted(f"a part of {job_id}", storage.blobs.delete(job_parts_folder(job_id)))
+            deletion = storage.blobs.delete(job_parts_folder(job_id))
+            await is_deleted(storage.blobs, f"a part of {job_id}", deletion)
 
 
 async def _delete_unowned_objects(storage: Storage) -> int:
@@ -150,11 +151,6 @@ async def _delete_if_unowned(storage: Storage, sha256: str) -> Deletion:
         # Looked at again: whoever sealed it meanwhile has its row by now, also under a leader before this one.
         if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
             return Deletion.HAS_OWNER
-        try:
-            await storage.blobs.delete_object(sha256)
-        except NotLeader:
-            raise
-        except (OSError, StoreUnavailable) as error:
-            log.warning("the stored file %s cannot be deleted: %s", sha256, error)
-            return Deletion.FAILED
-        return Deletion.DONE
+        deletion = storage.blobs.delete_object(sha256)
+        gone = await is_deleted(storage.blobs, f"the stored file {sha256}", deletion)
+        return Deletion.DONE if gone else Deletion.FAILED

@@ -86,7 +86,7 @@ async def drop_abandoned_dataset_parts(storage: Storage, before: float) -> None:
             since = since if known_size == size else now
             if since < before:
                 await storage.fleet.announce(DELETING, f"parts of {sha256}")
-                if await is_deleted(f"a part of {sha256}", storage.blobs.delete(key)):
+                if await is_deleted(storage.blobs, f"a part of {sha256}", storage.blobs.delete(key)):
                     continue
             remaining[key] = (size, since)
     storage.dataset_usage.parts = remaining

@@ -27,6 +27,13 @@ class MemoryMachinesView:
             rows[id] for id in sorted(rows) if (gone_at := rows[id].gone_at) is None or gone_at > gone_after
         ]
 
+    def machines_that_count(self, *, gone_after: float, made_after: float) -> list[Machine]:
+        return [
+            one
+            for one in self.machines_since(min(gone_after, made_after))
+            if one.gone_at is None or one.gone_at > gone_after or (one.gone_at > made_after and one.rates)
+        ]
+
 
 class MemoryMachinesTx(MemoryMachinesView):
     def put_pool(self, pool: MachinePool) -> None:

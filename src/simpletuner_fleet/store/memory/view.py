@@ -242,6 +242,9 @@ class MemoryView(
     def api_tokens(self) -> list[ApiToken]:
         return sorted(self._tables.tokens.values(), key=lambda token: (token.created_at, token.id))
 
+    def api_tokens_of(self, owner: str, name: str | None = None) -> list[ApiToken]:
+        return [one for one in self.api_tokens() if one.owner == owner and name in (None, one.name)]
+
     def user(self, user_id: str) -> User | None:
         return self._tables.users.get(user_id)
 
@@ -254,6 +257,9 @@ class MemoryView(
 
     def users(self) -> list[User]:
         return sorted(self._tables.users.values(), key=lambda user: (user.created_at, user.id))
+
+    def users_page(self, after: tuple[float, str] | None, limit: int) -> list[User]:
+        return [one for one in self.users() if after is None or (one.created_at, one.id) > after][:limit]
 
     def session(self, token_hash: str) -> Session | None:
         return self._tables.sessions.get(token_hash)

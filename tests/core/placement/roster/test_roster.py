@@ -263,9 +263,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
 
 
 TestFleetAgainstPlainRecomputation = FleetAgainstPlainRecomputation.TestCase
-TestFleetAgainstPlainRecomputation.settings = settings(
-    deadline=None, max_examples=100, stateful_step_count=40
-)
+TestFleetAgainstPlainRecomputation.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 BIG = a_job("j_big", requires=Requirements(gpus=2))

@@ -171,8 +171,11 @@ def _hurry(attempt: Attempt | None, stop_request: Stopping | None, event: Event)
 
 
 def drain_over(job: Job, attempt: Attempt, stop_request: Stopping) -> Decision:
-    """Asks for an attempt back when its worker's drain has waited long enough, or the job costs too much."""
-    if not attempt.live or attempt.stopping is not None:
+    """Asks for an attempt back when its worker's drain has waited long enough, or the job costs too much.
+
+    One whose trainer has ended well is left to store its results: there is nothing to stop, and nothing to give back.
+    """
+    if not attempt.live or attempt.stopping is not None or is_finishing(job):
         return NOTHING
     event = job_event(
         EventType.JOB_STOP_REQUESTED,
@@ -187,7 +190,7 @@ def drain_over(job: Job, attempt: Attempt, stop_request: Stopping) -> Decision:
 
 def ceiling_near(job: Job, attempt: Attempt, policy: Policy, now: float) -> Decision:
     """Asks a training for a checkpoint, and then to end, before its job costs more than it may."""
-    if job.on_max_cost != "stop" or job.state is not JobState.RUNNING or is_finishing(job):
+    if job.on_max_cost != "stop" or job.state is not JobState.RUNNING:
         return NOTHING
     reached = reached_at(job, attempt)
     if (

@@ -19,6 +19,13 @@ _SINCE = (
     "SELECT document FROM machines WHERE id IN (SELECT id FROM machines WHERE gone_at IS NULL UNION ALL "
     "SELECT id FROM machines WHERE gone_at > :gone_after) ORDER BY id"
 )
+_THAT_COUNT = (
+    "SELECT document FROM machines WHERE id IN (SELECT id FROM machines WHERE gone_at IS NULL UNION ALL "
+    "SELECT id FROM machines WHERE gone_at > :gone_after UNION ALL "
+    "SELECT id FROM machines WHERE gone_at > :made_after AND document NOT LIKE :unmade) ORDER BY id"
+)
+_UNMADE = '%"rates":[]%'
+"""In the document of a machine that was never made. No text within one looks like this: its quotes are escaped."""
 _PUT_MACHINE = (
     "INSERT INTO machines (id, gone_at, join_hash, document) VALUES (:id, :gone_at, :join_hash, :document) "
     "ON CONFLICT (id) DO UPDATE SET gone_at = excluded.gone_at, join_hash = excluded.join_hash, "
@@ -47,6 +54,10 @@ class MachineRowsView:
     def machines_since(self, gone_after: float) -> list[Machine]:
         rows = self._db.rows(_SINCE, {"gone_after": float(gone_after)})
         return [msgspec.json.decode(row[0], type=Machine) for row in rows]
+
+    def machines_that_count(self, *, gone_after: float, made_after: float) -> list[Machine]:
+        named = {"gone_after": float(gone_after), "made_after": float(made_after), "unmade": _UNMADE}
+        return [msgspec.json.decode(row[0], type=Machine) for row in self._db.rows(_THAT_COUNT, named)]
 
 
 class MachineRowsTx(MachineRowsView):

@@ -31,6 +31,14 @@ class AccountsView:
     def users(self) -> list[User]:
         return [_user_of(row) for row in self._db.rows(sql.USERS, NOTHING)]
 
+    def users_page(self, after: tuple[float, str] | None, limit: int) -> list[User]:
+        if after is None:
+            rows = self._db.rows(sql.USERS_START, {"limit": limit})
+        else:
+            place = {"created_at": float(after[0]), "id": after[1]}
+            rows = self._db.rows(sql.USERS_AFTER, {**place, "limit": limit})
+        return [_user_of(row) for row in rows]
+
     def session(self, token_hash: str) -> Session | None:
         row = self._db.row(sql.SESSION, {"token_hash": token_hash})
         return None if row is None else _session_of(row)

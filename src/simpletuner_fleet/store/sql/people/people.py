@@ -41,6 +41,13 @@ class PeopleView:
     def api_tokens(self) -> list[ApiToken]:
         return [_token_of(row) for row in self._db.rows(sql.API_TOKENS, NOTHING)]
 
+    def api_tokens_of(self, owner: str, name: str | None = None) -> list[ApiToken]:
+        if name is None:
+            rows = self._db.rows(sql.API_TOKENS_OF, {"owner": owner})
+        else:
+            rows = self._db.rows(sql.API_TOKENS_OF_NAME, {"owner": owner, "name": storable(name)})
+        return [_token_of(row) for row in rows]
+
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None:
         row = self._db.row(sql.ANSWER, {"key": key, "owner": owner})
         if row is None:

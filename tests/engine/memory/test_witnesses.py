@@ -1,0 +1,23 @@
+"""What workers saw of the audit log is remembered for as long as it can be, in bounded memory."""
+
+from simpletuner_fleet.orchestrator.workers.attendance import witness
+from simpletuner_fleet.protocol.messages import AuditHead
+from tests.http.api_kit import orchestrator
+
+
+def a_head(seq: int) -> AuditHead:
+    return AuditHead(seq=seq, hash=f"{seq:064x}")
+
+
+async def test_of_workers_that_are_gone_only_the_last_are_remembered_and_all_that_are_there() -> None:
+    async with orchestrator() as running:
+        agent, fleet = await running.worker("gpu-1"), running.fleet
+        fleet.witnesses.clear()
+        witness(fleet, agent.id, a_head(1))
+        for number in range(5_000):
+            witness(fleet, f"w_{number}", a_head(number + 2))
+        witness(fleet, agent.id, a_head(6_000))
+        assert fleet.witnesses[agent.id].seq == 6_000
+        assert fleet.witnesses[f"{agent.id}, at first"].seq == 1
+        assert fleet.witnesses["w_4999"].seq == fleet.witnesses["w_4999, at first"].seq == 5_001
+        assert len(fleet.witnesses) <= 2_004
