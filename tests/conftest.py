@@ -5,6 +5,7 @@ import os
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from devtools.postgres import running_postgres
 from tests.ready_databases import fresh_database
@@ -13,6 +14,9 @@ from tests.s3_server import running_s3
 # Tests read what commands say in English, whatever the machine is set to; children inherit it.
 os.environ.pop("SIMPLETUNER_LANG", None)
 os.environ["LC_ALL"] = "C.UTF-8"
+# How long a busy machine takes to draw an example says nothing of what is tested.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 WAITING = ("tests/e2e/", "tests/chaos/", "tests/attacks/", "tests/web/")
 
 

@@ -1,7 +1,9 @@
 """A stop watch that stands still while the machine gives this process no time."""
 
+import os
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -14,8 +16,11 @@ busy holds it up by far less, so that what our own code takes still counts."""
 class StopWatch:
     """Measures how long something took, less what the machine alone held up: a virtual one may stand still for seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | None = None) -> None:
+        """`pid` is a process whose waiting for a processor does not count either."""
+        self._pid = pid or os.getpid()
         self._stalled_s = 0.0
+        self._starved_before_s = self._starved_s = starved_s(self._pid)
         self._began = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -33,12 +38,22 @@ class StopWatch:
 
     @property
     def elapsed_s(self) -> float:
-        return time.monotonic() - self._began - self._stalled_s
+        taken_away_s = max(self._stalled_s, self._starved_s - self._starved_before_s)
+        return time.monotonic() - self._began - taken_away_s
 
     def _look(self) -> None:
         while not self._over.is_set():
             before = time.monotonic()
             time.sleep(LOOK_S)
+            self._starved_s = max(self._starved_s, starved_s(self._pid))
             late_s = time.monotonic() - before - LOOK_S
             if late_s > STALL_S:
                 self._stalled_s += late_s
+
+
+def starved_s(pid: int) -> float:
+    """Returns for how long the main thread of a process was ready to run and had no processor; 0.0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0

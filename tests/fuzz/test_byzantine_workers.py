@@ -151,7 +151,6 @@ class Street:
 
 @settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

@@ -18,7 +18,6 @@ FEW, MORE = 4, 8
 STORMS = 3
 quick = settings(
     max_examples=3 * STORMS,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

@@ -39,14 +39,14 @@ def heard(chunks: list[bytes], limit: int) -> tuple[list[ServerEvent], bool]:
     return events, False
 
 
-@settings(deadline=None, derandomize=True, max_examples=400, database=None)
+@settings(derandomize=True, max_examples=400, database=None)
 @given(st.lists(pieces, max_size=30))
 def test_garbage_is_heard_as_events_or_given_up(chunks: list[bytes]) -> None:
     events, _ = heard(chunks, 256)
     assert all(len(event.data) <= 256 for event in events)
 
 
-@settings(deadline=None, derandomize=True, max_examples=200, database=None)
+@settings(derandomize=True, max_examples=200, database=None)
 @given(st.lists(pieces, max_size=12), st.data())
 def test_where_the_bytes_are_cut_makes_no_difference(chunks: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(chunks)

@@ -42,7 +42,7 @@ def feed_all(decoder: Decoder, chunks: list[bytes]) -> None:
             pass
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(events, st.lists(st.integers(0, 10**6), max_size=20), st.sampled_from([b"\n", b"\r\n"]))
 def test_events_arrive_whole_however_their_bytes_are_cut(
     sent: list[ServerEvent], cuts: list[int], ending: bytes
@@ -52,13 +52,13 @@ def test_events_arrive_whole_however_their_bytes_are_cut(
     assert read(stream, list(range(len(stream)))) == sent
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.binary(max_size=200), st.lists(st.integers(0, 10**6), max_size=20))
 def test_any_bytes_at_all_mean_the_same_however_they_are_cut(stream: bytes, cuts: list[int]) -> None:
     assert read(stream, cuts) == read(stream, [])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=20)), st.integers(0, 10**9))
 def test_what_is_encoded_is_decoded(content: dict[str, str], number: int) -> None:
     data = json.dumps(content).encode()

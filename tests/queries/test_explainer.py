@@ -14,6 +14,8 @@ from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.organisation import FAIR_SHARE_SETTING, QUOTA_PREFIX
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.queries.explainer import Explainer
 from simpletuner_fleet.queries.read_models import explained
 from simpletuner_fleet.store import MemoryStore
 from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt, holding
@@ -73,3 +75,18 @@ async def test_a_job_whose_team_is_over_its_share_says_so_to_whoever_asks_later(
         1,
     )
     assert (await explained(fleet, "j_modest")).code is Code.ALL_MATCHING_BUSY
+
+
+async def test_of_endlessly_many_lines_only_the_last_are_remembered() -> None:
+    fleet = a_fleet()
+    await fleet.act(lambda transaction: transaction.add_worker(a_worker(registered_at=NOW)))
+    standing = fleet.standing()
+
+    def look(view: View) -> list[Code]:
+        explainer = Explainer(view, standing)
+        jobs = [a_job(class_id=f"c_{number}", requires=Requirements(owner="ann")) for number in range(3_000)]
+        return [explainer.explain(job, 0, NOW).code for job in jobs]
+
+    assert set(await fleet.read(look)) == {Code.ALL_MATCHING_NOT_LISTENING}
+    assert 500 <= len(standing.surveys) <= 2_000
+    assert "c_2999" in standing.surveys
