@@ -162,8 +162,8 @@ LEADING = (
         "published-and-not-there",
         "a try that failed is told as done",
         "orchestrator/publishing.py",
-        "            await _record(fleet, publication, error=error)\n        except Exception",
-        '            await _record(fleet, publication, url="")\n        except Exception',
+        "        await _record(fleet, publication, error=error)\n    except Exception",
+        '        await _record(fleet, publication, url="")\n    except Exception',
         SIM,
     ),
     Mutant(

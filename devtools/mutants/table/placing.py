@@ -65,9 +65,9 @@ PLACING = (
         "requests-stay-on-the-first-node",
         "only the first node's part is asked for a checkpoint, and waits for the others, which know nothing of it",
         "agent/nodes/spanned.py",
-        "                part.ask(request)",
-        "                pass",
-        ("tests/e2e/nodes/test_stopped_and_resumed.py",),
+        "            part.ask(request)",
+        "            pass",
+        ("tests/agent/nodes/test_asked_together.py",),
     ),
     Mutant(
         "lost-node-fails-the-job",
