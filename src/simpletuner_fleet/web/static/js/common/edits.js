@@ -6,6 +6,7 @@ import { t } from "./words.js";
 
 // What the server had when each form last took it over, by the form's id.
 const known = new Map();
+const LONGEST_LOOK_MS = 5_000;
 const forms = () => [...document.querySelectorAll("form[data-edits]")];
 
 // A time of the browser's own zone, as a field of type datetime-local has it.
@@ -130,11 +131,20 @@ function changedMeanwhile(form, page) {
   } : null;
 }
 
+// The page as the server has it now; null where that cannot be had in time.
+async function pageNow() {
+  try {
+    const answer = await fetchPage(AbortSignal.timeout(LONGEST_LOOK_MS));
+    return answer.ok && !answer.redirected ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  } catch {
+    return null;
+  }
+}
+
 // Throws what has changed since somebody began to edit. What the page cannot show any more, the server refuses by itself.
 export async function refuseIfChanged(form) {
-  const answer = await fetchPage().catch(() => null);
-  if (!answer?.ok || answer.redirected) return;
-  const problem = changedMeanwhile(form, new DOMParser().parseFromString(await answer.text(), "text/html"));
+  const page = await pageNow();
+  const problem = page && changedMeanwhile(form, page);
   if (problem) throw problem;
 }
 
