@@ -21,12 +21,14 @@ class StopWatch:
         self._pid = pid or os.getpid()
         self._stalled_s = 0.0
         self._starved_before_s = self._starved_s = starved_s(self._pid)
-        self._began = time.monotonic()
+        self._began = self._looks_since = time.monotonic()
+        """`_looks_since` is when the last look began: what it is late by counts at once, not when it ends."""
+        self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> Self:
-        self._began = time.monotonic()
+        self._began = self._looks_since = time.monotonic()
         self._thread.start()
         return self
 
@@ -38,17 +40,23 @@ class StopWatch:
 
     @property
     def elapsed_s(self) -> float:
-        taken_away_s = max(self._stalled_s, self._starved_s - self._starved_before_s)
-        return time.monotonic() - self._began - taken_away_s
+        with self._lock:
+            now = time.monotonic()
+            stalled_s = self._stalled_s + self._late_s(now)
+        return now - self._began - max(stalled_s, self._starved_s - self._starved_before_s)
 
     def _look(self) -> None:
         while not self._over.is_set():
-            before = time.monotonic()
             time.sleep(LOOK_S)
             self._starved_s = max(self._starved_s, starved_s(self._pid))
-            late_s = time.monotonic() - before - LOOK_S
-            if late_s > STALL_S:
-                self._stalled_s += late_s
+            with self._lock:
+                now = time.monotonic()
+                self._stalled_s += self._late_s(now)
+                self._looks_since = now
+
+    def _late_s(self, now: float) -> float:
+        late_s = now - self._looks_since - LOOK_S
+        return late_s if late_s > STALL_S else 0.0
 
 
 def starved_s(pid: int) -> float:
