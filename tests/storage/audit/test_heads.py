@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Thread
 from typing import cast
 
 import msgspec
@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import head_text
 from simpletuner_fleet.protocol.messages import AuditHead
+from simpletuner_fleet.queries import audit_log
 from simpletuner_fleet.storage.audit import heads
 from simpletuner_fleet.storage.audit.heads import MOST_FOREIGN, AuditHeads, signing_key
+from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.http.api_kit import Running, orchestrator
 
 FULL_DISK = """
@@ -165,3 +167,62 @@ async def test_a_line_that_a_full_disk_has_cut_off_spoils_no_later_one(tmp_path:
         assert ours.newest is not None
         assert [witness.seq for witness in ours.written()[0]] == [ours.newest.seq]
         assert file.read_bytes().count(b"\n") == 2
+
+
+async def contradictions(running: Running, ours: AuditHeads) -> list[int]:
+    problems = (await audit_log.verify(running.fleet, ours)).problems
+    return [problem.seq for problem in problems if problem.code == "contradicted"]
+
+
+async def test_a_head_that_the_log_contradicts_goes_on_saying_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "THINNED_ABOVE_BYTES", 1_000)
+    key, file = CountedKey(), tmp_path / "heads"
+    async with orchestrator() as running:
+        for number in range(4):
+            await running.token("jobs.read", name=f"token {number}")
+        entries = await running.fleet.read(lambda view: view.audit_range(0, 4))
+        true = [key.head(entry.seq, of=entry.hash) for entry in entries]
+        # Within an hour the log was changed, and had grown beyond all that is contradicted when it was signed again.
+        write_heads(file, [true[0], key.head(2, of="22"), key.head(3, of="33"), true[3]])
+        ours = AuditHeads(running.fleet, key.key, file)
+        assert await contradictions(running, ours) == [2, 3]
+        await ours.sign_once()
+        assert ours.newest is not None
+        assert [witness.seq for witness in ours.written()[0]] == [3, 4, ours.newest.seq]
+        assert await contradictions(running, ours) == [3]
+
+
+async def test_a_head_that_is_written_while_the_file_is_thinned_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "THINNED_ABOVE_BYTES", 1_000)
+    key, file = CountedKey(), tmp_path / "heads"
+    write_heads(file, [key.head(seq) for seq in range(1000, 1020)])
+    async with orchestrator() as running:
+        await running.create_worker()
+        ours = AuditHeads(running.fleet, key.key, file)
+        other = Thread(target=ours._append, args=(key.head(2000),))
+        replaces = os.replace
+
+        def meanwhile(draft: str, place: Path) -> None:
+            other.start()
+            other.join(0.3)  # it may have to wait for us
+            replaces(draft, place)
+
+        monkeypatch.setattr("os.replace", meanwhile)
+        await ours.sign_once()
+        other.join()
+        assert ours.newest is not None
+        assert {witness.seq for witness in ours.written()[0]} == {1019, 2000, ours.newest.seq}
+
+
+async def test_a_server_whose_store_is_away_ends_without_a_last_head(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "fleet.db")
+    async with orchestrator(store) as running:
+        await running.create_worker()
+        ours = AuditHeads(running.fleet, Ed25519PrivateKey.generate(), tmp_path / "heads")
+        await store.close()
+        await ours.stop()
+        assert ours.newest is None

@@ -1,12 +1,13 @@
 """Thinning takes no proof away."""
 
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 import pytest
 
 from simpletuner_fleet.protocol.messages import AuditHead
-from simpletuner_fleet.storage.audit.thinning import HOUR_S, head_in, thin
+from simpletuner_fleet.storage.audit.thinning import HOUR_S, IsOurs, head_in, leave_out, spare_heads
 
 OURS, ANOTHERS = "ours", "another's"
 
@@ -17,6 +18,10 @@ def head(hour: float, seq: int, signature: str = OURS) -> AuditHead:
 
 def is_ours(one: AuditHead) -> bool:
     return one.signature == OURS
+
+
+def thin(file: Path, before: float, is_ours: IsOurs) -> int:
+    return leave_out(file, spare_heads(file, before, is_ours), Lock())
 
 
 def written(file: Path, *heads: AuditHead, rest: bytes = b"") -> Path:
@@ -73,3 +78,18 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_is(
         thin(file, 5 * HOUR_S, is_ours)
     assert kept(file) == [1, 2]
     assert [one.name for one in tmp_path.iterdir()] == ["heads"]
+
+
+def test_whoever_may_read_the_file_may_do_so_afterwards(tmp_path: Path) -> None:
+    file = written(tmp_path / "heads", head(1.1, 1), head(1.2, 2))
+    file.chmod(0o640)
+    assert thin(file, 5 * HOUR_S, is_ours) == 1
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_line_that_has_become_another_stays(tmp_path: Path) -> None:
+    file = written(tmp_path / "heads", head(1.1, 1), head(1.2, 2))
+    spare = spare_heads(file, 5 * HOUR_S, is_ours)
+    written(file, head(1.1, 7), head(1.2, 8))
+    assert leave_out(file, spare, Lock()) == 0
+    assert kept(file) == [7, 8]

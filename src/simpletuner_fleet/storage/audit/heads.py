@@ -7,7 +7,9 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO
 
 import msgspec
@@ -20,7 +22,15 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.protocol.messages import AuditHead
 from simpletuner_fleet.storage.audit.cutting import AuditCutter
-from simpletuner_fleet.storage.audit.thinning import head_in, thin
+from simpletuner_fleet.storage.audit.thinning import (
+    LOOKED_UP_AT_ONCE,
+    SpareHead,
+    contradicted,
+    head_in,
+    leave_out,
+    spare_heads,
+    without_proofs,
+)
 from simpletuner_fleet.storage.audit.tree import AuditTree, LogIncomplete
 
 log = logging.getLogger(__name__)
@@ -80,6 +90,8 @@ class AuditHeads:
         self._tree = AuditTree(fleet)
         self.cutter = AuditCutter(fleet, self._as_cuts, self._is_our_cut)
         self._signing = asyncio.Lock()
+        self._writing = Lock()
+        """Held while the file is changed, also by a thread that outlives whoever waited for it."""
         self._thinned_above_bytes = THINNED_ABOVE_BYTES
         self._task: asyncio.Task[None] | None = None
         self.newest: AuditHead | None = None
@@ -98,7 +110,10 @@ class AuditHeads:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        await self.sign_once()
+        try:
+            await self._sign()
+        except Exception as error:  # the next start compares the log with the head before it
+            log.warning("the last head of the audit log could not be signed: %s", error)
 
     async def check_last(self) -> bool:
         """Tells whether the log still holds the newest entry that the file knows.
@@ -144,6 +159,11 @@ class AuditHeads:
         return newest
 
     async def sign_once(self) -> None:
+        """Signs the newest head if there is a new one, and thins the file where it has grown long."""
+        await self._sign()
+        await self._thin_if_long()
+
+    async def _sign(self) -> None:
         """Signs the head as the running program knows it, never as the database says; a difference is logged."""
         async with self._signing:
             head = self._fleet.audit_head
@@ -162,7 +182,6 @@ class AuditHeads:
             signed = AuditHead(seq=head.seq, hash=head.hash, root=root, at=at, signature=signature)
             await asyncio.to_thread(self._append, signed)
             self.newest = signed
-            await asyncio.to_thread(self._thin_if_long, at)
 
     def is_ours(self, head: AuditHead) -> bool:
         """Tells whether this orchestrator signed the head: no other signature proves what this one wrote."""
@@ -216,28 +235,44 @@ class AuditHeads:
                     yield head
 
     def _append(self, head: AuditHead) -> None:
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            size = os.fstat(descriptor).st_size
-            # A full disk may have cut off the line before: it must not spoil this one.
-            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            line = b"\n" * torn + msgspec.json.encode(head) + b"\n"
-            if os.write(descriptor, line) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with self._writing:
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                size = os.fstat(descriptor).st_size
+                # A full disk may have cut off the line before: it must not spoil this one.
+                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+                line = b"\n" * torn + msgspec.json.encode(head) + b"\n"
+                if os.write(descriptor, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
-    def _thin_if_long(self, now: float) -> None:
-        size = self._file.stat().st_size
-        if size < self._thinned_above_bytes:
+    async def _thin_if_long(self) -> None:
+        if await asyncio.to_thread(self._size) < self._thinned_above_bytes:
             return
         try:
-            left_out = thin(self._file, now - ALL_KEPT_S, self.is_ours)
-            log.info("%d heads of the audit log were left out of %s", left_out, self._file)
+            log.info("%d heads of the audit log were left out of %s", await self._thin(), self._file)
         except OSError as error:
             log.warning("%s cannot be thinned and goes on growing: %s", self._file, error)
-        self._thinned_above_bytes = 2 * max(THINNED_ABOVE_BYTES // 2, self._file.stat().st_size)
+        size = await asyncio.to_thread(self._size)
+        self._thinned_above_bytes = 2 * max(THINNED_ABOVE_BYTES // 2, size)
+
+    def _size(self) -> int:
+        try:
+            return self._file.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    async def _thin(self) -> int:
+        before = self._fleet.clock.now() - ALL_KEPT_S
+        spare = await asyncio.to_thread(spare_heads, self._file, before, self.is_ours)
+        against_the_log: list[SpareHead] = []
+        for start in range(0, len(spare), LOOKED_UP_AT_ONCE):
+            some = spare[start : start + LOOKED_UP_AT_ONCE]
+            against_the_log += await self._fleet.read(partial(contradicted, heads=some))
+        superfluous = without_proofs(spare, against_the_log)
+        return await asyncio.to_thread(leave_out, self._file, superfluous, self._writing)
 
     async def _run(self) -> None:
         while True:
