@@ -1,9 +1,9 @@
 """Publishing: opened with the job's end, tried until it is there, given up aloud, and never the job's own trouble."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import obstore
 import pytest
@@ -11,8 +11,16 @@ from obstore.store import S3Store
 
 from simpletuner_fleet.core.publishing import LONGEST_WAIT_S, MAX_TRIES, Publication
 from simpletuner_fleet.orchestrator import publishing
-from simpletuner_fleet.orchestrator.publishing import Places, Publisher, mend_waits, publish_once
+from simpletuner_fleet.orchestrator.publishing import (
+    Places,
+    Publisher,
+    mend_waits,
+    publish_once,
+    try_all_due,
+)
+from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.storage import Storage
+from simpletuner_fleet.store import MemoryStore
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.delivery.receivers import until
 from tests.http.api_kit import Running, orchestrator
@@ -20,6 +28,7 @@ from tests.http.upload_kit import Uploader, uploading
 from tests.hub_server import TOKEN, HubServer
 from tests.s3_server import KEY, SECRET
 
+T = TypeVar("T")
 MODEL = bytes(range(256)) * 400
 FILES = {"pytorch_lora_weights.safetensors": MODEL, "README.md": b"# a model", "empty.safetensors": b""}
 COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
@@ -336,3 +345,43 @@ async def test_a_model_that_takes_for_ever_holds_up_no_other_destination(
             await until(lambda: len(begun) == 4)
         finally:
             await publisher.stop()
+
+
+class LateAnswers(MemoryStore):
+    """A store whose answers may be on their way for a while: what they say was true when it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrives = asyncio.Event()
+        self.arrives.set()
+        self.asked = 0
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        answer = await super().read(look)
+        self.asked += 1
+        await self.arrives.wait()
+        return answer
+
+
+async def test_what_one_lane_has_just_published_another_does_not_publish_again() -> None:
+    store, begun, finished = LateAnswers(), list[str](), asyncio.Event()
+
+    async def bring(publication: Publication) -> str:
+        begun.append(publication.job_id)
+        await finished.wait()
+        return "file:///there"
+
+    async with orchestrator(store) as running:
+        await completed(running, {"to": "folder://cats"})
+        in_use = set[str]()
+        first = asyncio.create_task(try_all_due(running.fleet, bring, in_use))
+        await until(lambda: len(begun) == 1)
+        store.arrives.clear()
+        asked = store.asked
+        second = asyncio.create_task(try_all_due(running.fleet, bring, in_use))
+        await until(lambda: store.asked == asked + 1)
+        finished.set()
+        await until(lambda: not in_use)
+        store.arrives.set()
+        await asyncio.gather(first, second)
+        assert len(begun) == 1

@@ -163,7 +163,10 @@ async def try_all_due(fleet: Fleet, bring: Bring, in_use: set[str] | None = None
 
 
 async def _try(fleet: Fleet, bring: Bring, publication: Publication) -> None:
+    """Tries it, unless it has changed since it was found: another lane may have published it meanwhile."""
     await fleet.announce(PUBLISHING, publication.job_id)
+    if await fleet.read(lambda view: view.publication(publication.job_id)) != publication:
+        return
     try:
         url = await bring(publication)
     except NotLeader:
