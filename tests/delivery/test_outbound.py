@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 
 import pytest
@@ -13,7 +14,7 @@ from simpletuner_fleet.delivery.http_post import post
 from simpletuner_fleet.delivery.outbound import OutboundConnector, is_public
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
 from tests.delivery.conftest import LOOPBACK
-from tests.delivery.receivers import Certificates, Hook, hook, listening
+from tests.delivery.receivers import Certificates, Hook, MailServer, hook, listening, until
 
 
 @pytest.mark.parametrize(
@@ -142,3 +143,43 @@ async def test_names_that_nobody_resolves_hold_up_nobody_elses(monkeypatch: pyte
         await outbound.allowed_address("slow0.example.org", 443, tls=True)
     assert asked["slow0.example.org"] == 2, "what was found is not kept"
     outbound.close()
+
+
+async def test_the_mail_servers_name_that_nobody_resolves_keeps_no_thread_of_the_servers_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In those threads the storage works: mails that wait for a name server must not hold it up."""
+    over, asked = threading.Event(), threading.Event()
+
+    def slow(*more: object, **named: object) -> object:
+        asked.set()
+        over.wait(10)
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    outbound = OutboundConnector()
+    stuck = asyncio.create_task(outbound.open_relay("mail.example.org", 25, tls=False))
+    try:
+        await until(asked.is_set)
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(lambda: None)
+    finally:
+        over.set()
+    with pytest.raises(DeliveryFailed, match="cannot be reached"):
+        await stuck
+    outbound.close()
+
+
+async def test_a_mail_server_is_reached_at_whichever_of_its_addresses_answers() -> None:
+    async def several(host: str, port: int) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    server = MailServer()
+    async with listening(server.serve) as port:
+        outbound = OutboundConnector(resolve=several)
+        reader, writer = await outbound.open_relay("mail.example.org", port, tls=False)
+        assert (await reader.readline()).startswith(b"220")
+        writer.transport.abort()
+        outbound.close()

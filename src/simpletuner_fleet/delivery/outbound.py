@@ -96,12 +96,23 @@ class OutboundConnector:
             raise DeliveryFailed(f"No connection: {_named(error)}.") from None
 
     async def open_relay(self, host: str, port: int, *, tls: bool) -> Streams:
-        """Connects to the mail server, which the server's owner has set: any address is good."""
+        """Connects to the mail server, which the server's owner has set: any address is good.
+
+        Its name is looked up like any other, and not in the threads that the rest of the server works in.
+        """
         trust = await asyncio.to_thread(lambda: self.trust) if tls else None
+        failure: OSError | UnicodeError = OSError("no address")
         try:
-            return await asyncio.open_connection(host, port, ssl=trust)
-        except (OSError, UnicodeError, ssl.SSLError) as error:
-            raise DeliveryFailed(f"The mail server cannot be reached: {_named(error)}.") from None
+            for address in await self._resolve(host, port):
+                try:
+                    return await asyncio.open_connection(
+                        address, port, ssl=trust, server_hostname=host if tls else None
+                    )
+                except OSError as error:
+                    failure = error
+        except (OSError, UnicodeError) as error:
+            failure = error
+        raise DeliveryFailed(f"The mail server cannot be reached: {_named(failure)}.")
 
     async def secure(self, writer: asyncio.StreamWriter, host: str) -> None:
         trust = await asyncio.to_thread(lambda: self.trust)
