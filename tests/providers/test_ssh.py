@@ -313,3 +313,35 @@ async def test_a_machine_on_a_host_for_which_there_was_no_time_stays_listed(
         await provider.create(MachineOrder(name="stf-f1-m1", offer=an_offer("off-1"), environment=NOBODY))
     (kept,) = await provider.machines()
     assert (kept.name, kept.provider_id) == ("stf-f1-m1", "off-1/stf-f1-m1")
+
+
+STARTS_SLOWLY = """#!/bin/sh
+script=$(cat)
+case "$script" in
+    *"ln -s"*) touch {folder}/begun; while [ ! -e {folder}/over ]; do sleep 0.05; done; exit 1 ;;
+    *) echo program; echo free ;;
+esac
+"""
+
+
+async def test_a_look_while_a_machine_is_started_does_not_forget_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.providers.ssh.client.CALL_S", 20.0)
+    provider = provider_of_names(tmp_path, "off-1", "two")
+    (tmp_path / "programs" / "ssh").write_text(STARTS_SLOWLY.format(folder=tmp_path))
+    asked = MachineOrder(name="stf-f1-m1", offer=an_offer("off-1"), environment=NOBODY)
+    creating = asyncio.create_task(provider.create(asked))
+    await becomes((tmp_path / "begun").exists)
+    (listed,) = await provider.machines()
+    assert (listed.name, listed.provider_id, listed.runs) == ("stf-f1-m1", "off-1/stf-f1-m1", True)
+    assert [offer.id for offer in await provider.offers()] == ["two"]
+    (tmp_path / "over").touch()
+    with pytest.raises(ProviderUnsure):
+        await creating
+    (tmp_path / "programs" / "ssh").write_text(ANSWERS_OR_HANGS)
+    monkeypatch.setattr("simpletuner_fleet.providers.ssh.provider.LOOKS_S", 1.5)
+    (kept,) = await provider.machines()
+    assert kept.name == "stf-f1-m1", "whether it was made only the host can say"
+    (tmp_path / "programs" / "ssh").write_text(ANSWERS_OR_HANGS.replace("off-", "nobody"))
+    assert await provider.machines() == []

@@ -6,6 +6,7 @@ and is listed until the host itself says that it is gone.
 
 import asyncio
 import hashlib
+from collections import Counter
 from pathlib import Path
 
 from msgspec import Struct
@@ -85,6 +86,8 @@ class SshProvider:
         self._free: tuple[float, list[_HostLook]] = (0.0, [])
         self._turns: dict[str, _Turn] = {}
         self._looks_begun = 0
+        self._starts_begun, self._starts_over = Counter[str](), Counter[str]()
+        """By host. What it says meanwhile may be from before its machine was made."""
 
     async def offers(self) -> list[MachineOffer]:
         """Returns an offer for every host that answers, runs nothing of ours, and can run a worker."""
@@ -105,6 +108,13 @@ class SshProvider:
             raise ProviderRefused(f"{order.offer.id} is no host of the pool any more")
         if not _is_ours(order.name):
             raise ProviderRefused(f"{order.name!r} is no name of a machine")
+        self._starts_begun[host.address] += 1
+        try:
+            return await self._start(host, order)
+        finally:
+            self._starts_over[host.address] += 1
+
+    async def _start(self, host: SshHost, order: MachineOrder) -> CreatedMachine:
         script = start_script(order.name, order.environment, self._command, self._install, self._service)
         await asyncio.to_thread(self._note, host, order.name)
         try:
@@ -164,6 +174,7 @@ class SshProvider:
         return await asyncio.gather(*(one(host) for host in in_turn))
 
     async def _look(self, host: SshHost) -> _HostLook:
+        starts_over = self._starts_over[host.address]
         try:
             lines = (await self._say(host, look_script(self._command))).split("\n")
         except (ProviderRefused, ProviderUnsure) as error:
@@ -175,6 +186,10 @@ class SshProvider:
         )
         if not machine and ["free"] not in states:
             return _HostLook(host=host, trouble=f"{host.address} answers with what is not ours")
+        if not machine and self._starts_begun[host.address] != starts_over:
+            begun = await asyncio.to_thread(self._noted, host)
+            trouble = "" if begun else f"{host.address} was asked for a machine just now"
+            return _HostLook(host=host, machine=begun, trouble=trouble)
         await asyncio.to_thread(self._note, host, machine)
         return _HostLook(
             host=host,
