@@ -308,3 +308,13 @@ def test_no_machine_of_more_nodes_is_brought_or_waited_for_than_the_job_asks_for
     booting = a_machine(state=BOOTING, gpus=4, nodes=2)
     assert len(grown(a_fleet(waiting(gpus=1)), machines=(booting,)).wanted) == 1
     assert not grown(a_fleet(waiting(gpus=4, nodes=2)), two_nodes, machines=(booting,)).wanted
+
+
+def test_what_waits_to_be_asked_for_is_needed_by_a_job_or_by_the_pool() -> None:
+    wanted = (a_machine("m_1", MachineState.WANTED), a_machine("m_2", MachineState.WANTED))
+    assert grown(a_fleet(), machines=wanted).needless == {"m_1", "m_2"}
+    assert grown(a_fleet(), machines=wanted, pool=a_pool(min_machines=1)).needless == {"m_1"}
+    grows = grown(a_fleet(waiting()), machines=wanted)
+    assert (grows.needless, chosen(grows)) == ({"m_2"}, [])
+    asked = a_machine("m_0", MachineState.ASKED)
+    assert grown(a_fleet(waiting()), machines=(*wanted, asked)).needless == {"m_1", "m_2"}

@@ -224,6 +224,23 @@ def test_a_leftover_wish_is_dropped_for_nobody_was_asked() -> None:
     assert after(wanted).state is GONE
 
 
+def test_a_wish_that_waits_for_its_turn_stays_unless_something_forbids_it() -> None:
+    wanted = a_machine(state=MachineState.WANTED, asked_at=NOW - 10.0, hourly_micros=3_000_000)
+    turn = frozenset({wanted.id})
+
+    def left(pool: MachinePool, *, answers: bool = True, **fields: Any) -> Machine:
+        snapshot = a_snapshot() if answers else None
+        return tended([wanted], an_upkeep(pool, snapshot, under_way=turn, **fields))[0]
+
+    assert left(a_pool()) == wanted
+    assert left(a_pool(), answers=False).state is GONE, "nobody knows what the provider has"
+    assert left(a_pool(enabled=False)).state is GONE
+    assert left(a_pool(deleted_at=NOW)).state is GONE
+    assert left(a_pool(), budget_over=True).state is GONE
+    too_dear = left(a_pool(max_hourly_micros=2_000_000))
+    assert (too_dear.state, too_dear.why) == (GONE, MachineEndReason.BUDGET)
+
+
 def test_strays_are_ours_by_name_and_nobodys_by_row() -> None:
     known = a_machine(state=ASKED)
     twin = listed(known, provider_id="p_second")

@@ -10,7 +10,7 @@ from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
 from simpletuner_fleet.core.provisioning.money import budget_is_used_up, spending_towards
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool, NoMachine
-from simpletuner_fleet.core.provisioning.upkeep import Upkeep, WorkerFacts, strays, tended
+from simpletuner_fleet.core.provisioning.upkeep import Upkeep, WorkerFacts, dropped, strays, tended
 
 
 class Stray(Struct, frozen=True, kw_only=True):
@@ -53,6 +53,7 @@ def decide(
             budget_over=budget_is_used_up(pool, spending_towards(pool, own, fleet.now), fleet.lead_s),
             lead_s=fleet.lead_s,
             listening_since=fleet.listening_since,
+            under_way=fleet.under_way,
         )
         over, there = _over_and_there(own, upkeep.snapshot)
         after = tended(there, upkeep, taken)
@@ -61,6 +62,7 @@ def decide(
     live = [machine for rows in after_of.values() for machine in rows if machine.is_live]
     unknown = _unknown(pools, snapshots, live, our_beginning)
     growth = grow(pools, snapshots, after_of, fleet)
+    changed += [(one, dropped(one, fleet.now)) for one in live if one.id in growth.needless]
     return ProvisioningDecision(
         changed=tuple(changed),
         strays=tuple(unknown),

@@ -14,7 +14,13 @@ from simpletuner_fleet.core.placement.matching import why_never, why_not_paid
 from simpletuner_fleet.core.placement.ordering import limit_reached
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.provisioning.machine import FAILURES, ON_ITS_WAY, Machine, MachineEndReason
+from simpletuner_fleet.core.provisioning.machine import (
+    FAILURES,
+    ON_ITS_WAY,
+    Machine,
+    MachineEndReason,
+    MachineState,
+)
 from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending_towards
 from simpletuner_fleet.core.provisioning.offers import (
     MachineOffer,
@@ -66,6 +72,8 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     prices: PriceList = NO_PRICES
     arriving: frozenset[str] = frozenset()
     """Ids of machines that have joined and whose workers are about to connect."""
+    under_way: frozenset[str] = frozenset()
+    """Ids of machines for which a call to their provider is under way, or waits for its turn."""
 
     def busy_until(self, at: float) -> list[tuple[Worker, Sequence[RunningJob]]]:
         """Returns the busy workers on which a job ends until then."""
@@ -97,6 +105,8 @@ class Growth(Struct):
     wanted: list[Wanted] = field(default_factory=list)
     no_machine: dict[str, dict[str, NoMachine]] = field(default_factory=dict)
     """By pool and line."""
+    needless: set[str] = field(default_factory=set)
+    """Ids of machines that are wanted and not asked for yet, and that nothing needs any more."""
 
 
 class _Room(Struct):
@@ -105,6 +115,7 @@ class _Room(Struct):
     worker: Worker
     gpus: int
     slots: int
+    is_needed: bool = False
 
     def take(self, job: Job, fleet: FleetNow) -> bool:
         requires = job.requires
@@ -114,6 +125,7 @@ class _Room(Struct):
             return False
         self.slots -= 1
         self.gpus -= job.requires.gpus
+        self.is_needed = True
         return True
 
 
@@ -146,22 +158,35 @@ def grow(
             spent=spending_towards(pool, machines[pool.name], fleet.now),
             paused_until=paused_until(machines[pool.name]),
             boot_s=usual_boot_s(machines[pool.name]),
+            taken=_singles_asked_for(snapshots[pool.name], machines[pool.name], fleet),
         )
         for pool in pools
         if pool.brings_machines and pool.name in snapshots
     ]
     if not markets:
         return growth
-    rooms = [
-        _room(pool, machine)
+    room_of = {
+        machine.id: _room(pool, machine)
         for pool in pools
-        for machine in machines[pool.name]
+        for machine in sorted(machines[pool.name], key=lambda one: one.state is MachineState.WANTED)
         if machine.state in ON_ITS_WAY or machine.id in fleet.arriving
-    ]
-    _serve(fleet, markets, rooms, growth)
+    }
+    _serve(fleet, markets, list(room_of.values()), growth)
     for market in markets:
-        _keep_least(market, machines[market.pool.name], fleet, growth)
+        own = machines[market.pool.name]
+        _keep_least(market, own, fleet, growth)
+        wanted = [machine.id for machine in own if machine.state is MachineState.WANTED]
+        needless = [id for id in wanted if not room_of[id].is_needed]
+        growth.needless |= set(needless[: max(0, market.spent.machines - market.pool.request.min_machines)])
     return growth
+
+
+def _singles_asked_for(
+    snapshot: ProviderSnapshot, machines: Sequence[Machine], fleet: FleetNow
+) -> set[str]:
+    """Returns the single offers that are shown still, since the call that takes them is not over."""
+    asked = {one.offer_id for one in machines if one.state in ON_ITS_WAY and one.id in fleet.under_way}
+    return {offer.id for offer in snapshot.offers if offer.single and offer.id in asked}
 
 
 def _serve(fleet: FleetNow, markets: list[_Market], rooms: list[_Room], growth: Growth) -> None:

@@ -73,6 +73,8 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     budget_over: bool = False
     lead_s: float = 0.0
     """So long before its end a machine is told to stop."""
+    under_way: frozenset[str] = frozenset()
+    """Ids of the machines for which a call to the provider is under way, or waits for its turn."""
 
     def may_give_up(self, since: float) -> bool:
         """Tells whether a worker awaited since then could have been heard all the time, or again for long enough."""
@@ -112,14 +114,17 @@ def _within_the_hourly_limit(machines: list[Machine], upkeep: Upkeep) -> list[Ma
 
 
 def _usefulness(machine: Machine, upkeep: Upkeep) -> tuple[int, float]:
-    """Returns a sort key, the least useful first: not joined, then without a job, then the newest."""
+    """Returns a sort key, the least useful first: not asked for, not joined, then without a job, then the newest."""
     worker = upkeep.workers.get(machine.worker_id)
     at_rest = worker is not None and worker.connected and not worker.busy
-    rank = 0 if machine.state in ON_ITS_WAY else 1 if at_rest else 2
-    return rank, -machine.created_at
+    if machine.state in ON_ITS_WAY:
+        return (0 if machine.state is MachineState.WANTED else 1), -machine.created_at
+    return (2 if at_rest else 3), -machine.created_at
 
 
 def _over_budget(machine: Machine, upkeep: Upkeep) -> Machine:
+    if machine.state is MachineState.WANTED:
+        return moved(machine, MachineInput.DROP, upkeep.now, MachineEndReason.BUDGET)
     if machine.state in ON_ITS_WAY:
         return moved(machine, MachineInput.DESTROY, upkeep.now, MachineEndReason.BUDGET)
     return _drained(machine, upkeep, MachineEndReason.BUDGET)
@@ -187,6 +192,8 @@ def _is_news(machine: Machine, snapshot: ProviderSnapshot) -> bool:
 def _missed(machine: Machine, upkeep: Upkeep, snapshot: ProviderSnapshot) -> Machine:
     if not machine.is_live or machine.asked_at is None or snapshot.at <= machine.asked_at:
         return machine
+    if not machine.provider_id and machine.id in upkeep.under_way:
+        return machine  # it may be made at any moment, however long that takes
     worker = upkeep.workers.get(machine.worker_id)
     if machine.state in IN_USE and worker is not None and worker.connected:
         return machine
@@ -207,7 +214,7 @@ def _judged(machine: Machine, upkeep: Upkeep, *, may_go_idle: bool) -> Machine:
     now = upkeep.now
     if machine.state is MachineState.WANTED:
         # It should have been asked for in the round that wanted it: whoever needs one now wants it anew.
-        return moved(machine, MachineInput.DROP, now, MachineEndReason.NOT_NEEDED)
+        return machine if _has_its_turn(machine, upkeep) else dropped(machine, now)
     if machine.state in ON_ITS_WAY:
         why = _why_not_awaited(machine, upkeep)
         return moved(machine, MachineInput.DESTROY, now, why) if why else machine
@@ -216,6 +223,16 @@ def _judged(machine: Machine, upkeep: Upkeep, *, may_go_idle: bool) -> Machine:
     if machine.state is MachineState.DRAINING:
         return _draining(machine, upkeep)
     return machine
+
+
+def dropped(machine: Machine, now: float) -> Machine:
+    return moved(machine, MachineInput.DROP, now, MachineEndReason.NOT_NEEDED)
+
+
+def _has_its_turn(machine: Machine, upkeep: Upkeep) -> bool:
+    """Tells whether a machine that is wanted is still to be asked for, as soon as calls before its own are over."""
+    can_grow = upkeep.snapshot is not None and upkeep.pool.brings_machines
+    return can_grow and machine.id in upkeep.under_way and _why_not_awaited(machine, upkeep) is None
 
 
 def _why_not_awaited(machine: Machine, upkeep: Upkeep) -> MachineEndReason | None:

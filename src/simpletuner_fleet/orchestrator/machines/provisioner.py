@@ -116,7 +116,10 @@ class Provisioner:
         answers = await self._looks.answers(pools, partial(self._snapshot_of, wants_offers=wants_offers))
         snapshots = {name: one for name, one in answers.items() if isinstance(one, ProviderSnapshot)}
         troubles = {name: one if isinstance(one, str) else one.trouble for name, one in answers.items()}
-        calls = await decide_once(fleet, ProviderSnapshots(snapshots=snapshots, troubles=troubles))
+        seen = ProviderSnapshots(
+            snapshots=snapshots, troubles=troubles, under_way=self._calls.machines_under_way()
+        )
+        calls = await decide_once(fleet, seen)
         rows = await fleet.read(lambda view: [view.machine(one) for one in calls.ask])
         for machine in calls.destroy:
             self._calls.begin(machine, self._destroy)

@@ -50,6 +50,8 @@ class ProviderSnapshots(Struct, frozen=True, kw_only=True):
     snapshots: Mapping[str, ProviderSnapshot]
     troubles: Mapping[str, str]
     """By pool, what kept its provider from being looked at."""
+    under_way: frozenset[str] = frozenset()
+    """Ids of the machines for which a call of an earlier round is under way, or waits for its turn."""
 
 
 async def take_snapshot(provider: MachineProvider, now: float, *, with_offers: bool) -> ProviderSnapshot:
@@ -100,7 +102,9 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
         machines,
         seen.snapshots,
         facts,
-        fleet_now(transaction, pools, machines, facts, lead_s, began_at),
+        replace(
+            fleet_now(transaction, pools, machines, facts, lead_s, began_at), under_way=seen.under_way
+        ),
         our_beginning(fleet_id),
     )
     for before, after in decision.changed:

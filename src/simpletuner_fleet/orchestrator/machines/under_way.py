@@ -89,6 +89,10 @@ class CallsUnderWay:
         self._begun.append(task)
         task.add_done_callback(lambda _: self._calls.pop(machine.id, None))
 
+    def machines_under_way(self) -> frozenset[str]:
+        """Returns the ids of the machines whose calls are not over."""
+        return frozenset(self._calls)
+
     async def settle(self) -> None:
         """Waits for the calls that were begun since the last time, but not for long.
 

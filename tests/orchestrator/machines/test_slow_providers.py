@@ -1,0 +1,141 @@
+"""A provider that takes long to make machines: what waits for it is neither forgotten, nor asked for twice, nor in vain."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
+from simpletuner_fleet.orchestrator.machines.under_way import CALLS_AT_ONCE, CallsUnderWay
+from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder
+from tests.core.provisioning.provisioning_kit import an_offer
+from tests.delivery.receivers import until
+from tests.http.api_kit import Running, orchestrator
+from tests.orchestrator.machines.cloud_kit import round_of, with_provisioner
+
+MORE = CALLS_AT_ONCE + 4
+SETTLE_S = 30.0
+CONFIG = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 1}}
+
+
+class Shelf:
+    """A provider of another package, which makes machines when it is let."""
+
+    settle_s = SETTLE_S
+    sweep_s = 5.0
+
+    def __init__(self) -> None:
+        self.lets = asyncio.Event()
+        self.asked: list[MachineOrder] = []
+        self.made: list[str] = []
+        self.offered: list[MachineOffer] = [an_offer()]
+
+    async def offers(self) -> list[MachineOffer]:
+        return self.offered
+
+    async def create(self, order: MachineOrder) -> CreatedMachine:
+        self.asked.append(order)
+        await self.lets.wait()
+        self.made.append(order.name)
+        return CreatedMachine(provider_id=f"p_{order.name}")
+
+    async def machines(self) -> list[ListedMachine]:
+        return [ListedMachine(provider_id=f"p_{name}", name=name) for name in self.made]
+
+    async def destroy(self, provider_id: str) -> None:
+        self.made.remove(provider_id.removeprefix("p_"))
+
+    async def boot_log(self, provider_id: str) -> str:
+        return ""
+
+
+@pytest.fixture
+async def running(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    monkeypatch.setattr(
+        "simpletuner_fleet.orchestrator.machines.provisioner.make_provider", lambda surroundings: shelf
+    )
+    async with orchestrator() as made, with_provisioner(made):
+        assert made.deps.provisioner is not None
+        made.deps.provisioner._calls = CallsUnderWay(patience_s=0.05)
+        answer = await made.http.put(
+            "/api/pools/shelf", json={"provider": "process", "trainers": ["command"], "max_machines": MORE}
+        )
+        assert answer.status_code == 200, answer.text
+        yield made
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+async def jobs(running: Running, count: int) -> list[str]:
+    return [str((await running.submit(config=CONFIG))["job_id"]) for _ in range(count)]
+
+
+async def rows(running: Running) -> list[Machine]:
+    return await running.fleet.read(lambda view: view.machines_since(0.0))
+
+
+async def states(running: Running) -> set[str]:
+    return {str(machine.state) for machine in await rows(running)}
+
+
+async def test_machines_that_wait_for_their_turn_are_asked_for_once(running: Running, shelf: Shelf) -> None:
+    await jobs(running, MORE)
+    for _ in range(4):
+        await round_of(running, 1.0)
+    assert len(shelf.asked) == CALLS_AT_ONCE
+    assert len(await rows(running)) == MORE, "none was given up to be wanted anew"
+    shelf.lets.set()
+    await until(lambda: len(shelf.made) == MORE)
+    await round_of(running, 1.0)
+    assert len({order.name for order in shelf.asked}) == len(shelf.asked) == MORE
+    assert await states(running) == {"booting"}
+
+
+async def test_machines_that_wait_for_their_turn_and_are_not_needed_any_more_are_never_asked_for(
+    running: Running, shelf: Shelf
+) -> None:
+    waiting = await jobs(running, MORE)
+    await round_of(running, 1.0)
+    for job_id in waiting[1:]:
+        await running.post(f"/api/jobs/{job_id}/cancel", {})
+    await round_of(running, 1.0)
+    ended = [machine for machine in await rows(running) if machine.gone_at is not None]
+    assert {(machine.why, machine.asked_at) for machine in ended} == {("not_needed", None)}
+    assert len(ended) == MORE - CALLS_AT_ONCE
+    shelf.lets.set()
+    await until(lambda: len(shelf.made) == CALLS_AT_ONCE)
+    await round_of(running, 1.0)
+    assert len(shelf.asked) == CALLS_AT_ONCE
+
+
+async def test_what_there_is_only_one_of_is_not_asked_for_again_while_it_is_being_asked_for(
+    running: Running, shelf: Shelf
+) -> None:
+    shelf.offered = [an_offer("host-1", single=True), an_offer("host-2", single=True)]
+    await jobs(running, 1)
+    await round_of(running, 1.0)
+    await jobs(running, 1)
+    await round_of(running, 1.0)
+    assert [order.offer.id for order in shelf.asked] == ["host-1", "host-2"]
+
+
+async def test_a_machine_that_is_being_asked_for_is_not_missed(running: Running, shelf: Shelf) -> None:
+    (job_id,) = await jobs(running, 1)
+    for _ in range(3):
+        await round_of(running, SETTLE_S)
+    assert await states(running) == {"asked"}
+    await running.post(f"/api/jobs/{job_id}/cancel", {})
+    assert (await running.http.delete("/api/pools/shelf")).is_success
+    for _ in range(4):
+        await round_of(running, SETTLE_S)
+    assert await states(running) == {"destroying"}
+    shelf.lets.set()
+    await until(lambda: len(shelf.made) == 1)
+    for _ in range(4):
+        await round_of(running, SETTLE_S)
+    assert shelf.made == [], "its pool goes only when it is gone"
+    assert await running.fleet.read(lambda view: view.pools()) == []
