@@ -139,3 +139,20 @@ async def test_a_machine_that_is_being_asked_for_is_not_missed(running: Running,
         await round_of(running, SETTLE_S)
     assert shelf.made == [], "its pool goes only when it is gone"
     assert await running.fleet.read(lambda view: view.pools()) == []
+
+
+async def test_a_machine_is_ended_at_once_however_many_wait_to_be_made(
+    running: Running, shelf: Shelf
+) -> None:
+    shelf.lets.set()
+    (job_id,) = await jobs(running, 1)
+    await round_of(running, 1.0)
+    (machine,) = await rows(running)
+    shelf.lets.clear()
+    await running.post(f"/api/jobs/{job_id}/cancel", {})
+    await jobs(running, MORE)
+    await round_of(running, 1.0)
+    assert len(shelf.asked) == 1 + CALLS_AT_ONCE
+    await running.post(f"/api/machines/{machine.id}/end", {"now": True})
+    await round_of(running, 1.0)
+    await until(lambda: shelf.made == [])

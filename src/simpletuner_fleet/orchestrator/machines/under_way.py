@@ -9,14 +9,14 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import NotLeader
-from simpletuner_fleet.core.provisioning.machine import Machine
+from simpletuner_fleet.core.provisioning.machine import Machine, MachineState
 from simpletuner_fleet.core.provisioning.offers import ProviderSnapshot
 from simpletuner_fleet.core.provisioning.pool import MachinePool, PoolRequest
 
 log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 8
-"""For each pool."""
+"""For each pool, and as many to end machines: what costs does not wait for what is being made."""
 PATIENCE_S = 10.0
 """So long a round waits for its own calls; those that take longer go on beside the next ones."""
 NO_ANSWER = "no answer in time"
@@ -75,9 +75,10 @@ class CallsUnderWay:
         self._patience_s = patience_s
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._begun: list[asyncio.Task[None]] = []
-        self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(
+        self._places: defaultdict[tuple[str, bool], asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(CALLS_AT_ONCE)
         )
+        """By pool, and whether a machine is ended."""
         self._not_leader: NotLeader | None = None
 
     def begin(self, machine: Machine, call: Callable[[Machine], Coroutine[Any, Any, None]]) -> None:
@@ -110,7 +111,7 @@ class CallsUnderWay:
 
     async def _make(self, machine: Machine, call: Callable[[Machine], Coroutine[Any, Any, None]]) -> None:
         try:
-            async with self._places[machine.pool]:
+            async with self._places[machine.pool, machine.state is MachineState.DESTROYING]:
                 await call(machine)
         except NotLeader as error:
             self._not_leader = error
