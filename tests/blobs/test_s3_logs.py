@@ -13,7 +13,7 @@ from obstore.store import S3Store
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.opening import open_blobs
-from simpletuner_fleet.blobs.s3_logs import SEGMENTS, S3Logs
+from simpletuner_fleet.blobs.s3_logs import MOST_FAILURES, SEGMENTS, S3Logs
 from simpletuner_fleet.core.errors import StoreUnavailable
 from tests.s3_server import KEY, SECRET
 
@@ -185,6 +185,43 @@ async def test_a_segment_that_the_bucket_refuses_to_delete_keeps_no_other_and_go
     assert in_folder(tmp_path) == []
     await logs_in(bucket, tmp_path).delete("logs/a")
     assert await in_bucket(bucket) == []
+
+
+@pytest.mark.parametrize("bad", [1, MOST_FAILURES + 1])
+async def test_logs_that_cannot_be_sent_keep_no_other_from_being_sent(
+    bucket: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: int
+) -> None:
+    puts = obstore.put_async
+
+    async def refusing(bucket: S3Store, place: str, data: bytes) -> object:
+        if "/bad" in place:
+            raise PermissionDeniedError("The object is locked.")
+        return await puts(bucket, place, data)
+
+    logs = logs_in(bucket, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(obstore, "put_async", refusing)
+        for number in range(bad):
+            await logs.append(f"logs/bad{number}", 0, b"x" * 1000)
+        await logs.append("logs/good", 0, b"x" * 1000)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await logs.send_due_once()
+    assert await in_bucket(bucket) == [("logs/good/000000000000000", 1000)]
+    for _ in range(2):
+        await logs.send_due_once()
+    assert in_folder(tmp_path) == []
+
+
+async def test_files_that_are_not_ours_are_no_segments(bucket: S3Store, tmp_path: Path) -> None:
+    """A folder on another machine has some for a while: what was deleted while somebody read it."""
+    await logs_in(bucket, tmp_path).append("logs/a", 0, b"x" * 1000)
+    (tmp_path / SEGMENTS / "logs" / "a" / ".nfs0000000000000001").write_bytes(b"gone")
+    await obstore.put_async(bucket, f"{SEGMENTS}/logs/a/README", b"theirs")
+    again = logs_in(bucket, tmp_path)
+    await again.send_due_once()
+    assert await again.size("logs/a") == 1000
+    assert ("logs/a/000000000000000", 1000) in await in_bucket(bucket)
 
 
 async def test_while_the_bucket_is_away_a_log_goes_on_growing(bucket: S3Store, tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ LOOK_EVERY_S = 5.0
 RETRY_S = 30.0
 BLOCK_BYTES = 1024 * 1024
 BLOCKS_KEPT = 32
+MOST_FAILURES = 3
+"""So many logs in a row that cannot be sent say that the bucket is away."""
 GROWING_KNOWN = 4096
 """Blobs whose segments are remembered."""
 
@@ -88,6 +90,8 @@ class S3Logs:
         self._sending = KeyedLocks()
         """Taken before `_locks`. A blob grows and is read while a segment of it is sent, but nothing is taken back:
         what arrives in the bucket after a deletion would bring the deleted bytes back."""
+        self._not_sent: set[str] = set()
+        """Those that could not be sent the last time: all others come before them."""
         self._sender: asyncio.Task[None] | None = None
         self._left_over = True
         """Segments of a process before this one may still be in the folder."""
@@ -204,7 +208,7 @@ class S3Logs:
     async def _find_segments(self, key: str) -> list[Segment]:
         """Returns what the bucket and the folder have. A segment that is in both was sent and then not removed."""
         by_start: dict[int, Segment] = {}
-        for name in await self._staging.names(_folder(key)):
+        for name in filter(str.isdecimal, await self._staging.names(_folder(key))):
             place = f"{_folder(key)}/{name}"
             by_start[int(name)] = Segment(int(name), await self._staging.size(place), in_bucket=False)
         for start, size in await self._listed(key):
@@ -225,9 +229,10 @@ class S3Logs:
     async def _listed(self, key: str) -> list[tuple[int, int]]:
         with bucket_errors():
             return [
-                (int(meta["path"].rpartition("/")[2]), int(meta["size"]))
+                (int(name), int(meta["size"]))
                 async for page in obstore.list(self._bucket, prefix=_folder(key))
                 for meta in page
+                if (name := meta["path"].rpartition("/")[2]).isdecimal()
             ]
 
     async def _from_bucket(self, key: str, segment: Segment, at: int, length: int) -> bytes:
@@ -270,13 +275,26 @@ class S3Logs:
             await asyncio.sleep(pause_s)
 
     async def send_due_once(self) -> None:
+        """Sends what is due. A log that cannot be sent keeps no other from it; why it could not is raised in the end."""
         if self._left_over:
             await self._load_left_over()
             self._left_over = False
-        for key, blob in list(self._growing.items()):
-            for segment in list(blob.segments):
-                if not segment.in_bucket:
-                    await self._send_if_due(key, blob, segment)
+        self._not_sent &= self._growing.keys()
+        failures: list[Exception] = []
+        for key, blob in sorted(self._growing.items(), key=lambda one: one[0] in self._not_sent):
+            try:
+                for segment in list(blob.segments):
+                    if not segment.in_bucket:
+                        await self._send_if_due(key, blob, segment)
+            except (StoreUnavailable, OSError) as failure:
+                self._not_sent.add(key)
+                failures.append(failure)
+                if len(failures) == MOST_FAILURES:
+                    break
+            else:
+                self._not_sent.discard(key)
+        if failures:
+            raise failures[0]
 
     async def _send_if_due(self, key: str, blob: GrowingBlob, segment: Segment) -> None:
         place = _place(key, segment.start)
