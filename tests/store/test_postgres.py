@@ -190,3 +190,13 @@ async def test_the_server_is_asked_to_notice_soon_that_nobody_is_there_any_more(
     chosen = await fleet.store.write(lambda tx: tx._db.rows(NOTICES, {}))  # type: ignore[attr-defined]
     assert dict(chosen) == dict.fromkeys(dict(chosen), "session")
     assert {"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"} <= dict(chosen).keys()
+
+
+async def test_a_connection_that_was_lost_while_nothing_was_in_memory_is_made_anew(fleet: Fleet) -> None:
+    """As before the first write, or after a commit that was refused: what is in memory is loaded again then."""
+    fleet.hang_up()
+    with suppress(StoreUnavailable):
+        await fleet.store.write(lambda tx: tx.put_setting("k", "lost"))
+    fleet.time += 60
+    await fleet.store.write(lambda tx: tx.put_setting("k", "kept"))
+    assert await fleet.store.read(lambda view: view.setting("k")) == "kept"

@@ -344,10 +344,10 @@ class CommitPipeline:
             self._loaded(None)
 
     def _load_with(self, begin: Callable[[], None]) -> None:
-        begin()
         try:
+            begin()
             self._tx.load()
-        finally:
+        finally:  # also where it did not begin: a connection that was lost is made anew only once that is noticed
             self._session.rollback()
 
     def _loaded(self, trouble: Trouble) -> None:
