@@ -181,9 +181,7 @@ def grow(
     return growth
 
 
-def _singles_asked_for(
-    snapshot: ProviderSnapshot, machines: Sequence[Machine], fleet: FleetNow
-) -> set[str]:
+def _singles_asked_for(snapshot: ProviderSnapshot, machines: Sequence[Machine], fleet: FleetNow) -> set[str]:
     """Returns the single offers that are shown still, since the call that takes them is not over."""
     asked = {one.offer_id for one in machines if one.state in ON_ITS_WAY and one.id in fleet.under_way}
     return {offer.id for offer in snapshot.offers if offer.single and offer.id in asked}

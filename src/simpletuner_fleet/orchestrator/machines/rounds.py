@@ -102,9 +102,7 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
         machines,
         seen.snapshots,
         facts,
-        replace(
-            fleet_now(transaction, pools, machines, facts, lead_s, began_at), under_way=seen.under_way
-        ),
+        replace(fleet_now(transaction, pools, machines, facts, lead_s, began_at), under_way=seen.under_way),
         our_beginning(fleet_id),
     )
     for before, after in decision.changed:
