@@ -119,3 +119,22 @@ async def test_a_call_that_fails_is_said_and_who_does_not_lead_any_more_hears_it
     with pytest.raises(NotLeader):
         await calls.settle()
     await calls.settle()
+
+
+async def test_code_that_cannot_be_stopped_holds_up_neither_a_round_nor_the_end() -> None:
+    looks, lets = LooksUnderWay(longest_look_s=0.05), asyncio.Event()
+
+    async def look(of: MachinePool) -> ProviderSnapshot | str:
+        while of.name == "stubborn" and not lets.is_set():
+            try:
+                await lets.wait()
+            except asyncio.CancelledError:
+                continue
+        return SNAPSHOT
+
+    pools = [pool("quick"), pool("stubborn")]
+    async with asyncio.timeout(5):
+        for _ in range(2):
+            assert await looks.answers(pools, look) == {"quick": SNAPSHOT, "stubborn": NO_ANSWER}
+        await looks.stop(within_s=0.05)
+    lets.set()

@@ -19,6 +19,9 @@ CALLS_AT_ONCE = 8
 """For each pool, and as many to end machines: what costs does not wait for what is being made."""
 PATIENCE_S = 10.0
 """So long a round waits for its own calls; those that take longer go on beside the next ones."""
+LONGEST_LOOK_S = 40.0
+"""A look ends by itself before that, unless it is anybody's code that cannot be stopped."""
+STOPPED_WITHIN_S = 5.0
 NO_ANSWER = "no answer in time"
 
 
@@ -33,7 +36,8 @@ class LooksUnderWay:
     A provider that gave no answer in time is not waited for again: its answer counts in the round after it came.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest_look_s: float = LONGEST_LOOK_S) -> None:
+        self._longest_look_s = longest_look_s
         self._looks: dict[str, _Look] = {}
         self._slow: set[str] = set()
 
@@ -54,18 +58,19 @@ class LooksUnderWay:
                 self._looks[pool.name] = _Look(pool.request, asyncio.create_task(look(pool)))
         awaited = [one.task for name, one in self._looks.items() if name not in self._slow]
         if awaited:
-            await asyncio.wait(awaited)
+            await asyncio.wait(awaited, timeout=self._longest_look_s)
         return {pool.name: self._answer_of(pool.name) for pool in pools}
 
     def _answer_of(self, name: str) -> ProviderSnapshot | str:
         if not self._looks[name].task.done():
+            self._slow.add(name)
             return NO_ANSWER
         answer = self._looks.pop(name).task.result()
         (self._slow.add if answer == NO_ANSWER else self._slow.discard)(name)
         return answer
 
-    async def stop(self) -> None:
-        await _end([one.task for one in self._looks.values()])
+    async def stop(self, within_s: float = STOPPED_WITHIN_S) -> None:
+        await _end([one.task for one in self._looks.values()], within_s)
 
 
 class CallsUnderWay:
@@ -107,7 +112,7 @@ class CallsUnderWay:
             raise not_leader
 
     async def stop(self) -> None:
-        await _end(list(self._calls.values()))
+        await _end(list(self._calls.values()), STOPPED_WITHIN_S)
 
     async def _make(self, machine: Machine, call: Callable[[Machine], Coroutine[Any, Any, None]]) -> None:
         try:
@@ -119,7 +124,9 @@ class CallsUnderWay:
             log.exception("a machine could not be looked after; it is tried again")
 
 
-async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+async def _end(tasks: Sequence[asyncio.Task[Any]], within_s: float) -> None:
+    """Ends the tasks; one that does not let itself be ended is not waited for."""
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if tasks:
+        await asyncio.wait(tasks, timeout=within_s)
