@@ -4,11 +4,17 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
+
+T = TypeVar("T")
+THREADS = 8
+_threads = ThreadPoolExecutor(THREADS, "publishing")
+"""The folder may lie on a machine that does not answer, and what the storage works in must not wait for it."""
 
 
 async def publish_to_place(root_url: str | None, name: str, content: PublishedContent) -> str:
@@ -24,25 +30,26 @@ async def publish_to_place(root_url: str | None, name: str, content: PublishedCo
 
 
 async def _to_folder(folder: Path, content: PublishedContent) -> str:
-    """Writes each file so that it is whole under its name or not there: somebody may be reading the folder.
-
-    All of it is done in threads: the folder may lie on a machine that does not answer.
-    """
+    """Writes each file so that it is whole under its name or not there: somebody may be reading the folder."""
     try:
         for file in content.files:
             target = folder / file.path
             making = _draft_of(target)
-            out = await asyncio.to_thread(_begun, making)
+            out = await _in_thread(_begun, making)
             try:
                 async for piece in content.read(file):
-                    await asyncio.to_thread(out.write, piece)
-                await asyncio.to_thread(_sync, out)
+                    await _in_thread(out.write, piece)
+                await _in_thread(_sync, out)
             finally:
-                await asyncio.to_thread(out.close)
-            await asyncio.to_thread(_put, making, target, content.insist_on_leading)
+                await _in_thread(out.close)
+            await _in_thread(_put, making, target, content.insist_on_leading)
     except OSError as error:
         raise PublishFailed(f"The folder is not writable: {error.strerror or error}.") from error
     return folder.as_uri()
+
+
+async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
 
 
 def _draft_of(target: Path) -> Path:
