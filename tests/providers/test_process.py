@@ -82,3 +82,25 @@ def test_settings_that_are_not_known_or_no_numbers_are_refused(tmp_path: Path) -
                 http=unknown.http,
             )
         )
+
+
+async def test_a_process_that_shuts_others_out_before_it_is_looked_at_is_made_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker does so as it starts; only root may look at it from then on."""
+    provider = ProcessProvider(surroundings(tmp_path))
+    order = MachineOrder(name="stf-f1-m3", offer=(await provider.offers())[0], environment=NOBODY)
+    created = await provider.create(order)
+    pid = provider._processes()["stf-f1-m3"]
+
+    def refuses(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", refuses)
+        provider._wait_until_shown("stf-f1-m3", pid)
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while await shown(provider):
+            await provider.destroy(created.provider_id)
+            await asyncio.sleep(0.1)

@@ -64,7 +64,7 @@ class ProcessProvider:
 
     def _wait_until_shown(self, name: str, pid: int) -> None:
         """Waits for the moment from which a started process shows its arguments: before, it would be listed as ended."""
-        while Path(f"/proc/{pid}/exe").exists() and name not in self._processes():
+        while name not in self._processes() and Path(f"/proc/{pid}/exe").exists():
             time.sleep(SHOWN_LOOK_S)
 
     def _inventory(self) -> dict[str, str]:
