@@ -58,8 +58,8 @@ def spare_heads(file: Path, before: float, is_ours: IsOurs) -> list[SpareHead]:
 
 def contradicted(view: View, heads: Sequence[SpareHead]) -> list[SpareHead]:
     """Returns those instead of which the log has another entry with the same number."""
-    there = ((head, view.audit_hashes(head.seq - 1, 1)) for head in heads)
-    return [head for head, found in there if found and found[0][0] == head.seq and found[0][1] != head.hash]
+    stored = dict(entry for head in heads for entry in view.audit_hashes(head.seq - 1, 1))
+    return [head for head in heads if stored.get(head.seq, head.hash) != head.hash]
 
 
 def without_proofs(spare: Sequence[SpareHead], against_the_log: Sequence[SpareHead]) -> list[SpareHead]:
