@@ -54,7 +54,9 @@ def test_a_worker_that_could_start(run: Run, server: FakeServer, monkeypatch: py
 
 def test_a_rotated_token_is_found(run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.on("GET", "/health/live", {"status": "ok"})
-    server.on("GET", "/api/workers/queue", problem(401, "invalid_token", "Invalid token."))
+    refused = problem(401, "invalid_token", "Invalid token.")
+    refused.body["type"] = "urn:simpletuner:problem:invalid_token"
+    server.on("GET", "/api/workers/queue", refused)
     monkeypatch.setenv("SIMPLETUNER_ORCHESTRATOR_URL", server.url)
     monkeypatch.setenv("SIMPLETUNER_WORKER_TOKEN", TOKEN)
     result = run("doctor", "worker", "--json")

@@ -112,3 +112,15 @@ def test_an_answer_that_cannot_be_unpacked_is_a_finding(server: FakeServer, body
     server.on("GET", "/health/live", Answer(200, body, {"content-encoding": "gzip"}))
     checks = [*way_to(server.url, Choices(), "Authorization", TOKEN, WHOAMI)]
     assert checks[-1].mark is FindingMark.BAD
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(("header", "probe"), [("Authorization", WHOAMI), ("X-Worker-Token", WORKER_PROBE)])
+def test_a_proxy_that_wants_a_password_says_nothing_about_the_token(
+    server: FakeServer, header: str, probe: str, status: int
+) -> None:
+    server.on("GET", "/health/live", {"status": "ok"})
+    server.on("GET", probe.partition("?")[0], Answer(status, b"<html>Authorization required"))
+    last = [*way_to(server.url, Choices(), header, TOKEN, probe)][-1]
+    assert (last.mark, last.about) == (FindingMark.BAD, "server")
+    assert "something else answers" in last.what

@@ -5,6 +5,7 @@ import hashlib
 import tarfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -141,6 +142,24 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(
     assert done.code == ExitCode.FAILED
     assert "must not be written" in done.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("place", ["{}/evil", "../evil"])
+def test_the_folder_is_never_one_that_the_server_chose(
+    ask: Run, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    job_id = place.format(tmp_path)
+    serve(server, Answer(200, DATA))
+    server.on("GET", "/api/jobs/j_1", {**JOB, "id": job_id})
+    for path in ("artifacts", "artifacts/m_1/files/unet/model.bin"):
+        usual = server.routes["GET", f"/api/jobs/j_1/{path}"]
+        server.on("GET", f"/api/jobs/{quote(job_id, safe='')}/{path}", usual)
+    done = ask("jobs", "download", "j_1")
+    assert done.code == ExitCode.FAILED
+    assert "is not a job" in done.err
+    assert not (tmp_path / "evil").exists()
 
 
 def test_a_symbolic_link_in_the_way_is_not_followed(ask: Run, server: FakeServer, tmp_path: Path) -> None:

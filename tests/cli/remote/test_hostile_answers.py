@@ -1,11 +1,16 @@
 """What answers in the orchestrator's place is told as such: nothing counts as done, and nobody waits without a word."""
 
+import hashlib
 import socket
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.core.configs.datasets import PREFIX, canonical, id_of
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run
 
 WORKER = {"id": "w_1", "name": "gpu-1", "status": "idle", "labels": {}}
@@ -87,3 +92,38 @@ def test_a_host_that_can_be_none_is_told_as_such(run: Run, url: str, words: tupl
     result = run(*words, "--url", url)
     assert result.code in (ExitCode.UNREACHABLE, ExitCode.USAGE, ExitCode.FAILED)
     assert "unexpectedly" not in result.err
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_nested_without_end_is_not_our_own_defect(
+    ask: Run, server: FakeServer, status: int
+) -> None:
+    server.on("GET", "/api/whoami", Answer(status, b"[" * 200_000))
+    result = ask("whoami")
+    assert result.code in (ExitCode.UNREACHABLE, ExitCode.USAGE)
+    assert "unexpectedly" not in result.err
+
+
+def test_a_server_that_names_another_dataset_gives_none(ask: Run, server: FakeServer, tmp_path: Path) -> None:
+    manifest = canonical([FileEntry(path="a.txt", size=1, sha256=hashlib.sha256(b"a").hexdigest())])
+    asked, other = PREFIX + "a" * 64, PREFIX + id_of(manifest)
+    server.on("GET", "/api/data", {"datasets": []})
+    server.on("GET", f"/api/data/{quote(asked, safe='')}", {"id": other, "name": "pets", "total_bytes": 1})
+    for name in (asked, other):
+        digest = name.removeprefix(PREFIX)
+        server.on("GET", f"/api/data/{name}/objects/{digest}", Answer(200, manifest))
+    for digest in (id_of(manifest), hashlib.sha256(b"a").hexdigest()):
+        server.on("GET", f"/api/data/{quote(asked, safe='')}/objects/{digest}", Answer(200, b"a"))
+    result = ask("data", "pull", asked, str(tmp_path / "pets"))
+    assert result.code == ExitCode.FAILED
+    assert not (tmp_path / "pets").exists()
+
+
+@pytest.mark.parametrize("words", ["jobs compare j_1 j_2", "jobs list --fields id,\x1b]0;x\x07"])
+def test_no_heading_of_a_table_can_control_a_terminal(ask: Run, server: FakeServer, words: str) -> None:
+    for name in ("j_1", "j_2"):
+        server.on("GET", f"/api/jobs/{name}", {"id": name, "status": "running"})
+        server.on("GET", f"/api/jobs/{name}/metrics", {"series": {}})
+    server.on("GET", "/api/compare", {"jobs": [], "differences": [], "differ": []})
+    server.on("GET", "/api/jobs", {"jobs": [], "next": None})
+    assert "\x1b" not in ask(*words.split(" ")).out

@@ -1,7 +1,7 @@
 """Files arrive whole, whatever they are called and whatever stands in between."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,9 +9,10 @@ import pytest
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.errors import ClientError
-from simpletuner_fleet.client.files.downloads import Downloader, RemoteFile
+from simpletuner_fleet.client.files.downloads import PAUSES_S, Downloader, RemoteFile
+from simpletuner_fleet.client.troubles import UNREACHABLE
 from simpletuner_fleet.client.trust import Choices
-from tests.cli.conftest import Answer, FakeServer, server
+from tests.cli.conftest import Answer, FakeServer, Seen, server
 
 __all__ = ["server"]
 CONTENT = b"0123456789" * 500
@@ -62,3 +63,55 @@ def test_another_file_of_the_same_size_is_never_taken_for_it(
         downloader.to_folder(folder, [remote("model")])
     assert refused.value.code == "E_DIGEST"
     assert list(folder.iterdir()) == []
+
+
+def test_a_download_whose_tries_bring_nothing_more_ends(
+    server: FakeServer, downloader: Downloader, folder: Path
+) -> None:
+    """As behind a proxy that answers everything with a page of its own."""
+    asked = 0
+
+    def answer(seen: Seen) -> Answer:
+        nonlocal asked
+        asked += 1
+        assert asked < 100, "it never gives up"
+        return Answer(200, CONTENT[:100])
+
+    server.on("GET", "/file", answer)
+    with pytest.raises(ClientError) as given_up:
+        downloader.to_folder(folder, [remote("model")])
+    assert given_up.value.trouble.exit == UNREACHABLE
+    assert asked == len(PAUSES_S) + 1
+
+
+def test_what_is_half_there_is_never_written_through_a_link(
+    server: FakeServer, downloader: Downloader, folder: Path, tmp_path: Path
+) -> None:
+    """As somebody else may have left one in a folder that all can write to."""
+    server.on("GET", "/file", Answer(200, CONTENT))
+    theirs = tmp_path / "diary"
+    theirs.write_bytes(b"mine")
+    downloads: dict[str, Callable[[], None]] = {
+        "model.part": lambda: downloader.to_folder(folder, [remote("model")]),
+        "model.tar.part": lambda: downloader.to_archive(folder / "model.tar", [remote("model")]),
+    }
+    for name, download in downloads.items():
+        (folder / name).symlink_to(theirs)
+        with pytest.raises(ClientError) as refused:
+            download()
+        assert refused.value.code == "E_BAD_PATH"
+        assert theirs.read_bytes() == b"mine"
+        assert [one.name for one in folder.iterdir()] == [name]
+        (folder / name).unlink()
+
+
+def test_no_folder_is_made_beyond_a_link(
+    server: FakeServer, downloader: Downloader, folder: Path, tmp_path: Path
+) -> None:
+    server.on("GET", "/file", Answer(200, CONTENT))
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "model").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ClientError) as refused:
+        downloader.to_folder(folder, [remote("model/unet/weights")])
+    assert refused.value.code == "E_BAD_PATH"
+    assert list((tmp_path / "elsewhere").iterdir()) == []

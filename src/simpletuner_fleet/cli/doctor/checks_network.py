@@ -110,7 +110,9 @@ def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) 
         return
     value = token if header == "X-Worker-Token" else f"Bearer {token}"
     answer = client.get(probe, headers={header: value})
-    if answer.status_code == 401:
+    if not _document(answer):
+        yield _foreign(answer)
+    elif answer.status_code == 401:
         yield bad(
             _("token"),
             _("Invalid token"),
@@ -118,8 +120,6 @@ def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) 
         )
     elif answer.status_code == 403:
         yield bad(_("token"), _("refused from this network or for this purpose"), _("ask the administrator"))
-    elif not _document(answer):
-        yield _foreign(answer)
     elif answer.status_code != 200:
         yield bad(_("server"), str(_document(answer).get("detail")), "")
     else:

@@ -85,7 +85,7 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
                 "E_CONFIG_FILE",
             )
         contents[name] = text
-    there = [name for name in contents if (folder / name).exists()]
+    there = [name for name in contents if _is_taken(folder, name)]
     if there and not force:
         raise fail(
             _("%(folder)s already exists", folder=folder / there[0]),
@@ -97,8 +97,11 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in contents.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
+            place = folder / name
+            place.parent.mkdir(exist_ok=True)
+            if place.is_symlink():
+                place.unlink()
+            place.write_text(text, encoding="utf-8")
     except OSError as error:
         raise fail(
             _("nothing can be written to %(folder)s", folder=folder),
@@ -107,6 +110,13 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
             "E_FILE",
         ) from None
     return [folder / name for name in contents]
+
+
+def _is_taken(folder: Path, name: str) -> bool:
+    """Tells whether something is there already; a link counts, also one that leads to nothing yet."""
+    place = folder / name
+    within_a_link = place.parent != folder and place.parent.is_symlink()
+    return place.exists() or place.is_symlink() or within_a_link
 
 
 def _bundle(layout: Layout, choices: FileChoices, notes: list[str]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Output:
         return self.format == "name" or bool(self.fields and name not in self.fields)
 
     def say_once(self, text: str) -> None:
-        """Says what is never shown again, also to users who asked for quiet."""
+        """Says what is never shown again, or what a command waits for, also to users who asked for quiet."""
         print(clean(text), file=sys.stderr)
 
     def items(
@@ -117,7 +117,7 @@ class Output:
         if self.terminal:
             self.print_rich(self.rich_table(rows, columns))
             return
-        print("\t".join(column.title for column in columns))
+        print("\t".join(clean(column.title) for column in columns))
         for row in rows:
             print("\t".join(row))
 
@@ -127,26 +127,27 @@ class Output:
         Where even those that never leave do not fit, every row is a block of lines that has them all.
         """
         from rich.cells import cell_len  # heavy, and only a terminal needs it
+        from rich.markup import escape
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        titles = [clean(_(column.title)) for column in columns]
         widths = [
-            max(cell_len(_(column.title)), *(cell_len(row[at]) for row in rows), 0)
-            for at, column in enumerate(columns)
+            max(cell_len(title), *(cell_len(row[at]) for row in rows), 0) for at, title in enumerate(titles)
         ]
         places = fitting(columns, widths, self.console().width)
         if rows and not places:
             return _blocks([[(column.title, row[at]) for at, column in enumerate(columns)] for row in rows])
         places = places or list(range(len(columns)))
-        left = [_(column.title) for at, column in enumerate(columns) if at not in places]
+        left = [title for at, title in enumerate(titles) if at not in places]
         if left:
             note = _("No room here for %(titles)s; --json shows all.", titles=", ".join(left))
             table.caption, table.caption_justify = Text(note, style="dim"), "left"
         for at in places:
             column = columns[at]
             table.add_column(
-                _(column.title),
+                escape(titles[at]),
                 no_wrap=not column.shrinks,
                 overflow="fold",
                 min_width=least(column, widths[at]),
@@ -167,7 +168,7 @@ class Output:
     def _pairs(self, pairs: list[tuple[str, str]]) -> None:
         if not self.terminal:
             for key, value in pairs:
-                print(f"{key}\t{value}")
+                print(f"{clean(key)}\t{value}")
             return
         self.print_rich(_blocks([pairs]))
 
@@ -198,7 +199,7 @@ def _blocks(items: Sequence[Sequence[tuple[str, str]]]) -> Any:
         if at:
             table.add_row()
         for key, value in pairs:
-            table.add_row(Text(_(key)), Text(value, style=STYLES.get(value, "")))
+            table.add_row(Text(clean(_(key))), Text(value, style=STYLES.get(value, "")))
     return table
 
 

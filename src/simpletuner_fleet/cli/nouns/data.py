@@ -89,7 +89,7 @@ def show(args: argparse.Namespace) -> int:
         dataset_id = find_dataset(api, args.dataset)
         dataset = api.get(f"{DATA}/{segment(dataset_id)}")
         if args.files:
-            files = files_of(api, dataset)
+            files = files_of(api, dataset_id)
             rows = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
             out.items("files", rows, FILES, id_field="path")
         else:
@@ -113,7 +113,7 @@ def pull(args: argparse.Namespace) -> int:
         base = f"{DATA}/{segment(dataset_id)}/objects"
         files = [
             RemoteFile(url=f"{base}/{file.sha256}", place=file.path, size=file.size, sha256=file.sha256)
-            for file in files_of(api, dataset)
+            for file in files_of(api, dataset_id)
         ]
         Downloader(api).to_folder(folder, files)
         total = spoken_size(sum(file.size for file in files))
@@ -132,16 +132,16 @@ def pull(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def files_of(api: Api, dataset: Dataset) -> tuple[FileEntry, ...]:
+def files_of(api: Api, dataset_id: str) -> tuple[FileEntry, ...]:
     """Returns the files of a manifest, whose SHA-256 must be the dataset's id: its paths are written to this disk."""
-    dataset_id = str(dataset["id"]).removeprefix(PREFIX)
-    data = api.content(f"{DATA}/{PREFIX}{dataset_id}/objects/{dataset_id}")
+    digest = dataset_id.removeprefix(PREFIX)
+    data = api.content(f"{DATA}/{PREFIX}{digest}/objects/{digest}")
     try:
-        if id_of(data) == dataset_id:
+        if id_of(data) == digest:
             return read_manifest(data, Policy(max_dataset_files=sys.maxsize))
     except FleetError as error:
-        raise _foreign(dataset_id, error.detail) from None
-    raise _foreign(dataset_id, _("its SHA-256 is not the dataset's id"))
+        raise _foreign(digest, error.detail) from None
+    raise _foreign(digest, _("its SHA-256 is not the dataset's id"))
 
 
 def _foreign(dataset_id: str, why: str) -> CliError:

@@ -19,7 +19,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, 
 from simpletuner_fleet.cli.remote.problems import problem_of
 from simpletuner_fleet.client import connection
 from simpletuner_fleet.client.connection import ConnectionSettings
-from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S
+from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, leads_elsewhere
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.client.trust import TrustError, context_for, trusting_nobody
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
@@ -196,7 +196,7 @@ class Api:
         all_headers = {"Accept": "*/*", **(headers or {})}
         try:
             with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:
-                if answer.status_code >= 400:
+                if answer.status_code >= 400 or leads_elsewhere(answer.status_code, all_headers):
                     answer.read()
                     self._read(answer)
                 yield answer
@@ -237,7 +237,7 @@ class Api:
             return None
         try:
             return answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._foreign(
                 answer.headers.get("content-type", "something") + " instead of JSON"
             ) from None

@@ -7,6 +7,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, Json
 from simpletuner_fleet.client.files.file_api import segment as segment
 from simpletuner_fleet.core.configs.spelling import nearest
+from simpletuner_fleet.core.training.checkpoint import NAME
 from simpletuner_fleet.languages import _, ngettext
 
 PAGE = 200
@@ -107,7 +108,8 @@ def counted_pages(
 
 
 def _as_job(answer: Json) -> dict[str, Any]:
-    if isinstance(answer, dict) and "id" in answer and "status" in answer:
+    """Returns the job. Its id is a plain name, since paths are made of it: of further calls and on this disk."""
+    if isinstance(answer, dict) and NAME.fullmatch(str(answer.get("id"))) and "status" in answer:
         return answer
     raise fail(
         _("the answer is not a job"),

@@ -87,7 +87,7 @@ def _not_let_in(code: str, detail: str, where: ConnectionSettings) -> CliError:
 def _document(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

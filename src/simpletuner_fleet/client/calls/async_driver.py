@@ -9,7 +9,7 @@ import httpx2
 
 from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received, Send, Sleep, Step, Steps
 from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
-from simpletuner_fleet.client.calls.sync_driver import identity
+from simpletuner_fleet.client.calls.sync_driver import identity, unpacking
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.errors import unreachable
 from simpletuner_fleet.client.trust import TrustError, Warn, context_for_async
@@ -30,7 +30,7 @@ class AwaitedAnswer:
         answer = await self._stack.enter_async_context(
             client.stream("GET", step.target, headers=step.headers, timeout=timeout)
         )
-        if answer.status_code >= 400:
+        if answer.status_code >= 300:
             return Received(answer.status_code, answer.headers, await answer.aread())
         self._pieces = answer.aiter_bytes()
         return Received(answer.status_code, answer.headers, b"")
@@ -96,7 +96,8 @@ class AsyncDriver:
                     yield step.value
                     continue
                 try:
-                    result = await self._take(step, held)
+                    with unpacking():
+                        result = await self._take(step, held)
                 except httpx2.TransportError as failure:
                     error = failure
         finally:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import httpx2
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from simpletuner_fleet.client.calls.call import OpenStream, Received, RouteCall, Send, Sleep, Steps
 from simpletuner_fleet.client.connection import ConnectionSettings
 from simpletuner_fleet.client.errors import ClientError, fail, problem_error, unreachable
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.client.troubles import UNREACHABLE, ForeignAnswer
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.languages import _
@@ -73,7 +74,7 @@ class RouteCaller:
                 failure: ClientError = unreachable(error, self.url)
                 elsewhere = not_sent
             else:
-                if received.status < 400:
+                if received.status < 300:
                     return received  # type: ignore[no-any-return]
                 failure = self.refusal(received)
                 pause_s = self._pause_after(received, failure, pauses, repeatable)
@@ -119,7 +120,7 @@ class RouteCaller:
         except NOT_SENT:
             self.turn_away()
             raise
-        if received.status < 400:
+        if received.status < 300:
             return received
         failure = self.refusal(received)
         if failure.code == NotLeader.code:
@@ -142,7 +143,7 @@ class RouteCaller:
 def target_of(call: RouteCall[Any], path: Mapping[str, str] | None, query: Mapping[str, Any] | None) -> str:
     place = call.path
     for name, value in (path or {}).items():
-        place = place.replace("{" + name + "}", quote(value, safe=""))
+        place = place.replace("{" + name + "}", segment(value))
     given = {name: value for name, value in _known(call, "query", query or {}).items() if value is not None}
     return f"{place}?{urlencode(given, doseq=True)}" if given else place
 

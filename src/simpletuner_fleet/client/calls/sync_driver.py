@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import httpx2
@@ -32,7 +32,7 @@ class OpenAnswer:
         answer = self._stack.enter_context(
             client.stream("GET", step.target, headers=step.headers, timeout=timeout)
         )
-        if answer.status_code >= 400:
+        if answer.status_code >= 300:
             return Received(answer.status_code, answer.headers, answer.read())
         self._pieces = answer.iter_bytes()
         return Received(answer.status_code, answer.headers, b"")
@@ -94,7 +94,8 @@ class SyncDriver:
                     yield step.value
                     continue
                 try:
-                    result = self._take(step, held)
+                    with unpacking():
+                        result = self._take(step, held)
                 except httpx2.TransportError as failure:
                     error = failure
         finally:
@@ -119,6 +120,15 @@ class SyncDriver:
             case Sleep():
                 time.sleep(step.seconds)
         return None
+
+
+@contextmanager
+def unpacking() -> Iterator[None]:
+    """Makes an answer that cannot be unpacked a failure of the way to the orchestrator, which sends none."""
+    try:
+        yield
+    except httpx2.DecodingError as error:
+        raise httpx2.RemoteProtocolError(f"the answer cannot be unpacked: {error}") from error
 
 
 def warn_user(text: str) -> None:

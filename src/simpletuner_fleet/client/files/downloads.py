@@ -1,19 +1,20 @@
 """Downloads the files of a checkpoint or artifact, verifies their SHA-256, and resumes where it broke off."""
 
+import errno
 import hashlib
 import os
 import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 from urllib.parse import quote
 
 import httpx2
 from msgspec import Struct
 
 from simpletuner_fleet.client.errors import ClientError, fail, unreachable
-from simpletuner_fleet.client.files.file_api import FileApi, segment
+from simpletuner_fleet.client.files.file_api import SENT_ON, FileApi, segment
 from simpletuner_fleet.core.training.checkpoint import MAX_SEGMENT_BYTES, NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.uploads import DIRECT_HEADER
@@ -22,7 +23,6 @@ CHUNK_BYTES = 1024 * 1024
 READ_TIMEOUT_S = 60.0
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 PART = ".part"
-SENT_ON = 307
 
 
 class RemoteFile(Struct, frozen=True, kw_only=True):
@@ -71,14 +71,9 @@ class Downloader:
         root = folder.resolve()
         for file in files:
             target = root / file.place
-            target.parent.mkdir(parents=True, exist_ok=True)
             if not target.parent.resolve().is_relative_to(root) or target.is_symlink():
-                raise fail(
-                    _("%(target)s would be written outside the folder", target=target),
-                    _("a symbolic link is in the way"),
-                    _("choose another folder with --to"),
-                    "E_BAD_PATH",
-                )
+                raise _link_in_the_way(target)
+            target.parent.mkdir(parents=True, exist_ok=True)
             if not (
                 target.is_file() and target.stat().st_size == file.size and digest_of(target) == file.sha256
             ):
@@ -86,7 +81,7 @@ class Downloader:
 
     def _to_file(self, target: Path, file: RemoteFile) -> None:
         part = target.with_name(os.fsdecode(os.fsencode(target.name)[: MAX_SEGMENT_BYTES - len(PART)]) + PART)
-        with open(part, "ab") as out:
+        with _opened(part, "ab") as out:
             digest = digest_so_far(part)
             if out.tell() > file.size:
                 out.truncate(0)
@@ -105,25 +100,24 @@ class Downloader:
         """Writes one archive, compressed if its name says so; it gets its name only once everything is verified."""
         part = archive.with_name(archive.name + PART)
         packing: Literal["w:gz", "w:"] = "w:gz" if archive.name.endswith((".gz", ".tgz")) else "w:"
-        try:
-            with (
-                open(part, "wb") as out,
-                tarfile.open(fileobj=out, mode=packing) as tar,
-            ):
-                for file in files:
-                    entry = tarfile.TarInfo(file.place)
-                    entry.size, entry.mode, entry.mtime = file.size, 0o644, int(time.time())
-                    tar.addfile(entry, VerifyingReader(self._chunks(file, 0), file))
-            os.replace(part, archive)
-        finally:
-            part.unlink(missing_ok=True)
+        with _opened(part, "wb") as out:
+            try:
+                with tarfile.open(fileobj=out, mode=packing) as tar:
+                    for file in files:
+                        entry = tarfile.TarInfo(file.place)
+                        entry.size, entry.mode, entry.mtime = file.size, 0o644, int(time.time())
+                        tar.addfile(entry, VerifyingReader(self._chunks(file, 0), file))
+                out.flush()
+                os.replace(part, archive)
+            finally:
+                part.unlink(missing_ok=True)
 
     def _chunks(self, file: RemoteFile, start: int) -> Iterator[bytes]:
         """Yields a file's bytes; resumes where it broke off, and gives up when several tries in a row bring nothing."""
         at, pauses = start, iter(PAUSES_S)
         while at < file.size:
             try:
-                for chunk in self._ask(file, at):
+                for chunk in filter(None, self._ask(file, at)):
                     at, pauses = at + len(chunk), iter(PAUSES_S)
                     self.fetched_bytes += len(chunk)
                     yield chunk
@@ -194,6 +188,29 @@ class VerifyingReader:
         if not self._left and self._digest.hexdigest() != self._file.sha256:
             raise not_what_it_should_be(self._file)
         return b"".join(pieces)
+
+
+def _opened(part: Path, mode: Literal["ab", "wb"]) -> BinaryIO:
+    """Opens a file that is not finished; raises where a link in its place leads elsewhere."""
+
+    def of_its_own(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o666)
+
+    try:
+        return open(part, mode, opener=of_its_own)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _link_in_the_way(part) from None
+
+
+def _link_in_the_way(target: Path) -> ClientError:
+    return fail(
+        _("%(target)s would be written outside the folder", target=target),
+        _("a symbolic link is in the way"),
+        _("choose another folder with --to"),
+        "E_BAD_PATH",
+    )
 
 
 def digest_so_far(path: Path) -> Any:

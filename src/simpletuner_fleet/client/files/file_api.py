@@ -1,12 +1,18 @@
 """Defines what moving files needs of a connection to the orchestrator."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 from urllib.parse import quote
 
 import httpx2
 
+from simpletuner_fleet.client.errors import fail
+from simpletuner_fleet.client.troubles import NOT_FOUND
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.protocol.uploads import DIRECT_HEADER
+
+SENT_ON = 307
 SEALING_TIMEOUT_S = 600.0
 """The last part of a large file is answered when all of it was verified, a dataset when each file was looked for."""
 
@@ -29,6 +35,20 @@ class FileApi(Protocol):
     ) -> AbstractContextManager[httpx2.Response]: ...
 
 
+def leads_elsewhere(status: int, headers: Mapping[str, str] | None) -> bool:
+    """Tells whether an answer is a redirection that was not asked for, as files are that lie in a bucket."""
+    is_asked_for = status == SENT_ON and DIRECT_HEADER in (headers or {})
+    return 300 <= status < 400 and not is_asked_for
+
+
 def segment(text: str) -> str:
-    """Quotes the text so that it is one segment of a path."""
+    """Quotes the text so that it is one segment of a path; raises for dots, which would lead to another place."""
+    if text in (".", ".."):
+        raise fail(
+            _("there is nothing called '%(name)s'", name=text),
+            _("in an address it means another place"),
+            _("use the id"),
+            "not_found",
+            NOT_FOUND,
+        )
     return quote(text, safe="")

@@ -11,14 +11,14 @@ import msgspec
 
 from simpletuner_fleet.client.calls.call import Received, Send
 from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
-from simpletuner_fleet.client.calls.sync_driver import SyncDriver
-from simpletuner_fleet.client.errors import fail
+from simpletuner_fleet.client.calls.sync_driver import SyncDriver, unpacking
+from simpletuner_fleet.client.errors import fail, unreachable
 from simpletuner_fleet.client.files.downloads import Downloader, files_to_download
-from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S
+from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, leads_elsewhere
 from simpletuner_fleet.client.files.uploads import Progress, Sender, name_for, read_folder
 from simpletuner_fleet.client.table.fleet_answers import DatasetView
 from simpletuner_fleet.client.table.result_answers import ManifestsView
-from simpletuner_fleet.client.troubles import NOT_FOUND
+from simpletuner_fleet.client.troubles import NOT_FOUND, ForeignAnswer
 from simpletuner_fleet.languages import _
 
 
@@ -36,15 +36,18 @@ class SyncFileApi:
         """Sends a POST that may be repeated, since every request made here names its content."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         request = Send("POST", path, msgspec.json.encode(body), headers, timeout_s)
-        return msgspec.json.decode(self._driver.run(self._caller.send(request, repeatable=True)).content)
+        return self._document(self._driver.run(self._caller.send(request, repeatable=True)))
 
     def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Any:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
         timeout = httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
-        answer = self._driver.client.put(
-            f"{path}?{urlencode(query)}", content=content, headers=headers, timeout=timeout
-        )
-        return msgspec.json.decode(self._checked(answer).content)
+        target = f"{path}?{urlencode(query)}"
+        with unpacking():
+            answer = self._driver.client.put(target, content=content, headers=headers, timeout=timeout)
+        received = _received(answer)
+        if received.status >= 300:
+            raise self._caller.refusal(received)
+        return self._document(received)
 
     @contextmanager
     def stream(
@@ -52,14 +55,21 @@ class SyncFileApi:
     ) -> Iterator[httpx2.Response]:
         timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
         with self._driver.client.stream("GET", path, headers=headers, timeout=timeout) as answer:
-            if answer.status_code >= 400:
-                answer.read()
-            yield self._checked(answer)
+            if answer.status_code >= 400 or leads_elsewhere(answer.status_code, headers):
+                with unpacking():
+                    answer.read()
+                raise self._caller.refusal(_received(answer))
+            yield answer
 
-    def _checked(self, answer: httpx2.Response) -> httpx2.Response:
-        if answer.status_code >= 400:
-            raise self._caller.refusal(Received(answer.status_code, answer.headers, answer.content))
-        return answer
+    def _document(self, received: Received) -> Any:
+        try:
+            return msgspec.json.decode(received.content)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise unreachable(ForeignAnswer(received.status), self.url) from None
+
+
+def _received(answer: httpx2.Response) -> Received:
+    return Received(answer.status_code, answer.headers, answer.content)
 
 
 def download(

@@ -29,6 +29,7 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ROUNDS = 3
 PIECE_BYTES = 1024 * 1024
 OBJECTS = "/api/data/objects"
+KEEPS_NOTHING = "what is sent there is answered, and does not arrive"
 TRAINERS_INDEX = re.compile(r"aspect_ratio_bucket_(indices|metadata)(_.*)?\.json")
 """What SimpleTuner writes beside pictures: full paths of this machine, which are of no use on another one."""
 
@@ -197,12 +198,15 @@ class Sender:
                     raise _changed(content) from None
                 self._pause(next(pauses, None) if error.trouble.code == "store_unavailable" else None, error)
                 continue
-            pauses = iter(PAUSES_S)
-            reached = int(answer["next_offset"])
+            reached, before = int(answer["next_offset"]), offset
             self._sent(max(0, min(reached, offset + length) - offset), total)
             offset = reached
             if answer["complete"]:
                 return
+            if reached > before:
+                pauses = iter(PAUSES_S)
+            else:
+                self._pause(next(pauses, None), unreachable(httpx2.WriteError(KEEPS_NOTHING), self._api.url))
 
     def _pause(self, pause_s: float | None, error: ClientError) -> None:
         if pause_s is None:
