@@ -181,3 +181,57 @@ def test_colours_are_kept_where_they_are_wanted_and_nothing_else_is() -> None:
     text = TerminalLogText(colours=True)
     shown = text.feed(b"\x1b[1;31mred\x1b[0m\x1b[2J\x1b]0;title\x07 \x1b[5") + text.feed(b"n!\x07", last=True)
     assert shown == "\x1b[1;31mred\x1b[0m !\\x07"
+
+
+@pytest.mark.parametrize("more", [(), ("--timestamps",)])
+def test_following_a_job_that_ended_before_any_attempt_ends(
+    run: Run, server: FakeServer, more: tuple[str, ...]
+) -> None:
+    looks = 0
+
+    def nothing_yet(seen: Seen) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks > 3:
+            server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "cancelled"})
+        if looks > 50:
+            return Answer(410, b"it never ends")
+        if "lines" in seen.query:
+            return page([], attempt=None, size=0)
+        return Answer(200, b"", {"X-Log-Offset": "0", "X-Log-Attempt": "0"})
+
+    with_job(server).on("GET", PATH, nothing_yet)
+    result = run("jobs", "logs", "j_1", "-f", *more, "--url", server.url)
+    assert (result.code, result.out) == (0, ""), result.err
+
+
+@pytest.mark.parametrize("words", [(), ("-f",), ("--raw",)])
+def test_a_page_to_which_one_is_sent_on_is_no_log(
+    run: Run, server: FakeServer, words: tuple[str, ...]
+) -> None:
+    moved = Answer(302, b"<html>log in", {"location": "https://portal.example.org/"})
+    with_job(server).on("GET", PATH, moved)
+    result = run("jobs", "logs", "j_1", *words, "--url", server.url)
+    assert result.code == ExitCode.UNREACHABLE
+    assert "<html>" not in result.out
+
+
+def test_a_quiet_second_ends_no_followed_log(run: Run, server: FakeServer) -> None:
+    pages = iter(
+        [
+            page([], attempt=None, size=0),
+            page([(0, "one", False)]),
+            page([], start=4, end=4, size=4),
+            page([(4, "two", False)], ended=True),
+        ]
+    )
+    with_job(server).on("GET", PATH, lambda seen: next(pages))
+    result = run("jobs", "logs", "j_1", "-f", "--timestamps", "--url", server.url)
+    assert result.code == 0, result.err
+    assert [line.split()[1] for line in result.out.splitlines()] == ["one", "two"]
+
+
+def test_of_an_empty_log_there_are_no_lines(run: Run, server: FakeServer) -> None:
+    with_job(server).on("GET", PATH, page([]))
+    result = run("jobs", "logs", "j_1", "--timestamps", "--url", server.url)
+    assert (result.code, result.out) == (0, ""), result.err

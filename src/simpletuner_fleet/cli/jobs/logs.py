@@ -13,9 +13,11 @@ from msgspec import Struct
 from simpletuner_fleet.cli.frame.errors import CliError, usage
 from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
 from simpletuner_fleet.cli.jobs.finishing_notes import FinishingNotes
+from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import CONTENT_TIMEOUT_S, Api, will_pass
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.core.jobs.states import TERMINAL
 from simpletuner_fleet.languages import _
 
 OFFSET_HEADER = "x-log-offset"
@@ -68,7 +70,7 @@ def _print_all(api: Api, job_id: str, request: LogRequest) -> None:
     path = f"/api/jobs/{segment(job_id)}/logs"
     printer = Printer(request)
     if request.timestamps:
-        for at, line in _lines(api, path, request):
+        for at, line in _lines(api, job_id, path, request):
             printer.line(at, line)
     else:
         for chunk in _chunks(api, path, request):
@@ -197,7 +199,7 @@ class LineJoiner:
         self._at = at
 
 
-def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, bytes]]:
+def _lines(api: Api, job_id: str, path: str, request: LogRequest) -> Iterator[tuple[str, bytes]]:
     """Yields every line with its time, reading a page of them at a time."""
     place: dict[str, Any] = {"tail": request.tail, "since": request.since}
     if request.tail is None and request.since is None:
@@ -208,6 +210,7 @@ def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, byte
         try:
             page = _page(api, path, request, place)
             content = _content_of(api, path, request, page, joiner)
+            is_followed = request.follow and not _has_ended(api, job_id, page)
         except CliError as error:
             left -= 1
             if not request.follow or not will_pass(error) or left <= 0:
@@ -216,7 +219,7 @@ def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, byte
             continue
         left = RECONNECTS
         at_end = page["end"] >= page["size"]
-        over = at_end and (page["ended"] or not request.follow)
+        over = at_end and not is_followed
         place = {"offset": page["end"]}
         for line, data in zip(page["lines"], content, strict=True):
             if line["partial"] and not over:
@@ -229,6 +232,14 @@ def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, byte
             return
         if at_end:
             time.sleep(RECONNECT_S)
+
+
+def _has_ended(api: Api, job_id: str, page: dict[str, Any]) -> bool:
+    """Tells whether nothing more will come: the attempt is over, or the job before it had one."""
+    if page["attempt"] is None:
+        job = lookup.job(api, job_id)
+        return job["status"] in TERMINAL and not job.get("attempt")
+    return bool(page["ended"])
 
 
 def _page(api: Api, path: str, request: LogRequest, place: dict[str, Any]) -> dict[str, Any]:
@@ -256,6 +267,8 @@ def _content_of(
 ) -> list[bytes]:
     """Returns the bytes of each line of a page with their line end. They are read where one may be longer than its text."""
     begins = [line["offset"] for line in page["lines"]]
+    if not begins:
+        return []
     ends = [*begins[1:], page["end"]]
     if not joiner.is_waiting and all(
         end - begin <= SHORT_BYTES for begin, end in zip(begins, ends, strict=True)
@@ -264,9 +277,9 @@ def _content_of(
             line["text"].encode("utf-8", "replace") + (b"" if line["partial"] else b"\n")
             for line in page["lines"]
         ]
-    first = begins[0] if begins else page["end"]
+    first = begins[0]
     where = {"offset": first, "limit": page["end"] - first, **request.where}
-    content = api.content(path, where, kind="text/plain") if begins else b""
+    content = api.content(path, where, kind="text/plain")
     return [content[begin - first : end - first] for begin, end in zip(begins, ends, strict=True)]
 
 
