@@ -10,12 +10,14 @@ from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import verbs
 from simpletuner_fleet.cli.jobs.verbs import searched
 from simpletuner_fleet.cli.remote import lookup
-from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.api import Api, connected, will_pass
 from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _, ngettext
 
 COUNTED_ANEW = 3
 """So often jobs may end or go between the count and the act."""
+NOT_YOURS = "not_your_job"
+"""The code with which a job of somebody else is refused."""
 
 
 def act(args: argparse.Namespace) -> int:
@@ -80,21 +82,34 @@ def delete(args: argparse.Namespace) -> int:
     """Deletes each job and reports on it; one that is refused does not keep the others from being deleted."""
     out = Output(args)
     results: list[dict[str, Any]] = []
+    cut_off: CliError | None = None
     with connected(args) as api:
         for name in args.jobs:
             try:
                 gone = api.delete(f"/api/jobs/{segment(_id(api, args, name))}")
             except CliError as error:
                 trouble = error.trouble
+                results.append({"id": name, "deleted": False, "code": trouble.code, "detail": trouble.what})
+                if _concerns_all(error):
+                    cut_off = error
+                    break
                 out.say(_("%(id)s was refused: %(why)s", id=name, why=trouble.what))
                 out.say_all(trouble.next)
-                results.append({"id": name, "deleted": False, "code": trouble.code, "detail": trouble.what})
             else:
                 results.append({"id": gone["id"], "deleted": True, "deleted_at": gone["deleted_at"]})
                 out.say(_("%(id)s is deleted", id=gone["id"]))
     if out.for_programs:
         out.json({"jobs": results})
+    if cut_off:
+        raise cut_off
     return ExitCode.OK if all(one["deleted"] for one in results) else ExitCode.FAILED
+
+
+def _concerns_all(error: CliError) -> bool:
+    """Tells whether the other jobs would fare no better: nobody answers, or lets this user in."""
+    trouble = error.trouble
+    is_shut_out = trouble.exit == ExitCode.AUTH and trouble.code != NOT_YOURS
+    return is_shut_out or will_pass(error) or trouble.exit in (ExitCode.TLS, ExitCode.TIMEOUT)
 
 
 def _id(api: Api, args: argparse.Namespace, name: str) -> str:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from simpletuner_fleet.cli.frame.command_name import as_called
-from simpletuner_fleet.cli.frame.errors import ExitCode, fail, not_together
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, not_together
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import job_progress, job_text
 from simpletuner_fleet.cli.jobs import logs as job_logs
@@ -261,7 +261,10 @@ def retry(args: argparse.Namespace) -> int:
 
 def _tell_what_is_stored(api: Api, job_id: str, out: Output) -> None:
     """Says from which step the retried job could have resumed, in case the user did not know."""
-    step = lookup.job(api, job_id).get("checkpoint_step")
+    try:
+        step = lookup.job(api, job_id).get("checkpoint_step")
+    except CliError:  # the job is retried, which is to be told whatever happens now
+        return
     if step is not None:
         out.say(
             _(

@@ -125,7 +125,8 @@ def drain(args: argparse.Namespace) -> int:
 
 def _wait_until_empty(args: argparse.Namespace) -> None:
     with connected(args) as api:
-        for worker in looks(api, lambda: lookup.worker(api, args.worker)):
+        path = f"{WORKERS}/{segment(_id(api, args))}"
+        for worker in looks(api, lambda: dict(api.get(path))):
             if not worker.get("attempts"):
                 Output(args).say(_("%(worker)s is no longer running anything", worker=args.worker))
                 return
@@ -218,14 +219,15 @@ def _show_token(out: Output, answer: dict[str, Any]) -> None:
     if not out.terminal or out.format != "table" or out.fields:
         out.item(answer, MADE, id_field="worker_id")
         if out.leaves_out("token"):
-            out.say_once(f"{_('Token, shown only once:')} {answer['token']}")
+            out.say_once(_("token, shown this once: %(token)s", token=answer["token"]))
         if not out.for_programs:
             out.say_all(address_notes(answer.get("address") or {}))
         return
     print(f"{clean(answer.get('name') or 'worker')} ({clean(answer['worker_id'])})\n")
-    print(f"  {_('Token, shown only once:')}\n\n  {clean(answer['token'])}")
+    print("  " + _("Token, shown only once:") + f"\n\n  {clean(answer['token'])}")
     if answer.get("connection_command"):
-        print(f"\n  {_('Start it on the GPU machine:')}\n\n{_indented(str(answer['connection_command']))}")
+        print("\n  " + _("Start it on the GPU machine:"))
+        print(f"\n{_indented(str(answer['connection_command']))}")
     sys.stdout.flush()
     out.say_all(address_notes(answer.get("address") or {}))
 

@@ -1,8 +1,11 @@
 """Finds the dataset that the user means: by its id, else by its name, else by the start of its id."""
 
-from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.core.configs.datasets import PREFIX
+from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.training.checkpoint import SHA256
 from simpletuner_fleet.languages import _
 
@@ -12,7 +15,7 @@ SHORTEST_BEGINNING = 6
 def find_dataset(api: Api, name_or_id: str) -> str:
     """Returns the whole id. The start of an id is enough if it is long enough and fits one dataset alone."""
     bare = name_or_id.removeprefix(PREFIX)
-    datasets = api.items("/api/data", "datasets", lookup=True)
+    datasets = _listed(api, is_whole=SHA256.fullmatch(bare) is not None)
     begins = PREFIX + bare
     matches = (
         [one for one in datasets if one["id"] == begins]
@@ -38,3 +41,13 @@ def find_dataset(api: Api, name_or_id: str) -> str:
         "not_found",
         ExitCode.NOT_FOUND,
     )
+
+
+def _listed(api: Api, *, is_whole: bool) -> list[dict[str, Any]]:
+    """Returns all datasets; none for a token that may not list them, where a whole id says which is meant."""
+    try:
+        return api.items("/api/data", "datasets", lookup=True)
+    except CliError as error:
+        if not is_whole or error.trouble.code != Forbidden.code:
+            raise
+        return []

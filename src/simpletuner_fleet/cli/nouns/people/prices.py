@@ -36,7 +36,8 @@ def add(args: argparse.Namespace) -> int:
     if args.type:
         body["worker_type"] = args.type
     with connected(args) as api:
-        Output(args).item(api.post(PRICES, body), _columns(_currency(args, api)))
+        currency = _currency(args, api)  # first: a price that was added must not be added again
+        Output(args).item(api.post(PRICES, body), _columns(currency))
     return ExitCode.OK
 
 
