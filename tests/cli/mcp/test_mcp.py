@@ -18,6 +18,7 @@ from simpletuner_fleet.cli.mcp.server import MAX_LINE_BYTES
 from simpletuner_fleet.cli.mcp.tools import FleetTools
 from simpletuner_fleet.cli.mcp.untrusted import MOST_CHARS, bounded, clean, marked
 from simpletuner_fleet.client.fleet import FleetClient
+from tests.cli.conftest import Answer, FakeServer, problem
 from tests.http.api.jobs.test_logs_api import put
 from tests.http.api.jobs.test_metrics_api import Trainer, point
 from tests.http.api_kit import ADMIN, Running, orchestrator
@@ -183,6 +184,12 @@ async def test_an_agent_submits_within_its_limits_and_cancels_what_it_submitted(
         assert (await agent.data("cancel_job", job=job_id))["status"] == "cancelled"
 
 
+def refusal_of(status: int, code: str) -> Answer:
+    refused = problem(status, code, "The detail.")
+    refused.body["type"] = f"urn:simpletuner:problem:{code}"
+    return refused
+
+
 def refusals_of_three(url: str, limits: SpendLimits) -> list[str]:
     """Submits three times, and returns the codes with which that failed."""
     asked = {"config_name": "cats", "gpus": 0, "hours": 1.0}
@@ -217,6 +224,27 @@ def test_a_submission_whose_answer_is_lost_counts_for_there_may_be_a_job(
     assert len(taken) == 2
     codes = refusals_of_three(f"http://127.0.0.1:{free_port()}", limits)
     assert codes == ["E_CONN_REFUSED"] * 3, "what was never sent is no job"
+
+
+@pytest.mark.parametrize(
+    ("answer", "counts"),
+    [
+        (Answer(200, {"success": True, "job_id": ["j_1"]}), True),
+        (Answer(200, b"<html>"), True),
+        (refusal_of(500, "internal_error"), True),
+        (refusal_of(422, "invalid"), False),
+        (refusal_of(404, "not_found"), False),
+    ],
+    ids=["of another version", "no JSON", "a defect", "not valid", "no such config"],
+)
+def test_a_submission_counts_unless_it_was_refused(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, answer: Answer, counts: bool
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.client.calls.caller.RESEND_AFTER_S", ())
+    server.on("POST", "/api/queue/submit", answer)
+    codes = refusals_of_three(server.url, SpendLimits(submit=True, max_jobs=2))
+    assert (codes[2] == "beyond_limit") is counts
+    assert len(server.seen) == (2 if counts else 3)
 
 
 async def test_what_is_no_message_is_refused_and_the_server_lives_on() -> None:
@@ -282,3 +310,13 @@ def test_hours_count_for_every_try() -> None:
     for beyond in ({"hours": 2.5}, {"retries": 2}, {"gpus": 3}, {"priority": 6}, {"priority": "nonsense"}):
         with pytest.raises(BeyondLimit):
             check(limits, SubmitWish(**{"hours": 2.0, "gpus": 2, "retries": 1, **beyond}), 0)  # type: ignore[arg-type]
+
+
+HIDDEN = ["\U000e0049\U000e0067", "\u061c", "\ufffa", "\ud800", "\U000e0101", "\x9b", "\u200b", "\u202e"]
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=ascii)
+def test_no_text_reaches_an_agent_that_a_person_would_not_see(hidden: str) -> None:
+    """Letters of the block of tags are seen by nobody but an agent, which reads them like any others."""
+    assert clean(f"lo{hidden}ss") == "loss"
+    assert bounded({f"lo{hidden}ss": [hidden]}) == {"loss": [""]}

@@ -9,7 +9,7 @@ import msgspec
 from simpletuner_fleet.cli.mcp import arguments as given
 from simpletuner_fleet.cli.mcp.limits import HOUR_S, BeyondLimit, SpendLimits, SubmitWish, check
 from simpletuner_fleet.cli.mcp.untrusted import bounded, clean, fitted, marked
-from simpletuner_fleet.client.errors import ClientError, UnreachableError
+from simpletuner_fleet.client.errors import ClientError, ProblemError
 from simpletuner_fleet.client.fleet import FleetClient
 from simpletuner_fleet.client.table.requests import SubmitOptions
 from simpletuner_fleet.http.edge.refused_fields import refused_field
@@ -17,6 +17,8 @@ from simpletuner_fleet.http.edge.refused_fields import refused_field
 Run = Callable[[Any], Any]
 NEVER_SENT = ("E_CONN_REFUSED", "E_DNS")
 """With these nothing has reached an orchestrator."""
+DEFECT = 500
+"""The status of what the orchestrator has begun, perhaps, and not foreseen."""
 
 
 class Tool(NamedTuple):
@@ -248,8 +250,8 @@ class FleetTools:
         }
         try:
             answer = self._fleet.submit(asked.config_name, **options)
-        except UnreachableError as error:
-            self._unsure += error.code not in NEVER_SENT
+        except ClientError as error:
+            self._unsure += _may_have_been_carried_out(error)
             raise
         if answer.job_id:
             self._submitted.add(answer.job_id)
@@ -261,6 +263,12 @@ class FleetTools:
                 "Only jobs that were submitted by this server, since its start, can be cancelled."
             )
         return self._fleet.cancel(asked.job)
+
+
+def _may_have_been_carried_out(error: ClientError) -> bool:
+    """Tells whether there may be a job though no answer tells of one: unless it was refused, or never sent."""
+    was_refused = isinstance(error, ProblemError) and error.status != DEFECT
+    return not was_refused and error.code not in NEVER_SENT
 
 
 def _failed(trouble: dict[str, Any]) -> dict[str, Any]:
