@@ -13,6 +13,8 @@ from devtools.languages.words import MARKED_CALL, PYTHON_MARKS, Sentence, is_tra
 PLACEHOLDER = re.compile(r"%\((\w+)\)([-#0 +]?\d*(?:\.\d+)?[a-zA-Z])|%(.?)")
 MARKS = frozenset(PYTHON_MARKS) - {"text", "plural", "gettext"}
 COUNT = "n"
+PUT_TOGETHER = (ast.JoinedStr, ast.BinOp, ast.Call)
+UNREAD_WITHIN_A_STRING = (*PUT_TOGETHER, ast.Constant)
 
 
 def missing(catalogue: Catalog) -> list[str]:
@@ -78,15 +80,19 @@ def _stray_signs(form: str) -> set[str]:
 
 
 def unreadable_marks(source: Path) -> Iterator[str]:
-    """Yields where sentences stand that no tool can gather, because they are put together at run time."""
+    """Yields where sentences stand that no tool can gather: put together at run time, or within an f-string."""
     for path in sorted(source.rglob("*.py")):
         text = path.read_text("utf-8")
         if path.parent.name == "languages" or path.name == "marks.py" or not MARKED_CALL.search(text):
             continue
-        for node in ast.walk(ast.parse(text)):
+        tree = ast.parse(text)
+        joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+        within = {id(node) for one in joined for node in ast.walk(one)}
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
                 texts = node.args[: 2 if node.func.id in ("ngettext", "pgettext") else 1]
-                if any(isinstance(arg, ast.JoinedStr | ast.BinOp | ast.Call) for arg in texts):
+                unread = UNREAD_WITHIN_A_STRING if id(node) in within else PUT_TOGETHER
+                if any(isinstance(arg, unread) for arg in texts):
                     yield f"{path.relative_to(source)}:{node.lineno}"
 
 

@@ -6,6 +6,7 @@ from tests.cli.conftest import Answer, FakeServer, Run
 
 CONFIG = {"name": "cats", "version": 2, "changed": True}
 JOB = {"id": "j_1", "status": "running", "tags": ["paper"]}
+CHECKPOINT = {"id": "m_1", "kind": "checkpoint", "step": 100}
 WORKER = {"id": "w_1", "name": "gpu-1", "status": "draining", "labels": {"rack": "r1"}}
 ENDPOINT = {"id": "n_1", "name": "siem", "channel": "webhook"}
 DONE = [
@@ -15,6 +16,7 @@ DONE = [
     ("n_1", "notifications change n_1 --name siem"),
     ("j_1", "jobs tag j_1 paper"),
     ("j_1", "jobs note j_1 good"),
+    ("m_1", "jobs pin j_1"),
     ("j_1", "jobs checkpoint j_1"),
     ("j_1", "jobs set-priority j_1 high"),
     ("m_1", "machines end m_1"),
@@ -27,6 +29,8 @@ def fleet(server: FakeServer) -> FakeServer:
     server.on("POST", "/api/jobs/j_1/tags", JOB)
     server.on("PUT", "/api/jobs/j_1/note", JOB)
     server.on("POST", "/api/jobs/j_1/checkpoint", JOB)
+    server.on("GET", "/api/jobs/j_1/artifacts", {"manifests": [CHECKPOINT]})
+    server.on("PUT", "/api/jobs/j_1/artifacts/m_1/pin", CHECKPOINT)
     server.on("POST", "/api/queue/j_1/priority", JOB)
     server.on("GET", "/api/admin/workers", {"workers": [WORKER]})
     server.on("POST", "/api/admin/workers/w_1/drain", WORKER)

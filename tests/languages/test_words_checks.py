@@ -67,5 +67,6 @@ def test_a_wrong_number_of_forms_is_found() -> None:
 def test_a_sentence_put_together_at_run_time_is_found(tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(
         '_("Hello")\n_(f"Hello {name}")\nngettext("one", "a" + many, 3)\n_(TABLE[code])\n'
+        'f"{_(TABLE[code])}"\nf"{_(\'Hello\')}"\n'
     )
-    assert list(words_checks.unreadable_marks(tmp_path)) == ["page.py:2", "page.py:3"]
+    assert list(words_checks.unreadable_marks(tmp_path)) == ["page.py:2", "page.py:3", "page.py:6"]

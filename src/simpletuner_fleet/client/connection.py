@@ -103,7 +103,7 @@ def _token(
             return local.admin_token.read_text(encoding="utf-8").strip() or None, _(
                 "file %(path)s", path=local.admin_token
             )
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             pass
     return None, _("nowhere")
 

@@ -36,7 +36,7 @@ def read(file: Path) -> SavedLogins:
         return SavedLogins(document.get("current"), servers)
     except FileNotFoundError:
         return SavedLogins(None, {})
-    except (OSError, tomllib.TOMLDecodeError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, RecursionError, KeyError, AttributeError, TypeError) as error:
         raise fail(
             _("cannot read %(file)s", file=file),
             str(error),
@@ -47,10 +47,10 @@ def read(file: Path) -> SavedLogins:
 
 def write(file: Path, credentials: SavedLogins) -> None:
     """Writes the file as a whole or not at all; others cannot read it at any moment."""
-    lines = [f"current = {json.dumps(credentials.current)}"] if credentials.current else []
+    lines = [f"current = {_quoted(credentials.current)}"] if credentials.current else []
     for url, login in sorted(credentials.servers.items()):
-        lines += ["", f"[servers.{json.dumps(url)}]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in login._asdict().items() if value]
+        lines += ["", f"[servers.{_quoted(url)}]"]
+        lines += [f"{key} = {_quoted(value)}" for key, value in login._asdict().items() if value]
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private_bytes(file, ("\n".join(lines) + "\n").encode())
@@ -61,6 +61,11 @@ def write(file: Path, credentials: SavedLogins) -> None:
             _("choose a folder that you can write to, on a disk with free space:  df -h"),
             "E_CREDENTIALS",
         ) from None
+
+
+def _quoted(text: str) -> str:
+    """Quotes a text for TOML, which escapes as JSON does, but letters beyond 16 bits, and must escape DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _refuse_if_open_to_others(file: Path, mode: int) -> None:

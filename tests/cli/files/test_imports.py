@@ -307,3 +307,24 @@ def test_a_file_whose_name_no_bundle_can_have_is_said(tmp_path: Path, name: str)
     loaded = bundles.load(str(folder))
     assert loaded.bundle["files"] == {"more.txt": "x"}
     assert [note for note in loaded.notes if name in note and "is not included" in note]
+
+
+def test_further_arguments_are_read_as_a_shell_passes_them_on(tmp_path: Path) -> None:
+    """A shell that puts a variable into a command reads no quotes in it: an apostrophe is one."""
+    text = """MODEL_FAMILY=sdxl
+TRAINER_EXTRA_ARGS="--instance_prompt=dog's --tracker_run_name=\\"it is\\" --seed 5"
+"""
+    settings = bundles.load(str(write(tmp_path, {"config.env": text}))).bundle["settings"]
+    assert (settings["instance_prompt"], settings["seed"]) == ("dog's", 5)
+
+
+def test_an_export_writes_through_no_link(tmp_path: Path) -> None:
+    """As somebody else may have left one in a folder that all can write to; it need not lead to a file yet."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "config.json").symlink_to(tmp_path / "theirs")
+    with pytest.raises(CliError) as refused:
+        bundles.save({"settings": {"seed": 1}}, tmp_path / "out", force=False)
+    assert refused.value.trouble.exit == ExitCode.CONFLICT
+    bundles.save({"settings": {"seed": 1}}, tmp_path / "out", force=True)
+    assert not (tmp_path / "theirs").exists()
+    assert bundles.load(str(tmp_path / "out")).bundle["settings"] == {"seed": 1}

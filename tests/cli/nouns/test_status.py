@@ -41,3 +41,10 @@ def test_an_older_server_that_counts_none_says_what_was_read(ask: Run, server: F
     shown = ask("status").out
     assert "Queue    200 or more waiting" in shown
     assert "Running  100\n" in shown
+
+
+def test_reasons_that_were_counted_of_some_jobs_alone_are_not_shown_as_those_of_all(
+    ask: Run, large: FakeServer
+) -> None:
+    shown = ask("status").out
+    assert "    200  queued\n  and 17800 more\n" in shown

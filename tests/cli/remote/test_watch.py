@@ -343,3 +343,20 @@ def test_a_followed_log_goes_on_where_it_broke_off(
     assert len(broken) == 3
     assert result.out.encode() == whole
     assert "resuming where it broke off" in result.err
+
+
+def test_a_list_that_is_longer_than_the_terminal_says_so(
+    ask: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.RECONNECT_S", 0.0)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("LINES", "8")
+    monkeypatch.setenv("TERM", "xterm")
+    answers = iter([{"workers": [{"id": f"w_{n}", "name": f"gpu-{n}"} for n in range(20)]}])
+    refused = problem(403, "forbidden", "This is over.")
+    server.on("GET", "/api/events", Answer(200, b""))
+    server.on("GET", "/api/admin/workers", lambda seen: next(answers, refused))
+    shown = ask("workers", "list", "--watch")
+    assert shown.code == ExitCode.AUTH
+    at_first = shown.out.partition("w_19")[0]
+    assert "..." in at_first

@@ -150,7 +150,8 @@ def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
             token = _worker_token(worker)
         except (OSError, UnicodeDecodeError) as error:
             file = worker["worker_token_file"].value
-            yield bad(_("token"), f"{_('cannot read %(path)s', path=file)}: {error}", _("verify the path"))
+            unread = _("cannot read %(path)s", path=file)
+            yield bad(_("token"), f"{unread}: {error}", _("verify the path"))
             return
         for url in worker["orchestrator_url"].value.split(","):
             yield from network.way_to(url, trust, "X-Worker-Token", token, network.WORKER_PROBE)

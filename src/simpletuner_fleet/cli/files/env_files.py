@@ -120,7 +120,10 @@ def _unquoted(value: str, variables: Mapping[str, str]) -> str:
 
 def _words(text: str) -> Iterator[tuple[str, Any]]:
     """Reads `--name=value`, `--name value` and `--switch` as settings."""
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError:  # an apostrophe: a shell that puts a variable into a command reads no quotes in it
+        words = text.split()
     for at, word in enumerate(words):
         if not word.startswith("--"):
             continue

@@ -6,7 +6,7 @@ from typing import Any
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.words import label_patterns_of
-from simpletuner_fleet.cli.jobs import job_text
+from simpletuner_fleet.cli.jobs import artifacts, job_text
 from simpletuner_fleet.cli.jobs.start_times import asked_start
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
@@ -60,8 +60,8 @@ def pin(args: argparse.Namespace) -> int:
             out.say(_("the checkpoint of step %(step)s of %(id)s is no longer pinned", **place))
         else:
             out.say(_("the checkpoint of step %(step)s of %(id)s is pinned", **place))
-        if out.for_programs:
-            out.json(answer)
+        if out.shows_result:
+            out.item(answer, artifacts.LIST)
     return ExitCode.OK
 
 

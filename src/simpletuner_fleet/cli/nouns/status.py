@@ -72,6 +72,8 @@ def _print(out: Output, api: Api, who: Any, workers: Any, running: _Listed, wait
     print(_("Queue    %(told)s", told=_queue_line(waiting)))
     for reason, count in _reasons(waiting.jobs).most_common():
         print(f"  {count:>5}  {clean(reason)}")
+    if waiting.number > len(waiting.jobs):
+        print("  " + _("and %(count)s more", count=waiting.number - len(waiting.jobs)))
     print(_("Running  %(count)s", count=running.number))
     if running.jobs:
         out.table(running.jobs[:SHOWN_JOBS], job_text.LIST[:7])

@@ -56,7 +56,10 @@ def _redraw(
         rows = [[shown(column.value(item)) for column in shown_columns] for item in items]
         return out.rich_table(rows, shown_columns)
 
-    with _keys_unseen(), Live(console=out.console(), auto_refresh=False, vertical_overflow="crop") as live:
+    with (
+        _keys_unseen(),
+        Live(console=out.console(), auto_refresh=False, vertical_overflow="ellipsis") as live,
+    ):
         for items in looks(api, read):
             live.update((draw or table)(items), refresh=True)
             yield items

@@ -237,3 +237,36 @@ def test_a_login_that_cannot_be_saved_leaves_no_token_behind(tmp_path: Path) -> 
     with pytest.raises(CliError, match="nothing can be written"):
         credentials.write(file, SavedLogins("http://one:1", {"http://one:1": Login("st_secret")}))
     assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"current = " + b"[" * 100_000])
+def test_a_damaged_file_is_told(run: Run, file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    file.chmod(0o600)
+    result = run("whoami")
+    assert result.code == ExitCode.FAILED
+    assert f"cannot read {file}" in result.err
+
+
+def test_an_admin_token_that_is_no_text_is_as_none(run: Run, known: FakeServer, home: Path) -> None:
+    (home / "data" / "server.json").write_text(json.dumps({"url": known.url}))
+    (home / "data" / "admin_token").write_bytes(b"\xff\xfe")
+    result = run("whoami")
+    assert result.code == ExitCode.AUTH
+    assert "unexpectedly" not in result.err
+
+
+@pytest.mark.parametrize("place", ["/home/ana/\U0001f512.pem", '/home/ana/\x7f"\\.pem'])
+def test_what_is_kept_can_be_read_whatever_letters_it_has(file: Path, place: str) -> None:
+    kept = SavedLogins("http://one:1", {"http://one:1": Login("st_secret", None, place)})
+    credentials.write(file, kept)
+    assert credentials.read(file) == kept
+
+
+def test_a_code_is_shown_also_to_those_who_asked_for_quiet(
+    run: Run, known: FakeServer, desk: pytest.MonkeyPatch
+) -> None:
+    device(known, desk)
+    result = run("login", known.url, "--device", "-q")
+    assert (result.code, "BCDF-GHJK" in result.err) == (0, True), result.err

@@ -125,3 +125,9 @@ def test_a_number_that_cannot_be_sent_is_refused_as_it_was_typed(
 ) -> None:
     assert ask(*words.split()).code == ExitCode.USAGE
     assert server.seen == []
+
+
+def test_a_table_of_use_cannot_control_a_terminal(ask: Run, server: FakeServer) -> None:
+    rows = "key,name\r\nu_1,\x1b]0;x\x07ann\u202e\r\n".encode()
+    server.on("GET", "/api/usage/export", Answer(200, rows, {"Content-Type": "text/csv; charset=utf-8"}))
+    assert ask("usage", "--csv").out == "key,name\nu_1,\\x1b]0;x\\x07ann\\u202e\n"

@@ -111,3 +111,13 @@ def test_a_verification_says_from_which_entry_on(ask: Run, server: FakeServer) -
     server.on("GET", "/api/audit/verify", {"valid": True, "checked": 7, "problems": [], "emptied": 41})
     result = ask("audit", "verify")
     assert (result.code, "from entry 42 on" in result.out) == (0, True)
+
+
+@pytest.mark.parametrize("words", ["users create Bob", "users link", "users reset-password Bob"])
+@pytest.mark.parametrize("asked", ["-o name", "-q", "-q --fields name", "--json --fields name", "--json"])
+def test_a_link_is_shown_once_however_little_is_asked_for(
+    ask: Run, users: FakeServer, words: str, asked: str
+) -> None:
+    shown = ask(*words.split(), *asked.split())
+    assert shown.code == 0
+    assert (shown.out + shown.err).count(LINK["link"]) == 1

@@ -38,7 +38,7 @@ def create(args: argparse.Namespace) -> int:
         made = dict(api.post(TOKENS, body))
         out.item(made, MADE)
         if out.leaves_out("token"):
-            out.say_once(f"{_('Token, shown only once:')} {made['token']}")
+            out.say_once(_("token, shown this once: %(token)s", token=made["token"]))
         else:
             out.say(_("The token is shown only once."))
     return ExitCode.OK

@@ -7,6 +7,7 @@ from typing import Any
 from simpletuner_fleet.cli.frame.amounts import known_money
 from simpletuner_fleet.cli.frame.errors import ExitCode, not_together
 from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.text import clean_lines
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.core.money.reports import NOT_SHOWN
 from simpletuner_fleet.languages import _, spoken_number
@@ -22,7 +23,7 @@ def usage(args: argparse.Namespace) -> int:
     with connected(args) as api:
         if args.csv:
             table = api.content(f"{USAGE}/export", query, kind="text/csv")
-            sys.stdout.write(table.decode(errors="replace"))
+            sys.stdout.write(clean_lines(table.decode(errors="replace").replace("\r\n", "\n")))
             return ExitCode.OK
         report = api.page(USAGE, "lines", query)
         if out.format == "json":

@@ -71,6 +71,8 @@ def _change(args: argparse.Namespace, body: dict[str, Any]) -> int:
 def _show(args: argparse.Namespace, answer: dict[str, Any], rows: tuple[Column, ...]) -> None:
     out = Output(args)
     out.item(answer, rows, id_field="link")
+    if out.format != "name" and out.leaves_out("link"):
+        out.say_once(_("link, shown this once: %(link)s", link=answer["link"]))
     out.say(_("The link works once and is shown only here."))
 
 

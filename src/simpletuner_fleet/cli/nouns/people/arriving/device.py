@@ -20,7 +20,9 @@ def token_by_device(
     """Shows a code, waits until somebody has confirmed it in a browser, and returns the token and their name."""
     with Api(where._replace(token=None), quiet=out.quiet) as api:
         asked = api.post(TERMINALS, {"name": terminal_name()})
-        out.say(_("Open %(page)s and compare the code: %(code)s", page=asked["page"], code=asked["code"]))
+        out.say_once(
+            _("Open %(page)s and compare the code: %(code)s", page=asked["page"], code=asked["code"])
+        )
         deadline = time.monotonic() + float(asked["expires_in_s"])
         while time.monotonic() < deadline:
             sleep(max(LEAST_POLL_S, float(asked["poll_s"])))
