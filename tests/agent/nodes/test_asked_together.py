@@ -4,15 +4,20 @@ import asyncio
 import socket
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
+from simpletuner_fleet.agent.attempts.attempts import Attempts
 from simpletuner_fleet.agent.attempts.preparation import Preparation
 from simpletuner_fleet.agent.guard.runner import RunningTrainer
+from simpletuner_fleet.agent.nodes import ranks
+from simpletuner_fleet.agent.nodes.host import NodeHost
 from simpletuner_fleet.agent.nodes.members import NodeMember
 from simpletuner_fleet.agent.nodes.messages import AskRank, ToFollower
 from simpletuner_fleet.agent.nodes.node_connection import FROM_FOLLOWER, TO_FOLLOWER, NodeConnection
 from simpletuner_fleet.agent.nodes.ranks import NodePart, NodeParts
 from simpletuner_fleet.agent.nodes.spanned import FollowerPart, SpannedAttempt
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import NodeSpan, Paths
@@ -86,13 +91,74 @@ async def test_what_a_dying_line_swallowed_is_asked_again_and_heard_once(tmp_pat
         await end.finish()
 
 
-def part_that_runs(tmp_path: Path, asked: list[str]) -> tuple[NodeParts, NodePart]:
-    """A follower's part alone, without the machine around it."""
+async def test_a_part_that_is_asked_before_it_runs_is_asked_once_it_does(tmp_path: Path) -> None:
+    """A line that is dialled anew brings the order to go and the request in one breath."""
+    asked: list[str] = []
+    parts, rank = part_that_runs(tmp_path, asked)
+    running, rank.running = rank.running, None
+    asking = asyncio.create_task(parts.ask(rank.turn, "checkpoint", 1))
+    await asyncio.sleep(0)
+    rank.running = running
+    await asyncio.wait_for(asking, 5)
+    assert asked == ["checkpoint"]
+
+
+async def test_a_part_whose_disk_is_full_for_a_moment_is_asked_when_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "ASK_AGAIN_S", 0.01, raising=False)
+    asked: list[str] = []
+    parts, rank = part_that_runs(tmp_path, asked, refused=2)
+    await asyncio.wait_for(parts.ask(rank.turn, "checkpoint", 1), 5)
+    assert asked == ["refused", "refused", "checkpoint"]
+
+
+async def test_a_part_that_ends_unasked_is_asked_no_more(tmp_path: Path) -> None:
+    asked: list[str] = []
+    parts, rank = part_that_runs(tmp_path, asked)
+    rank.running = None
+    asking = asyncio.create_task(parts.ask(rank.turn, "checkpoint", 1))
+    await asyncio.sleep(0)
+    rank.over = True
+    await asyncio.wait_for(asking, 5)
+    assert asked == []
+
+
+async def test_others_hear_a_request_once_that_the_first_node_could_not_make_at_its_first_try(
+    tmp_path: Path,
+) -> None:
+    node, offer = member(1), replace(OFFER, nodes=2)
+    part = FollowerPart(node, offer, NodeSpan(nodes=2, rank=1, address="", port=1), tmp_path / "log")
+    attempt = SpannedAttempt(offer, [part], "first")
+    attempts = object.__new__(Attempts)
+    host = object.__new__(NodeHost)
+    host._attempts, attempts._nodes = {attempt.turn: attempt}, host
+    line = await connect(node)
+    answers = [False, True, True]
+
+    async def ask_own(turn: Turn) -> bool:
+        return answers.pop(0)
+
+    heard = []
+    for _ in range(3):
+        await attempts._ask(attempt.turn, "checkpoint", ask_own)
+        message = await line.receive()
+        assert isinstance(message, AskRank)
+        heard.append(message.number)
+    assert heard == [1, 1, 2]
+    assert node.connection is not None
+    for end in (line, node.connection):
+        await end.finish()
+
+
+def part_that_runs(tmp_path: Path, asked: list[str], *, refused: int = 0) -> tuple[NodeParts, NodePart]:
+    """A follower's part alone, without the machine around it; so often its request cannot be written down."""
 
     class Habits(CheckpointHabits):
         def request_checkpoint(self, paths: Paths) -> bool:
-            asked.append("checkpoint")
-            return True
+            can_be_asked = len(asked) >= refused
+            asked.append("checkpoint" if can_be_asked else "refused")
+            return can_be_asked
 
     class Preparing(Preparation):
         def __init__(self) -> None: ...

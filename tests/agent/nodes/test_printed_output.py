@@ -130,6 +130,56 @@ async def test_a_node_that_cannot_open_another_file_for_a_moment_sends_its_outpu
     assert bytes(first.kept) == OUTPUT
 
 
+async def test_an_output_that_a_job_made_endless_by_a_hole_does_not_keep_its_part_from_ending(
+    tmp_path: Path,
+) -> None:
+    """A job may make the file that it prints to as long as it likes: `os.ftruncate(1, 2**43)`."""
+    member = NodeMember(node=1, name="n", home="h", gpus=(), own_names={}, trainers=())
+    log_file = tmp_path / "nodes" / "rank-1.log"
+    kept = FollowerPart(member, OFFER, NodeSpan(nodes=2, rank=1, address="", port=1), log_file)
+    first = FirstNode(loses=0)
+    parts, rank = part_that_printed(tmp_path, first)
+
+    def tell(message: FromFollower) -> bool:
+        if isinstance(message, Printed):
+            kept.note_printed(message)
+            kept.note_printed(message)  # as after a line that was dialled anew
+            return True
+        return first.tell(message)
+
+    parts._tell = tell
+    rank.output.write_bytes(b"begun\n")
+    with rank.output.open("ab") as file:
+        file.truncate(2**43)
+        file.write(b"the end\n")
+    rank.over = True
+    ended = RankEnded(job_id=OFFER.job_id, epoch=OFFER.epoch, reason=EndReason.EXITED, exit_code=0)
+    await asyncio.wait_for(parts._tell_end(rank, ended), 30)
+    assert first.ends == [ended]
+    assert kept.printed == rank.output.stat().st_size
+    text = log_file.read_bytes()
+    assert len(text) < 2 * ranks.END_BYTES
+    assert b"bytes left out because they came faster than they were sent" in text
+    assert text.endswith(b"the end\n")
+
+
+def test_of_a_piece_that_comes_again_after_a_gap_only_what_is_new_is_kept(tmp_path: Path) -> None:
+    member = NodeMember(node=1, name="n", home="h", gpus=(), own_names={}, trainers=())
+    part = FollowerPart(member, OFFER, NodeSpan(nodes=2, rank=1, address="", port=1), tmp_path / "n" / "log")
+
+    def printed(offset: int, gap: int, data: bytes) -> None:
+        part.note_printed(Printed(job_id=OFFER.job_id, epoch=OFFER.epoch, offset=offset, data=data, gap=gap))
+
+    printed(0, 0, b"one\n")
+    printed(4, 100, b"two\n")
+    printed(0, 104, b"two\nthree\n")
+    printed(300, 0, b"too early\n")
+    assert part.printed == 114
+    assert (tmp_path / "n" / "log").read_text() == (
+        "one\n\n… 100 bytes left out because they came faster than they were sent …\ntwo\nthree\n"
+    )
+
+
 class FullDisk(io.RawIOBase):
     """Takes a few bytes and then no more."""
 

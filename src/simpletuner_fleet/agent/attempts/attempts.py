@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,6 +28,7 @@ from simpletuner_fleet.agent.isolation.cgroups import NO_CGROUPS, Cgroups
 from simpletuner_fleet.agent.isolation.named_paths import Named, refuse_path
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
 from simpletuner_fleet.agent.nodes.host import LOST_LINE, NodeHost
+from simpletuner_fleet.agent.nodes.messages import NodeRequest
 from simpletuner_fleet.agent.nodes.spanned import AttemptProcess
 from simpletuner_fleet.agent.senders import (
     AttemptEvents,
@@ -230,25 +231,26 @@ class Attempts:
 
     async def ask_for_checkpoint(self, turn: Turn) -> bool:
         """Returns whether its trainer was asked; it trains on, and what it saves is stored as every checkpoint is."""
-        if not self._ask_other_nodes(turn, "checkpoint"):
-            return False
-        try:
-            return await self.senders.uploads.ask_for_checkpoint(turn)
-        except Exception:  # anybody's plug-in
-            log.exception("job %s: a checkpoint could not be asked for", turn[0])
-            return False
+        return await self._ask(turn, "checkpoint", self.senders.uploads.ask_for_checkpoint)
 
     async def ask_to_validate(self, turn: Turn) -> bool:
         """Returns whether its trainer was asked; it trains on, and what it draws is stored as every sample is."""
-        if not self._ask_other_nodes(turn, "validation"):
-            return False
-        try:
-            return await self.senders.uploads.ask_to_validate(turn)
-        except Exception:  # anybody's plug-in
-            log.exception("job %s: a validation could not be asked for", turn[0])
-            return False
+        return await self._ask(turn, "validation", self.senders.uploads.ask_to_validate)
 
-    def _ask_other_nodes(self, turn: Turn, request: Literal["checkpoint", "validation"]) -> bool:
+    async def _ask(self, turn: Turn, request: NodeRequest, ask: Callable[[Turn], Awaitable[bool]]) -> bool:
+        if not self._ask_other_nodes(turn, request):
+            return False
+        heard = False
+        try:
+            heard = await ask(turn)
+        except Exception:  # anybody's plug-in
+            log.exception("job %s: a %s could not be asked for", turn[0], request)
+        spanned = self._nodes.attempt(turn) if self._nodes else None
+        if spanned and not heard:
+            spanned.could_not_ask(request)
+        return heard
+
+    def _ask_other_nodes(self, turn: Turn, request: NodeRequest) -> bool:
         """Returns whether all other nodes of the attempt were asked; it may have none."""
         spanned = self._nodes.attempt(turn) if self._nodes else None
         return spanned is None or spanned.ask_others(request)

@@ -10,6 +10,8 @@ from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import GpuReport, GpuSample, JobSubmit
 from simpletuner_fleet.trainers.contract import NodeSpan
 
+NodeRequest = Literal["checkpoint", "validation"]
+
 
 class _OfTurn(Struct, frozen=True, kw_only=True):
     job_id: str
@@ -69,6 +71,8 @@ class RankEnded(_OfTurn, frozen=True, kw_only=True, tag="ended"):
 class Printed(_OfTurn, frozen=True, kw_only=True, tag="printed"):
     offset: int
     data: bytes
+    gap: int = 0
+    """So many bytes from `offset` on are left out before these."""
 
 
 class NodeEnds(Struct, frozen=True, kw_only=True, tag="ends"):
@@ -125,7 +129,7 @@ class AskRank(_OfTurn, frozen=True, kw_only=True, tag="ask"):
     Both are made by all parts together: a part that was not asked would go on and leave the others waiting.
     """
 
-    request: Literal["checkpoint", "validation"]
+    request: NodeRequest
     number: int
     """How many of its kind were asked for with this one: it is said again on each new connection, and acted on once."""
 

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct, field
 
@@ -24,6 +23,7 @@ from simpletuner_fleet.agent.isolation.walls import Walls
 from simpletuner_fleet.agent.nodes.messages import (
     Beat,
     FromFollower,
+    NodeRequest,
     PrepareRank,
     Printed,
     PrintedSoFar,
@@ -46,10 +46,14 @@ log = logging.getLogger(__name__)
 ADOPT_GRACE_S = 2.0
 """Nobody takes up a part again: what the guardian waits for is only that this process ends in order."""
 LOOK_EVERY_S = 0.2
+ASK_AGAIN_S = 1.0
 PIECE_BYTES = 256 * 1024
 SENT_KEPT_BYTES = 64 * 1024 * 1024
 """Of what was sent: many times what a connection that breaks can have under way, which the next one asks for again."""
 FREED_AT_ONCE_BYTES = 8 * 1024 * 1024
+MOST_BEHIND_BYTES = 256 * 1024 * 1024
+"""Of what was printed and not sent: of more, only the end is. A part's end is told after what it has printed."""
+END_BYTES = 8 * 1024 * 1024
 
 
 class NodePart(Struct, eq=False):
@@ -149,19 +153,26 @@ class NodeParts:
             rank.wanted = False
             rank.may_go.set()
 
-    async def ask(self, turn: Turn, request: Literal["checkpoint", "validation"], number: int) -> None:
-        """Asks the trainer, unless it was asked for that one before.
+    async def ask(self, turn: Turn, request: NodeRequest, number: int) -> None:
+        """Asks the trainer once it runs, unless it was asked for that one before.
 
-        What it saves or draws is not looked for here: what counts is on the first node.
+        The others count on it, so it is tried until it is done or the part is over. What it saves or draws is not looked
+        for here: what counts is on the first node.
         """
         rank = self._ranks.get(turn)
-        if rank is None or rank.running is None or number <= rank.asked.get(request, 0):
+        if rank is None or number <= rank.asked.get(request, 0):
             return
         rank.asked[request] = number
         habits, paths = self._preparation.files_of(rank.offer)
         asks = habits.request_checkpoint if request == "checkpoint" else habits.request_validation
         try:
-            await asyncio.to_thread(asks, paths)
+            while self._ranks.get(turn) is rank and not rank.over:
+                if rank.running is None:
+                    await asyncio.sleep(LOOK_EVERY_S)
+                elif await asyncio.to_thread(asks, paths):
+                    return
+                else:
+                    await asyncio.sleep(ASK_AGAIN_S)
         except Exception:  # anybody's plug-in
             log.exception("job %s: a %s could not be asked for", turn.job_id, request)
 
@@ -264,16 +275,17 @@ class NodeParts:
         return not rank.wanted
 
     async def _print(self, rank: NodePart) -> None:
-        """Sends what it prints, until it is over and all of it is sent."""
+        """Sends what it prints, until it is over and all of it is sent but the middle of a flood."""
         while True:
             was_over, offset = rank.over, rank.printed
-            data = await asyncio.to_thread(_read, rank.output, offset)
+            gap = await asyncio.to_thread(_passed_over, rank.output, offset)
+            data = await asyncio.to_thread(_read, rank.output, offset + gap)
             if offset != rank.printed:
                 continue  # a new connection begins elsewhere
             if data and self._tell(
-                Printed(job_id=rank.offer.job_id, epoch=rank.offer.epoch, offset=offset, data=data)
+                Printed(job_id=rank.offer.job_id, epoch=rank.offer.epoch, offset=offset, data=data, gap=gap)
             ):
-                rank.printed = offset + len(data)
+                rank.printed = offset + gap + len(data)
                 await _give_back_sent(rank)
             elif was_over and data == b"":
                 return
@@ -324,6 +336,15 @@ async def _give_back_sent(rank: NodePart) -> None:
     if end - rank.freed >= FREED_AT_ONCE_BYTES:
         start, rank.freed = rank.freed, end
         await asyncio.to_thread(punch_hole, rank.output, start, end)
+
+
+def _passed_over(path: Path, offset: int) -> int:
+    """Returns how much of a flood is not sent: a job may also make its output long by a hole, which costs it nothing."""
+    try:
+        behind = path.stat().st_size - offset
+    except OSError:
+        return 0
+    return behind - END_BYTES if behind > MOST_BEHIND_BYTES else 0
 
 
 def _read(path: Path, offset: int) -> bytes | None:

@@ -5,7 +5,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from simpletuner_fleet.agent.nodes.messages import (
     AskRank,
     ForgetRank,
     GoRank,
+    NodeRequest,
     PrepareRank,
     Printed,
     PrintedSoFar,
@@ -37,6 +37,7 @@ OTHERS_END_WITHIN_S = 10.0
 LAST_PARTS_WITHIN_S = 60.0
 """The first node's part has ended well: so long the others may take for their own end."""
 NOT_TAKEN = " because the first node's disk took no more"
+NOT_SENT = " because they came faster than they were sent"
 LOGS = "nodes"
 """The folder, beside what is the job's, of what the other nodes print: a file each, named after its first process."""
 
@@ -56,7 +57,7 @@ class FollowerPart:
         self.is_prepared = False
         """Or is to be: whoever was told so and does not know of it has lost it."""
         self.goes = False
-        self._asked: Counter[Literal["checkpoint", "validation"]] = Counter()
+        self._asked: dict[NodeRequest, int] = {}
         self.printed = log_file.stat().st_size if log_file.exists() else 0
         self._unkept = 0
         """How many bytes of it the disk did not take since the last that it took."""
@@ -75,8 +76,8 @@ class FollowerPart:
             StopRank(job_id=self.offer.job_id, epoch=self.offer.epoch, grace_s=self.stop_grace_s)
         )
 
-    def ask(self, request: Literal["checkpoint", "validation"]) -> None:
-        self._asked[request] += 1
+    def ask(self, request: NodeRequest, number: int) -> None:
+        self._asked[request] = number
         self._say_asked()
 
     def _say_asked(self) -> None:
@@ -99,11 +100,12 @@ class FollowerPart:
 
     def note_printed(self, printed: Printed) -> None:
         """Writes each byte once: what arrives a second time is left out."""
-        data = printed.data[max(0, self.printed - printed.offset) :]
-        if printed.offset > self.printed or not data:
+        known = self.printed - printed.offset
+        gap, data = max(0, printed.gap - known), printed.data[max(0, known - printed.gap) :]
+        if known < 0 or not data:
             return
-        self._keep(data)
-        self.printed += len(data)
+        self._keep((left_out(gap, NOT_SENT) if gap else b"") + data)
+        self.printed += gap + len(data)
 
     def _keep(self, data: bytes) -> None:
         """Writes what the disk takes. Where it has left out something, that is said in its place."""
@@ -162,8 +164,10 @@ class SpannedAttempt:
         self._job_id = offer.job_id
         self._ends: list[PartEnd] = []
         self._local: RunningTrainer | None = None
-        self._asked = False
+        self._asked_to_stop = False
         self._stopping = False
+        self._requests: Counter[NodeRequest] = Counter()
+        """How many of each kind all parts were asked for."""
         self._over: asyncio.Future[TrainerExit] = asyncio.get_running_loop().create_future()
         self._watching: asyncio.Task[None] | None = None
 
@@ -188,11 +192,14 @@ class SpannedAttempt:
         return None
 
     def runs(self, local: RunningTrainer) -> "SpannedTrainer":
-        """Starts the other parts, since the first node's part runs."""
+        """Starts the other parts, since the first node's part runs. It ends with them where one is over already."""
         self._local = local
         for part in self.parts:
-            part.go()
+            if part.end is None:
+                part.go()
         self._watching = asyncio.create_task(self._watch(local))
+        if any(not end.went_well for end in self._ends):
+            self._end_others()
         return SpannedTrainer(self, local)
 
     async def _watch(self, local: RunningTrainer) -> None:
@@ -220,7 +227,7 @@ class SpannedAttempt:
             self._end_others()
         has_own = any(one.rank == 0 for one in self._ends)
         if has_own and len(self._ends) == len(self.parts) + 1 and not self._over.done():
-            self._over.set_result(verdict(self._ends, asked_to_stop=self._asked))
+            self._over.set_result(verdict(self._ends, asked_to_stop=self._asked_to_stop))
 
     def _end_others(self) -> None:
         if self._local is None or self._stopping:
@@ -234,7 +241,7 @@ class SpannedAttempt:
             if part.end is None:
                 part.stop(grace_s)
 
-    def ask_others(self, request: Literal["checkpoint", "validation"]) -> bool:
+    def ask_others(self, request: NodeRequest) -> bool:
         """Asks the other nodes before the first node's own part, and returns whether they were asked: all, or none.
 
         The first node's file is written in a moment; theirs only once the message has crossed the network. A part that
@@ -242,13 +249,18 @@ class SpannedAttempt:
         """
         if any(part.end is not None or part.member.connection is None for part in self.parts):
             return False
+        self._requests[request] += 1
         for part in self.parts:
-            part.ask(request)
+            part.ask(request, self._requests[request])
         return True
+
+    def could_not_ask(self, request: NodeRequest) -> None:
+        """Notes that the first node's own part was not asked: the next request is this one, which the others have heard."""
+        self._requests[request] -= 1
 
     def stop(self, grace_s: float, outcome: Outcome) -> None:
         assert self._local is not None
-        self._asked = self._stopping = True
+        self._asked_to_stop = self._stopping = True
         self._local.stop(grace_s, outcome=outcome)
         self._stop_parts(grace_s)
 
