@@ -136,6 +136,16 @@ def test_an_attempts_group_has_its_limits_before_anything_is_in_there(tmp_path: 
     assert (attempt.path / shim_cgroup.NAME_FILE).read_text() == str(group)
 
 
+def test_a_note_that_a_power_cut_has_spoiled_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    attempt = AttemptDir(tmp_path / "a_1")
+    attempt.path.mkdir()
+    (attempt.path / shim_cgroup.NAME_FILE).write_bytes(b"/sys/fs/\xff\xfe\0")
+    assert end_group(attempt.path) is False
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    assert Cgroups(tree, None).group_for(attempt) == str(tree / "job-a_1")
+
+
 def test_a_note_that_names_anothers_group_ends_nothing(tmp_path: Path) -> None:
     attempt = AttemptDir(tmp_path / "a_1")
     attempt.path.mkdir()

@@ -164,8 +164,13 @@ def test_parts_grow_on_a_fast_line_and_shrink_on_a_slow_one() -> None:
 
 @pytest.mark.parametrize(
     "head",
-    [b"HTTP/1.1 200 OK\r\nX-Padding: ", b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n"],
-    ids=["in its head", "in its body"],
+    [
+        b"HTTP/1.1 200 OK\r\nX-Padding: ",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 50000\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n",
+    ],
+    ids=["in its head", "in its body", "before it hangs up", "until it hangs up"],
 )
 async def test_a_part_is_not_held_by_an_answer_that_drips(file: Path, head: bytes) -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

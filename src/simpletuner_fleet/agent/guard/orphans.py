@@ -31,7 +31,7 @@ def end_group(attempt_dir: Path) -> bool:
     """Takes the attempt's control group away with all that is in there; whether anything was. Blocks."""
     note = attempt_dir / shim_cgroup.NAME_FILE
     try:
-        group = Path(note.read_text(encoding="utf-8"))
+        group = Path(note.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return False
     if not shim_cgroup.may_be_of(attempt_dir.name, group.name):

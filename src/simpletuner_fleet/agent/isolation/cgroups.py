@@ -80,7 +80,7 @@ class Cgroups:
         Returns '' where there are none here. Raises OSError.
         """
         note = attempt.path / shim_cgroup.NAME_FILE
-        had = note.read_text(encoding="utf-8") if note.exists() else ""
+        had = note.read_text(encoding="utf-8", errors="replace") if note.exists() else ""
         if had and os.path.isdir(had):
             return had
         return self._made(shim_cgroup.group_name(attempt.attempt_id), note)

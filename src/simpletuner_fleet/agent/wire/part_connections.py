@@ -7,11 +7,12 @@ as it is, however large the file, and the machine's cores stay with the trainer.
 import asyncio
 import errno
 import http.client
+import socket
 import ssl
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Timer
 from typing import BinaryIO
@@ -104,6 +105,8 @@ class _PartConnection:
         self._connection = connection
         self._used_at = time.monotonic()
         self._is_aborted = False
+        self._line: socket.socket | None = None
+        """Remembered, for who answers that it will hang up is read to the end without the connection knowing of it."""
 
     @property
     def usable(self) -> bool:
@@ -119,10 +122,10 @@ class _PartConnection:
     def abort(self) -> None:
         """Ends it, from any thread, so that whoever waits on it stops waiting."""
         self._is_aborted = True
-        sock = self._connection.sock
-        if sock is not None:
+        if self._line is not None:
             with suppress(OSError):
-                sock.shutdown(2)
+                # Not TLS's own, which would take its state away from the thread that reads.
+                socket.socket.shutdown(self._line, socket.SHUT_RDWR)
 
     def put(
         self, target: str, headers: Mapping[str, str], part: Part, timeouts: PartTimeouts
@@ -152,6 +155,7 @@ class _PartConnection:
         connection = self._connection
         if connection.sock is None:
             connection.connect()
+        self._line = connection.sock
         connection.sock.settimeout(timeouts.step_s)
         connection.putrequest("PUT", target, skip_accept_encoding=True)
         for name, value in headers.items():
@@ -189,12 +193,13 @@ class _PartConnection:
         too_late.daemon = True
         too_late.start()
         try:
-            response = self._connection.getresponse()
-            content = response.read(MAX_ANSWER_BYTES)
+            with closing(self._connection.getresponse()) as response:
+                content = response.read(MAX_ANSWER_BYTES)
+                is_whole = response.isclosed()
         finally:
             too_late.cancel()
         if self._is_aborted:
             raise TimeoutError("the answer took too long")
-        if not keep or not response.isclosed():
+        if not keep or not is_whole:
             self._connection.close()
         return response.status, content

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,21 @@ def test_a_journal_that_could_not_be_opened_can_be_later(tmp_path: Path) -> None
     journal.add(0, [ByteRange(0, 7, 1.0, False)])
     assert journal.size == 7
     journal.close()
+
+
+def test_as_much_is_recorded_at_once_as_files_can_have_and_records_of_older_workers_are_understood(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "index").open("wb") as file:
+        file.write(struct.pack("<BBxxIQQd", 3, 1, 2**32 - 1, 7, 0, 5.0))
+    journal = opened(tmp_path / "index")
+    journal.add(0, [ByteRange(10, 10 + 2**47, 6.0, False), ByteRange(2**47, 2**47 + 1, 7.0, True)])
+    journal.close()
+    later = opened(tmp_path / "index")
+    assert [tuple(record) for record in later.records_at(0)] == [
+        (3, True, 2**32 - 1, 7, 0, 5.0),
+        (0, False, 2**47, 10, 2**32 - 1, 6.0),
+        (0, True, 1, 2**47, 2**47 + 2**32 - 1, 7.0),
+    ]
+    assert later.size == 2**47 + 2**32
+    later.close()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange
 from simpletuner_fleet.agent.ship.logs.log_stream import (
     CHUNK_BYTES,
     MAX_MARKS,
@@ -201,3 +202,30 @@ def test_a_file_that_cannot_be_read_is_said_at_the_end_when_the_others_were_read
         scanned(stream, ended=True)
     assert all_bytes(stream, ended=True) == b"out\n"
     stream.close()
+
+
+def test_an_output_that_a_job_made_as_long_as_files_can_be_by_a_hole_is_read_in_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`os.ftruncate(1, 2**62)` costs a job nothing; the threads that read are those of all jobs."""
+    log = tmp_path / "output.log"
+    log.write_bytes(b"begun\n")
+    with log.open("ab") as file:
+        file.truncate(2**43)
+        file.write(b"the end\n")
+    limits = LogLimits(64 * 1024, 64 * 1024)
+    stream = stream_of(log, limits)
+    claimed = [0]
+    add = stream._journal.add
+
+    def counted(source: int, kept: list[ByteRange]) -> None:
+        claimed[0] += len(kept)
+        add(source, kept)
+
+    monkeypatch.setattr(stream._journal, "add", counted)
+    scanned(stream, ended=True)
+    assert claimed[0] < 100
+    for reader in (stream, scanned(stream_of(log, limits), ended=True)):
+        chunks = read_all(reader, ended=True)
+        assert b"".join(chunk.data for chunk in chunks).endswith(b"the end\n")
+        assert sum(chunk.gap for chunk in chunks) == log.stat().st_size - 2 * 64 * 1024

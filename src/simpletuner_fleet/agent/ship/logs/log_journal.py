@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange
 
-_FORMAT = struct.Struct("<BBxxIQQd")
+_FORMAT = struct.Struct("<BBHIQQd")
+_LOW_BITS = 32
+"""Of a length: older workers wrote no more of it, and zeros for the rest."""
 _BATCH = 1024
 MOST_SOURCES = 256
 """A record has one byte for its file."""
@@ -76,7 +78,8 @@ class Journal:
         """Raises NotRecorded where there is no room for all of it, and keeps none then."""
         records, size = [], self.size
         for start, end, at, folding in kept:
-            records.append(_FORMAT.pack(source, folding, end - start, start, size, at))
+            high, low = divmod(end - start, 1 << _LOW_BITS)
+            records.append(_FORMAT.pack(source, folding, high, low, start, size, at))
             size += end - start
         try:
             self._write(memoryview(b"".join(records)))
@@ -112,8 +115,12 @@ class Journal:
             count = min(_BATCH, self._count - index)
             data = os.pread(self._file, count * _FORMAT.size, index * _FORMAT.size)
             for fields in _FORMAT.iter_unpack(data):
-                yield Record(*fields)
+                yield _record_of(*fields)
             index += count
 
     def _record(self, index: int) -> Record:
-        return Record(*_FORMAT.unpack(os.pread(self._file, _FORMAT.size, index * _FORMAT.size)))
+        return _record_of(*_FORMAT.unpack(os.pread(self._file, _FORMAT.size, index * _FORMAT.size)))
+
+
+def _record_of(source: int, folding: int, high: int, low: int, raw: int, sent: int, at: float) -> Record:
+    return Record(source, bool(folding), (high << _LOW_BITS) + low, raw, sent, at)

@@ -27,7 +27,8 @@ MAX_MARKS = 256
 """In one chunk: they travel in a header."""
 PUNCH_BYTES = 8 * MIB
 """Less is not worth a call."""
-LONGEST_RANGE = 2**30
+LONGEST_RANGE = 2**47
+"""A job may claim by a hole that it has printed as much as a file can have: also that takes few records."""
 DEFAULT_LOG_BYTES = 1024 * MIB
 TAIL_BYTES = 8 * MIB
 NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
