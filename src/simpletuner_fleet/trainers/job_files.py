@@ -1,5 +1,6 @@
 """Opens what a job has written. A job may create links, and the agent may read more than the job."""
 
+import contextlib
 import errno
 import os
 import re
@@ -42,15 +43,35 @@ def open_descriptor(path: Path, how: int) -> int:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileNotFoundError(errno.ENOENT, "it is no regular file", str(path))
-        own = own_folder(path)
-        if own and sys.platform == "linux":
-            real = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-            if not real.is_relative_to(Path(os.path.realpath(own.parent), own.name)):
-                raise LeadsOut(errno.ENOENT, "it leads out of the job's folder", str(path))
+        _refuse_outside(descriptor, path)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _refuse_outside(descriptor: int, path: Path) -> None:
+    own = own_folder(path)
+    if own and sys.platform == "linux":
+        real = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if not real.is_relative_to(Path(os.path.realpath(own.parent), own.name)):
+            raise LeadsOut(errno.ENOENT, "it leads out of the job's folder", str(path))
+
+
+def replace_job_file(path: Path, content: bytes) -> None:
+    """Writes a file of the job's anew, never in place: others may share what it is now. No link is written through."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    new = f".{path.name}.new"
+    try:
+        _refuse_outside(folder, path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=folder)
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(new, how, 0o644, dir_fd=folder), "wb") as file:
+            file.write(content)
+        os.replace(new, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def own_folder(path: Path) -> Path | None:
@@ -68,10 +89,27 @@ def own_folder(path: Path) -> Path | None:
 
 def hand_over(folder: Path, uid: int, gid: int) -> None:
     """Gives a folder that the worker has just made to a job's user; one that somebody else has put there, to nobody."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = _opened_own(folder)
     try:
-        if os.fstat(descriptor).st_uid != os.geteuid():
-            raise FileExistsError(errno.EEXIST, "it is somebody else's already", str(folder))
         os.fchown(descriptor, uid, gid)
     finally:
         os.close(descriptor)
+
+
+def make_output(folder: Path) -> None:
+    """Makes an attempt's own folder at a full path. Raises FileExistsError where somebody else has put something there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.close(_opened_own(folder))
+
+
+def _opened_own(folder: Path) -> int:
+    """Raises FileExistsError unless it is a folder of the worker's."""
+    others = FileExistsError(errno.EEXIST, "it is somebody else's already", str(folder))
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise (others if error.errno in (errno.ENOTDIR, errno.ELOOP) else error) from None
+    if os.fstat(descriptor).st_uid == os.geteuid():
+        return descriptor
+    os.close(descriptor)
+    raise others

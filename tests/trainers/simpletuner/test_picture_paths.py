@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.trainers.contract import Paths
 from simpletuner_fleet.trainers.simpletuner.picture_paths import follow_pictures
@@ -104,3 +105,25 @@ def test_what_is_no_list_of_pictures_is_left_to_the_trainer(paths: Paths, conten
     file.write_bytes(content)
     follow_pictures(paths, paths.output_dir)
     assert file.read_bytes() == content
+
+
+def test_a_link_that_an_earlier_attempt_laid_is_neither_written_through_nor_followed(
+    paths: Paths, tmp_path: Path
+) -> None:
+    """In a folder that is shared, a job knows the names of its next attempts' folders."""
+    victim = tmp_path / "passwd"
+    victim.write_text("root:x:0:0")
+    output = tmp_path / "shared" / "j_1-2"
+    file = saved(replace(paths, output_dir=output), "a.png", "deep/b.png")
+    (file.parent / f".{file.name}.new").symlink_to(victim)
+    follow_pictures(paths, output)
+    assert victim.read_text() == "root:x:0:0"
+    assert str(tmp_path / "cats" / "a.png") in file.read_text()
+
+    elsewhere = tmp_path / "elsewhere"
+    file.parent.rename(elsewhere)
+    foreign = (elsewhere / file.name).write_bytes(msgspec.json.encode([f"{ELSEWHERE}/a.png"]))
+    file.parent.symlink_to(elsewhere)
+    follow_pictures(paths, output)
+    assert (elsewhere / file.name).stat().st_size == foreign
+    assert ELSEWHERE in (elsewhere / file.name).read_text()

@@ -1,12 +1,16 @@
 """What an attempt of SimpleTuner is given: the user's config, with every place made whole."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from simpletuner_fleet.agent.attempts.preparation import blame_for
+from simpletuner_fleet.core.worker_errors import PathNotGranted
+from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.data import DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import other_files
@@ -118,6 +122,49 @@ def test_caches_without_a_place_are_kept_too_and_are_no_result(paths: Paths) -> 
     assert paths.cache_dir is not None
     assert (paths.cache_dir / "cache" / "vae").is_dir()
     assert [file.name for file in other_files(paths.output_dir, [])] == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("trap", ["a link", "a link that leads nowhere", "a file", "another's folder"])
+def test_a_trap_in_place_of_the_output_folder_is_the_jobs_own_fault_and_is_not_walked_into(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    """In a folder that is shared, a job knows the names of its next attempts' folders."""
+    victim, output = tmp_path / "victim", tmp_path / "shared" / "j_1-2"
+    victim.mkdir()
+    output.parent.mkdir()
+    match trap:
+        case "a link":
+            output.symlink_to(victim)
+        case "a link that leads nowhere":
+            output.symlink_to(tmp_path / "nowhere")
+        case "a file":
+            output.touch()
+        case _:
+            output.mkdir()
+            monkeypatch.setattr(os, "geteuid", lambda: output.stat().st_uid + 1)
+    with pytest.raises(TrainerError, match="is there already") as caught:
+        launched(paths, order(config={"seed": 1, "output_dir": str(output.parent)}))
+    assert blame_for(caught.value) is Blame.JOB
+    assert list(victim.iterdir()) == []
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_nothing_is_made_where_jobs_may_not_write(paths: Paths, tmp_path: Path) -> None:
+    def refuse(where: str, path: str) -> None:
+        raise PathNotGranted(f"{where} names {path}")
+
+    with pytest.raises(PathNotGranted, match=r"^settings\.output_dir names .*/secret$"):
+        launched(
+            replace(paths, must_see=refuse), order(config={"seed": 1, "output_dir": f"{tmp_path}/secret"})
+        )
+    assert not (tmp_path / "secret").exists()
+
+
+def test_an_output_folder_that_another_node_has_made_is_used(paths: Paths, tmp_path: Path) -> None:
+    given = order(config={"seed": 1, "output_dir": str(tmp_path / "shared")})
+    for _ in range(2):
+        launched(paths, given)
+    assert (tmp_path / "shared" / "j_1-2" / "cache").is_symlink()
 
 
 def test_a_cache_is_shared_only_where_nothing_that_could_matter_differs() -> None:

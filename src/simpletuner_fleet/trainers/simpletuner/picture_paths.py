@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from simpletuner_fleet.trainers.contract import Paths
-from simpletuner_fleet.trainers.job_files import read_job_file
+from simpletuner_fleet.trainers.job_files import read_job_file, replace_job_file
 from simpletuner_fleet.trainers.simpletuner.picture_views import FOLDER
 
 STATE = "training_state-"
@@ -43,10 +43,7 @@ def _follow(file: Path, folder: str) -> None:
         return  # the trainer says best what is wrong with it
     if before is None:
         return
-    # Never in place: the file may be the same as that of an earlier attempt.
-    new = file.with_name(f".{file.name}.new")
-    new.write_bytes(msgspec.json.encode(_moved(state, f"{before}/", f"{folder}/")))
-    new.replace(file)
+    replace_job_file(file, msgspec.json.encode(_moved(state, f"{before}/", f"{folder}/")))
 
 
 def _pictures(state: Any) -> Iterator[str]:

@@ -17,10 +17,12 @@ from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.command import substitution
 from simpletuner_fleet.trainers.config_files import with_own_files
 from simpletuner_fleet.trainers.contract import Paths, TrainerError
+from simpletuner_fleet.trainers.job_files import make_output
 from simpletuner_fleet.trainers.job_trees import make_folder
 
 WORKING_FOLDER = "cwd"
 """A setting of ours, as the other trainers have it: the trainer does not get to see it."""
+OUTPUT = "output_dir"
 CACHE_KEY = re.compile(r"(csv_|metadata_|shard_)?cache_dir(_\w+)?")
 CACHE = "cache"
 """Where the trainer puts caches that nobody gave a place, both beneath its working folder and its output."""
@@ -43,7 +45,7 @@ def settings_for(order: JobSubmit, paths: Paths) -> dict[str, Any]:
         raise TrainerError("The config's settings are empty.")
     if order.dataloader is not None:
         _set(settings, "data_backend_config", str(paths.dataloader_file))
-    _set(settings, "output_dir", str(output_for(setting(settings, "output_dir"), order, paths)))
+    _set(settings, OUTPUT, str(output_for(setting(settings, OUTPUT), order, paths)))
     return dict(_with_caches(settings, paths))
 
 
@@ -68,15 +70,27 @@ def output_for(chosen: Any, order: JobSubmit, paths: Paths) -> Path:
     return inside if ".." not in folder.parts else paths.output_dir
 
 
-def link_caches(output: Path, paths: Paths) -> None:
+def link_caches(settings: dict[str, Any], paths: Paths) -> None:
     """Links caches without a place of their own to where they are kept, so that they are no result of the job."""
     if paths.cache_dir is None:
         return
+    output = Path(setting(settings, OUTPUT))
+    if not output.is_relative_to(paths.attempt_dir):
+        _make_output(f"settings.{f'--{OUTPUT}' if f'--{OUTPUT}' in settings else OUTPUT}", output, paths)
     for link, kept in ((paths.attempt_dir / CACHE, CACHE), (output / CACHE, "output-cache")):
         make_folder(paths.cache_dir / kept)
         with contextlib.suppress(FileExistsError):
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(paths.cache_dir / kept, target_is_directory=True)
+
+
+def _make_output(where: str, output: Path, paths: Paths) -> None:
+    """Makes the attempt's folder at a full path, unless there is a trap: a job knows the names of its next attempts'."""
+    paths.must_see(where, str(output.parent))
+    try:
+        make_output(output)
+    except FileExistsError:
+        raise TrainerError(f"{where}: {output} is there already, and nobody may write to it for this attempt.") from None
 
 
 def cache_key(order: JobSubmit) -> str:

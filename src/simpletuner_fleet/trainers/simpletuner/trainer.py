@@ -70,7 +70,7 @@ class SimpleTunerTrainer(CheckpointHabits):
     def launch(self, order: JobSubmit, paths: Paths) -> Launch:
         settings = settings_for(order, paths)
         write_config_files(replace(order, dataloader=dataloader_for(order, paths)), paths, settings)
-        link_caches(Path(setting(settings, "output_dir")), paths)
+        link_caches(settings, paths)
         environment = trainer_environment(order, paths, self._worker)
         environment |= {
             "CONFIG_BACKEND": "json",
