@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from simpletuner_fleet.agent.wire import client as client_module
+from simpletuner_fleet.agent.wire import direct_connections
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.direct_connections import DirectFailed
 from simpletuner_fleet.agent.wire.errors import Unreachable
 from simpletuner_fleet.protocol.messages import TERM_HEADER, Heartbeat
 
@@ -73,3 +75,30 @@ async def test_a_term_that_is_none_is_passed_over(term: bytes) -> None:
         with pytest.raises(Unreachable):  # for what it says is no answer to a heartbeat
             await client.heartbeat(Heartbeat(worker_id="w", status="idle", attempts=[], gpus=[]))
         assert client._addresses._newest_term == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 200 OK\r\nX-Padding: ", b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 50000\r\n\r\n"],
+    ids=["in its head", "in its refusal"],
+)
+async def test_a_file_is_not_waited_for_where_what_precedes_it_drips(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_TIMEOUT_S", 0.1)
+    async with answering(answer, drop=b" ") as client:
+        client.answer_timeout_s = 0.2
+        with pytest.raises(Unreachable):
+            async with asyncio.timeout(20), client.fetch_data("j_1", "0" * 64, 0):
+                pass
+
+
+async def test_the_storage_is_left_where_the_head_of_its_answer_drips(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(direct_connections, "CONNECT_S", 0.1)
+    monkeypatch.setattr(direct_connections, "ANSWER_S", 0.2)
+    async with answering(b"HTTP/1.1 200 OK\r\nX-Padding: ", drop=b" ") as client:
+        with pytest.raises(DirectFailed):
+            async with asyncio.timeout(20), client.direct.get(f"{client.url}/bucket/x", 0):
+                pass

@@ -295,14 +295,17 @@ class OrchestratorClient:
     async def _fetch(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         headers = {"X-Worker-Token": self._token(), "Accept-Encoding": "identity"}
         async with self._connections() as connections:
+            url, timeout = connections.url + path, self._timeout()
+            opening = connections.http.stream("GET", url, headers=headers, timeout=timeout)
             try:
-                async with connections.http.stream(
-                    "GET", connections.url + path, headers=headers, timeout=self._timeout()
-                ) as response:
-                    if response.status_code != 200:
-                        raise problem_of(response.status_code, await _beginning_of(response))
+                async with AsyncExitStack() as opened:
+                    # A file takes as long as it has bytes; that it will come is said soon, or not at all.
+                    async with asyncio.timeout(CONNECT_TIMEOUT_S + 2 * self.answer_timeout_s):
+                        response = await opened.enter_async_context(opening)
+                        if response.status_code != 200:
+                            raise problem_of(response.status_code, await _beginning_of(response))
                     yield response.aiter_raw()
-            except NO_ANSWER as error:
+            except (*NO_ANSWER, TimeoutError) as error:
                 raise no_answer(error) from error
 
     async def ask(self) -> str:

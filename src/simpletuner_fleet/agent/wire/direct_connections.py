@@ -89,8 +89,9 @@ class DirectConnections:
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={offset}-"} if offset else {})}
         try:
             request = self._http.build_request("GET", url, headers=headers)
-            response = await self._http.send(request, stream=True)
-        except NOTHING_CAME as error:
+            async with asyncio.timeout(CONNECT_S + ANSWER_S):
+                response = await self._http.send(request, stream=True)
+        except (*NOTHING_CAME, TimeoutError) as error:
             raise DirectFailed(str(error) or type(error).__name__) from None
         except ValueError:
             raise DirectFailed("the link cannot be read") from None

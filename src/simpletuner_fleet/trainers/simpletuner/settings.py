@@ -90,7 +90,9 @@ def _make_output(where: str, output: Path, paths: Paths) -> None:
     try:
         make_output(output)
     except FileExistsError:
-        raise TrainerError(f"{where}: {output} is there already, and nobody may write to it for this attempt.") from None
+        raise TrainerError(
+            f"{where}: {output} is there already, and nobody may write to it for this attempt."
+        ) from None
 
 
 def cache_key(order: JobSubmit) -> str:
