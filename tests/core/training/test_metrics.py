@@ -148,6 +148,21 @@ def test_whatever_a_line_holds_it_is_no_bar_or_a_sound_one(line: str) -> None:
         assert all(KEY.fullmatch(key) for key in bar.values)
 
 
+def test_the_newest_bar_that_names_the_training_or_a_loss_tells_where_it_is() -> None:
+    judged = "Validating: 100%|####| 50/50 [00:10<00:00, 5.00it/s, loss=0.3]"
+    trained = "Training:  12%|#   | 120/1000 [01:00<07:20, 2.00it/s]"
+    drawn = "100%|####| 4/4 [00:01<00:00, 4.00it/s]"
+    for printed, step in (
+        ((judged, trained), 120),
+        ((judged, trained, drawn), 120),
+        ((trained, judged), 50),
+        ((drawn,), 4),
+    ):
+        bar = last_bar("\r".join(printed))
+        assert bar is not None
+        assert bar.step == step
+
+
 @example([(0, 0.0), (1, 5e-324)], 1, 2)
 @given(st.lists(st.tuples(steps, st.floats(0, 1e12)), max_size=3), steps, st.none() | steps)
 def test_a_rate_and_an_eta_are_finite_or_none(

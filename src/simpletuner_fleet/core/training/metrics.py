@@ -142,15 +142,17 @@ def read_bar(line: str) -> Bar | None:
 def last_bar(text: str) -> Bar | None:
     """Returns the newest bar of the training in a piece of output.
 
-    One with a loss goes before all without: whatever draws pictures may count its own steps by a bar that names nothing.
+    One that says so, or has a loss, goes before all that name nothing: by such a bar whatever draws pictures may count
+    its own steps.
     """
     newest = None
     for line in reversed(re.split(r"[\r\n]+", text)):
         bar = read_bar(line)
-        if bar is not None and loss_of(bar.values) is not None:
+        if bar is None or not bar.of_training:
+            continue
+        if bar.description or loss_of(bar.values) is not None:
             return bar
-        if newest is None and bar is not None and bar.of_training:
-            newest = bar
+        newest = newest or bar
     return newest
 
 
