@@ -475,9 +475,7 @@ class Attempts:
 
 async def _end_alone(running: RunningTrainer) -> AttemptEnding:
     """Ends this node's own part: the other nodes followed the earlier agent and have ended theirs, or will."""
-    running.stop(0.0)
-    await running.wait()
-    await running.release()
+    await running.end_now()
     return AttemptEnding(
         reason=EndReason.AGENT_LOST,
         error="the worker's agent ended, and a training over several nodes ends with it",

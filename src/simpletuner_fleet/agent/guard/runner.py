@@ -44,6 +44,7 @@ from simpletuner_fleet.core.worker_errors import ShimUnavailable
 log = logging.getLogger(__name__)
 
 SHIM_ANSWERS_WITHIN_S = 10.0
+DIES_WITHIN_S = 30.0
 GREETINGS, GREETING_PAUSE_S = 3, 0.2
 """A shim gives up a new agent that does not read what it is told, and meets the next one."""
 
@@ -132,6 +133,13 @@ class RunningTrainer:
         await self.wait()
         self._shim.link.send(Release())
         await asyncio.shield(self._listening)  # who gives up waiting must not end the listening
+
+    async def end_now(self) -> None:
+        """Kills the tree. Raises TimeoutError where it does not die, as one that hangs in a driver: who starts goes on."""
+        self.stop(0.0)
+        async with asyncio.timeout(DIES_WITHIN_S):
+            await self.wait()
+            await self.release()
 
     @property
     def is_over(self) -> bool:

@@ -105,9 +105,13 @@ class NodeParts:
         for attempt in self._state.attempts():
             match await self._runner.adopt(attempt.path):
                 case RunningTrainer() as running:
-                    running.stop(0.0)
-                    await running.wait()
-                    await running.release()
+                    try:
+                        await running.end_now()
+                    except TimeoutError:
+                        log.error(
+                            "a part that an earlier process has left does not die: %s", attempt.attempt_id
+                        )
+                        await self._runner.end(attempt.path)
             await asyncio.to_thread(end_group, attempt.path)
             await asyncio.to_thread(self._state.remove_attempt, attempt.attempt_id)
         await self._preparation.take_up([])
