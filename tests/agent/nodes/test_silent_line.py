@@ -12,12 +12,14 @@ from devtools.ports import free_port
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.nodes import follower as follower_module
+from simpletuner_fleet.agent.nodes import node_connection
 from simpletuner_fleet.agent.nodes.follower import FirstNode, Follower
 from simpletuner_fleet.agent.nodes.host import NodeHost, WorkerLease
-from simpletuner_fleet.agent.nodes.messages import JoinNode, Welcome
+from simpletuner_fleet.agent.nodes.messages import FetchContent, JoinNode, Welcome
 from simpletuner_fleet.agent.nodes.node_connection import (
     FROM_FOLLOWER,
     NodeConnection,
+    dial,
     kept_secret,
     tls_context,
 )
@@ -68,6 +70,24 @@ class SlowContent:
             await asyncio.Event().wait()
 
         yield pieces()
+
+
+class EndlessContent(SlowContent):
+    """Gives more than anybody takes."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+
+    @asynccontextmanager
+    async def _fetched(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def pieces() -> AsyncIterator[bytes]:
+            while True:
+                yield bytes(2**20)
+
+        try:
+            yield pieces()
+        finally:
+            self.left.set()
 
 
 class Relay:
@@ -216,3 +236,19 @@ async def test_nobody_counts_on_a_node_that_was_silent_for_a_whole_lease(secret:
                 assert [sample.healthy for sample in host.samples()] == [False]
                 proxy.heal()
                 await until(lambda: [sample.healthy for sample in host.samples()] == [True], 20)
+
+
+async def test_who_takes_no_more_of_a_file_holds_nobody_up(
+    secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that was frozen leaves its connections open, and with each a fetch from the orchestrator."""
+    monkeypatch.setattr(node_connection, "TAKEN_WITHIN_S", 0.2, raising=False)
+    async with hosting(secret) as (host, port):
+        host._attempts[Turn(OFFER.job_id, OFFER.epoch)] = SpannedAttempt(OFFER, [], "first")
+        source = EndlessContent()
+        host._source = source
+        line = await dial("127.0.0.1", port, tls_context(secret, is_first=False))
+        line.send(FetchContent(kind="data", job_id=OFFER.job_id, sha256="0" * 64, offset=0))
+        async with asyncio.timeout(20):
+            await source.left.wait()
+        line.cut()

@@ -21,6 +21,8 @@ ROOM_BYTES = 4 * 1024 * 1024
 LENGTH_BYTES = 4
 OPEN_WITHIN_S = 15.0
 CLOSE_WITHIN_S = 3.0
+TAKEN_WITHIN_S = 120.0
+"""A piece of a file: the node that asked for it has given up by then, or is frozen."""
 Heard = TypeVar("Heard")
 
 _encoder = msgspec.msgpack.Encoder()
@@ -65,9 +67,12 @@ class NodeConnection(Generic[Heard]):
         return self._writer.transport.get_write_buffer_size() <= ROOM_BYTES
 
     async def sent(self) -> None:
-        """Waits until there is room for more. Raises ConnectionLost."""
+        """Waits until there is room for more. Raises ConnectionLost, also where the other end takes nothing."""
         try:
-            await self._writer.drain()
+            async with asyncio.timeout(TAKEN_WITHIN_S):
+                await self._writer.drain()
+        except TimeoutError as error:
+            raise ConnectionLost("it takes no more") from error
         except OSError as error:
             raise ConnectionLost(str(error)) from error
 
