@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.agent.guard.shim_client import boottime
+from simpletuner_fleet.agent.interruptions import metadata
 from simpletuner_fleet.agent.interruptions.clouds import AwsWatch, AzureWatch, EndSeen, GcpWatch
 from simpletuner_fleet.agent.interruptions.firmware import AZURE_TAG, cloud_of, signaller
 from simpletuner_fleet.agent.interruptions.metadata import MetadataService
@@ -19,6 +20,8 @@ from simpletuner_fleet.agent.interruptions.remembered import DISTRUST_S, OVERDUE
 from simpletuner_fleet.agent.interruptions.watching import NoticeSettings, watch_for_end
 from tests.agent.interruptions.metadata_server import OWN_NAME, CloudFacts, metadata_server
 from tests.e2e.processes import wait_until
+
+NO_YEAR = "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +104,13 @@ async def test_azure_events_count_where_they_name_this_machine(facts: CloudFacts
     assert 20.0 < seen.in_s <= 41.0
     facts.events = [{**preempt, "Resources": [OWN_NAME], "EventStatus": "Started", "NotBefore": ""}]
     assert await watch.look() == EndSeen(source="azure", in_s=0.0)
+    facts.events = [{**preempt, "Resources": [OWN_NAME], "NotBefore": NO_YEAR}]
+    assert await watch.look() == EndSeen(source="azure", in_s=0.0), "a time that is none is now"
+
+
+def test_a_date_beyond_all_years_is_none() -> None:
+    assert metadata._time_of(NO_YEAR) is None
+    assert metadata._time_of("Mon, 01 Jan 2024 00:00:00 GMT") == 1704067200.0
 
 
 async def test_a_machine_of_no_cloud_and_one_that_is_told_not_to_ask_nobody(

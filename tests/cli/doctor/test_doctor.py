@@ -80,6 +80,7 @@ def test_a_wrong_clock_is_found(server: FakeServer) -> None:
     assert checks["clock"] is FindingMark.GOOD
     assert next(_clock(formatdate(0, usegmt=True))).mark is FindingMark.DOUBT
     assert list(_clock("nonsense")) == []
+    assert list(_clock("Mon, 01 Jan 99999999999999999999 00:00:00 GMT")) == []
 
 
 def test_the_way_ends_where_it_is_blocked() -> None:

@@ -163,7 +163,7 @@ def _azure_in_s(event: Any, name: str, answer: MetadataAnswer) -> float | None:
         return 0.0
     try:
         return parsedate_to_datetime(str(event.get("NotBefore"))).timestamp() - _now(answer)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
 
 

@@ -77,5 +77,5 @@ async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> Metadat
 def _time_of(date: str) -> float | None:
     try:
         return parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

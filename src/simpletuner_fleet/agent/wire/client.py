@@ -323,7 +323,7 @@ class OrchestratorClient:
                 raise no_answer(error) from error
         try:
             return time.time() - parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
 
     async def goodbye(self, message: Goodbye) -> None:

@@ -180,7 +180,7 @@ def _upload(client: httpx2.Client, token: str) -> CheckFinding:
 def _clock(date: str) -> Iterator[CheckFinding]:
     try:
         skew_s = time.time() - parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return
     if abs(skew_s) > MUCH_SKEW_S:
         yield doubt(
