@@ -425,6 +425,7 @@ async def test_a_held_trainer_that_is_dismissed_leaves_no_process_and_never_ran(
         assert shim.child is not None
         below = psutil.Process(shim.child.pid).children(recursive=True)
         assert below
+        await until((folder / "output.log").exists)  # held: it still prepares by itself
         await runner.dismiss(shim)
         assert not [child for child in below if alive(child.pid)]
     assert sorted(os.listdir(folder)) == ["output.log"]
