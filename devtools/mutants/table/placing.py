@@ -65,7 +65,7 @@ PLACING = (
         "requests-stay-on-the-first-node",
         "only the first node's part is asked for a checkpoint, and waits for the others, which know nothing of it",
         "agent/nodes/spanned.py",
-        "            part.ask(request)",
+        "            part.ask(request, self._requests[request])",
         "            pass",
         ("tests/agent/nodes/test_asked_together.py",),
     ),

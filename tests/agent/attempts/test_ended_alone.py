@@ -33,11 +33,11 @@ class Undying(RunningTrainer):
 
 
 class OneFound(Runner):
-    def __init__(self, found: RunningTrainer) -> None:
-        self.found, self.ended = found, list[Path]()
+    def __init__(self, trainer: RunningTrainer) -> None:
+        self.trainer, self.ended = trainer, list[Path]()
 
     async def adopt(self, attempt_dir: Path) -> RunningTrainer:
-        return self.found
+        return self.trainer
 
     async def end(self, attempt_dir: Path) -> None:
         self.ended.append(attempt_dir)
@@ -61,9 +61,9 @@ async def test_a_part_that_does_not_die_keeps_its_worker_from_starting_only_for_
     attempts = object.__new__(Attempts)
     attempts._runner = runner
     async with asyncio.timeout(10):
-        (found,) = await attempts._find_or_end(attempt, replace(OFFER, nodes=2))
-    assert found.ending is not None
-    assert (found.running, found.ending.reason) == (None, EndReason.AGENT_LOST)
+        (attempt_found,) = await attempts._find_or_end(attempt, replace(OFFER, nodes=2))
+    assert attempt_found.ending is not None
+    assert (attempt_found.running, attempt_found.ending.reason) == (None, EndReason.AGENT_LOST)
     assert runner.ended == [attempt.path]
 
 
