@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import until
 from tests.web.browser import visit
 from tests.web.conftest import ONE_LOOP
 from tests.web.console import Console, Pages
-from tests.web.machines import Work
+from tests.web.machines import Machine, Work
 from tests.web.stage import Behind, Stage, set_stage
 
 LINES = 1_000_000
@@ -324,3 +324,71 @@ async def test_who_follows_a_log_goes_on_with_the_next_attempt(stage: Stage, pag
         await expect(page.locator(".line .said")).to_have_text([f"of attempt {number}"])
         await machine.goodbye("the end")
     await expect(page.locator("[data-log-attempt] option")).to_have_text(["Attempt 2", "Attempt 1"])
+
+
+class HeldLog:
+    """The next page of an attempt's log is held back until it may come."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_come, self.came = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def of(self, page: Page, attempt: int) -> None:
+        await page.route(re.compile(rf"/logs\?.*lines=.*attempt={attempt}$"), self._hold, times=1)
+
+    async def _hold(self, route: Route) -> None:
+        answer = await route.fetch()
+        self.asked.set()
+        await self.may_come.wait()
+        await route.fulfill(response=answer)
+        self.came.set()
+
+
+async def try_again(stage: Stage, number: int) -> tuple[Machine, Work]:
+    machine = await stage.machine(f"gpu-{number}")
+    work = await machine.hold()
+    await work.report("running")
+    await work.say([f"of attempt {number}"])
+    return machine, work
+
+
+async def test_a_late_log_is_not_shown_as_that_of_another_attempt(stage: Stage, page_as: Pages) -> None:
+    job_id = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker")
+    for number in (1, 2):
+        machine, _ = await try_again(stage, number)
+        await machine.goodbye("the end")
+    await try_again(stage, 3)
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs/{job_id}/logs")
+    said, choice, held = page.locator(".line .said"), page.locator("[data-log-attempt]"), HeldLog()
+    await expect(said).to_have_text(["of attempt 3"])
+    await held.of(page, 1)
+    await choice.select_option("1")
+    await held.asked.wait()
+    await choice.select_option("2")
+    await expect(said).to_have_text(["of attempt 2"])
+    held.may_come.set()
+    await held.came.wait()
+    await page.evaluate("() => new Promise((done) => setTimeout(done))")
+    await expect(said).to_have_text(["of attempt 2"])
+    await choice.select_option("1")
+    await expect(said).to_have_text(["of attempt 1"])
+
+
+async def test_a_log_that_ends_after_the_next_attempt_began_goes_on_with_it(
+    stage: Stage, page_as: Pages
+) -> None:
+    job_id = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker")
+    machine, _ = await try_again(stage, 1)
+    page, held = await page_as(stage, "admin"), HeldLog()
+    await held.of(page, 1)
+    await visit(page, f"/jobs/{job_id}/logs")
+    await machine.goodbye("the end")
+    await try_again(stage, 2)
+    await expect(page.locator("[data-log-attempt] option")).to_have_text(["Attempt 2", "Attempt 1"])
+    await expect(page.locator("[data-log-attempt]")).to_have_value("1")
+    held.may_come.set()
+    await expect(page.locator("[data-log-attempt]")).to_have_value("2")
+    await expect(page.locator(".line .said")).to_have_text(["of attempt 2"])
+    await page.locator("[data-log-attempt]").select_option("1")
+    await expect(page.locator(".line .said")).to_have_text(["of attempt 1"])
+    await expect(page.locator("[data-log-attempt]")).to_have_value("1")

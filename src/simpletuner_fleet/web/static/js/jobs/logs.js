@@ -20,11 +20,15 @@ function attemptsTold() {
 function LogViewer(place) {
   const job = place.dataset.job;
   const attempts = attemptsTold();
-  const state = { attempt: attempts.at(-1) || null, rank: 0, end: 0, size: 0, loading: false, following: true, fresh: 0, source: null, ended: false };
+  const state = { attempt: attempts.at(-1) || null, newest: true, rank: 0, end: 0, size: 0, loading: false, following: true, fresh: 0, source: null, ended: false };
   const search = { matches: [], at: -1, done: true, text: "", turn: 0 };
   const ui = build();
   const lines = new LogLines(ui.box);
   let top = 0;
+  // Which part of which log is wanted, counted, and which one is on screen: an answer that comes after another part was
+  // asked for is not drawn.
+  let wanted = 0;
+  let drawn = 0;
 
   function address(extra) {
     const query = new URLSearchParams({ rank: String(state.rank), ...extra });
@@ -37,19 +41,23 @@ function LogViewer(place) {
   }
 
   async function openAtEnd() {
+    const mine = wanted += 1;
     stopFollowing();
     say(t("Loading log…"));
     const told = await page({});
+    if (mine !== wanted) return;
     show(told);
     lines.append(told.lines);
     state.end = told.end;
     stayAtEnd();
     say("");
-    if (!told.ended) follow();
-    else empty();
+    if (!told.ended) return follow();
+    empty();
+    await goOn();
   }
 
   function show(told) {
+    drawn = wanted;
     lines.clear();
     state.size = told.size;
     state.ended = told.ended;
@@ -63,8 +71,17 @@ function LogViewer(place) {
   }
 
   async function openAround(offset) {
+    const stands = drawn === wanted;
+    const mine = wanted += 1;
     stopFollowing();
-    const [before, after] = [await page({ before: String(offset), lines: "300" }), await page({ offset: String(offset), lines: "700" })];
+    let [before, after] = [null, null];
+    try {
+      [before, after] = [await page({ before: String(offset), lines: "300" }), await page({ offset: String(offset), lines: "700" })];
+    } catch (problem) {
+      if (stands && mine === wanted) drawn = wanted;
+      throw problem;
+    }
+    if (mine !== wanted) return;
     show(after);
     lines.append([...before.lines, ...after.lines]);
     lines.cutAtEnd = after.end < after.size || !after.ended;
@@ -81,11 +98,12 @@ function LogViewer(place) {
   }
 
   async function older() {
-    const first = lines.first;
-    if (state.loading || !first) return;
+    const [first, mine] = [lines.first, wanted];
+    if (state.loading || !first || drawn !== wanted) return;
     state.loading = true;
     try {
       const told = await page({ before: String(first) });
+      if (mine !== wanted) return;
       const height = ui.scroll.scrollHeight;
       const top = ui.scroll.scrollTop;
       lines.prepend(told.lines);
@@ -97,11 +115,13 @@ function LogViewer(place) {
   }
 
   async function newer() {
-    if (state.loading || !lines.cutAtEnd) return;
+    if (state.loading || !lines.cutAtEnd || drawn !== wanted) return;
+    const mine = wanted;
     state.loading = true;
     try {
       const last = ui.box.lastElementChild;
       const told = await page({ offset: String(Number(last.dataset.offset)) });
+      if (mine !== wanted) return;
       last.remove();
       lines.append(told.lines);
       state.end = told.end;
@@ -115,16 +135,16 @@ function LogViewer(place) {
   }
 
   function follow() {
-    if (state.source || document.hidden || lines.cutAtEnd) return;
+    if (state.source || document.hidden || lines.cutAtEnd || drawn !== wanted) return;
     const waiting = [];
-    let drawn = false;
+    let drawing = false;
     const source = state.source = new EventSource(address({ follow: "true", offset: String(state.end) }));
     source.addEventListener("log", (event) => {
       waiting.push(JSON.parse(event.data));
-      if (drawn) return;
-      drawn = true;
+      if (drawing) return;
+      drawing = true;
       setTimeout(() => {
-        drawn = false;
+        drawing = false;
         // What came of another attempt, or will come again from where the log is, is not drawn.
         if (source === state.source) draw(waiting.splice(0));
       }, DRAW_EVERY_MS);
@@ -134,6 +154,7 @@ function LogViewer(place) {
       stopFollowing();
       state.ended = true;
       empty();
+      guarded(goOn)();
     });
     // A browser connects again by itself after a cut, and not after a refusal.
     source.onerror = () => {
@@ -261,17 +282,24 @@ function LogViewer(place) {
   async function takeNewAttempts() {
     const fresh = attemptsTold().filter((number) => !attempts.includes(number));
     if (!fresh.length) return;
-    const goesOn = state.following && (state.ended || state.attempt === null) && state.attempt === (attempts.at(-1) ?? null);
     attempts.push(...fresh);
     offer(ui.attempt, fresh);
-    if (goesOn) state.attempt = attempts.at(-1);
     ui.attempt.value = String(state.attempt);
-    if (goesOn) await reopen();
+    await goOn();
+  }
+
+  // The end of a log may be heard of before or after the next attempt is.
+  async function goOn() {
+    const isOver = drawn === wanted && (state.ended || state.attempt === null);
+    if (!state.following || !state.newest || !isOver || state.attempt === (attempts.at(-1) ?? null)) return;
+    state.attempt = attempts.at(-1);
+    ui.attempt.value = String(state.attempt);
+    await reopen();
   }
 
   function wire() {
     document.addEventListener("refreshed", guarded(takeNewAttempts));
-    ui.attempt.addEventListener("change", guarded(async () => { state.attempt = Number(ui.attempt.value); await reopen(); }));
+    ui.attempt.addEventListener("change", guarded(async () => { state.attempt = Number(ui.attempt.value); state.newest = state.attempt === attempts.at(-1); await reopen(); }));
     ui.rank.addEventListener("change", guarded(async () => { state.rank = Number(ui.rank.value) || 0; await reopen(); }));
     let typing = null;
     ui.search.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(guarded(() => find(ui.search.value.trim())), 300); });
@@ -308,7 +336,7 @@ function LogViewer(place) {
   }
 
   async function toEnd() {
-    if (lines.cutAtEnd) await openAtEnd();
+    if (lines.cutAtEnd || drawn !== wanted) await openAtEnd();
     pinned(true);
     stayAtEnd();
   }
