@@ -1,6 +1,8 @@
 """Several jobs are selected at once: what is somebody else's is not acted on, and that is said before."""
 
-from playwright.async_api import expect
+import asyncio
+
+from playwright.async_api import Route, expect
 
 from tests.web.browser import assert_all_is_named, axe, visit
 from tests.web.console import Pages
@@ -50,3 +52,52 @@ async def test_an_administrator_acts_on_everybodys_jobs(stage: Stage, page_as: P
     await page.get_by_role("button", name="Cancel selected (1)").click()
     await page.locator("#batch-cancel [data-batch-confirm]").click()
     await expect(page.locator(f"#row-{dogs}")).to_contain_text("Cancelled")
+
+
+async def test_while_selected_jobs_are_acted_on_no_other_act_can_be_asked_for(
+    stage: Stage, page_as: Pages
+) -> None:
+    ended = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="cats")
+    await stage.running.post(f"/api/jobs/{ended}/cancel")
+    waits = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="dogs")
+    page = await page_as(stage, "admin")
+    await visit(page, "/jobs")
+    asked, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        asked.set()
+        await may_go_on.wait()
+        await route.continue_()
+
+    await page.route("**/retry", hold)
+    for job in (ended, waits):
+        await page.locator(f"[data-pick={job}]").check()
+    await page.get_by_role("button", name="Retry selected (1)").click()
+    await asked.wait()
+    await expect(page.get_by_role("button", name="Cancel selected (1)")).to_be_disabled()
+    may_go_on.set()
+    await expect(page.locator("#toasts")).to_contain_text("1 job is queued again.")
+    await page.get_by_role("button", name="Cancel selected (1)").click()
+    await page.locator("#batch-cancel [data-batch-confirm]").click()
+    await expect(page.locator(f"#row-{waits}")).to_contain_text("Cancelled")
+
+
+async def test_what_is_selected_is_not_read_out_again_when_the_list_changes(
+    stage: Stage, page_as: Pages
+) -> None:
+    await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="cats")
+    page = await page_as(stage, "admin")
+    await visit(page, "/jobs")
+    await page.get_by_role("checkbox", name="Select cats", exact=True).check()
+    await page.evaluate("""() => {
+      window.said = 0;
+      const said = document.querySelector("[data-batch] [role=status]");
+      new MutationObserver((changes) => { window.said += changes.length; }).observe(said, { childList: true, subtree: true });
+      document.addEventListener("refreshed", () => { window.refreshed = true; });
+    }""")
+    await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="dogs")
+    await expect(page.get_by_role("link", name="dogs")).to_be_visible()
+    await page.wait_for_function("window.refreshed")
+    assert await page.evaluate("window.said") == 0
+    await page.get_by_role("checkbox", name="Select dogs", exact=True).check()
+    await page.wait_for_function("window.said > 0")

@@ -15,6 +15,11 @@ function rowsThatMay(what) {
   return [...chosen].filter((id) => document.getElementById(`row-${id}`)?.dataset[what] === "true");
 }
 
+// Written without need, it would be read out again after every refresh.
+function write(place, text) {
+  if (place.textContent !== text) place.textContent = text;
+}
+
 function show() {
   for (const box of document.querySelectorAll("[data-pick]")) {
     box.checked = chosen.has(box.dataset.pick);
@@ -22,13 +27,13 @@ function show() {
   }
   if (!bar) return;
   bar.hidden = chosen.size === 0;
-  bar.querySelector("[data-batch-count]").textContent = tn("%(n)s job selected", "%(n)s jobs selected", chosen.size);
+  write(bar.querySelector("[data-batch-count]"), tn("%(n)s job selected", "%(n)s jobs selected", chosen.size));
   const others = [...chosen].filter((id) => document.getElementById(`row-${id}`)?.dataset.steer === "false").length;
-  bar.querySelector("[data-batch-others]").textContent = others ? ` · ${tn("%(n)s of them is somebody else's: you can only compare it.", "%(n)s of them are somebody else's: you can only compare them.", others)}` : "";
+  write(bar.querySelector("[data-batch-others]"), others ? ` · ${tn("%(n)s of them is somebody else's: you can only compare it.", "%(n)s of them are somebody else's: you can only compare them.", others)}` : "");
   bar.querySelector("[data-batch-compare]").disabled = chosen.size > MOST_COMPARED;
   for (const button of bar.querySelectorAll("[data-batch-do]")) {
     const n = rowsThatMay(button.dataset.batchDo).length;
-    button.disabled = n === 0;
+    button.disabled = acting || n === 0;
     button.querySelector("[data-batch-number]").textContent = `(${new Intl.NumberFormat(lang).format(n)})`;
   }
 }
@@ -40,8 +45,8 @@ function said(what, n) {
 }
 
 async function each(what, ids, body) {
-  if (acting) return;
   acting = true;
+  show();
   let done = 0;
   let refused = null;
   for (const id of ids) {
