@@ -230,3 +230,80 @@ async def test_a_page_that_is_told_of_nothing_looks_by_itself_every_minute(
     await expect(page.get_by_role("heading", name="lab")).to_have_count(0)
     await page.clock.run_for(QUIET_MS + LOOKED_AT_EVERY_MS)
     await expect(page.get_by_text("lab", exact=True).first).to_be_visible()
+
+
+COUNT_LOOKS = """
+const ask = window.fetch;
+window.looks = { begun: 0, done: 0 };
+window.fetch = async (...given) => {
+  const isLook = given[1]?.headers?.["x-live"];
+  if (isLook) window.looks.begun += 1;
+  try {
+    return await ask(...given);
+  } finally {
+    if (isLook) window.looks.done += 1;
+  }
+};
+"""
+ALL_ANSWERED = "() => window.looks.begun === window.looks.done"
+PAUSE_MS, QUIET_PAUSES, MOST_PAUSES = 3000, 7, 18
+"""Longer than a page that is paced waits, and shorter than one that hears of nothing does before it looks by itself."""
+
+
+async def comes_to_rest(page: Page) -> bool:
+    """Turns the page's clock until nothing has been asked for several times in a row; False where that does not come."""
+    quiet = 0
+    for _ in range(MOST_PAUSES):
+        before = await page.evaluate("window.looks.begun")
+        await page.clock.run_for(PAUSE_MS)
+        await page.wait_for_function(ALL_ANSWERED, polling=20)
+        quiet = quiet + 1 if await page.evaluate("window.looks.begun") == before else 0
+        if quiet == QUIET_PAUSES:
+            return True
+    return False
+
+
+async def test_a_page_of_other_parts_is_asked_for_again_once_nobody_types(
+    stage: Stage, page_as: Pages
+) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    await work.say(["one"])
+    page = await page_as(stage, "admin")
+    await page.add_init_script(COUNT_LOOKS)
+    await page.clock.install()
+    await visit(page, f"/jobs/{work.job_id}/logs")
+    await page.locator("#log-search").focus()
+    await work.report("completed", exit_code=0)
+    await expect(page.locator("#state")).to_contain_text("Completed")
+    assert await comes_to_rest(page), "it asks for itself again and again"
+    await expect(page.locator("#delete-job")).not_to_be_attached()
+    await page.locator("#log-search").blur()
+    await expect(page.locator("#delete-job")).to_be_attached()
+
+
+async def test_a_page_whose_answer_never_comes_asks_again(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    await page.clock.install()
+    await visit(page, "/admin/workers")
+    asked = asyncio.Event()
+
+    async def never_answer(route: Route) -> None:
+        asked.set()
+
+    await page.route(lambda address: address.endswith("/admin/workers"), never_answer, times=1)
+    await stage.machine("nova")
+    await asked.wait()
+    await page.clock.run_for(QUIET_MS + LOOKED_AT_EVERY_MS)
+    await expect(page.get_by_role("link", name="nova")).to_be_visible()
+
+
+async def test_a_job_that_is_renamed_is_called_so_on_its_open_page(stage: Stage, page_as: Pages) -> None:
+    job = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="owls")
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs/{job}")
+    await stage.running.http.patch(f"/api/jobs/{job}", json={"name": "hawks $& <i>"})
+    await expect(page.get_by_role("heading", level=1)).to_have_text("hawks $& <i>")
+    await expect(page).to_have_title(re.compile(r"hawks \$& <i> · SimpleTuner Fleet$"))
+    await expect(page.locator("#cancel-job-title")).to_have_text("Cancel hawks $& <i>?")
+    await expect(page.locator("#edit-job-title")).to_have_text("Edit hawks $& <i>")

@@ -31,6 +31,8 @@ let fresh = now();
 // The newest event when the server began to make this page; null once the stream has taken over.
 let shows = Number(button?.dataset.newest);
 let dirty = false;
+// A page of other parts came while somebody typed or a dialog was open: it is fetched again once they are done.
+let putOff = false;
 let timer = null;
 let fetching = null;
 let begun = 0;
@@ -80,9 +82,16 @@ function isAnother(page) {
   return names(document) !== names(page);
 }
 
+// What a page is about may be called otherwise by now.
+function rename(page) {
+  const [heading, told] = [document.querySelector(".head h1"), page.querySelector("header h1")];
+  if (heading && told && heading.textContent !== told.textContent) heading.textContent = told.textContent;
+}
+
 async function swapAll(text, page) {
+  rename(page);
   if (isAnother(page)) {
-    if (busyWithin("main")) dirty = true;
+    if (busyWithin("main")) putOff = true;
     else await swap(document.getElementById("content"), text);
   }
   for (const region of regions()) {
@@ -103,7 +112,7 @@ export function fetchPage(signal) {
 }
 
 async function fetchRegions() {
-  dirty = false;
+  dirty = putOff = false;
   clearTimeout(later);
   later = null;
   begun = Date.now();
@@ -141,6 +150,11 @@ function soon() {
     if (paused || leaving || document.hidden || busyWithin("[data-region]")) return;
     fetchRegions();
   }, wait);
+}
+
+function goOn() {
+  dirty ||= putOff;
+  if (dirty) soon();
 }
 
 // A step more changes no list and no button: it is written where it stands, and the rest of the page follows in a while.
@@ -217,8 +231,8 @@ function listen(message) {
 }
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden && dirty) soon(); });
-document.addEventListener("focusout", () => { if (dirty) soon(); });
-document.addEventListener("close", () => { if (dirty) soon(); }, { capture: true });
+document.addEventListener("focusout", goOn);
+document.addEventListener("close", goOn, { capture: true });
 button?.addEventListener("click", () => {
   paused = !paused;
   if (!paused) refresh();
@@ -227,6 +241,12 @@ button?.addEventListener("click", () => {
 
 const loaded = Date.now();
 setInterval(() => {
+  // An answer that never comes is not waited for: the page would stay as it is, and say that it is live.
+  if (fetching && Date.now() - begun >= QUIET_MS) {
+    dirty = true;
+    fetching.abort();
+    return;
+  }
   const quiet = Date.now() - Math.max(loaded, begun) >= QUIET_MS;
   if (!quiet || state !== "live" || fetching || !regions().length) return;
   dirty = true;

@@ -4,7 +4,8 @@ import { get, put } from "../common/kept.js";
 import { toast } from "../common/toast.js";
 import { t } from "../common/words.js";
 
-const own = document.title;
+const [own, heading] = [document.title, document.querySelector(".head h1")];
+const called = heading?.textContent;
 const unseen = new Set();
 const GONE = ["not_found", "job_deleted"];
 const ENDINGS = {
@@ -37,7 +38,8 @@ function progress() {
 }
 
 function show() {
-  document.title = [unseen.size ? `(${unseen.size})` : "", progress(), own].filter(Boolean).join(" ");
+  const title = heading ? own.replace(called, () => heading.textContent) : own;
+  document.title = [unseen.size ? `(${unseen.size})` : "", progress(), title].filter(Boolean).join(" ");
   for (const button of document.querySelectorAll("[data-tell]")) button.setAttribute("aria-pressed", String(button.dataset.tell in asked()));
 }
 
