@@ -1,5 +1,6 @@
 """What somebody is editing is not written over what somebody else has changed meanwhile."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -7,16 +8,21 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
+from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.orchestrator.machines.provisioner import Provisioner
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.web.browser import axe, visit
 from tests.web.console import Pages
+from tests.web.machines import A100, Machine
 from tests.web.stage import Stage
 
 TEMPLATES = Path(__file__).parents[3] / "src" / "simpletuner_fleet" / "web" / "templates"
-FORM = re.compile(r"<form\b[^>]*?data-api=\"(?:\{\{ '|)(PUT|PATCH) ([^\"{?]+)[^>]*>")
+FORM = re.compile(
+    r"<form\b[^>]*?data-api=\"(?:\{\{ '|)(?:PUT|PATCH|POST(?= /api/queue/concurrency)) ([^\"{?]+)[^>]*>"
+)
+"""What a form adds is new; of what it posts, the limits alone are there already."""
 EDITS_NOTHING = {
     "/api/me/views/",
     "/api/me",
@@ -105,6 +111,13 @@ async def the_labels_of_a_worker(stage: Stage) -> Edit:
         f"/admin/workers/{machine.id}", f"/api/admin/workers/{machine.id}", "", "#labels-form",
         ("#labels-key", "rack=r1"), ("#labels-form [data-labels-chips]", "room=north"),
         {"labels": {"room": "north"}},
+    )  # fmt: skip
+
+
+async def the_limits(stage: Stage) -> Edit:
+    return Edit(
+        "/admin/settings", "/api/queue/concurrency", "", "#limits-form", ("#each", "2"), ("#global", "5"),
+        {"global_running": 5, "user_running": None}, "POST",
     )  # fmt: skip
 
 
@@ -212,6 +225,154 @@ async def test_labels_of_a_worker_that_somebody_else_sets_are_not_taken_away(
     await expect(form.get_by_role("alert")).to_have_count(0)
 
 
+async def test_limits_that_somebody_else_sets_are_not_taken_away(editing: Stage, page_as: Pages) -> None:
+    edit = await the_limits(editing)
+    page = await page_as(editing, "admin")
+    form = await opened(page, edit)
+    await ask(editing, edit.method, edit.api, edit.body)
+    await page.locator(edit.own[0]).fill(edit.own[1])
+    await save(form)
+    await expect(form.get_by_role("alert")).to_contain_text(CHANGED)
+    await expect(page.locator(edit.other[0])).to_have_value(edit.other[1])
+    await save(form)
+    await expect(page.get_by_text("Limits saved.")).to_be_visible()
+    limits = await editing.running.get(edit.api)
+    assert (limits["global_running"], limits["user_running"]) == (5, 2)
+
+
+async def test_labels_stay_in_sight_when_a_worker_comes_with_its_gpus(editing: Stage, page_as: Pages) -> None:
+    made = await ask(editing, "POST", "/api/admin/workers", {"name": "nova", "labels": {"room": "north"}})
+    page = await page_as(editing, "admin")
+    await visit(page, f"/admin/workers/{made['worker_id']}")
+    await page.locator("#labels-key").fill("rack=r1")
+    await page.locator("[data-labels-add]").click()
+    await page.locator("#labels-key").blur()
+    machine = await Machine(editing.running, made).come(A100)
+    await expect(page.locator("#readings"), "the page has another part now").to_be_attached()
+    for label in ("room=north", "rack=r1"):
+        await expect(page.locator("[data-labels-chips]")).to_contain_text(label)
+    await machine.goodbye("the end")
+
+
+async def test_a_start_keeps_its_seconds_when_something_else_is_edited(
+    editing: Stage, page_as: Pages
+) -> None:
+    start_at = float(int(editing.running.deps.fleet.clock.now()) // 60 * 60 + 86_430)
+    job = await editing.crew.queue(
+        "admin", config_name="sdxl-cats", target="worker", not_before=rfc3339(start_at)
+    )
+    page = await page_as(editing, "admin")
+    await visit(page, f"/jobs/{job}")
+    await page.get_by_role("button", name="Edit", exact=True).first.click()
+    await page.locator("#edit-name").fill("owls")
+    await save(page.locator("#edit-job-form"))
+    await expect(page.get_by_role("heading", name="owls", exact=True)).to_be_visible()
+    after = await editing.running.deps.fleet.read(lambda view: view.job(job))
+    assert after and after.start_at == start_at
+
+
+class Held:
+    """What matches is held back until it may go on; all that is sent by this method meanwhile is noted."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self.answered: asyncio.Queue[str] = asyncio.Queue()
+
+    async def look(self, route: Route) -> None:
+        if "x-live" not in route.request.headers:
+            return await route.fallback()
+        return await self.all(route)
+
+    async def all(self, route: Route) -> None:
+        self.asked.set()
+        await self.may_go_on.wait()
+        await route.continue_()
+        self.answered.put_nowait(route.request.url)
+
+
+async def two_users(stage: Stage) -> tuple[str, str]:
+    eva, bob = [
+        await ask(stage, "POST", "/api/admin/users", {"name": name, "role": "viewer"})
+        for name in ("Eva", "Bob")
+    ]
+    return eva["id"], bob["id"]
+
+
+async def choose_role(page: Page, name: str, role: str) -> Locator:
+    await page.get_by_role("button", name=f"Change the role of {name}").click()
+    dialog = page.get_by_role("dialog", name="Change role")
+    await dialog.get_by_role("radio", name=re.compile(role)).check()
+    return dialog
+
+
+async def roles(stage: Stage, *ids: str) -> list[str]:
+    users = await stage.running.deps.fleet.read(lambda view: [view.user(one) for one in ids])
+    return [user.role if user else "" for user in users]
+
+
+async def test_nobody_gets_the_role_that_was_chosen_for_somebody_else(editing: Stage, page_as: Pages) -> None:
+    eva, bob = await two_users(editing)
+    page = await page_as(editing, "admin")
+    await visit(page, "/admin/users")
+    await stand_still(page)
+    held = Held()
+    await page.route("**/admin/users", held.look)
+    dialog = await choose_role(page, "Eva", "Member")
+    await dialog.get_by_role("button", name="Change role").click()
+    await held.asked.wait()
+    await page.keyboard.press("Escape")
+    await choose_role(page, "Bob", "Administrator")
+    held.may_go_on.set()
+    await held.answered.get()
+    await dialog.get_by_role("button", name="Change role").click()
+    await expect(page.get_by_role("row", name=re.compile("Bob"))).to_contain_text("Administrator")
+    assert await roles(editing, eva, bob) == ["viewer", "admin"]
+
+
+async def test_a_late_answer_closes_no_dialog_that_is_about_something_else(
+    editing: Stage, page_as: Pages
+) -> None:
+    eva, bob = await two_users(editing)
+    page = await page_as(editing, "admin")
+    await visit(page, "/admin/users")
+    await stand_still(page)
+    held = Held()
+    await page.route(f"**/api/admin/users/{eva}", held.all)
+    dialog = await choose_role(page, "Eva", "Member")
+    await dialog.get_by_role("button", name="Change role").click()
+    await held.asked.wait()
+    await page.keyboard.press("Escape")
+    await choose_role(page, "Bob", "Administrator")
+    held.may_go_on.set()
+    await expect(page.get_by_role("row", name=re.compile("Eva"), include_hidden=True)).to_contain_text("Member")
+    await expect(dialog.get_by_role("radio", name=re.compile("Administrator"))).to_be_checked()
+    await dialog.get_by_role("button", name="Change role").click()
+    await expect(page.get_by_role("row", name=re.compile("Bob"))).to_contain_text("Administrator")
+    assert await roles(editing, eva, bob) == ["member", "admin"]
+
+
+async def test_what_is_left_before_it_is_sent_is_not_said_to_be_saved(editing: Stage, page_as: Pages) -> None:
+    edit = await a_job(editing)
+    page = await page_as(editing, "admin")
+    form = await opened(page, edit)
+    held = Held()
+    await page.route(f"**{edit.path}", held.look)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.method) if request.method == "PATCH" else None)
+    await page.locator(edit.own[0]).fill(edit.own[1])
+    await save(form)
+    await held.asked.wait()
+    await page.keyboard.press("Escape")
+    await expect(form).to_be_hidden()
+    held.may_go_on.set()
+    await held.answered.get()
+    await page.get_by_role("button", name=edit.opener, exact=True).first.click()
+    await page.locator(edit.own[0]).fill("my other owls")
+    await save(form)
+    await expect(page.get_by_role("heading", name="my other owls")).to_be_visible()
+    assert sent == ["PATCH"]
+
+
 async def test_a_note_and_a_role_that_somebody_else_has_set_are_not_written_over(
     editing: Stage, page_as: Pages
 ) -> None:
@@ -247,9 +408,9 @@ def test_every_form_that_changes_what_exists_looks_whether_it_has_changed() -> N
         for match in FORM.finditer(path.read_text("utf-8"))
     ]
     careless = {
-        (name, match[2])
+        (name, match[1])
         for name, match in forms
-        if "data-edits" not in match[0] and match[2] not in EDITS_NOTHING
+        if "data-edits" not in match[0] and match[1] not in EDITS_NOTHING
     }
     assert len(forms) >= 12
     assert careless == set()

@@ -6,7 +6,7 @@
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { leave, refresh } from "../frame/live.js";
-import { eachEdited, refuseIfChanged, saved } from "./edits.js";
+import { eachEdited, maySave, saved } from "./edits.js";
 import { toast } from "./toast.js";
 import { t } from "./words.js";
 
@@ -170,6 +170,37 @@ function address(element) {
 
 const acting = new WeakSet();
 
+function free(element, button) {
+  acting.delete(element);
+  button?.removeAttribute("aria-busy");
+  if (button) button.disabled = false;
+}
+
+// A dialog that is closed while its answer is awaited may be about something else when it is opened again: that answer
+// touches it no more, and what it has not sent by then is not sent.
+function untilClosed(element, button) {
+  const [dialog, closed] = [element.closest("dialog"), new AbortController()];
+  const close = () => {
+    closed.abort();
+    free(element, button);
+  };
+  dialog?.addEventListener("close", close, { once: true });
+  const end = () => {
+    dialog?.removeEventListener("close", close);
+    if (!closed.signal.aborted) free(element, button);
+  };
+  return [closed.signal, end];
+}
+
+function finish(element, place) {
+  if (place) showProblem(place, null);
+  if (!element.matches("form")) return;
+  mark(element, null);
+  if (element.matches("[data-edits]")) saved(element);
+  if (element.dataset.clears !== undefined) element.reset();
+  element.closest("dialog")?.close();
+}
+
 // A button that is part of a region may be drawn anew while its answer is awaited: that it acts is known here.
 async function act(element, body) {
   if (acting.has(element)) return;
@@ -181,26 +212,21 @@ async function act(element, body) {
   button?.setAttribute("aria-busy", "true");
   if (button) button.disabled = true;
   if (leaves) leave(true);
+  const [closed, end] = untilClosed(element, button);
   try {
-    if (element.matches("form[data-edits]")) await refuseIfChanged(element);
+    if (element.matches("form[data-edits]") && !(await maySave(element, closed))) return;
     const told = await call(method, path, method === "GET" || method === "DELETE" ? undefined : body());
-    if (place) showProblem(place, null);
-    if (element.matches("form")) mark(element, null);
-    if (element.matches("form[data-edits]")) saved(element);
+    if (!closed.aborted) finish(element, place);
     if (element.dataset.said) toast(element.dataset.said);
-    if (element.dataset.clears !== undefined) element.reset();
-    if (element.matches("dialog form")) element.closest("dialog").close();
     follow(element.dataset.then, told, element);
   } catch (problem) {
     if (leaves) leave(false);
     if (!(problem && problem.title)) throw problem;
-    if (place) showProblem(place, problem);
+    if (place && !closed.aborted) showProblem(place, problem);
     else toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
-    if (element.matches("form")) mark(element, problem);
+    if (element.matches("form") && !closed.aborted) mark(element, problem);
   } finally {
-    acting.delete(element);
-    button?.removeAttribute("aria-busy");
-    if (button) button.disabled = false;
+    end();
   }
 }
 

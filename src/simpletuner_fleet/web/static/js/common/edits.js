@@ -9,10 +9,10 @@ const known = new Map();
 const LONGEST_LOOK_MS = 5_000;
 const forms = () => [...document.querySelectorAll("form[data-edits]")];
 
-// A time of the browser's own zone, as a field of type datetime-local has it.
+// A time of the browser's own zone, as a field of type datetime-local has it: with its seconds, if it has any.
 export function localTime(seconds) {
   const moment = new Date(Number(seconds) * 1000);
-  return seconds ? new Date(moment - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "";
+  return seconds ? new Date(moment - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, moment.getUTCSeconds() ? 19 : 16) : "";
 }
 
 // The form's fields by what they are about; radio buttons of one name are one.
@@ -141,11 +141,14 @@ async function pageNow() {
   }
 }
 
-// Throws what has changed since somebody began to edit. What the page cannot show any more, the server refuses by itself.
-export async function refuseIfChanged(form) {
+// Throws what has changed since somebody began to edit, and returns whether they still want to save: who closes the dialog
+// meanwhile does not. What the page cannot show any more, the server refuses by itself.
+export async function maySave(form, closed) {
   const page = await pageNow();
+  if (closed.aborted) return false;
   const problem = page && changedMeanwhile(form, page);
   if (problem) throw problem;
+  return true;
 }
 
 // What was saved is what the form begins with from now on; what is a secret does not stay in the page.
