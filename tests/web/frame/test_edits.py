@@ -268,7 +268,8 @@ async def test_a_start_keeps_its_seconds_when_something_else_is_edited(
     await save(page.locator("#edit-job-form"))
     await expect(page.get_by_role("heading", name="owls", exact=True)).to_be_visible()
     after = await editing.running.deps.fleet.read(lambda view: view.job(job))
-    assert after and after.start_at == start_at
+    assert after is not None
+    assert after.start_at == start_at
 
 
 class Held:
@@ -344,7 +345,9 @@ async def test_a_late_answer_closes_no_dialog_that_is_about_something_else(
     await page.keyboard.press("Escape")
     await choose_role(page, "Bob", "Administrator")
     held.may_go_on.set()
-    await expect(page.get_by_role("row", name=re.compile("Eva"), include_hidden=True)).to_contain_text("Member")
+    await expect(page.get_by_role("row", name=re.compile("Eva"), include_hidden=True)).to_contain_text(
+        "Member"
+    )
     await expect(dialog.get_by_role("radio", name=re.compile("Administrator"))).to_be_checked()
     await dialog.get_by_role("button", name="Change role").click()
     await expect(page.get_by_role("row", name=re.compile("Bob"))).to_contain_text("Administrator")

@@ -92,7 +92,8 @@ async def test_what_is_selected_is_not_read_out_again_when_the_list_changes(
     await page.evaluate("""() => {
       window.said = 0;
       const said = document.querySelector("[data-batch] [role=status]");
-      new MutationObserver((changes) => { window.said += changes.length; }).observe(said, { childList: true, subtree: true });
+      const seen = new MutationObserver((changes) => { window.said += changes.length; });
+      seen.observe(said, { childList: true, subtree: true });
       document.addEventListener("refreshed", () => { window.refreshed = true; });
     }""")
     await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="dogs")
