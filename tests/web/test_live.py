@@ -307,3 +307,12 @@ async def test_a_job_that_is_renamed_is_called_so_on_its_open_page(stage: Stage,
     await expect(page).to_have_title(re.compile(r"hawks \$& <i> · SimpleTuner Fleet$"))
     await expect(page.locator("#cancel-job-title")).to_have_text("Cancel hawks $& <i>?")
     await expect(page.locator("#edit-job-title")).to_have_text("Edit hawks $& <i>")
+
+
+async def test_tags_that_many_jobs_get_at_once_are_shown_on_open_pages(stage: Stage, page_as: Pages) -> None:
+    job = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", name="owls")
+    page = await page_as(stage, "admin")
+    await visit(page, f"/jobs/{job}")
+    everything = {"search": {"config": "sdxl-cats"}, "expected": 1}
+    await stage.running.post("/api/matching/tags", {**everything, "add": ["birds"]})
+    await expect(page.locator("#writing").get_by_role("link", name="birds")).to_be_visible()

@@ -11,10 +11,13 @@ from simpletuner_fleet.engine.transaction import Transaction
 
 
 async def tag(fleet: Fleet, job_id: str, add: Sequence[str], remove: Sequence[str], actor: Actor) -> Job:
-    def step(transaction: Transaction) -> Job:
-        return _applied(transaction, job_id, marking.tagged(transaction.job(job_id), add, remove, actor))
+    return await fleet.act(lambda transaction: tag_in(transaction, job_id, add, remove, actor))
 
-    return await fleet.act(step)
+
+def tag_in(
+    transaction: Transaction, job_id: str, add: Sequence[str], remove: Sequence[str], actor: Actor
+) -> Job:
+    return _applied(transaction, job_id, marking.tagged(transaction.job(job_id), add, remove, actor))
 
 
 async def set_note(fleet: Fleet, job_id: str, note: str, actor: Actor) -> Job:

@@ -10,7 +10,6 @@ from simpletuner_fleet.core.bounds import Count, FreeText, Name, Whole
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.finding import JobSearch, check_tags
 from simpletuner_fleet.core.jobs.job import Job
-from simpletuner_fleet.core.jobs.requests import marking
 from simpletuner_fleet.core.jobs.submitting.submit_request import read_priority
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.http.api.deps import deps_of
@@ -24,7 +23,7 @@ from simpletuner_fleet.http.api.ownership import (
 from simpletuner_fleet.http.edge.routes import Call, Route
 from simpletuner_fleet.http.views.times import read_moment
 from simpletuner_fleet.orchestrator import submit
-from simpletuner_fleet.orchestrator.steering import deleting, matching
+from simpletuner_fleet.orchestrator.steering import deleting, marking, matching
 from simpletuner_fleet.orchestrator.steering.matching import ActedOn, FilterOf, JobStep, MassAct
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.finding import filter_of
@@ -106,7 +105,7 @@ async def change_tags(call: Call[MassTagsBody]) -> ActedOn:
     add, remove = check_tags(call.body.add, "$.add"), check_tags(call.body.remove, "$.remove")
 
     def step(transaction: Transaction, job: Job) -> None:
-        transaction.apply(marking.tagged(job, add, remove, call.actor))
+        marking.tag_in(transaction, job.id, add, remove, call.actor)
 
     return await _acted(call, MassAct.TAGS, step)
 
