@@ -4,12 +4,15 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import Job, JobState, Requirements
+from simpletuner_fleet.core.money.prices import PriceRule
 from simpletuner_fleet.core.people.quotas import Quota, QuotaKind, QuotaScope
+from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRules
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Gpu
 from simpletuner_fleet.engine.clock import SteadyClock
@@ -17,7 +20,7 @@ from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.engine.memory.index import LIMITS_SETTING, FleetIndex
-from simpletuner_fleet.engine.memory.organisation import QUOTA_PREFIX
+from simpletuner_fleet.engine.memory.organisation import PRICE_PREFIX, QUOTA_PREFIX
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.store import MemoryStore
@@ -48,10 +51,21 @@ class Bench:
         await self.act(lambda transaction: transaction.set_reachable(name, True))
 
     async def submit(self, name: str, owner: str, gpus: int = 1, **fields: object) -> None:
+        await self.submit_as(name, Requirements(owner=owner, gpus=gpus), **fields)
+
+    async def submit_as(self, name: str, requires: Requirements, **fields: object) -> None:
         self.submitted += 1
-        requires = Requirements(owner=owner, gpus=gpus)
-        job = a_job(name, seq=self.submitted, created_at=self.now, requires=requires, **fields)
+        job = a_job(
+            name, seq=self.submitted, created_at=self.now, requires=requires, team=requires.team, **fields
+        )
         await self.act(lambda transaction: transaction.add_job(job, b"{}"))
+
+    async def organise(self, key: str, what: Struct) -> None:
+        def step(transaction: Transaction) -> None:
+            transaction.tx.put_setting(key, msgspec.json.encode(what).decode())
+            transaction.organisation_changed()
+
+        await self.act(step)
 
     async def limit(self, limits: str) -> None:
         def step(transaction: Transaction) -> None:
@@ -128,6 +142,34 @@ async def test_a_kept_worker_is_opened_to_others_once_a_limit_keeps_its_job_wait
     assert bench.kept_for == {}
 
 
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        (
+            TEAM_PREFIX + "t_red",
+            Team(id="t_red", name="red", created_at=NOW, rules=TeamRules(gpus=("H100*",))),
+        ),
+        (PRICE_PREFIX + "p_1", PriceRule(id="p_1", price_micros=2_000_000)),
+    ],
+    ids=["rules of the team", "prices"],
+)
+async def test_a_kept_worker_is_opened_to_others_once_its_job_may_not_use_it(key: str, what: Struct) -> None:
+    bench = Bench()
+    await bench.join("w_1", 2, max_jobs=2)
+    await bench.submit("j_other", "xenia")
+    await bench.submit_as(
+        "j_big", Requirements(owner="ann", gpus=2, team="t_red", max_price_micros=1_000_000)
+    )
+    bench.now += HOUR_S
+    await bench.listen("w_1")
+    await bench.submit("j_small", "bob")
+    assert bench.kept_for == {"w_1": "j_big"}
+    assert await bench.waits("j_small")
+    await bench.organise(key, what)
+    assert not await bench.waits("j_small"), "what was kept for the other job stays idle for nobody"
+    assert bench.kept_for == {}
+
+
 async def test_a_worker_stays_kept_for_its_job_when_a_step_that_changed_the_worker_is_undone() -> None:
     bench = Bench()
     await bench.join("w_1", 2, max_jobs=2)
@@ -171,16 +213,12 @@ async def test_a_quota_of_hours_holds_in_the_very_step_that_changes_the_organisa
     bench = Bench()
     quota = Quota(id="q", kind=QuotaKind.GPU_HOURS_MONTH, scope=QuotaScope.EACH, ceiling=1)
 
-    def set_quota(transaction: Transaction) -> None:
-        transaction.tx.put_setting(QUOTA_PREFIX + quota.id, msgspec.json.encode(quota).decode())
-        transaction.organisation_changed()
-
     def accept(transaction: Transaction) -> None:
         job = transaction.job("j_1")
         attempt = transaction.attempt(job.attempt_id or "")
         transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
 
-    await bench.act(set_quota)
+    await bench.organise(QUOTA_PREFIX + quota.id, quota)
     await bench.join("w_1")
     await bench.join("w_2")
     await bench.submit("j_1", "ann")

@@ -53,7 +53,7 @@ def place_waiting_jobs(transaction: Transaction) -> None:
 
 
 def _open_what_is_kept_in_vain(transaction: Transaction) -> None:
-    """Opens workers to others that were kept for jobs which a limit or a quota keeps from starting by now."""
+    """Opens workers to others that were kept for jobs which by now would not start there."""
     roster = transaction.index.roster
     for worker_id in reserved_in_vain(roster, transaction.job, transaction.limits):
         roster.reservations.forget_worker(worker_id)

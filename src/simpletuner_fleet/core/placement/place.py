@@ -157,11 +157,13 @@ def _is_next(roster: Roster, worker_id: str, job: Job, limits: Limits) -> bool:
 
 
 def reserved_in_vain(roster: Roster, job_of: JobOf, limits: Limits) -> list[str]:
-    """Returns the workers that are kept for jobs which a limit or a quota keeps from starting by now."""
-    if roster.book is None and limits == NO_LIMITS:
-        return []
-    held = roster.reservations.held()
-    return [worker_id for worker_id, job_id in held if limit_of(roster, job_of(job_id), limits) is not None]
+    """Returns the workers that are kept for jobs which by now they do not fit, or which a limit or a quota keeps waiting."""
+    held = [(worker_id, job_of(job_id)) for worker_id, job_id in roster.reservations.held()]
+    return [
+        worker_id
+        for worker_id, job in held
+        if worker_id not in roster.lines.fitting(job.line) or limit_of(roster, job, limits) is not None
+    ]
 
 
 def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
