@@ -1,6 +1,7 @@
 """Who is placed in the step that makes room: workers are kept for nobody in vain, and quotas hold in every step."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import Job, JobState, Requirements
+from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.money.prices import PriceRule
 from simpletuner_fleet.core.people.quotas import Quota, QuotaKind, QuotaScope
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRules
@@ -23,20 +25,32 @@ from simpletuner_fleet.engine.memory.index import LIMITS_SETTING, FleetIndex
 from simpletuner_fleet.engine.memory.organisation import PRICE_PREFIX, QUOTA_PREFIX
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.store import MemoryStore
+from simpletuner_fleet.ports import Store
+from simpletuner_fleet.store import MemoryStore, SqliteStore
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
+from tests.ready_databases import lay_sqlite
 
 HOUR_S = 3600.0
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """One that runs every step where it is, and one that begins a step anew where it needs its connection."""
+    opened = MemoryStore() if request.param == "memory" else SqliteStore(lay_sqlite(tmp_path / "fleet.db"))
+    yield opened
+    await opened.close()
 
 
 class Bench:
     """A fleet on a clock that is turned by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store | None = None) -> None:
         self.now = NOW
         clock = SteadyClock(wall=lambda: self.now, monotonic=lambda: self.now)
         self.index = FleetIndex()
-        self.fleet = Fleet(MemoryStore(), self.index, clock, RandomIds(b"s" * 32), StreamHub(), Policy())
+        self.fleet = Fleet(
+            store or MemoryStore(), self.index, clock, RandomIds(b"s" * 32), StreamHub(), Policy()
+        )
         self.submitted = 0
 
     async def act(self, step: Callable[[Transaction], object]) -> None:
@@ -64,6 +78,14 @@ class Bench:
         def step(transaction: Transaction) -> None:
             transaction.tx.put_setting(key, msgspec.json.encode(what).decode())
             transaction.organisation_changed()
+
+        await self.act(step)
+
+    async def accept(self, name: str) -> None:
+        def step(transaction: Transaction) -> None:
+            job = transaction.job(name)
+            attempt = transaction.attempt(job.attempt_id or "")
+            transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
 
         await self.act(step)
 
@@ -213,18 +235,43 @@ async def test_a_quota_of_hours_holds_in_the_very_step_that_changes_the_organisa
     bench = Bench()
     quota = Quota(id="q", kind=QuotaKind.GPU_HOURS_MONTH, scope=QuotaScope.EACH, ceiling=1)
 
-    def accept(transaction: Transaction) -> None:
-        job = transaction.job("j_1")
-        attempt = transaction.attempt(job.attempt_id or "")
-        transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
-
     await bench.organise(QUOTA_PREFIX + quota.id, quota)
     await bench.join("w_1")
     await bench.join("w_2")
     await bench.submit("j_1", "ann")
-    await bench.act(accept)
+    await bench.accept("j_1")
     bench.now += 2 * HOUR_S
     await bench.submit("j_2", "ann")
     assert await bench.waits("j_2"), "her first job has used up her hour"
     await bench.act(lambda transaction: transaction.organisation_changed())
     assert await bench.waits("j_2"), "as when somebody makes a team"
+
+
+async def test_a_new_day_frees_its_hours_also_where_a_change_of_the_organisation_has_failed_before(
+    store: Store,
+) -> None:
+    bench = Bench(store)
+    quota = Quota(id="q", kind=QuotaKind.GPU_HOURS_DAY, scope=QuotaScope.EACH, ceiling=1)
+    await bench.organise(QUOTA_PREFIX + quota.id, quota)
+    await bench.join("w_1")
+    await bench.submit("j_1", "ann")
+    await bench.accept("j_1")
+    bench.now += 2 * HOUR_S
+
+    def complete(transaction: Transaction) -> None:
+        job = transaction.job("j_1")
+        attempt = transaction.attempt(job.attempt_id or "")
+        transaction.apply(lifecycle.completed(job, attempt, End(), now=transaction.now))
+
+    def change_and_fail(transaction: Transaction) -> None:
+        transaction.organisation_changed()
+        transaction.worker("w_unknown")
+
+    await bench.act(complete)
+    await bench.submit("j_2", "ann")
+    assert await bench.waits("j_2"), "her first job has used up the hour of this day"
+    with pytest.raises(NotFound):
+        await bench.act(change_and_fail)
+    bench.now = bench.index.usage.day.ends
+    await bench.act(lambda transaction: None)
+    assert not await bench.waits("j_2")

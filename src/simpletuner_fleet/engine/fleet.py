@@ -236,8 +236,7 @@ class Fleet:
         if index.roster.freed:
             index.roster.freed.clear()
         transaction = Transaction(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
-        if index.begin_step(tx, transaction.now):
-            index.unplaced = True  # and stays so where this step fails: the clock says it once
+        index.begin_step(tx, transaction.now)
         if index.unplaced:
             transaction.consider_every_class()
         try:

@@ -206,7 +206,7 @@ class QuotaBook:
         return oldest is not None and oldest <= now - HOUR_S
 
     def forget_old_starts(self, now: float) -> None:
-        self.usage.started_since(EVERYBODY, now - HOUR_S)
+        self.usage.forget_starts_until(now - HOUR_S)
 
     def standing(
         self, quota: Quota, account: str, now: float, *, with_waiting: bool = False

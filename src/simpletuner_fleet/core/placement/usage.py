@@ -7,7 +7,7 @@ in whole numbers: millionths times milliseconds, divided only when somebody asks
 
 from bisect import insort
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -290,7 +290,7 @@ class UseLedger:
         for job in jobs:
             self.note_submission(job)
 
-    def submitted_since(self, account: str, at: float) -> deque[float]:
+    def submitted_since(self, account: str, at: float) -> Sequence[float]:
         """Returns when jobs were submitted since then, the oldest first."""
         return _since(self._submitted[account], at)
 
@@ -309,9 +309,13 @@ class UseLedger:
         for at, job in starts:
             _note_moment(self._started, counted_for(job.owner, job.team), at)
 
-    def started_since(self, account: str, at: float) -> deque[float]:
+    def started_since(self, account: str, at: float) -> Sequence[float]:
         """Returns when jobs first began since then, the oldest first."""
         return _since(self._started[account], at)
+
+    def forget_starts_until(self, at: float) -> None:
+        """Forgets what `oldest_start` has told, once somebody has seen to what follows from it."""
+        _forget_until(self._started[EVERYBODY], at)
 
     def oldest_start(self) -> float | None:
         """Returns the oldest counted start of the last hour, which may have become older than that."""
@@ -334,10 +338,14 @@ class UseLedger:
         return not window.unpriced[account] and not self.unpriced[account]
 
 
-def _since(moments: deque[float], at: float) -> deque[float]:
+def _since(moments: deque[float], at: float) -> Sequence[float]:
+    """Returns those after this moment. A look forgets none: it must not take from the clock what the clock is to free."""
+    return [one for one in moments if one > at] if moments and moments[0] <= at else moments
+
+
+def _forget_until(moments: deque[float], at: float) -> None:
     while moments and moments[0] <= at:
         moments.popleft()
-    return moments
 
 
 def _note_moment(noted: dict[str, deque[float]], accounts: tuple[str, ...], at: float) -> None:
@@ -345,8 +353,7 @@ def _note_moment(noted: dict[str, deque[float]], accounts: tuple[str, ...], at: 
     an_hour_before = at - HOUR_S
     for account in accounts:
         moments = noted[account]
-        if moments and moments[0] <= an_hour_before:
-            _since(moments, an_hour_before)
+        _forget_until(moments, an_hour_before)
         moments.append(at)
 
 

@@ -42,7 +42,7 @@ class FleetIndex:
         self.settled = False
         """Whether a step has run since all rows were told."""
         self.unplaced = True
-        """Rows were told anew: nobody knows any more what was about to be placed."""
+        """Rows were told anew, so that nobody knows what was about to be placed, or the clock may have freed a quota."""
         self.placing_from: float | None = None
         """Nothing is placed before: after a restore workers first tell what they run."""
         self.reserved_before: Reserved | None = None
@@ -137,20 +137,23 @@ class FleetIndex:
             self.roster.book.roles, self.roster.book.names = self.organisation.roles, self.organisation.names
         return self.organisation
 
-    def begin_step(self, view: View, now: float) -> bool:
-        """Advances what is counted by time, and returns whether the clock alone may have freed a quota."""
+    def begin_step(self, view: View, now: float) -> None:
+        """Advances what is counted by time, and notes whether the clock alone may have freed a quota.
+
+        The clock says it once: it stays noted where this step fails.
+        """
+        if self.usage.advance(now):  # before anything is looked up, which may fail
+            self.unplaced = True
         if self.organisation is None:
             self.organisation_in(view, now)
         roster = self.roster
-        new_day = self.usage.advance(now)
         if roster.lines.shares is not None:
             roster.lines.shares.advance(now)
-        if roster.book is None:
-            return False
-        roster.book.now = now
-        frees_a_start = roster.book.frees_a_start(now)
-        roster.book.forget_old_starts(now)
-        return new_day or frees_a_start
+        if roster.book is not None:
+            roster.book.now = now
+            if roster.book.frees_a_start(now):
+                self.unplaced = True
+            roster.book.forget_old_starts(now)
 
     def clock_frees_something(self, now: float) -> bool:
         book = self.roster.book

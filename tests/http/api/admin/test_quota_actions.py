@@ -102,6 +102,18 @@ async def test_what_the_clock_frees_is_not_forgotten_where_the_next_act_fails(la
     assert await lab.status(waits) == "dispatched"
 
 
+async def test_what_the_clock_frees_is_not_forgotten_where_somebody_looks_first(lab: Lab) -> None:
+    server = lab.server
+    await lab.quota("jobs_per_hour", "all", "wait", 1)
+    await server.submit(lab.ann, "gpu")
+    waits = await server.submit(lab.ann, "gpu")
+    server.clock.at += HOUR_S
+    [seen] = (await server.good("GET", "/api/quotas/me", None, lab.ann))["quotas"]
+    assert (seen["used"], seen["left"], seen["frees_at"]) == (0, 1, None)
+    await sweep_once(server.fleet)
+    assert await lab.status(waits) == "dispatched"
+
+
 async def test_storage_at_its_ceiling_warns_refuses_or_asks_for_an_approval_in_every_scope(lab: Lab) -> None:
     server, numbers = lab.server, count()
 
