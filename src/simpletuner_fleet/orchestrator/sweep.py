@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.errors import UnreadableRow
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -142,7 +143,10 @@ async def _results_overdue(fleet: Fleet) -> None:
                 continue
             if worker is None or (worker.offline_since is not None and worker.offline_since <= before):
                 why = "its worker has been away for too long"
-                attempt = transaction.attempt(job.attempt_id)
+                try:
+                    attempt = transaction.attempt(job.attempt_id)
+                except UnreadableRow:
+                    continue  # nobody can say what becomes of it; the others are not waited for longer for that
                 give_up(transaction, attempt, why)
 
     await fleet.act(step)

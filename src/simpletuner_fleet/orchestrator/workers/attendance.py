@@ -335,16 +335,16 @@ def take_back(
     Otherwise they are stopped.
     """
     for held in strays:
-        attempt = transaction.attempt_by_epoch(held.job_id, held.epoch)
-        if attempt is None or attempt.worker_id != worker_id:
+        try:
+            attempt = transaction.attempt_by_epoch(held.job_id, held.epoch)
+            job = transaction.job(held.job_id) if attempt and attempt.worker_id == worker_id else None
+        except UnreadableRow:
+            continue  # nobody can say what becomes of it; whatever else this worker holds goes on
+        if attempt is None or job is None:
             reconciled.stop.append(
                 StopAttempt(job_id=held.job_id, epoch=held.epoch, reason=EndReason.STALE, grace_s=0.0)
             )
             continue
-        try:
-            job = transaction.job(attempt.job_id)
-        except UnreadableRow:
-            continue  # nobody can say what becomes of it; whatever else this worker holds goes on
         in_doubt = is_in_doubt(held, listening=transaction.index.holds_placements(transaction.now))
         free = gpus_free(transaction, attempt)
         if may_readopt(job, attempt, worker_id, incarnation, gpus_free=free, in_doubt=in_doubt):

@@ -75,14 +75,20 @@ class LiveRows:
         self.observer.rows_reset()
 
     def load(self, workers: Iterable[Worker], jobs: Iterable[Job], attempts: Iterable[Attempt]) -> None:
-        """Replaces all rows by those of the database."""
+        """Replaces all rows by those of the database.
+
+        An attempt whose job cannot be read is set aside with it, and holds its GPUs.
+        """
         self.clear()
         for worker in workers:
             self.set_worker(worker.id, worker)
         for job in jobs:
             self.set_job(job.id, job)
         for attempt in attempts:
-            self.set_attempt(attempt.id, attempt)
+            if attempt.job_id in self.jobs:
+                self.set_attempt(attempt.id, attempt)
+            else:
+                self.observer.attempt_changed(None, attempt, None)
         for job in self.jobs.values():
             if job.attempt_id and job.worker_id and job.attempt_id not in self.attempts:
                 self.observer.attempt_changed(None, _unreadable_attempt(job), job)
