@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from simpletuner_fleet.core.audit import Witness
-from simpletuner_fleet.core.errors import NotLeader
+from simpletuner_fleet.core.errors import FleetError, NotLeader, StoreUnavailable
 from simpletuner_fleet.core.jobs import lifecycle, retry
 from simpletuner_fleet.core.jobs.fencing import Turn, turn_of
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold
@@ -69,6 +69,9 @@ class Fleet:
         """Told, after the commit and before the answer, what was taken away from whom."""
         self.share_revoked: Callable[[list[Revocation]], Awaitable[None]] | None = None
         """The same, told to all orchestrators: once whoever listened with what was revoked has been cut off."""
+        self.on_doubt: Callable[[], None] | None = None
+        """Told where something may have been taken away of which nobody was told: whoever remembers what somebody may
+        do looks it up anew."""
         self.leads: Callable[[], bool] = lambda: True
         """Whether this orchestrator leads for sure at this very moment; one that is alone always does."""
         self.quotas_looked_at = 0.0
@@ -89,13 +92,25 @@ class Fleet:
     async def act(self, step: Callable[[Transaction], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then notifies those concerned."""
         began = time.monotonic()
-        value, effects = await self.store.write(partial(self._run, step))
+        try:
+            value, effects = await self.store.write(partial(self._run, step))
+        except StoreUnavailable:
+            raise
+        except FleetError:
+            await self._settle()
+            raise
         if self.on_commit:
             self.on_commit(time.monotonic() - began)
         self._carry_out(effects)
         if self.share_revoked and effects.revoked:
             await self.share_revoked(effects.revoked)
         return value
+
+    async def _settle(self) -> None:
+        """Follows what an unanswered commit may have stored, which a refused step does not: its refusal speaks of it."""
+        if not self._index.settled:
+            _, effects = await self.store.write(partial(self._run, lambda transaction: None))
+            self._carry_out(effects)
 
     def insist_on_leading(self) -> None:
         """Raises NotLeader unless this orchestrator certainly leads.
@@ -249,6 +264,7 @@ class Fleet:
             raise
         if not index.settled:
             transaction.effects.everybody = Everybody(list(index.roster.workers.values()), tx.live_attempts())
+            transaction.effects.organisation = transaction.organisation
         index.unplaced = index.placing_from is not None and index.holds_placements(transaction.now)
         index.settled = True
         return value, transaction.effects
@@ -256,8 +272,8 @@ class Fleet:
     def _carry_out(self, effects: Effects) -> None:
         if effects.organisation is not None:
             self.organisation = effects.organisation
-        if self.on_revoked and effects.revoked:
-            self.on_revoked(effects.revoked)
+        if effects.everybody is not None and self.on_doubt:
+            self.on_doubt()
         if self.on_due and effects.due:
             self.on_due(min(effects.due))
         if effects.waited_s or effects.outcomes:
@@ -271,6 +287,18 @@ class Fleet:
             self._notify_workers(effects)
         for event, data in effects.published:
             self.streams.publish(event, data)
+        if self.on_revoked and effects.revoked:
+            self._tell_revoked(effects.revoked)
+
+    def _tell_revoked(self, revoked: list[Revocation]) -> None:
+        """Tells what was taken away, last of all: where a full disk takes no note of it, it is taken away all the same."""
+        try:
+            if self.on_revoked:
+                self.on_revoked(revoked)
+        except BaseException:
+            if self.on_doubt:
+                self.on_doubt()  # whoever took it away learns of a failure alone, and tells nobody
+            raise
 
     def _notify_workers(self, effects: Effects) -> None:
         for worker_id in effects.wake - effects.offers.keys():

@@ -61,7 +61,7 @@ class Effects(Struct):
     """When jobs that are held from now on may go on."""
     revoked: list[Revocation] = field(default_factory=list)
     organisation: Organisation | None = None
-    """As it is from now on, where it was changed."""
+    """As it is from now on, where it was changed or the rows were told anew."""
     everybody: Everybody | None = None
     """Where the rows were told anew: of what a commit has stored whose answer was lost, nobody has heard yet."""
 

@@ -73,8 +73,9 @@ def remembered_credentials(fleet: Fleet, hub: StreamHub, vouches: Vouches = any_
     """Returns cached credentials that never outlive the stored ones.
 
     Whatever rotates, deletes or cleans up a worker cuts its stream at the same time, and the hub tells us so before
-    the act is answered.
+    the act is answered. Whoever else takes something away says of whom; where that went wrong, the fleet tells us.
     """
     credentials = CachedCredentials(StoredCredentials(fleet, vouches))
     hub.on_cut = lambda worker_id: credentials.forget_all()
+    fleet.on_doubt = credentials.forget_all
     return credentials

@@ -1,0 +1,92 @@
+"""What was taken away is gone, also where the commit was not answered or the disk took no note of it."""
+
+import errno
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from devtools.fuzz.in_process_server import Headers, InProcessServer
+from simpletuner_fleet.core.people.revocations import Revocation
+from simpletuner_fleet.store.failures import BatchLost
+from simpletuner_fleet.store.sqlite import SqliteSession
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[InProcessServer]:
+    server = await InProcessServer(tmp_path / "server", 1).open()
+    yield server
+    await server.close()
+
+
+def lose_the_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = SqliteSession.commit
+
+    def stored_and_not_answered(self: SqliteSession) -> None:
+        monkeypatch.setattr(SqliteSession, "commit", commit)
+        commit(self)
+        raise BatchLost("The connection was lost while committing, so the outcome is unknown.")
+
+    monkeypatch.setattr(SqliteSession, "commit", stored_and_not_answered)
+
+
+async def own_token(server: InProcessServer, by: Headers, *permissions: str) -> Headers:
+    made = await server.good("POST", "/api/me/tokens", {"name": "own", "permissions": list(permissions)}, by)
+    return {"authorization": f"Bearer {made['token']}"}
+
+
+async def id_of(server: InProcessServer, name: str) -> str:
+    users = (await server.good("GET", "/api/admin/users"))["users"]
+    return next(str(one["id"]) for one in users if one["name"] == name)
+
+
+async def status(server: InProcessServer, method: str, target: str, by: Headers, **body: object) -> int:
+    return (await server.ask(method, target, body or None, by)).status
+
+
+async def test_a_user_who_was_disabled_by_a_commit_that_was_not_answered(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await server.user("ann", "member")
+    token = await own_token(server, session, "jobs.read")
+    user = f"/api/admin/users/{await id_of(server, 'ann')}"
+    assert [await status(server, "GET", "/api/jobs", by) for by in (session, token)] == [200, 200]
+    lose_the_next_answer(monkeypatch)
+    assert await status(server, "PATCH", user, server.admin, disabled=True) == 503
+    assert (await server.good("PATCH", user, {"disabled": True}))["disabled_at"], "said again, it is so"
+    assert [await status(server, "GET", "/api/jobs", by) for by in (session, token)] == [401, 401]
+
+
+async def test_a_lead_who_was_taken_out_of_the_team_by_a_commit_that_was_not_answered(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead = await server.user("ann", "member")
+    await server.user("bob", "member")
+    await server.good("POST", "/api/teams", {"name": "vision"})
+    await server.good("PUT", "/api/teams/vision/members/ann", {"role": "lead"})
+    assert json.loads((await server.ask("GET", "/api/me", None, lead)).body)["permissions"].count(
+        "queue.approve"
+    )
+    lose_the_next_answer(monkeypatch)
+    assert await status(server, "DELETE", "/api/teams/vision/members/ann", server.admin) == 503
+    assert await status(server, "DELETE", "/api/teams/vision/members/ann", server.admin) == 404
+    assert await status(server, "GET", "/api/teams/vision", lead) == 404
+    assert await status(server, "PUT", "/api/teams/vision/members/bob", lead, role="lead") == 404
+    whoami = json.loads((await server.ask("GET", "/api/whoami", None, lead)).body)
+    assert "queue.approve" not in whoami["permissions"]
+
+
+async def test_a_user_who_was_disabled_while_the_disk_was_full(server: InProcessServer) -> None:
+    """The journal of what was revoked lies beside the database, which may be on another disk."""
+    session = await server.user("ann", "member")
+    token = await own_token(server, session, "jobs.read")
+    user = f"/api/admin/users/{await id_of(server, 'ann')}"
+    assert [await status(server, "GET", "/api/jobs", by) for by in (session, token)] == [200, 200]
+
+    def full(taken: Sequence[Revocation]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    server.fleet.on_revoked = full
+    assert await status(server, "PATCH", user, server.admin, disabled=True) == 503
+    assert [await status(server, "GET", "/api/jobs", by) for by in (session, token)] == [401, 401]
