@@ -95,6 +95,8 @@ class OneTimeKey(Struct, frozen=True, kw_only=True):
 
     expires_at: float
     user_id: str | None = None
+    for_leads: bool = False
+    """Whoever had it made may give away what leads of teams hold: it stays good where its user comes to lead one."""
 
     def good_at(self, now: float) -> bool:
         return now < self.expires_at

@@ -24,6 +24,7 @@ from simpletuner_fleet.core.people.teams import (
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.people.accounts import drop_keys_of_leads
 from simpletuner_fleet.ports import View
 
 MAX_TEAMS = 1_000
@@ -99,7 +100,10 @@ def give_role(
 def give_roles(
     transaction: Transaction, team: Team, roles: Mapping[str, TeamRole | None], actor: Actor
 ) -> Team:
-    """Gives users roles in the team, which is saved once, however many of them change."""
+    """Gives users roles in the team, which is saved once, however many of them change.
+
+    Whoever comes to lead it holds more: a link ends that was made for them by somebody who holds less.
+    """
     members, events = dict(team.members), []
     for user_id, role in roles.items():
         known = members.pop(user_id, None)
@@ -118,7 +122,14 @@ def give_roles(
     transaction.organisation_changed()
     for event in events:
         transaction.record(event)
+    if leads := [one for one, role in roles.items() if role is TeamRole.LEAD and role is not _role(team, one)]:
+        drop_keys_of_leads(transaction, leads)
     return after
+
+
+def _role(team: Team, user_id: str) -> TeamRole | None:
+    known = team.members.get(user_id)
+    return known.role if known else None
 
 
 def existing_team(transaction: Transaction, team_id: str) -> Team:

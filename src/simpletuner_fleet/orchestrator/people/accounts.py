@@ -1,12 +1,13 @@
 """Lets administrators make and change users, and invite them by a link that works once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import ForeignUser, NotFound, UserDisabled, UsersExist
+from simpletuner_fleet.core.errors import Forbidden, ForeignUser, NotFound, UserDisabled, UsersExist
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people import accounts, tokens
 from simpletuner_fleet.core.people.accounts import (
@@ -24,8 +25,13 @@ from simpletuner_fleet.ports import View
 
 KEY_SETTING = "one_time_key:"
 SERVER = "server"
-RoleCheck = Callable[[str, OwnRoles], None]
-"""Refuses a role that, by the roles of this moment, holds more than whoever asks."""
+
+
+class RoleCheck(Protocol):
+    """Refuses a role that, by the roles of this moment, holds more than whoever asks."""
+
+    def __call__(self, role: str, own: OwnRoles, *, leads: bool = False) -> None:
+        """Checks the role; `leads` says that who has it holds as well what the lead of a team does."""
 
 
 class IssuedKey(Struct, frozen=True, kw_only=True):
@@ -55,26 +61,42 @@ async def personal_key(fleet: Fleet, user_id: str, actor: Actor, check: RoleChec
     """Makes a key for a first password, or for one that was forgotten.
 
     The old password stays valid until the key is used. The key ends where the user comes to hold more: whoever had it
-    made was checked against the role of that moment.
+    made was checked against the role of that moment, and what leads of teams hold where the user leads one.
     """
     secret = fleet.ids.token(tokens.ONE_TIME)
 
     def step(transaction: Transaction) -> IssuedKey:
-        user = existing_user(transaction.tx, user_id)
-        check(user.role, transaction.organisation.own_roles)
+        user, organisation = existing_user(transaction.tx, user_id), transaction.organisation
+        check(user.role, organisation.own_roles, leads=organisation.leads_any(user_id))
+        for_leads = _passes(check, user.role, organisation.own_roles)
         if user.disabled_at is not None:
             raise UserDisabled
         if user.issuer:
             raise ForeignUser
-        return _issue(transaction, secret, user.id, PERSONAL_KEY_LIFE_S, actor)
+        return _issue(transaction, secret, user.id, PERSONAL_KEY_LIFE_S, actor, for_leads=for_leads)
 
     return await fleet.act(step)
 
 
+def _passes(check: RoleCheck, role: str, own: OwnRoles) -> bool:
+    """Tells whether the role may be given to whoever leads a team."""
+    try:
+        check(role, own, leads=True)
+    except Forbidden:
+        return False
+    return True
+
+
 def _issue(
-    transaction: Transaction, secret: str, user_id: str | None, life_s: float, actor: Actor
+    transaction: Transaction,
+    secret: str,
+    user_id: str | None,
+    life_s: float,
+    actor: Actor,
+    *,
+    for_leads: bool = False,
 ) -> IssuedKey:
-    key = OneTimeKey(expires_at=transaction.now + life_s, user_id=user_id)
+    key = OneTimeKey(expires_at=transaction.now + life_s, user_id=user_id, for_leads=for_leads)
     drop_keys(transaction, user_id)
     transaction.tx.put_setting(KEY_SETTING + tokens.hashed(secret), msgspec.json.encode(key).decode())
     transaction.record(user_event(EventType.USER_LINK_MADE, user_id or SERVER, actor, first=user_id is None))
@@ -83,9 +105,18 @@ def _issue(
 
 def drop_keys(transaction: Transaction, *user_ids: str | None) -> None:
     """Drops these users' keys, and all keys that have expired; None stands for the first admin."""
+    _drop_where(transaction, lambda key: key.user_id in user_ids)
+
+
+def drop_keys_of_leads(transaction: Transaction, user_ids: Collection[str]) -> None:
+    """Drops keys of users who come to lead a team, where whoever had them made may not give that away."""
+    _drop_where(transaction, lambda key: key.user_id in user_ids and not key.for_leads)
+
+
+def _drop_where(transaction: Transaction, ends: Callable[[OneTimeKey], bool]) -> None:
     for setting, text in transaction.tx.settings_with_prefix(KEY_SETTING).items():
         key = msgspec.json.decode(text, type=OneTimeKey)
-        if key.user_id in user_ids or not key.good_at(transaction.now):
+        if ends(key) or not key.good_at(transaction.now):
             transaction.tx.delete_setting(setting)
 
 

@@ -158,14 +158,14 @@ def require_role(call: Call[Any], role: str) -> None:
     _refuse_more(call, role, deps_of(call).fleet.organisation.own_roles)
 
 
-def _refuse_more(call: Call[Any], role: str, own: OwnRoles) -> None:
-    """Raises where the role holds more than the caller.
+def _refuse_more(call: Call[Any], role: str, own: OwnRoles, *, leads: bool = False) -> None:
+    """Raises where the role, or who has it and leads a team, holds more than the caller.
 
     Who may reset an admin's password could become that admin, so this applies to every change of a user, and to the
     role that they have when it is made.
     """
     refuse_more_than_held(
-        permissions_held(role, own),
+        (*permissions_held(role, own), *(LEAD_PERMISSIONS if leads else ())),
         all_jobs=role in own and own[role].all_jobs,
         held=held_by_role(call),
         holder_only_own=acts_for_itself_alone(call),
