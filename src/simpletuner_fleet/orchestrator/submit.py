@@ -150,7 +150,7 @@ def _submit(
     transaction: Transaction, by: Submitter, request: SubmitRequest, local_enabled: bool
 ) -> Submitted:
     team = _team(transaction, request.team, by)
-    ceiling = priority_ceiling(team, by.ids) if team else 0
+    ceiling = priority_ceiling(team, by.ids, as_lead=by.may_lead)
     request = permitted(request, by, local_enabled=local_enabled, priority_ceiling=ceiling)
     key = key_of(request)
     fingerprint = fingerprint_of(replace(request, idempotency_key=None)) if key else ""

@@ -81,6 +81,8 @@ def test_a_job_is_for_the_team_named_or_the_one_joined_first() -> None:
 def test_priority_has_a_ceiling_by_role() -> None:
     assert [priority_ceiling(LAB, [one]) for one in ("u_ann", "u_lea", "u_vic", "u_fay")] == [10, 100, 0, 0]
     assert priority_ceiling(None, ["u_ann"]) == 0
+    as_member = [priority_ceiling(LAB, [one], as_lead=False) for one in ("u_ann", "u_lea", "u_vic")]
+    assert as_member == [10, 10, 0]
 
 
 def test_a_team_uses_the_trainers_and_targets_of_its_rules() -> None:

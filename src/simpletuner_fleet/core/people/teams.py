@@ -165,14 +165,15 @@ def check_use(team: Team, *, trainer: str, target: str) -> None:
         )
 
 
-def priority_ceiling(team: Team | None, ids: Collection[str]) -> int:
-    """Returns the highest priority that somebody may set without permission to move the jobs of others."""
-    if team is None:
+def priority_ceiling(team: Team | None, ids: Collection[str], *, as_lead: bool = True) -> int:
+    """Returns the highest priority that somebody may set without permission to move the jobs of others.
+
+    Without `as_lead` a lead may do what a member may: it is their token that asks, and it was made for less.
+    """
+    role = role_in(team, ids) if team else None
+    if team is None or role not in (TeamRole.MEMBER, TeamRole.LEAD):
         return 0
-    role = role_in(team, ids)
-    if role is TeamRole.LEAD:
-        return team.rules.lead_max_priority
-    return team.rules.max_priority if role is TeamRole.MEMBER else 0
+    return team.rules.lead_max_priority if role is TeamRole.LEAD and as_lead else team.rules.max_priority
 
 
 def allowlist_of(team: Team) -> TeamAllowlist | None:

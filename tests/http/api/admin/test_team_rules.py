@@ -104,6 +104,22 @@ async def test_priorities_of_members_and_of_leads(teams: TwoTeams) -> None:
         assert status == 200, said
 
 
+async def test_a_lead_s_token_that_was_made_to_submit_sets_the_priorities_of_a_member(teams: TwoTeams) -> None:
+    await teams.rule(max_priority=5, lead_max_priority=8)
+    submits = ["queue.submit", "queue.submit.command", "jobs.read", "jobs.edit"]
+    for permissions, allowed in ((submits, 5), ([*submits, "queue.priority"], 8)):
+        asked = {"name": "ci", "permissions": permissions}
+        made = await teams.server.good("POST", "/api/me/tokens", asked, teams.lead)
+        by = {"authorization": f"Bearer {made['token']}"}
+        status, said = await teams.submit(by, priority=allowed + 1)
+        assert (status, said["code"]) == (403, "forbidden"), said
+        status, said = await teams.submit(by, priority=allowed)
+        assert status == 200, said
+        for priority, code in ((allowed + 1, 403), (allowed - 1, 200)):
+            path = f"/api/jobs/{said['job_id']}"
+            assert (await teams.server.ask("PATCH", path, {"priority": priority}, by)).status == code
+
+
 async def test_a_lead_raises_jobs_of_the_team_as_far_as_its_rules_say_and_no_others(teams: TwoTeams) -> None:
     await teams.rule(max_priority=5, lead_max_priority=8)
     of_team = (await teams.submit(teams.ann))[1]["job_id"]

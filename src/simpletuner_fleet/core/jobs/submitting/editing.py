@@ -82,7 +82,8 @@ def edited(
         raise WrongJobState(f"The job is {job.state}; only a waiting job can be edited.", state=job.state)
     if policy.require_approval and not by.may_approve and job.hold is not Hold.APPROVAL:
         raise ApprovedAsItIs
-    request = _request(job, edit, by, local_enabled=local_enabled, ceiling=priority_ceiling(team, by.ids))
+    ceiling = priority_ceiling(team, by.ids, as_lead=by.may_lead)
+    request = _request(job, edit, by, local_enabled=local_enabled, ceiling=ceiling)
     if team:
         check_use(team, trainer=bundle.trainer, target=request.target)
     anew = new_job(

@@ -46,6 +46,8 @@ class Submitter(Struct, frozen=True, kw_only=True):
     may_approve: bool = False
     """Their own jobs need nobody else's approval."""
     may_raise_priority: bool = False
+    may_lead: bool = True
+    """Sets priorities in a team that they lead as its lead; False for a token that was made for less."""
     owns_as: str = ""
     """The id under which secrets may be theirs: a token's user."""
     may_read_jobs: bool = False

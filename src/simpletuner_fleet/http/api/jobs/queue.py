@@ -125,6 +125,7 @@ def _submitter(call: Call[Any]) -> Submitter:
         may_run_locally=call.principal.can(SUBMIT_LOCAL),
         may_approve=holds_by_role(call, APPROVE) and not acts_for_itself_alone(call),
         may_raise_priority=holds_by_role(call, SET_PRIORITY),
+        may_lead=call.principal.can(SET_PRIORITY),
         owns_as=call.principal.owns_as,
         may_read_jobs=call.principal.can(READ_JOBS),
         may_run_commands=call.principal.can(SUBMIT_COMMAND),
