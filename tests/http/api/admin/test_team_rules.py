@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from msgspec import Struct
 
 from devtools.fuzz.in_process_server import CPU_JOB, Headers, InProcessServer
 from simpletuner_fleet.cli.jobs.outlook import outlook_lines
+from simpletuner_fleet.core.people.visibility import VisibilityScope
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.engine.memory.organisation import Organisation
 
 GPU_JOB = {**CPU_JOB, "resources": {"gpus": 1}}
 
@@ -180,6 +183,28 @@ async def test_who_waits_learns_that_a_worker_is_busy_and_not_with_whose_private
     assert outlook["busy"] == [{"worker": "gpu-1", "job_id": "", "job": ""}]
     assert hidden["job_id"] not in str(outlook)
     assert outlook_lines(outlook, {}) == ["gpu-1 is busy; when that ends is not known."]
+
+
+async def test_what_the_reader_of_a_list_of_teams_may_see_is_not_worked_out_for_each_team(
+    teams: TwoTeams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a thousand teams, and all of them are looked at to work it out."""
+    scope, worked_out = Organisation.visibility_scope, Counter[str]()
+
+    def counted(self: Organisation, ids: Iterable[str], **held: bool) -> VisibilityScope:
+        worked_out["times"] += 1
+        return scope(self, ids, **held)
+
+    monkeypatch.setattr(Organisation, "visibility_scope", counted)
+    times = []
+    for more in range(2):
+        worked_out.clear()
+        listed = (await teams.server.good("GET", "/api/teams"))["teams"]
+        times.append(worked_out["times"])
+        assert [one["your_role"] for one in listed] == [None] * (2 + 9 * more)
+        for number in range(9 * (1 - more)):
+            await teams.server.good("POST", "/api/teams", {"name": f"team {number}"})
+    assert times[0] == times[1]
 
 
 async def test_a_lead_who_is_none_any_more_leads_nothing_though_somebody_joins_in_this_moment(
