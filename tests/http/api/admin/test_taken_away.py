@@ -1,13 +1,13 @@
 """What was taken away is gone, also where the commit was not answered or the disk took no note of it."""
 
 import errno
-import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from devtools.fuzz.in_process_server import Headers, InProcessServer
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.people.revocations import Revocation
 from simpletuner_fleet.store.failures import BatchLost
 from simpletuner_fleet.store.sqlite import SqliteSession
@@ -65,16 +65,13 @@ async def test_a_lead_who_was_taken_out_of_the_team_by_a_commit_that_was_not_ans
     await server.user("bob", "member")
     await server.good("POST", "/api/teams", {"name": "vision"})
     await server.good("PUT", "/api/teams/vision/members/ann", {"role": "lead"})
-    assert json.loads((await server.ask("GET", "/api/me", None, lead)).body)["permissions"].count(
-        "queue.approve"
-    )
+    assert "queue.approve" in (await server.good("GET", "/api/whoami", None, lead))["permissions"]
     lose_the_next_answer(monkeypatch)
     assert await status(server, "DELETE", "/api/teams/vision/members/ann", server.admin) == 503
     assert await status(server, "DELETE", "/api/teams/vision/members/ann", server.admin) == 404
     assert await status(server, "GET", "/api/teams/vision", lead) == 404
     assert await status(server, "PUT", "/api/teams/vision/members/bob", lead, role="lead") == 404
-    whoami = json.loads((await server.ask("GET", "/api/whoami", None, lead)).body)
-    assert "queue.approve" not in whoami["permissions"]
+    assert "queue.approve" not in (await server.good("GET", "/api/whoami", None, lead))["permissions"]
 
 
 async def test_a_user_who_was_disabled_while_the_disk_was_full(server: InProcessServer) -> None:
@@ -90,3 +87,21 @@ async def test_a_user_who_was_disabled_while_the_disk_was_full(server: InProcess
     server.fleet.on_revoked = full
     assert await status(server, "PATCH", user, server.admin, disabled=True) == 503
     assert [await status(server, "GET", "/api/jobs", by) for by in (session, token)] == [401, 401]
+
+
+async def test_a_lead_who_was_taken_out_of_the_team_while_nothing_could_be_read(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL is read by a connection of its own, which may be lost by itself."""
+    lead = await server.user("ann", "member")
+    await server.good("POST", "/api/teams", {"name": "vision"})
+    await server.good("PUT", "/api/teams/vision/members/ann", {"role": "lead"})
+    assert "queue.approve" in (await server.good("GET", "/api/whoami", None, lead))["permissions"]
+
+    async def lost(look: object) -> None:
+        raise StoreUnavailable("The connection was lost.")
+
+    with monkeypatch.context() as away:
+        away.setattr(server.fleet.store, "read", lost)
+        assert await status(server, "DELETE", "/api/teams/vision/members/ann", server.admin) == 503
+    assert "queue.approve" not in (await server.good("GET", "/api/whoami", None, lead))["permissions"]

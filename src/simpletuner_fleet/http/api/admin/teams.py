@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import Name
-from simpletuner_fleet.core.errors import Forbidden
+from simpletuner_fleet.core.errors import Forbidden, StoreUnavailable
 from simpletuner_fleet.core.people.teams import (
     LEAD_PERMISSIONS,
     Team,
@@ -115,9 +115,13 @@ async def _set_member(call: Call[Any], role: TeamRole | None) -> TeamView:
 async def _forget(call: Call[Any], user_ids: Collection[str]) -> None:
     """Forgets the users' credentials and ends their streams, since what they may do has changed."""
     deps = deps_of(call)
-    hashes = await deps.fleet.read(
-        lambda view: [token_hash for user_id in user_ids for token_hash in credentials_of(view, user_id)]
-    )
+    try:
+        hashes = await deps.fleet.read(
+            lambda view: [token_hash for user_id in user_ids for token_hash in credentials_of(view, user_id)]
+        )
+    except StoreUnavailable:  # it has changed all the same, and said again it changes nothing more
+        deps.credentials.forget_all()
+        raise
     deps.revoke(hashes)
 
 
