@@ -12,7 +12,7 @@ from simpletuner_fleet.core.people.approvals import is_to_decide
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in
 from simpletuner_fleet.delivery.sender import Destination
 from simpletuner_fleet.engine.memory.organisation import Organisation
-from simpletuner_fleet.engine.memory.owners import LOCAL, USER, holds_now, voter_now
+from simpletuner_fleet.engine.memory.owners import LOCAL, TOKEN, USER, holds_now, voter_now
 from simpletuner_fleet.languages import ENGLISH
 from simpletuner_fleet.orchestrator.notices.endpoints import address_seal, key_seal
 from simpletuner_fleet.orchestrator.organising.approval_links import link_path, waiting_approval
@@ -114,7 +114,8 @@ def _leads(view: View, team_id: str) -> tuple[str, ...]:
 def destination_of(view: View, vault: Vault | None, endpoint: Endpoint, now: float) -> Destination | str:
     """Returns where a message goes, with secrets unsealed, or a text that says why nothing may be sent there."""
     permissions = needed_permissions(endpoint.rules.events, endpoint.rules.scope)
-    if endpoint.owner != LOCAL and not all(holds_now(view, endpoint.owner, one) for one in permissions):
+    held = endpoint.owner == LOCAL or all(holds_now(view, endpoint.owner, one) for one in permissions)
+    if not held or _has_expired(view, endpoint.owner, now):
         return "its owner may not see this any more"
     address = vault.unseal(address_seal(endpoint.id), endpoint.sealed_address) if vault else None
     keys = _keys(vault, endpoint, now)
@@ -123,6 +124,11 @@ def destination_of(view: View, vault: Vault | None, endpoint: Endpoint, now: flo
     return Destination(
         channel=endpoint.channel, address=address, language=_language(view, endpoint), keys=keys
     )
+
+
+def _has_expired(view: View, owner: str, now: float) -> bool:
+    token = view.api_token(owner) if owner.startswith(TOKEN) else None
+    return token is not None and token.expires_at is not None and token.expires_at <= now
 
 
 def _keys(vault: Vault | None, endpoint: Endpoint, now: float) -> tuple[str, ...]:
