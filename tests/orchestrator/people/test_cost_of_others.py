@@ -24,6 +24,7 @@ from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sqlite import SqliteSession
+from simpletuner_fleet.web.pages.people.tokens import TokenRow
 from tests.store.samples import token, user
 
 BY = Actor("t_1", "scim")
@@ -135,3 +136,26 @@ async def test_a_change_reads_only_those_whom_it_concerns(tmp_path: Path, rows_r
     many = await _read_by_each(tmp_path / "many", MANY, rows_read)
     assert many == few
     assert all(sum(read.values()) < 15 for read in few.values()), few
+
+
+async def test_a_page_of_tokens_compares_no_two_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten thousand tokens each with each, that would hold up everybody for many seconds."""
+    server = await InProcessServer(tmp_path / "server", 1).open()
+    compared = Counter[str]()
+
+    def same(one: TokenRow, other: object) -> bool:
+        compared["times"] += 1
+        return one is other
+
+    monkeypatch.setattr(TokenRow, "__eq__", same)
+    try:
+        await _with_others(server, FEW)
+        await server.store.write(lambda tx: tx.add_api_token(token(1, name="token-that-is-over", revoked_at=1.0)))
+        answer = await server.ask("GET", "/admin/tokens", None, server.admin)
+        assert answer.status == 200
+        assert b"token-that-is-over" in answer.body
+        assert not compared
+    finally:
+        await server.close()

@@ -14,6 +14,7 @@ from simpletuner_fleet.web.parts.permission_names import GROUPS, PRESETS
 PAGE_SIZE = 100
 DAY_S = 86_400
 SOON_S = 7 * DAY_S
+GOOD = ("active", "ending")
 LIVES = (7 * DAY_S, 30 * DAY_S, 90 * DAY_S, 365 * DAY_S)
 USUAL_LIFE_S = 90 * DAY_S
 
@@ -40,13 +41,13 @@ async def tokens(call: Call[None]) -> Reply:
     now = deps.fleet.clock.now()
     all_tokens = await deps.fleet.read(lambda view: view.api_tokens())
     rows = [token_row(token, now) for token in reversed(all_tokens)]
-    good = [row for row in rows if row.state in ("active", "ending")]
+    good = [row for row in rows if row.state in GOOD]
     first = (query.page - 1) * PAGE_SIZE
     return page(
         call,
         "access/tokens.html",
         rows=good[first : first + PAGE_SIZE],
-        over=[row for row in rows if row not in good][:PAGE_SIZE],
+        over=[row for row in rows if row.state not in GOOD][:PAGE_SIZE],
         before=with_query("/admin/tokens", page=query.page - 1) if query.page > 1 else None,
         after=with_query("/admin/tokens", page=query.page + 1) if len(good) > first + PAGE_SIZE else None,
         groups=[
