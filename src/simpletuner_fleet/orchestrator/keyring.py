@@ -1,6 +1,7 @@
 """Keeps secrets for trainers: stored sealed, named by configs, opened only for the attempt that needs them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.owners import refuse_others
 from simpletuner_fleet.engine.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.ports import View
 
 MAX_VALUE_BYTES = 16 * 1024
 
@@ -77,10 +79,20 @@ def _ids(transaction: Transaction, names: Sequence[str]) -> tuple[str, ...]:
 
     Raises Invalid for an unknown name, and for one that several tokens have.
     """
-    return tuple(dict.fromkeys(_id_of(transaction, name) for name in names))
+    named = cache(lambda: _tokens_by_name(transaction.tx))
+    return tuple(dict.fromkeys(_id_of(transaction, name, named) for name in names))
 
 
-def _id_of(transaction: Transaction, name: str) -> str:
+def _tokens_by_name(view: View) -> dict[str, list[str]]:
+    """Returns the ids of all good tokens by their names: read once, and only where nothing else has a name."""
+    ids: dict[str, list[str]] = {}
+    for token in view.api_tokens():
+        if token.revoked_at is None:
+            ids.setdefault(token.name, []).append(token.id)
+    return ids
+
+
+def _id_of(transaction: Transaction, name: str, named: Callable[[], dict[str, list[str]]]) -> str:
     """Reads it as an id first: what bears another's id as its name must not be given what was meant for the other."""
     tx, teams = transaction.tx, transaction.organisation.teams
     token = tx.api_token(name)
@@ -90,7 +102,7 @@ def _id_of(transaction: Transaction, name: str) -> str:
         return team.id
     if user := tx.user_by_name(name):
         return user.id
-    tokens = [one.id for one in tx.api_tokens() if one.name == name and one.revoked_at is None]
+    tokens = named().get(name, [])
     if len(tokens) != 1:
         raise Invalid(f"There is no user, team or API token '{name[:100]}'.", path="$.users")
     return tokens[0]

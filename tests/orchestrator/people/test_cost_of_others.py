@@ -15,14 +15,17 @@ import pytest
 from devtools.fuzz.in_process_server import InProcessServer
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.core.people.scim.resources import ScimSource
+from simpletuner_fleet.core.people.scim.filters import OF_GROUPS, read_filter
+from simpletuner_fleet.core.people.scim.resources import ScimKind, ScimSource
 from simpletuner_fleet.core.people.sign_in.ci import CiAdmission, CiIssuer, CiRule
 from simpletuner_fleet.core.people.sign_in.providers import RoleRules
 from simpletuner_fleet.orchestrator.scim import groups, users
 from simpletuner_fleet.orchestrator.sign_in.exchanging import exchange
 from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
-from simpletuner_fleet.ports import Tx
+from simpletuner_fleet.orchestrator.scim.entries import page_of
+from simpletuner_fleet.ports import ScimEntry, Tx
 from simpletuner_fleet.store.sql.database import Params, Row
+from simpletuner_fleet.store.sql.people.scim import ScimRows
 from simpletuner_fleet.store.sqlite import SqliteSession
 from simpletuner_fleet.web.pages.people.tokens import TokenRow
 from tests.store.samples import token, user
@@ -136,6 +139,48 @@ async def test_a_change_reads_only_those_whom_it_concerns(tmp_path: Path, rows_r
     many = await _read_by_each(tmp_path / "many", MANY, rows_read)
     assert many == few
     assert all(sum(read.values()) < 15 for read in few.values()), few
+
+
+async def test_a_secret_for_many_tokens_by_name_reads_all_tokens_once(
+    tmp_path: Path, rows_read: Counter[str]
+) -> None:
+    server = await InProcessServer(tmp_path / "server", 1).open()
+    try:
+        await _with_others(server, MANY)
+        rows_read.clear()
+        names = [f"ci of another {number}" for number in range(100, 100 + MANY)]
+        saved = await server.good("PUT", "/api/secrets/hf", {"value": "x", "users": names})
+        assert len(saved["users"]) == MANY
+        assert rows_read["api_tokens"] < 5 * MANY
+    finally:
+        await server.close()
+
+
+async def test_a_filter_by_groups_reads_the_groups_once_for_each_term(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await InProcessServer(tmp_path / "server", 1).open()
+    read = Counter[str]()
+    entry = ScimRows.scim_entry
+
+    def counted(self: ScimRows, kind: ScimKind, entry_id: str) -> ScimEntry | None:
+        read["entries"] += 1
+        return entry(self, kind, entry_id)
+
+    try:
+        known = (await users.create(server.fleet, SOURCE, {"userName": "a", "externalId": "s"}, BY)).resource
+        members = [{"value": known.id}]
+        for number in range(MANY):
+            group = {"displayName": f"group {number}", "members": members}
+            await groups.create(server.fleet, SOURCE, group, BY)
+        term = f'members eq "{known.id}"'
+        terms = read_filter(f"{term} and {term} and displayName eq \"group 7\"", OF_GROUPS)
+        monkeypatch.setattr(ScimRows, "scim_entry", counted)
+        page = await server.fleet.read(lambda view: page_of(view, ScimKind.GROUP, terms, 0, 10))
+        assert (page.total, [one.name for one in page.entries]) == (1, ["group 7"])
+        assert read["entries"] == 2 * MANY
+    finally:
+        await server.close()
 
 
 async def test_a_page_of_tokens_compares_no_two_of_them(

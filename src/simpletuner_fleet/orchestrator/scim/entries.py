@@ -69,7 +69,10 @@ def page_of(view: View, kind: ScimKind, terms: tuple[FilterTerm, ...], skip: int
     """Returns the entries that match every term, by id."""
     if not terms:
         return Page(view.scim_count(kind), view.scim_page(kind, skip, limit) if limit else [])
-    fitting = [entry for entry in _candidates(view, kind, terms[0]) if _fits_all(view, entry, terms[1:])]
+    fitting = _candidates(view, kind, terms[0])
+    for term in terms[1:]:
+        ids = {one.id for one in _candidates(view, kind, term)}
+        fitting = [entry for entry in fitting if entry.id in ids]
     return Page(len(fitting), fitting[skip : skip + limit])
 
 
@@ -83,10 +86,6 @@ def _candidates(view: View, kind: ScimKind, term: FilterTerm) -> list[ScimEntry]
             return _present(view.scim_entry(kind, one) for one in view.scim_groups_of(term.value))
         case _:
             return _present([view.scim_entry_by_name(kind, term.value)])
-
-
-def _fits_all(view: View, entry: ScimEntry, terms: tuple[FilterTerm, ...]) -> bool:
-    return all(any(one.id == entry.id for one in _candidates(view, entry.kind, term)) for term in terms)
 
 
 def _present(entries: Iterable[ScimEntry | None]) -> list[ScimEntry]:
