@@ -164,6 +164,14 @@ class Admission:
             raise ForeignOrigin
         return await self._prove(row, headers, exchange.peer, ip, caller.secure)
 
+    async def admit_again(self, compiled: CompiledRoute, exchange: Exchange, caller: KnownCaller) -> Principal:
+        """Returns who the caller is after a wait, for a body or a turn: their credential may be gone by then."""
+        known = self.admit_known(compiled, exchange.headers, caller)
+        principal = known or await self.admit(compiled, exchange, caller)
+        if compiled.permission is not None:
+            check_permission(principal, compiled.permission)
+        return principal
+
     def permit(self, principal: Principal, compiled: CompiledRoute, exchange: Exchange, ip: str) -> None:
         """Raises where this caller may not do this, or may not do it again so soon."""
         kind = principal.kind

@@ -13,7 +13,7 @@ from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthF
 from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import comes_from_browser
 from simpletuner_fleet.http.edge import compression, problems, scim_problems
-from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings
+from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings, KnownCaller
 from simpletuner_fleet.http.edge.bodies import (
     FORM,
     FORM_IN_PARTS,
@@ -98,7 +98,7 @@ class Edge:
             if row.body:
                 content = exchange.whole_body()
                 if content is None or row.pieces or len(content) > row.max_body_bytes:
-                    body = await self._read(compiled, principal, exchange)
+                    principal, body = await self._read(compiled, principal, exchange, caller)
                 else:
                     body = self._decode(compiled, principal, exchange.headers, content)
             if not row.prompt and not exchange.in_task:
@@ -116,7 +116,8 @@ class Edge:
                 lambda: exchange.ends,
                 ignored,
             )
-            answer = await (self._in_turn(call) if compiled.in_turn else row.handler(call))
+            in_turn = compiled.in_turn
+            answer = await (self._in_turn(call, compiled, exchange, caller) if in_turn else row.handler(call))
             if self._may_promise is not None and not self._may_promise():
                 drop(answer)
                 raise NotLeader
@@ -136,11 +137,16 @@ class Edge:
             if self._observe and status:
                 self._observe(exchange.method, row.path if row else "", status, self._monotonic() - began)
 
-    async def _in_turn(self, call: Call[Any]) -> Answer:
+    async def _in_turn(
+        self, call: Call[Any], compiled: CompiledRoute, exchange: Exchange, known: KnownCaller
+    ) -> Answer:
         caller = call.principal.id
-        if not self._gate.enter_at_once(caller):
+        waits = not self._gate.enter_at_once(caller)
+        if waits:
             await self._gate.enter(caller)
         try:
+            if waits:
+                call.principal = await self._admission.admit_again(compiled, exchange, known)
             return await call.route.handler(call)
         finally:
             self._gate.leave(caller)
@@ -162,16 +168,20 @@ class Edge:
             if opened_with in token_hashes:
                 stream.end(NO_LONGER_VALID)
 
-    async def _read(self, compiled: CompiledRoute, principal: Principal, exchange: Exchange) -> Any:
+    async def _read(
+        self, compiled: CompiledRoute, principal: Principal, exchange: Exchange, caller: KnownCaller
+    ) -> tuple[Principal, Any]:
+        """Returns the body once it is here, and who the caller is then."""
         row, headers = compiled.row, exchange.headers
         length = headers.get("content-length")
         if row.pieces:
             check_content_type(headers.get("content-type"), RAW, False)
-            return Incoming(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
+            return principal, Incoming(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
         if not exchange.in_task:
             await into_task()
         body = await read_body(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
-        return self._decode(compiled, principal, headers, body)
+        principal = await self._admission.admit_again(compiled, exchange, caller)
+        return principal, self._decode(compiled, principal, headers, body)
 
     def _decode(
         self, compiled: CompiledRoute, principal: Principal, headers: Mapping[str, str], body: bytes

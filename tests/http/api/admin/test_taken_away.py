@@ -1,16 +1,20 @@
 """What was taken away is gone, also where the commit was not answered or the disk took no note of it."""
 
+import asyncio
 import errno
+import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from devtools.fuzz.in_process_server import Headers, InProcessServer
+from devtools.fuzz.in_process_server import Headers, InProcessServer, request_bytes
+from devtools.fuzz.line import Line
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.people.revocations import Revocation
 from simpletuner_fleet.store.failures import BatchLost
 from simpletuner_fleet.store.sqlite import SqliteSession
+from tests.http.api_kit import until
 
 
 @pytest.fixture
@@ -105,3 +109,34 @@ async def test_a_lead_who_was_taken_out_of_the_team_while_nothing_could_be_read(
         away.setattr(server.fleet.store, "read", lost)
         assert await status(server, "DELETE", "/api/teams/vision/members/ann", server.admin) == 503
     assert "queue.approve" not in (await server.good("GET", "/api/whoami", None, lead))["permissions"]
+
+
+async def test_a_token_that_is_revoked_while_a_request_with_it_is_on_its_way(server: InProcessServer) -> None:
+    """Whoever holds the end of a body back would act with a token that is gone, and make a new one."""
+    made = await server.good("POST", "/api/admin/tokens", {"name": "leaked", "permissions": ["admin.tokens"]})
+    headers = {"authorization": f"Bearer {made['token']}"}
+    body = json.dumps({"name": "next", "permissions": ["admin.tokens"]}).encode()
+    request = request_bytes("POST", "/api/admin/tokens", body, headers)
+    line = Line(server.http_server)
+    await line.send([request[:-1]])
+    await until(lambda: line.wants_more)
+    await server.good("DELETE", f"/api/admin/tokens/{made['id']}")
+    await line.send([request[-1:]])
+    assert (await line.answer("POST")).status == 401
+    names = [one["name"] for one in (await server.good("GET", "/api/admin/tokens"))["tokens"]]
+    assert "next" not in names
+
+
+async def test_a_token_that_is_revoked_while_a_request_with_it_waits_for_its_turn(
+    server: InProcessServer,
+) -> None:
+    made = await server.good("POST", "/api/admin/tokens", {"name": "leaked", "permissions": ["admin.tokens"]})
+    headers, gate = {"authorization": f"Bearer {made['token']}"}, server.edge._gate
+    while gate.enter_at_once(made["id"]):
+        pass  # its other requests take their time
+    asked = server.ask("POST", "/api/admin/tokens", {"name": "next", "permissions": ["admin.tokens"]}, headers)
+    waiting = asyncio.create_task(asked)
+    await until(lambda: gate._waiting)
+    await server.good("DELETE", f"/api/admin/tokens/{made['id']}")
+    gate.leave(made["id"])
+    assert (await waiting).status == 401
