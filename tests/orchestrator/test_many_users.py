@@ -43,7 +43,7 @@ async def test_users_by_scim_are_added_to_what_is_known_and_the_quotas_follow_th
         members = [{"value": made[0].id}]
         await groups.create(server.fleet, SOURCE, {"displayName": "ml", "members": members}, BY)
         assert [one.subject for one, _ in book.concerning(made[0].id, "")] == ["member"]
-        await accounts.change_user(server.fleet, made[1].id, BY, lambda *_: None, role=Role.MEMBER)
+        await accounts.change_user(server.fleet, made[1].id, BY, lambda *_, **_more: None, role=Role.MEMBER)
         assert [one.subject for one, _ in book.concerning(made[1].id, "")] == ["member"]
         after = server.fleet.organisation
         assert after.teams is before.teams, "nothing else was read again"

@@ -159,19 +159,23 @@ async def test_what_happens_in_quiet_hours_is_told_in_one_message_when_they_end(
         await slack.has(2)
 
 
+@pytest.mark.parametrize("over", ["revoked", "expired"])
 async def test_an_endpoint_whose_owner_may_not_see_it_any_more_is_paused_and_gets_nothing(
-    tmp_path: Path, certs: Certificates
+    tmp_path: Path, certs: Certificates, over: str
 ) -> None:
     async with notifying_server(tmp_path, certs) as here, hook() as receiver:
-        token = await here.running.token(
-            "notifications.own", "admin.notifications", "admin.see_all", name="watcher"
-        )
+        held = ["notifications.own", "admin.notifications", "admin.see_all"]
+        asked = {"name": "watcher", "permissions": held, "expires_in_s": 3_600}
+        token = (await here.running.post("/api/admin/tokens", asked))["token"]
         made = await here.add(receiver.url, token=token, scope="all")
         agent = await here.running.worker()
         await here.ends(agent)
         await receiver.has(1)
         watcher = made["endpoint"]["owner"]
-        await here.running.http.delete(f"/api/admin/tokens/{watcher}")
+        if over == "revoked":
+            await here.running.http.delete(f"/api/admin/tokens/{watcher}")
+        else:
+            here.running.clock.at += 3_600
         await here.ends(agent)
         path = f"/api/notifications/{made['endpoint']['id']}"
         await here.sees(path, lambda one: one["status"] == "paused")
@@ -179,25 +183,6 @@ async def test_an_endpoint_whose_owner_may_not_see_it_any_more_is_paused_and_get
         assert (await here.running.get(path))["error"] == "its owner may not see this any more"
         entries = (await here.running.get("/api/audit", event_type="notification.paused"))["entries"]
         assert entries[0]["actor_id"] == "orchestrator"
-
-
-async def test_an_endpoint_of_a_token_is_told_nothing_once_the_token_has_expired(
-    tmp_path: Path, certs: Certificates
-) -> None:
-    async with notifying_server(tmp_path, certs) as here, hook() as receiver:
-        held = ["notifications.own", "admin.notifications", "admin.see_all"]
-        short = {"name": "watcher", "permissions": held, "expires_in_s": 3_600}
-        token = (await here.running.post("/api/admin/tokens", short))["token"]
-        made = await here.add(receiver.url, token=token, scope="all")
-        agent = await here.running.worker()
-        await here.ends(agent)
-        await receiver.has(1)
-        here.running.clock.at += 3_600
-        await here.ends(agent)
-        path = f"/api/notifications/{made['endpoint']['id']}"
-        await here.sees(path, lambda one: one["status"] == "paused")
-        assert len(receiver.got) == 1
-        assert (await here.running.get(path))["error"] == "its owner may not see this any more"
 
 
 async def test_what_fails_for_days_is_paused_and_resuming_loses_nothing(

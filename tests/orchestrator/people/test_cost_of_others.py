@@ -20,9 +20,9 @@ from simpletuner_fleet.core.people.scim.resources import ScimKind, ScimSource
 from simpletuner_fleet.core.people.sign_in.ci import CiAdmission, CiIssuer, CiRule
 from simpletuner_fleet.core.people.sign_in.providers import RoleRules
 from simpletuner_fleet.orchestrator.scim import groups, users
+from simpletuner_fleet.orchestrator.scim.entries import page_of
 from simpletuner_fleet.orchestrator.sign_in.exchanging import exchange
 from simpletuner_fleet.orchestrator.sign_in.following import IdentitySource
-from simpletuner_fleet.orchestrator.scim.entries import page_of
 from simpletuner_fleet.ports import ScimEntry, Tx
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.people.scim import ScimRows
@@ -174,7 +174,7 @@ async def test_a_filter_by_groups_reads_the_groups_once_for_each_term(
             group = {"displayName": f"group {number}", "members": members}
             await groups.create(server.fleet, SOURCE, group, BY)
         term = f'members eq "{known.id}"'
-        terms = read_filter(f"{term} and {term} and displayName eq \"group 7\"", OF_GROUPS)
+        terms = read_filter(f'{term} and {term} and displayName eq "group 7"', OF_GROUPS)
         monkeypatch.setattr(ScimRows, "scim_entry", counted)
         page = await server.fleet.read(lambda view: page_of(view, ScimKind.GROUP, terms, 0, 10))
         assert (page.total, [one.name for one in page.entries]) == (1, ["group 7"])
@@ -197,7 +197,9 @@ async def test_a_page_of_tokens_compares_no_two_of_them(
     monkeypatch.setattr(TokenRow, "__eq__", same)
     try:
         await _with_others(server, FEW)
-        await server.store.write(lambda tx: tx.add_api_token(token(1, name="token-that-is-over", revoked_at=1.0)))
+        await server.store.write(
+            lambda tx: tx.add_api_token(token(1, name="token-that-is-over", revoked_at=1.0))
+        )
         answer = await server.ask("GET", "/admin/tokens", None, server.admin)
         assert answer.status == 200
         assert b"token-that-is-over" in answer.body

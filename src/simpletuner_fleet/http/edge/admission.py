@@ -164,7 +164,9 @@ class Admission:
             raise ForeignOrigin
         return await self._prove(row, headers, exchange.peer, ip, caller.secure)
 
-    async def admit_again(self, compiled: CompiledRoute, exchange: Exchange, caller: KnownCaller) -> Principal:
+    async def admit_again(
+        self, compiled: CompiledRoute, exchange: Exchange, caller: KnownCaller
+    ) -> Principal:
         """Returns who the caller is after a wait, for a body or a turn: their credential may be gone by then."""
         known = self.admit_known(compiled, exchange.headers, caller)
         principal = known or await self.admit(compiled, exchange, caller)

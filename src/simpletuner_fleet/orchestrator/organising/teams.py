@@ -122,7 +122,9 @@ def give_roles(
     transaction.organisation_changed()
     for event in events:
         transaction.record(event)
-    if leads := [one for one, role in roles.items() if role is TeamRole.LEAD and role is not _role(team, one)]:
+    if leads := [
+        one for one, role in roles.items() if role is TeamRole.LEAD and role is not _role(team, one)
+    ]:
         drop_keys_of_leads(transaction, leads)
     return after
 

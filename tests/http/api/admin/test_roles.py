@@ -137,6 +137,36 @@ async def test_what_a_lead_holds_for_a_team_is_not_theirs_to_give(tmp_path: Path
         await server.close()
 
 
+async def test_nobody_becomes_the_lead_of_a_team_by_a_link_that_they_made_with_less(tmp_path: Path) -> None:
+    """A link sets the password of whom it is for: whoever makes it could be them."""
+    server = await InProcessServer(tmp_path / "server", 1, Policy()).open()
+
+    async def linked(name: str, by: dict[str, str]) -> tuple[int, str]:
+        answer = await server.ask("POST", f"/api/admin/users/{ids[name]}/link", None, by)
+        return answer.status, str(json.loads(answer.body).get("link", "")).partition("k=")[2]
+
+    try:
+        roles = {one["name"]: one for one in (await server.good("GET", ROLES))["roles"]}
+        viewer = roles["viewer"]["permissions"]
+        narrow = await server.token("narrow", "admin.users", *viewer)
+        wide = await server.token("wide", "admin.users", "queue.approve", "queue.priority", *viewer)
+        ids = {}
+        for name in ("ada", "bob"):
+            body = {"name": name, "role": "viewer"}
+            ids[name] = (await server.good("POST", "/api/admin/users", body))["id"]
+        (_, from_above), (_, from_below) = await linked("ada", wide), await linked("bob", narrow)
+        await server.good("POST", "/api/teams", {"name": "lab"})
+        for name in ids:
+            await server.good("PUT", f"/api/teams/lab/members/{name}", {"role": "lead"})
+        used = {"k": from_below, "password": "another fine password"}
+        assert await asked(server, "POST", "/api/start", used, {}) == (404, "link_used")
+        assert await asked(server, "GET", f"/api/start?k={from_above}", None, {}) == (200, "")
+        assert (await linked("bob", narrow))[0] == 403
+        assert (await linked("bob", wide))[0] == 200
+    finally:
+        await server.close()
+
+
 async def test_who_becomes_an_admin_in_this_moment_is_out_of_reach_at_once(tmp_path: Path) -> None:
     """What is asked while the promotion is being written is judged by the role that was written."""
     server = await InProcessServer(tmp_path / "server", 1, Policy()).open()

@@ -134,7 +134,9 @@ async def test_a_token_that_is_revoked_while_a_request_with_it_waits_for_its_tur
     headers, gate = {"authorization": f"Bearer {made['token']}"}, server.edge._gate
     while gate.enter_at_once(made["id"]):
         pass  # its other requests take their time
-    asked = server.ask("POST", "/api/admin/tokens", {"name": "next", "permissions": ["admin.tokens"]}, headers)
+    asked = server.ask(
+        "POST", "/api/admin/tokens", {"name": "next", "permissions": ["admin.tokens"]}, headers
+    )
     waiting = asyncio.create_task(asked)
     await until(lambda: gate._waiting)
     await server.good("DELETE", f"/api/admin/tokens/{made['id']}")

@@ -107,7 +107,9 @@ async def test_priorities_of_members_and_of_leads(teams: TwoTeams) -> None:
         assert status == 200, said
 
 
-async def test_a_lead_s_token_that_was_made_to_submit_sets_the_priorities_of_a_member(teams: TwoTeams) -> None:
+async def test_a_lead_s_token_that_was_made_to_submit_sets_the_priorities_of_a_member(
+    teams: TwoTeams,
+) -> None:
     await teams.rule(max_priority=5, lead_max_priority=8)
     submits = ["queue.submit", "queue.submit.command", "jobs.read", "jobs.edit"]
     for permissions, allowed in ((submits, 5), ([*submits, "queue.priority"], 8)):
