@@ -121,6 +121,18 @@ async def test_a_name_may_pass_from_one_worker_to_another_in_one_commit(rig: Rig
     assert rig.observer.workers["w_2"].name == "gpu-1"
 
 
+async def test_whoever_gave_up_a_name_may_change_again_in_the_same_commit(rig: Rig) -> None:
+    await together(rig, lambda tx: tx.add_worker(worker(1)), lambda tx: tx.add_worker(worker(2)))
+    await together(
+        rig,
+        saving(1, name="renamed", token_hash="other"),
+        saving(2, name="gpu-1", token_hash="hash-1"),
+        saving(1, home="h"),
+    )
+    assert await rig.memory_equals_database()
+    assert rig.observer.workers["w_1"].home == "h"
+
+
 async def test_a_worker_that_came_and_went_in_one_commit_leaves_nothing(rig: Rig) -> None:
     await together(
         rig,

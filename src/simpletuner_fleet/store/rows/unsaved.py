@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.ports import IdempotentAnswer
@@ -38,6 +39,14 @@ AnswerKey = tuple[str, str]
 Tally = tuple[str, str]
 
 
+class ChangedWorker(NamedTuple):
+    """Tells of a worker whose row has changed."""
+
+    stored_version: int
+    renamed: bool
+    """It has come by another name, or another token."""
+
+
 class Unsaved:
     """Gathers what steps have changed and no commit has stored yet.
 
@@ -63,11 +72,11 @@ class Unsaved:
     def __init__(self) -> None:
         self.new_jobs: dict[str, None] = {}
         self.jobs: dict[str, Job] = {}
-        """By id, the row as it is stored; that of attempts and the version of workers, too. None of them is new."""
+        """By id, the row as it is stored; that of attempts, too. None of them is new, nor are the workers."""
         self.new_attempts: dict[str, None] = {}
         self.attempts: dict[str, Attempt] = {}
         self.new_workers: dict[str, None] = {}
-        self.workers: dict[str, int] = {}
+        self.workers: dict[str, ChangedWorker] = {}
         self.deleted_workers: dict[str, None] = {}
         self.marks: dict[str, None] = {}
         self.classes: dict[str, Job] = {}
@@ -95,14 +104,18 @@ class Unsaved:
             or self.tallies
         )
 
-    def change_worker(self, worker_id: str, stored_version: int) -> None:
+    def change_worker(self, worker_id: str, stored_version: int, *, renamed: bool) -> None:
         """Notes that a worker has changed. One that is not stored yet is inserted in its last state.
 
-        The others keep the order of their last changes: a row that took another's name is written after the one that
-        gave it up.
+        The others keep the order in which they came by their names and tokens: a row that took another's is written
+        after the one that gave it up.
         """
-        if worker_id not in self.new_workers:
-            self.workers[worker_id] = self.workers.pop(worker_id, stored_version)
+        if worker_id in self.new_workers:
+            return
+        known = self.workers.get(worker_id, ChangedWorker(stored_version, renamed=False))
+        if renamed:
+            self.workers.pop(worker_id, None)
+        self.workers[worker_id] = ChangedWorker(known.stored_version, renamed=known.renamed or renamed)
 
     def absorb(self, later: "Unsaved") -> None:
         """Takes over what a later step has changed. That step may have deleted a worker and added it again.
@@ -150,8 +163,8 @@ class Unsaved:
             self.delete_worker(worker_id)
         if later.new_workers:
             self.new_workers |= later.new_workers
-        for worker_id in later.workers:
-            self.change_worker(worker_id, later.workers[worker_id])
+        for worker_id, changed in later.workers.items():
+            self.change_worker(worker_id, changed.stored_version, renamed=changed.renamed)
         for worker_id in later.marks:
             if worker_id not in self.new_workers:
                 self.marks[worker_id] = None
@@ -188,7 +201,7 @@ class Unsaved:
         yield from self._new_attempts(rows)
         yield RowWrite(
             WORKER_TABLE,
-            [(*worker_values(rows.workers[id]), stored) for id, stored in self.workers.items()],
+            [(*worker_values(rows.workers[id]), one.stored_version) for id, one in self.workers.items()],
             update=True,
         )
         yield RowWrite(WORKER_TABLE, [worker_values(rows.workers[id]) for id in self.new_workers])

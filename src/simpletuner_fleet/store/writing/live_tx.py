@@ -226,7 +226,8 @@ class LiveTx(SqlView):
         if old is None or old.version != worker.version:
             raise ConcurrentChange(f"worker {worker.id} is no longer at version {worker.version}")
         self._refuse_namesake(worker)
-        self._step.change_worker(worker.id, worker.version)
+        renamed = worker.name != old.name or worker.token_hash != old.token_hash
+        self._step.change_worker(worker.id, worker.version, renamed=renamed)
         self._rows.set_worker(worker.id, _storable_worker(replace(worker, version=worker.version + 1)))
 
     def _refuse_namesake(self, worker: Worker) -> None:
