@@ -63,6 +63,12 @@ def met(folder: Path, attempt: int = 1) -> Parts:
     return [json.loads(file.read_text()) for file in files]
 
 
+def open_gate(folder: Path, *, fails: str = "") -> None:
+    """Ends all parts at once: it is whole when it is there, so that each of them reads the same."""
+    (folder / "gate.tmp").write_text(fails)
+    (folder / "gate.tmp").rename(folder / "gate")
+
+
 def log_of(world: World, job_id: str, rank: int) -> str:
     return world.call("GET", f"/api/jobs/{job_id}/logs?rank={rank}").text
 
@@ -88,14 +94,14 @@ def test_a_job_trains_on_both_nodes_and_everybody_is_told_how_it_ends(pair: Pair
     assert [part["token"] for part in parts] == [True, False]
     assert [part["leaked"] for part in parts] == [[], []]
     assert parts[0]["output"] != parts[1]["output"]
-    (folder / "gate").write_text("")
+    open_gate(folder)
     world.becomes(job_id, "completed")
     assert "part 1 of 2 has met" in log_of(world, job_id, 2)
 
     folder = tmp_path / "bad"
     job_id = pair.submit(folder)
     met(folder)
-    (folder / "gate").write_text("1")
+    open_gate(folder, fails="1")
     job = world.becomes(job_id, "failed")
     attempt = world.attempts(job_id)[0]
     assert (attempt["outcome"], attempt["exit_code"]) == ("failed", 3)
@@ -143,7 +149,7 @@ def test_a_follower_that_dies_costs_the_job_nothing_and_it_runs_again_when_there
     assert pair.follower.alive
     pair.first.start()
     met(folder, attempt=3)
-    (folder / "gate").write_text("")
+    open_gate(folder)
     world.becomes(job_id, "completed")
 
 
@@ -157,5 +163,5 @@ def test_a_worker_that_is_cut_off_pauses_its_parts_on_all_nodes(bare_world: Worl
     wait_until(lambda: all(map(stopped, pids)), "both parts are paused")
     world.orchestrator.signal(signal.SIGCONT)
     wait_until(lambda: not any(map(stopped, pids)), "both parts go on, or end")
-    (folder / "gate").write_text("")
+    open_gate(folder)
     world.becomes(job_id, "completed")
