@@ -20,7 +20,7 @@ def steps() -> list[Step]:
     return [
         ("format", [_tool("ruff"), "format", "--check", "--quiet", *folders]),
         ("lint", [_tool("ruff"), "check", "--quiet", *folders]),
-        ("types", [_tool("mypy"), "--strict", "--no-error-summary", *folders]),
+        ("types", [_tool("mypy"), "--strict", "--no-error-summary", "--num-workers=auto", *folders]),
         ("imports", [_tool("lint-imports"), "--no-logo", "--cache-dir", ".dev/import-linter"]),
         ("purity", [sys.executable, "-m", "devtools.purity"]),
         ("client", [sys.executable, "-m", "devtools.client_table", "--check"]),
