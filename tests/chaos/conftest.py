@@ -1,4 +1,4 @@
-"""Chaos has a network of its own: cards that come and go here would tear the pages of browsers that other tests have open."""
+"""Chaos has a network of its own: cards that come and go here would tear pages that browsers of other tests have open."""
 
 import ctypes
 import os
