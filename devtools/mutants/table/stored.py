@@ -293,8 +293,8 @@ STORED = (
         "name-given-before-it-is-free",
         "a worker that takes the name of a renamed one is written before that one, which the database refuses",
         "store/rows/unsaved.py",
-        "            self.workers[worker_id] = self.workers.pop(worker_id, stored_version)",
-        "            self.workers.setdefault(worker_id, stored_version)",
+        "            self.workers.pop(worker_id, None)\n        self.workers[worker_id] = ",
+        "            pass\n        self.workers[worker_id] = ",
         UNSAVED,
     ),
     Mutant(

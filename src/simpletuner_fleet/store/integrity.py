@@ -16,8 +16,8 @@ def unreadable_rows(file: Path) -> list[SetAsideRow]:
     rows: list[SetAsideRow] = []
     try:
         for table, codec in TABLES:
-            codec.checked_rows(connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}"))
-            rows += [SetAsideRow(table=table, id=one, why=why) for one, why in codec.set_aside.items()]
+            found = codec.unreadable(connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}"))
+            rows += [SetAsideRow(table=table, id=one, why=why) for one, why in found.items()]
     finally:
         connection.close()
     return rows

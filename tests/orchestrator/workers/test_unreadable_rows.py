@@ -1,7 +1,7 @@
 """A worker that runs a job of which a row cannot be read: whatever else it holds goes on, or is given to others."""
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.store import SqliteStore
+from simpletuner_fleet.store.rows.jobs import ATTEMPTS, JOBS
 from tests.http.api_kit import Agent, Running, orchestrator
 from tests.ready_databases import lay_sqlite
 
@@ -20,6 +21,14 @@ DAMAGE = {
 }
 POLICY = Policy(results_wait_s=600.0)
 pytestmark = pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+
+
+@pytest.fixture(autouse=True)
+def told_to_no_other_test() -> Iterator[None]:
+    """A process remembers the rows that it has set aside as long as it lives."""
+    yield
+    JOBS.set_aside.clear()
+    ATTEMPTS.set_aside.clear()
 
 
 class Damaged(Struct):

@@ -23,6 +23,21 @@ async def a_database(file: Path) -> None:
     await store.close()
 
 
+async def test_what_is_damaged_in_one_database_is_not_told_of_another(tmp_path: Path) -> None:
+    whole, damaged = tmp_path / "whole.db", tmp_path / "damaged.db"
+    for file in (whole, damaged):
+        await a_database(file)
+    with sqlite3.connect(damaged) as connection:
+        connection.execute("UPDATE workers SET gpus = '[[' WHERE id = 'w_bad'")
+    connection.close()
+    store = open_store(f"sqlite:///{damaged}")
+    try:
+        assert len(await store.read(lambda view: view.workers())) == 1
+    finally:
+        await store.close()
+    assert unreadable_rows(whole) == []
+
+
 @pytest.mark.parametrize(
     ("column", "value"), [("gpus", "[["), ("connection", "sideways"), ("created_at", "x")]
 )

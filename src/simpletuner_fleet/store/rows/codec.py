@@ -145,10 +145,23 @@ class RowCodec(Generic[S]):
         readable = []
         for values in all_values:
             try:
-                readable.append(msgspec.convert(msgspec.to_builtins(self._row(values)), self._kind))
+                readable.append(self._checked(values))
             except UNREADABLE as error:
                 self._set_aside(values, error)
         return readable
+
+    def unreadable(self, all_values: Iterable[tuple[Any, ...]]) -> dict[str, str]:
+        """Returns why rows cannot be read, by their ids. It notes nothing: they may be another database's."""
+        why: dict[str, str] = {}
+        for values in all_values:
+            try:
+                self._checked(values)
+            except UNREADABLE as error:
+                why[str(values[0])] = _described(error)
+        return why
+
+    def _checked(self, values: tuple[Any, ...]) -> S:
+        return msgspec.convert(msgspec.to_builtins(self._row(values)), self._kind)
 
     def _set_aside(self, values: tuple[Any, ...], error: Exception) -> UnreadableRow:
         row_id = str(values[0])
@@ -156,7 +169,7 @@ class RowCodec(Generic[S]):
             log.error(
                 "the row %s of %s cannot be read and is set aside: %s", row_id, self._kind.__name__, error
             )
-        self.set_aside[row_id] = f"{type(error).__name__}: {error}"
+        self.set_aside[row_id] = _described(error)
         return UnreadableRow(f"The {self._kind.__name__.lower()} {row_id} cannot be read.")
 
     def _row(self, values: tuple[Any, ...]) -> S:
@@ -164,6 +177,10 @@ class RowCodec(Generic[S]):
         for place, to_field in self._to_field:
             fields[place] = to_field(fields[place])
         return self._struct(**dict(zip(self.columns, fields, strict=True)))
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 class Selection:
