@@ -16,8 +16,10 @@ def unreadable_rows(file: Path) -> list[SetAsideRow]:
     rows: list[SetAsideRow] = []
     try:
         for table, codec in TABLES:
-            found = codec.unreadable(connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}"))
-            rows += [SetAsideRow(table=table, id=one, why=why) for one, why in found.items()]
+            unreadable = codec.unreadable(
+                connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}")
+            )
+            rows += [SetAsideRow(table=table, id=one, why=why) for one, why in unreadable.items()]
     finally:
         connection.close()
     return rows

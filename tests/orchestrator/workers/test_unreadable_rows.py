@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 
 
 @pytest.fixture(autouse=True)
-def told_to_no_other_test() -> Iterator[None]:
+def noted_for_no_other_test() -> Iterator[None]:
     """A process remembers the rows that it has set aside as long as it lives."""
     yield
     JOBS.set_aside.clear()
