@@ -311,7 +311,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
         "nccl",
         _shown(
             r"NCCL error|\bnccl(?:Unhandled|System|Internal|Remote|Invalid)\w*|Watchdog caught collective operation timeout"
-            r"|DistBackendError|DistStoreError|DistNetworkError|Rendezvous\w*Error|\bEADDRINUSE\b|\bgloo\b.{0,200}(?:failed|closed)"
+            r"|DistBackendError|DistStoreError|DistNetworkError|Rendezvous\w{0,60}Error|\bEADDRINUSE\b|\bgloo\b.{0,200}(?:failed|closed)"
         ),
     ),
     (
