@@ -37,9 +37,12 @@ class StoppedClock:
         return NOW
 
 
-def gpus(count: int, name: str = "A100", vram_gb: float = 80.0, **more: Any) -> tuple[Gpu, ...]:
+def gpus(
+    count: int, name: str = "A100", vram_gb: float = 80.0, *, of: str = "", **more: Any
+) -> tuple[Gpu, ...]:
+    """Those `of` another machine are others."""
     return tuple(
-        Gpu(index=at, uuid=f"GPU-{name}-{at}", name=name, vram_gb=vram_gb, **more) for at in range(count)
+        Gpu(index=at, uuid=f"GPU-{name}-{of}{at}", name=name, vram_gb=vram_gb, **more) for at in range(count)
     )
 
 
@@ -58,9 +61,9 @@ async def fleet_of(*steps: Callable[[Tx], object]) -> Fleet:
 def test_gpus_of_one_kind_are_counted_by_what_one_could_do_with_them() -> None:
     workers = [
         connected(1, gpus=gpus(4), max_jobs=4),
-        connected(2, gpus=gpus(2), admin=AdminState.DRAINING),
+        connected(2, gpus=gpus(2, of="b"), admin=AdminState.DRAINING),
         connected(3, gpus=gpus(1, "RTX", 24.0)),
-        connected(4, gpus=gpus(1, unusable="unhealthy")),
+        connected(4, gpus=gpus(1, of="d", unusable="unhealthy")),
     ]
     occupancy = {
         "w_1": Occupancy(1, frozenset({"GPU-A100-0"})),
@@ -78,6 +81,15 @@ def test_a_worker_that_takes_no_second_job_has_no_free_gpu_and_those_nobody_hold
     (kind,) = gpu_kinds(workers, occupancy)
     assert (kind.free, kind.busy, kind.away) == (0, 1, 3)
     assert largest_start(workers, occupancy) == 0
+
+
+def test_a_gpu_that_two_workers_offer_is_counted_once() -> None:
+    workers = [connected(1, gpus=gpus(2), max_jobs=2), connected(2, gpus=gpus(2), max_jobs=2)]
+    (idle,) = gpu_kinds(workers, {})
+    assert (idle.free, idle.busy, idle.away) == (2, 0, 0)
+    held = frozenset({"GPU-A100-0"})
+    (kind,) = gpu_kinds(workers, {"w_1": Occupancy(1, held), "w_2": Occupancy(0, held, elsewhere=held)})
+    assert (kind.free, kind.busy, kind.away) == (1, 1, 0)
 
 
 async def test_what_does_not_mend_itself_is_named_and_the_rest_is_not() -> None:

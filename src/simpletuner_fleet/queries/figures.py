@@ -5,15 +5,12 @@ from collections import Counter
 from msgspec import Struct
 
 from simpletuner_fleet.core.cutting import excerpt
-from simpletuner_fleet.core.placement.matching import is_open
+from simpletuner_fleet.core.placement.gpu_states import gpu_states
 from simpletuner_fleet.core.placement.roster.roster import Roster
-from simpletuner_fleet.core.workers.worker import gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
 
-BUSY, FREE_NOW, AWAY = "busy", "free", "away"
-GPU_STATES = (FREE_NOW, BUSY, AWAY)
 MOST_MODELS = 24
 """Workers say what their GPUs are called: whatever they say, there are no more names than these, and one for the rest."""
 LONGEST_MODEL = 64
@@ -76,23 +73,8 @@ async def stored_figures(fleet: Fleet) -> StoredFigures:
 
 
 def gpus_by_state(roster: Roster) -> dict[tuple[str, str], int]:
-    """Counts GPUs by state; one that two workers offer is busy if either says so, away only if both do."""
-    states: dict[str, tuple[str, str]] = {}
-    for worker in list(roster.workers.values()):
-        held = roster.occupancy(worker.id)
-        unheld = FREE_NOW if is_open(worker, held) else AWAY
-        for gpu in worker.gpus:
-            state = BUSY if gpu.uuid in held.gpus else AWAY if gpu.unusable else unheld
-            identity = gpu_identity(worker.id, gpu.uuid)
-            known = states.get(identity)
-            if known is None or _counts_more(state, known[1]):
-                states[identity] = (gpu.name, state)
-    return _few_models(Counter(states.values()))
-
-
-def _counts_more(state: str, known: str) -> bool:
-    order = (AWAY, FREE_NOW, BUSY)
-    return order.index(state) > order.index(known)
+    states = gpu_states(list(roster.workers.values()), roster.occupancy)
+    return _few_models(Counter((gpu.name, str(state)) for gpu, state in states))
 
 
 def _few_models(counts: Counter[tuple[str, str]]) -> dict[tuple[str, str], int]:

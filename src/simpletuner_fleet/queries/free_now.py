@@ -1,14 +1,16 @@
 """Computes what is free now: the GPUs by model, and how large a job would start at once."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Requirements
 from simpletuner_fleet.core.people.visibility import VisibilityScope, knows_of
-from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, in_service, is_open
+from simpletuner_fleet.core.placement.gpu_states import GpuState, gpu_states
+from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, is_open
 from simpletuner_fleet.core.placement.roster.roster import Roster
-from simpletuner_fleet.core.workers.worker import Gpu, Worker
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.memory.standing import FleetStanding
 from simpletuner_fleet.engine.visibility import scope_of
@@ -19,7 +21,7 @@ MOST_GPUS_ASKED = 64
 
 
 class GpuKind(Struct, frozen=True, kw_only=True):
-    """Counts all GPUs of one name and size."""
+    """Counts all GPUs of one name and size; one that two workers offer is one."""
 
     name: str
     vram_gb: float
@@ -72,24 +74,20 @@ def machines_of(roster: Roster) -> list[Worker]:
 
 def gpu_kinds(workers: Sequence[Worker], occupancy: Mapping[str, Occupancy]) -> list[GpuKind]:
     """Counts the GPUs of each kind, those with the most memory first."""
-    kinds: dict[tuple[str, float], list[int]] = {}
-    for worker in workers:
-        held = occupancy.get(worker.id, FREE)
-        full = in_service(worker) and not is_open(worker, held)
-        for gpu in worker.gpus:
-            counts = kinds.setdefault((gpu.name, round(gpu.vram_gb, 1)), [0, 0, 0])
-            counts[_place(worker, gpu, held, full)] += 1
+    counts: dict[tuple[str, float], Counter[GpuState]] = {}
+    for gpu, state in gpu_states(workers, lambda id: occupancy.get(id, FREE)):
+        counts.setdefault((gpu.name, round(gpu.vram_gb, 1)), Counter())[state] += 1
     all_kinds = [
-        GpuKind(name=name, vram_gb=vram, free=free, busy=busy, away=away)
-        for (name, vram), (free, busy, away) in kinds.items()
+        GpuKind(
+            name=name,
+            vram_gb=vram,
+            free=count[GpuState.FREE],
+            busy=count[GpuState.BUSY],
+            away=count[GpuState.AWAY],
+        )
+        for (name, vram), count in counts.items()
     ]
     return sorted(all_kinds, key=lambda kind: (-kind.vram_gb, kind.name))
-
-
-def _place(worker: Worker, gpu: Gpu, held: Occupancy, full: bool) -> int:
-    if gpu.uuid in held.gpus:
-        return 1
-    return 2 if full or gpu.unusable or not in_service(worker) else 0
 
 
 def largest_start(workers: Sequence[Worker], occupancy: Mapping[str, Occupancy]) -> int:

@@ -8,10 +8,12 @@ from msgspec import Struct
 from simpletuner_fleet.core.jobs.finding import IN_START_ORDER
 from simpletuner_fleet.core.jobs.job import JobState, Target
 from simpletuner_fleet.core.jobs.states import AT_WORK as AT_WORK
+from simpletuner_fleet.core.placement.gpu_states import GpuState, gpu_states
+from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import JobFilter, View
-from simpletuner_fleet.queries.explainer import WaitingReasons, reasons_of
+from simpletuner_fleet.queries.explainer import Explainer, WaitingReasons, reasons_of
 
 MOST_AT_WORK = 10_000
 WAITS_OF_S = 86_400.0
@@ -25,8 +27,9 @@ class OwnMachine(Struct, frozen=True, kw_only=True):
     pending_jobs: int
     """Those in line that can run nowhere else, as far as their reasons were counted."""
     allocated_gpus: list[int]
-    """By index."""
+    """By index: those that a job holds, of this worker or of another one of the machine."""
     available_gpus: list[int]
+    """Those that a job could be given now."""
     total_gpus: int
     max_jobs: int
 
@@ -62,7 +65,8 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
     def look(view: View) -> QueueStats:
         counts, workers = view.job_counts(), view.workers()
         held = Counter(one.worker_id for one in view.live_attempts())
-        reasons = reasons_of(view, JobFilter(), now, standing)
+        explainer = Explainer(view, standing)
+        reasons = reasons_of(view, JobFilter(), now, standing, known=explainer)
         by_reason = reasons.counts()
         return QueueStats(
             by_state={state: counts.get(state, 0) for state in JobState},
@@ -71,7 +75,9 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
             reasons_at_least=reasons.more,
             by_owner=_by_owner(view, reasons),
             workers=Counter(str(one.status(held[one.id] > 0)) for one in workers),
-            own_machine=next((_own_machine(view, one, reasons) for one in workers if one.local), None),
+            own_machine=next(
+                (_own_machine(view, explainer.roster, one, reasons) for one in workers if one.local), None
+            ),
             mean_wait_s=_mean_wait_s(view, now),
         )
 
@@ -87,16 +93,15 @@ def _by_owner(view: View, reasons: WaitingReasons) -> dict[str, int]:
     return dict(owners)
 
 
-def _own_machine(view: View, worker: Worker, reasons: WaitingReasons) -> OwnMachine:
+def _own_machine(view: View, roster: Roster, worker: Worker, reasons: WaitingReasons) -> OwnMachine:
     """Describes it; all jobs of one group of reasons have the same target."""
-    held = view.live_attempts_of_worker(worker.id)
-    taken = {uuid for attempt in held for uuid in attempt.gpus}
     in_line = [group for group in reasons.groups if group.first.state is JobState.QUEUED]
+    states = {gpu.index: state for gpu, state in gpu_states([worker], roster.occupancy)}
     return OwnMachine(
-        running_jobs=len(held),
+        running_jobs=len(view.live_attempts_of_worker(worker.id)),
         pending_jobs=sum(group.jobs for group in in_line if group.first.requires.target is Target.LOCAL),
-        allocated_gpus=[gpu.index for gpu in worker.gpus if gpu.uuid in taken],
-        available_gpus=[gpu.index for gpu in worker.gpus if gpu.uuid not in taken],
+        allocated_gpus=[index for index, state in states.items() if state is GpuState.BUSY],
+        available_gpus=[index for index, state in states.items() if state is GpuState.FREE],
         total_gpus=len(worker.gpus),
         max_jobs=worker.max_jobs,
     )

@@ -374,8 +374,9 @@ class OwnMachine(Struct, frozen=True, kw_only=True):
     pending_jobs: int
     """Those in line that can run nowhere else, as far as their reasons were counted."""
     allocated_gpus: list[int]
-    """By index."""
+    """By index: those that a job holds, of this worker or of another one of the machine."""
     available_gpus: list[int]
+    """Those that a job could be given now."""
     total_gpus: int
     max_jobs: int
 

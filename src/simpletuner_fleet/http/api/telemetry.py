@@ -20,9 +20,10 @@ from prometheus_client.registry import Collector
 from simpletuner_fleet import __version__
 from simpletuner_fleet.core.jobs.failure import ADVICE
 from simpletuner_fleet.core.jobs.job import JobState, Outcome
+from simpletuner_fleet.core.placement.gpu_states import GpuState
 from simpletuner_fleet.core.workers.worker import WorkerStatus
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.queries.figures import GPU_STATES, MOST_WAITING, FleetFigures, StoredFigures
+from simpletuner_fleet.queries.figures import MOST_WAITING, FleetFigures, StoredFigures
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
@@ -250,7 +251,7 @@ class Telemetry:
         for status in WorkerStatus:
             self._workers.labels(status).set(figures.workers.get(status, 0))
         for model in {model for model, _ in figures.gpus}:
-            for state in GPU_STATES:
+            for state in GpuState:
                 self._gpus.labels(model, state).set(figures.gpus.get((model, state), 0))
         for reason, wait in figures.waiting.items():
             self._waiting.labels(reason, wait.kind).set(wait.jobs)
