@@ -93,6 +93,19 @@ async def test_nothing_is_squeezed_or_beyond_the_edge_of_a_phone(fleet: Console,
         assert box["height"] < PHONE[1] / 5
 
 
+async def test_on_a_phone_buttons_of_a_page_are_as_high_as_their_words(
+    fleet: Console, page_as: Pages
+) -> None:
+    page = await page_as(fleet, "admin", language="en", size=PHONE)
+    await visit(page, f"/jobs/{fleet.state.jobs['running']}")
+    buttons = await page.locator(".head .actions .button").all()
+    assert len(buttons) > 4
+    for button in buttons:
+        box = await button.bounding_box()
+        assert box
+        assert box["height"] < PHONE[1] / 15, await button.inner_text()
+
+
 async def test_the_longest_names_leave_every_page_as_wide_as_the_window(stage: Stage, page_as: Pages) -> None:
     await stage.running.save_config(LONG, CONFIGS["sdxl-cats"])
     await stage.machine()
