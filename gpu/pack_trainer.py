@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("archive", type=Path)
     parser.add_argument("--platform", default="x86_64-manylinux_2_39")
     args = parser.parse_args()
+    args.archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "packages"
         install(pins(args.platform), args.platform, target)
