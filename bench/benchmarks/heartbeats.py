@@ -21,7 +21,7 @@ from bench.targets import HEARTBEATS_KEPT, HEARTBEATS_NEW_TLS
 
 TARGETS = (HEARTBEATS_KEPT, HEARTBEATS_NEW_TLS)
 TITLE = "heartbeats of idle workers with open streams, the server on one core"
-WORKERS = 96
+WORKERS = 256
 """So many that none comes near the limit of calls for one worker."""
 TLS_CLIENTS = 6
 HANDSHAKES = 500
