@@ -275,3 +275,23 @@ async def test_a_new_day_frees_its_hours_also_where_a_change_of_the_organisation
     bench.now = bench.index.usage.day.ends
     await bench.act(lambda transaction: None)
     assert not await bench.waits("j_2")
+
+
+async def test_a_job_that_has_started_waits_behind_no_fresh_one_that_a_quota_of_starts_keeps_waiting() -> (
+    None
+):
+    bench = Bench()
+    quota = Quota(id="q", kind=QuotaKind.JOBS_PER_HOUR, scope=QuotaScope.EACH, ceiling=1)
+    await bench.organise(QUOTA_PREFIX + quota.id, quota)
+    await bench.join("w_1")
+    await bench.submit("j_begun", "ann")
+    await bench.submit("j_fresh", "ann", priority=50)
+
+    def take_back(transaction: Transaction) -> None:
+        job = transaction.job("j_begun")
+        attempt = transaction.attempt(job.attempt_id or "")
+        transaction.apply(lifecycle.offer_expired(job, attempt, now=transaction.now))
+
+    await bench.act(take_back)
+    assert not await bench.waits("j_begun"), "it counts as one start, however often it is tried"
+    assert await bench.waits("j_fresh")

@@ -382,6 +382,14 @@ PLACING = (
         ("tests/core/placement/test_precedence.py",),
     ),
     Mutant(
+        "begun-behind-fresh",
+        "a job that is tried again waits behind fresh ones that a quota of starts keeps waiting",
+        "core/jobs/job.py",
+        '        return f"{self.class_id} again" if self.attempts else self.class_id\n',
+        "        return self.class_id\n",
+        ("tests/engine/test_dispatch.py",),
+    ),
+    Mutant(
         "first-piece-is-all",
         "of a list of groups that comes in pieces the first is taken for all",
         "orchestrator/sign_in/ldap/connection.py",

@@ -174,9 +174,12 @@ class Job(Struct, frozen=True, kw_only=True):
     def line(self) -> str:
         """Returns the line in which it waits: with its class, or by itself once a worker has refused it.
 
-        So nobody waits behind a job that was refused.
+        So nobody waits behind a job that was refused. Nor does one that has started once wait behind fresh ones: a quota
+        of starts concerns them alone.
         """
-        return f"{self.class_id} {self.id}" if self.refused_by else self.class_id
+        if self.refused_by:
+            return f"{self.class_id} {self.id}"
+        return f"{self.class_id} again" if self.attempts else self.class_id
 
     @property
     def phase(self) -> str | None:
