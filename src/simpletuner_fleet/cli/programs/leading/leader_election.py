@@ -80,8 +80,10 @@ class LeaderElection:
                 with suppress(asyncio.CancelledError):
                     await self._task
         finally:
-            await self._end_services()
-            await self._leadership.stop()
+            try:
+                await self._end_services()
+            finally:
+                await self._leadership.stop()
 
     async def _run_terms(self) -> None:
         while True:
@@ -113,11 +115,13 @@ class LeaderElection:
     async def _end_services(self) -> None:
         services, self._services = self._services, None
         store, self._store = self._store, None
-        if services:
-            await services.end_streams()
-            await services.end()
-        if store:
-            await store.close()
+        try:
+            if services:
+                await services.end_streams()
+                await services.end()
+        finally:
+            if store:
+                await store.close()
 
     def _leader_changed(self) -> None:
         self.roles.leader_changed()
