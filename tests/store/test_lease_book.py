@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
@@ -139,7 +138,7 @@ async def test_a_write_of_an_ended_term_changes_nothing(
 async def test_a_takeover_waits_for_the_write_under_way_and_ends_a_frozen_one(
     book: PostgresLeaseBook, postgres_database: str
 ) -> None:
-    """A leader that stopped between two statements of a transaction holds nobody up for long."""
+    """A leader that stopped between two statements of a transaction holds nobody up."""
     lease = taken(book, "a")
     store = PostgresStore(postgres_database, term=lease.term)
     session = store._writer._session
@@ -148,7 +147,7 @@ async def test_a_takeover_waits_for_the_write_under_way_and_ends_a_frozen_one(
         successor = book.take(lease, "b", "http://b", "")
         waited_s = watch.elapsed_s
     assert successor is not None
-    assert 0.5 < waited_s < 4
+    assert waited_s < 0.4
     session.rollback()
     await store.close()
 
@@ -202,19 +201,51 @@ async def test_what_a_lost_connection_was_committing_is_settled_before_memory_is
     await store.close()
 
 
-async def test_a_leader_that_froze_in_a_transaction_says_that_the_store_was_away(
+async def test_a_leader_whose_transaction_was_ended_for_the_next_one_says_that_the_store_was_away(
     book: PostgresLeaseBook, postgres_database: str
 ) -> None:
-    store = PostgresStore(postgres_database, term=taken(book, "a").term)
+    lease = taken(book, "a")
+    store = PostgresStore(postgres_database, term=lease.term)
 
-    def frozen(tx: Tx) -> None:
+    def overtaken(tx: Tx) -> None:
         if not tx.directly:  # type: ignore[attr-defined]
             raise NeedsConnection
-        time.sleep(2.5)
+        assert book.take(lease, "b", "http://b", "") is not None
         tx.put_setting("k", "v")
 
     with pytest.raises(StoreUnavailable):
-        await store.write(frozen)
-    await store.write(lambda tx: tx.put_setting("k", "w"))
-    assert await store.read(lambda view: view.setting("k")) == "w"
+        await store.write(overtaken)
+    with pytest.raises(StoreUnavailable, match="Another orchestrator leads"):
+        await store.write(lambda tx: tx.put_setting("k", "w"))
+    assert await store.read(lambda view: view.setting("k")) is None
+    await store.close()
+
+
+async def test_whoever_did_not_see_the_last_renewal_ends_no_transaction_of_the_leader(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    lease = taken(book, "a")
+    store = PostgresStore(postgres_database, term=lease.term)
+
+    def challenged(tx: Tx) -> None:
+        if not tx.directly:  # type: ignore[attr-defined]
+            raise NeedsConnection
+        assert book.renew(lease.term)
+        assert book.take(lease, "b", "http://b", "") is None
+        tx.put_setting("k", "v")
+
+    await store.write(challenged)
+    assert await store.read(lambda view: view.setting("k")) == "v"
+    await store.close()
+
+
+async def test_a_step_that_takes_long_with_its_connection_is_not_ended_by_the_database(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    """To turn all waiting jobs or the charges of a month into objects takes seconds between two statements."""
+    store = PostgresStore(postgres_database, term=taken(book, "a").term)
+    [limit] = store._writer._session.rows(
+        "SELECT setting::integer FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'", {}
+    )
+    assert limit[0] >= 60_000
     await store.close()

@@ -29,6 +29,22 @@ LEADING = (
         ("tests/store/test_lease_book.py",),
     ),
     Mutant(
+        "a-frozen-leader-is-waited-for",
+        "whoever takes over does not end the transaction in which the former leader froze",
+        "store/lease_book.py",
+        '            self._run(END_FROZEN, {"seen_term": seen.term, "seen_renewals": seen.renewals})\n',
+        "",
+        ("tests/store/test_lease_book.py",),
+    ),
+    Mutant(
+        "a-leader-that-is-well-is-ended",
+        "who did not see the last renewal ends what the leader is writing, and does not take over",
+        "store/lease_book.py",
+        "    AND EXISTS (SELECT 1 FROM leadership WHERE term = %(seen_term)s AND renewals = %(seen_renewals)s)\n",
+        "    AND %(seen_term)s + %(seen_renewals)s > 0\n",
+        ("tests/store/test_lease_book.py",),
+    ),
+    Mutant(
         "taken-over-too-early",
         "a follower takes over before the leader's promises have ended",
         "core/leadership.py",

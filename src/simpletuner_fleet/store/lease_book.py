@@ -25,7 +25,14 @@ MAKING = 0x53544655
 """The advisory lock under which they are made."""
 IMPATIENT: dict[str, str | int | None] = {"connect_timeout": 2, "tcp_user_timeout": 2_000}
 LONGEST_STATEMENT = "4s"
-"""A takeover may have to wait until the database has ended a frozen leader's transaction."""
+"""A takeover may have to wait until the database has ended what the former leader was writing."""
+END_FROZEN = b"""
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)
+WHERE datname = current_database() AND relation = to_regclass('leadership') AND mode = 'RowShareLock'
+    AND wait_event_type = 'Client' AND usename = current_user
+    AND EXISTS (SELECT 1 FROM leadership WHERE term = %(seen_term)s AND renewals = %(seen_renewals)s)
+"""
+"""Ends the transaction that waits for nobody but the seen leader, who has not renewed the lease for all its time."""
 LOCAL_DISK_CAN_WAIT = (
     b"SELECT set_config('synchronous_commit', CASE current_setting('synchronous_standby_names')"
     b" WHEN '' THEN 'off' ELSE current_setting('synchronous_commit') END, TRUE)"
@@ -98,6 +105,7 @@ class PostgresLeaseBook:
                 {**values, "term": next_term(0, self._now())},
             )
         else:
+            self._run(END_FROZEN, {"seen_term": seen.term, "seen_renewals": seen.renewals})
             row = self._row(
                 b"UPDATE leadership SET term = %(term)s, holder = %(holder)s, url = %(url)s,"
                 b" fingerprint = %(fingerprint)s, released = FALSE, renewals = renewals + 1,"

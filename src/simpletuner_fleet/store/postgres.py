@@ -51,8 +51,9 @@ POINT_LOOKUPS = b"SET enable_seqscan = off; SET enable_hashjoin = off; SET enabl
 """A commit finds its few rows by their keys. A plan made while a table was small would read all of it for ever."""
 ENDS_CONNECTION = ("FATAL", "PANIC")
 """How serious the last words are that a server says on a connection, such as to a leader that froze in a transaction."""
-IDLE_IN_TRANSACTION = "2s"
-"""A frozen leader's open transaction would keep the next one from taking over."""
+IDLE_IN_TRANSACTION = "5min"
+"""By then a frozen leader's transaction ends also where whoever takes over may not end it. A leader that is well needs
+seconds between two statements: all that waits becomes objects there."""
 
 
 @lru_cache(maxsize=1024)
