@@ -42,7 +42,8 @@ class Shares:
         self.now = now
         """When the running step began; whoever begins one sets it."""
         self.round = 0
-        """Another one begins when sums are brought down, or time goes back: until then use that goes on only grows."""
+        """Another one begins when sums are brought down, teams weigh otherwise, or time goes back: until then use that goes
+        on only grows."""
         self.moved: set[Account] = set()
         """People whose use may have become less, as by an attempt that was undone; whoever notes it takes them out."""
         self._epoch = now
@@ -52,6 +53,11 @@ class Shares:
         """Of attempts that go on: the weight of the moment they began, times their GPUs."""
         self._teams: set[str] = set()
         """Those of which anything was counted; lists may be made of it in another thread than it changes in."""
+
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """Sets what teams weigh from now on; what was used stays counted."""
+        self.weights = weights
+        self.round += 1
 
     def key(self, requires: Requirements) -> ShareKey:
         """Returns a sort key; the smaller goes first."""

@@ -136,6 +136,8 @@ class UseLedger:
         self._submitted: dict[str, deque[float]] = defaultdict(deque)
         self._started: dict[str, deque[float]] = defaultdict(deque)
         """When jobs were first offered to a worker, by account."""
+        self.knows_charges = self.knows_last_hour = False
+        """Whether what was before the counting began was looked up; what came since is counted anyway."""
 
     def advance(self, now: float) -> bool:
         """Begins a new day or month where one has begun, and returns whether it has."""
@@ -222,9 +224,12 @@ class UseLedger:
                     window.paid_since[account] += sign * counted
 
     def take_charges(self, charges: Iterable[Charge]) -> None:
-        """Counts attempts that ended before the counting began."""
+        """Counts anew all attempts that have ended in the present month."""
+        self.day.forget()
+        self.month.forget()
         for one in charges:
             self._charge(counted_for(one.owner, one.team), one, 1)
+        self.knows_charges = True
 
     def _charge(self, accounts: tuple[str, ...], charge: Charge, sign: int) -> None:
         counted_from, paid, unpriced = inf, 0, False

@@ -22,15 +22,14 @@ def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float
     quotas = organisation.quotas
     if not quotas:
         return None
-    if _any_of(quotas, *OF_WHAT_WAS_USED):
-        usage.day.forget()
-        usage.month.forget()
+    if not usage.knows_charges and _any_of(quotas, *OF_WHAT_WAS_USED):
         usage.take_charges(view.charges_since(usage.month.begins))
-    if _any_of(quotas, QuotaKind.JOBS_PER_HOUR):
+    if not usage.knows_last_hour and _any_of(quotas, QuotaKind.JOBS_PER_HOUR):
         deleted = (one for one in view.deleted_jobs_since(now - HOUR_S) if one.created_at >= now - HOUR_S)
         recent = view.jobs_page(JobFilter(created_since=now - HOUR_S), None, MOST_JOBS_AN_HOUR)
         usage.take_submissions(sorted((*recent, *deleted), key=lambda one: one.created_at))
         usage.take_starts(_starts_since(view, now - HOUR_S))
+        usage.knows_last_hour = True
     book = QuotaBook(quotas, organisation.roles, organisation.names, usage, organisation.prices.currency)
     book.now = now  # it may be asked in the very step that changed the quotas
     return book
@@ -48,12 +47,17 @@ def _starts_since(view: View, at: float) -> list[tuple[float, Job | DeletedJob]]
     return sorted((*there, *gone), key=itemgetter(0))
 
 
-def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:
-    """Returns the shares; None where fair share is off."""
+def shares_of(
+    view: View, organisation: Organisation, usage: UseLedger, now: float, known: Shares | None
+) -> Shares | None:
+    """Returns the shares, those that are known where they count the same; None where fair share is off."""
     chosen = organisation.fair_share
     if not chosen.enabled:
         return None
     weights = {team.id: team.weight for team in organisation.teams.values()}
+    if known is not None and known.half_life_s == chosen.half_life_s:
+        known.weigh(weights)
+        return known
     shares = Shares(chosen.half_life_s, weights, now)
     shares.take_charges(view.charges_since(now - HALF_LIVES_KEPT * chosen.half_life_s))
     shares.take_going(usage.going.values())

@@ -125,7 +125,8 @@ class FleetIndex:
         self.roster.set_allowlists(allowlists_of(fresh.teams.values()))
         self.roster.set_prices(fresh.prices)
         self.roster.book = book_of(view, fresh, self.usage, now)
-        self.roster.lines.shares = shares_of(view, fresh, self.usage, now)
+        lines = self.roster.lines
+        lines.shares = shares_of(view, fresh, self.usage, now, lines.shares)
         self.organisation = fresh  # last: where a look fails midway, everything is looked up again
         self.version += 1
         return fresh
