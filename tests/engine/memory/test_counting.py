@@ -1,5 +1,6 @@
 """What was used is looked up once: whatever changes since, the same is known as after a new start."""
 
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -107,3 +108,45 @@ async def test_a_change_of_the_organisation_does_not_look_up_again_what_was_used
     await store.close()
     assert any("settings" in one for one in statements)
     assert not [one for one in statements if "attempts" in one or "FROM jobs" in one]
+
+
+async def three_runs(file: Path) -> float:
+    """Leaves a database with a quota of starts and three jobs of its last hour; returns when they are over."""
+    store = SqliteStore(file)
+    bench = Bench(store)
+    kind = QuotaKind.JOBS_PER_HOUR
+    await bench.organise(QUOTA_PREFIX + kind, Quota(id=kind, kind=kind, scope=QuotaScope.EACH, ceiling=1e6))
+    await bench.join("w_1")
+    for name in ("j_1", "j_2", "j_3"):
+        await run(bench, name, "ann", 60.0)
+    await store.close()
+    return bench.now
+
+
+async def starts_known_to_successor(store: SqliteStore, now: float) -> int:
+    successor = Bench(store)
+    successor.now = now
+    await successor.act(lambda transaction: None)
+    await store.close()
+    return len(successor.index.usage.started_since("person:ann", NOW - 1))
+
+
+async def test_however_many_jobs_started_in_the_last_hour_they_are_looked_up_together(tmp_path: Path) -> None:
+    file = lay_sqlite(tmp_path / "fleet.db")
+    now = await three_runs(file)
+    store = SqliteStore(file)
+    statements: list[str] = []
+    store._writing._connection.set_trace_callback(statements.append)
+    assert await starts_known_to_successor(store, now) == 3
+    assert len([one for one in statements if "'j_1'" in one or "'j_2'" in one]) == 1
+
+
+async def test_a_job_that_cannot_be_read_keeps_no_successor_from_counting_the_starts_of_the_others(
+    tmp_path: Path,
+) -> None:
+    file = lay_sqlite(tmp_path / "fleet.db")
+    now = await three_runs(file)
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE jobs SET tags = '[[' WHERE id = 'j_1'")
+    connection.close()
+    assert await starts_known_to_successor(SqliteStore(file), now) == 2

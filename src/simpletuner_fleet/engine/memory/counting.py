@@ -1,5 +1,6 @@
 """Looks up once what was used before the counting began, where a quota or a share needs it."""
 
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from simpletuner_fleet.core.jobs.job import Job
@@ -11,6 +12,7 @@ from simpletuner_fleet.engine.memory.organisation import Organisation
 from simpletuner_fleet.ports import JobFilter, View
 
 MOST_JOBS_AN_HOUR = 1_000_000
+NAMED_AT_ONCE = 500
 OF_WHAT_WAS_USED = (
     *(QuotaKind.GPU_HOURS_DAY, QuotaKind.GPU_HOURS_MONTH),
     *(QuotaKind.MONEY_DAY, QuotaKind.MONEY_MONTH),
@@ -42,9 +44,16 @@ def _starts_since(view: View, at: float) -> list[tuple[float, Job | DeletedJob]]
         if one.first_offered_at is not None and one.first_offered_at > at
     ]
     first = (one for one in view.attempts_since(at, MOST_JOBS_AN_HOUR) if one.number == 1)
-    begun = [(one.offered_at, view.job(one.job_id)) for one in first if one.offered_at > at]
-    there: list[tuple[float, Job | DeletedJob]] = [(moment, job) for moment, job in begun if job]
+    begun = {one.job_id: one.offered_at for one in first if one.offered_at > at}
+    there = [(begun[job.id], job) for job in _jobs_of(view, list(begun))]
     return sorted((*there, *gone), key=itemgetter(0))
+
+
+def _jobs_of(view: View, ids: Sequence[str]) -> Iterator[Job]:
+    """Yields those that can be read, without a question to the database for each."""
+    for at in range(0, len(ids), NAMED_AT_ONCE):
+        some = tuple(ids[at : at + NAMED_AT_ONCE])
+        yield from view.jobs_page(JobFilter(ids=some), None, len(some))
 
 
 def shares_of(
