@@ -13,6 +13,7 @@ from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.people.quotas import Quota, QuotaKind, QuotaScope
 from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team
 from simpletuner_fleet.core.placement.shares import FairShare, Shares
+from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.memory.organisation import FAIR_SHARE_SETTING, QUOTA_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
@@ -110,11 +111,10 @@ async def test_a_change_of_the_organisation_does_not_look_up_again_what_was_used
     assert not [one for one in statements if "attempts" in one or "FROM jobs" in one]
 
 
-async def three_runs(file: Path) -> float:
-    """Leaves a database with a quota of starts and three jobs of its last hour; returns when they are over."""
+async def three_runs(file: Path, kind: QuotaKind = QuotaKind.JOBS_PER_HOUR) -> float:
+    """Leaves a database with a quota of this kind and three jobs of its last hour; returns when they are over."""
     store = SqliteStore(file)
     bench = Bench(store)
-    kind = QuotaKind.JOBS_PER_HOUR
     await bench.organise(QUOTA_PREFIX + kind, Quota(id=kind, kind=kind, scope=QuotaScope.EACH, ceiling=1e6))
     await bench.join("w_1")
     for name in ("j_1", "j_2", "j_3"):
@@ -123,12 +123,22 @@ async def three_runs(file: Path) -> float:
     return bench.now
 
 
-async def starts_known_to_successor(store: SqliteStore, now: float) -> int:
+async def successor_on(store: SqliteStore, now: float) -> UseLedger:
     successor = Bench(store)
     successor.now = now
     await successor.act(lambda transaction: None)
     await store.close()
-    return len(successor.index.usage.started_since("person:ann", NOW - 1))
+    return successor.index.usage
+
+
+async def starts_known_to_successor(store: SqliteStore, now: float) -> int:
+    return len((await successor_on(store, now)).started_since("person:ann", NOW - 1))
+
+
+def damage(file: Path, statement: str) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute(statement)
+    connection.close()
 
 
 async def test_however_many_jobs_started_in_the_last_hour_they_are_looked_up_together(tmp_path: Path) -> None:
@@ -146,7 +156,15 @@ async def test_a_job_that_cannot_be_read_keeps_no_successor_from_counting_the_st
 ) -> None:
     file = lay_sqlite(tmp_path / "fleet.db")
     now = await three_runs(file)
-    with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE jobs SET tags = '[[' WHERE id = 'j_1'")
-    connection.close()
+    damage(file, "UPDATE jobs SET tags = '[[' WHERE id = 'j_1'")
     assert await starts_known_to_successor(SqliteStore(file), now) == 2
+
+
+async def test_an_attempt_that_cannot_be_read_keeps_no_successor_from_counting_the_hours_of_the_others(
+    tmp_path: Path,
+) -> None:
+    file = lay_sqlite(tmp_path / "fleet.db")
+    now = await three_runs(file, QuotaKind.GPU_HOURS_MONTH)
+    damage(file, "UPDATE attempts SET rates = '[[' WHERE job_id = 'j_1'")
+    usage = await successor_on(SqliteStore(file), now)
+    assert usage.gpu_hours(usage.month, "person:ann", now) == pytest.approx(120.0 / 3600.0)

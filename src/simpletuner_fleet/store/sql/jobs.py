@@ -1,5 +1,6 @@
 """Reads jobs, their queue and their attempts from any SQL database."""
 
+import logging
 from collections.abc import Collection
 from itertools import chain
 
@@ -8,7 +9,7 @@ from simpletuner_fleet.core.money.reports import UsedAttempt, UsedTime
 from simpletuner_fleet.core.people.visibility import Visibility, VisibilityScope
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
-from simpletuner_fleet.store.rows.codec import strings
+from simpletuner_fleet.store.rows.codec import UNREADABLE, strings
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.jobs import RATES
@@ -17,6 +18,8 @@ from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Params
 from simpletuner_fleet.store.sql.job_finding import FindingView, job_conditions, seen_condition
 from simpletuner_fleet.store.sql.tallies import JOBS
+
+log = logging.getLogger(__name__)
 
 NOTHING: Params = {}
 MOST_NAMED_AT_ONCE = 500
@@ -146,13 +149,20 @@ class JobsView(FindingView):
         return sorted(by_id.values(), key=lambda one: (one.epoch, one.id), reverse=True)[:limit]
 
     def charges_since(self, at: float) -> list[Charge]:
+        """Returns those that can be read: every step of a leader waits for them."""
         since = {"at": float(at)}
-        charges = [
-            Charge(owner, team, len(strings(gpus)), begun, ended, hourly, RATES.to_field(rates))
-            for owner, team, gpus, begun, ended, hourly, rates in chain(
-                self._db.rows(sql.CHARGES_SINCE, since), self._db.rows(sql.CHARGES_SPENT_SINCE, since)
-            )
-        ]
+        charges: list[Charge] = []
+        for owner, team, gpus, begun, ended, hourly, rates in chain(
+            self._db.rows(sql.CHARGES_SINCE, since), self._db.rows(sql.CHARGES_SPENT_SINCE, since)
+        ):
+            try:
+                charges.append(
+                    Charge(owner, team, len(strings(gpus)), begun, ended, hourly, RATES.to_field(rates))
+                )
+            except UNREADABLE as error:
+                log.error(
+                    "what an attempt of %s has used cannot be read and is not counted: %s", owner, error
+                )
         return sorted(charges, key=lambda charge: charge.ended_at)
 
     def attempts_used(self, since: float, until: float) -> list[UsedAttempt]:
