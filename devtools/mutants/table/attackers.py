@@ -425,4 +425,12 @@ ATTACKERS = (
         "    return text\n",
         ("tests/delivery/test_formats.py",),
     ),
+    Mutant(
+        "streams-outlive-lost-rights",
+        "whoever lost their rights by a commit that was not answered goes on hearing what they were told before",
+        "http/application.py",
+        "        deps.background_tasks.start(edge.end_streams_in_doubt())\n",
+        "",
+        ("tests/orchestrator/people/test_taken_away.py",),
+    ),
 )

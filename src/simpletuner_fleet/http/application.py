@@ -150,4 +150,12 @@ def build_api(
         problem_page=problem_page,
     )
     deps.end_streams_of = edge.end_streams_of
+    forget_credentials = deps.fleet.on_doubt
+
+    def doubt() -> None:
+        if forget_credentials:
+            forget_credentials()
+        deps.background_tasks.start(edge.end_streams_in_doubt())
+
+    deps.fleet.on_doubt = doubt
     return edge

@@ -78,6 +78,48 @@ async def test_a_lead_who_was_taken_out_of_the_team_by_a_commit_that_was_not_ans
     assert "queue.approve" not in (await server.good("GET", "/api/whoami", None, lead))["permissions"]
 
 
+async def open_stream(server: InProcessServer, target: str, by: Headers) -> Line:
+    line, before = Line(server.http_server), len(server.edge._streams)
+    await line.send([request_bytes("GET", target, b"", by)])
+    await until(lambda: len(server.edge._streams) > before)
+    return line
+
+
+async def test_streams_of_those_who_lost_their_rights_by_a_commit_that_was_not_answered(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob = await server.user("ann", "member"), await server.user("bob", "member")
+    token = await own_token(server, ann, "jobs.read")
+    lines = [await open_stream(server, "/api/events", by) for by in (ann, token, bob, server.admin)]
+    user = f"/api/admin/users/{await id_of(server, 'ann')}"
+    lose_the_next_answer(monkeypatch)
+    assert await status(server, "PATCH", user, server.admin, role="viewer") == 503
+    await server.good("POST", "/api/teams", {"name": "vision"})
+    await until(lambda: lines[0].transport.closed)
+    assert [line.transport.closed for line in lines] == [True, False, False, False]
+    lose_the_next_answer(monkeypatch)
+    assert await status(server, "PATCH", user, server.admin, disabled=True) == 503
+    await server.good("POST", "/api/teams", {"name": "speech"})
+    await until(lambda: lines[1].transport.closed)
+    assert [line.transport.closed for line in lines] == [True, True, False, False]
+
+
+async def test_a_worker_whose_token_was_rotated_by_a_commit_that_was_not_answered_hears_no_more_with_the_old_one(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [await server.good("POST", "/api/admin/workers", {"name": name}) for name in ("a", "b")]
+    lines = [
+        await open_stream(server, "/api/workers/stream", {"x-worker-token": str(one["token"])})
+        for one in made
+    ]
+    lose_the_next_answer(monkeypatch)
+    rotate = f"/api/admin/workers/{made[0]['worker_id']}/token"
+    assert await status(server, "POST", rotate, server.admin) == 503
+    await server.good("POST", "/api/teams", {"name": "vision"})
+    await until(lambda: lines[0].transport.closed)
+    assert not lines[1].transport.closed
+
+
 async def test_a_user_who_was_disabled_while_the_disk_was_full(server: InProcessServer) -> None:
     """The journal of what was revoked lies beside the database, which may be on another disk."""
     session = await server.user("ann", "member")

@@ -233,6 +233,28 @@ class Authenticator:
             kind="upload", id=attempt.id, name=attempt.worker_name, token_hash=token_hash, attempt=attempt
         )
 
+    async def still_holds(self, principal: Principal) -> bool:
+        """Tells whether the credential of this caller is there, and holds all that it held."""
+        token_hash, now = principal.token_hash, self._now()
+        match principal.kind:
+            case "token":
+                token = await self._credentials.api_token(token_hash)
+                return token is not None and token.revoked_at is None and holds(token.permissions, principal)
+            case "user":
+                known = await self._credentials.session(token_hash)
+                if known is None or not known.session.good_at(now) or known.user.disabled_at is not None:
+                    return False
+                return holds(known.permissions, principal)
+            case "worker":
+                return await self._credentials.worker(token_hash) is not None
+            case "upload":
+                return await self._credentials.attempt(token_hash) is not None
+        return True
+
+
+def holds(permissions: tuple[str, ...], principal: Principal) -> bool:
+    return set(principal.permissions) <= set(permissions)
+
 
 def _hash_of(secret: str | None) -> str:
     return tokens.hashed(secret) if secret and len(secret) <= MAX_TOKEN_CHARS else ""

@@ -1,5 +1,6 @@
 """Runs the application: each request is matched, admitted, read, decoded, handled and answered, in that order."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import NotLeader
-from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthFailure
+from simpletuner_fleet.core.errors import FleetError, NotLeader
+from simpletuner_fleet.http.access.auth import ANONYMOUS, Authenticator, Principal, WorkerAuthFailure
 from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import comes_from_browser
 from simpletuner_fleet.http.edge import compression, problems, scim_problems
@@ -67,8 +68,11 @@ class Edge:
         self._monotonic = monotonic
         self._observe = observe
         self._problem_page = problem_page
-        self._streams: dict[Stream, str] = {}
-        """Maps each to the hash of the credential it was opened with."""
+        self._authenticator = Authenticator(credentials, now)
+        self._streams: dict[Stream, Principal] = {}
+        """Maps each to whoever opened it."""
+        self._in_doubt = False
+        """Whether those who opened streams are to be looked up, and nobody has begun to."""
         self._revoked_meanwhile: dict[Exchange, set[str]] = {}
         """Maps each request that may open a stream to the credentials that were revoked since it came."""
         self._ending = False
@@ -164,9 +168,28 @@ class Edge:
         """
         for revoked in self._revoked_meanwhile.values():
             revoked.update(token_hashes)
-        for stream, opened_with in list(self._streams.items()):
-            if opened_with in token_hashes:
+        for stream, opener in list(self._streams.items()):
+            if opener.token_hash in token_hashes:
                 stream.end(NO_LONGER_VALID)
+
+    async def end_streams_in_doubt(self) -> None:
+        """Ends the streams of credentials that are gone, or hold less than when they were opened.
+
+        Something may have been taken away of which nobody was told. Each credential is looked up once, however often
+        there is doubt meanwhile.
+        """
+        was_in_doubt, self._in_doubt = self._in_doubt, True
+        if was_in_doubt:
+            return
+        await asyncio.sleep(0)
+        self._in_doubt = False
+        for opener in {one.token_hash: one for one in self._streams.values()}.values():
+            try:
+                still_holds = await self._authenticator.still_holds(opener)
+            except FleetError:
+                still_holds = False  # whoever comes again is asked again
+            if not still_holds:
+                self.end_streams_of([opener.token_hash])
 
     async def _read(
         self, compiled: CompiledRoute, principal: Principal, exchange: Exchange, caller: KnownCaller
@@ -256,11 +279,10 @@ class Edge:
         return b"" if body is None else self._encode(body)
 
     async def _run_stream(self, stream: Stream, call: Call[Any], exchange: Exchange) -> None:
-        token_hash = call.principal.token_hash
-        self._streams[stream] = token_hash
+        self._streams[stream] = call.principal
         if self._ending:
             stream.end("server shutting down")
-        elif token_hash in self._revoked_meanwhile.get(exchange, ()):
+        elif call.principal.token_hash in self._revoked_meanwhile.get(exchange, ()):
             stream.end(NO_LONGER_VALID)
         if isinstance(stream, EventStream):
             self._hand_over(stream, exchange)
