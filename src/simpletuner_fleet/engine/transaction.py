@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.errors import NotFound, UnreadableRow
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -397,7 +397,13 @@ class Transaction:
         self._telling_dependents = False
 
     def _pending(self, job_ids: Iterable[str]) -> bool:
-        return any(not self.job(job_id).terminal for job_id in job_ids)
+        return any(self._is_pending(job_id) for job_id in job_ids)
+
+    def _is_pending(self, job_id: str) -> bool:
+        try:
+            return not self.job(job_id).terminal
+        except UnreadableRow:
+            return True  # nobody can say how it ended; the end that is told here is one all the same
 
     def _offer_to(self, worker_id: str) -> None:
         if self.index.roster.is_open(worker_id):

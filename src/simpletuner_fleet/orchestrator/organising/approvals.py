@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound, WrongJobState
+from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound, UnreadableRow, WrongJobState
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.decision import job_event
@@ -155,7 +155,10 @@ async def end_undecided(fleet: Fleet, due: Sequence[Approval]) -> None:
             one = transaction.tx.approval(job_id)
             if one is None or one.state is not ApprovalState.PENDING:
                 continue
-            job = transaction.tx.job(one.job_id)
+            try:
+                job = transaction.tx.job(one.job_id)
+            except UnreadableRow:
+                continue  # nobody can say what becomes of it; the others are ended all the same
             waits = job is not None and waits_for_approval(job)
             state = ApprovalState.EXPIRED if waits else ApprovalState.WITHDRAWN
             transaction.tx.put_approval(decided(one, state, transaction.now))

@@ -1,6 +1,7 @@
 """Approvals from the rule to the verdict, over a real store and real routes."""
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.api.admin import approvals as approvals_api
 from simpletuner_fleet.orchestrator.organising.approvals import end_undecided
 from simpletuner_fleet.orchestrator.sweep import sweep_once
+from simpletuner_fleet.store.sqlite import SqliteStore
 
 COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
 
@@ -97,6 +99,30 @@ async def test_a_word_in_the_last_moment_counts(tmp_path: Path) -> None:
         await end_undecided(server.fleet, due)
         assert (await server.good("GET", f"/api/approvals/{job}"))["state"] == "approved"
         assert (await server.good("GET", f"/api/jobs/{job}"))["status"] == "queued"
+    finally:
+        await server.close()
+
+
+async def test_one_job_that_cannot_be_read_keeps_no_other_waiting_for_an_approval_for_ever(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "fleet.db"
+    server = await InProcessServer(tmp_path / "first", 1, Policy(), SqliteStore(file)).open()
+    ann = await server.user("ann", "member")
+    rule = {"name": "ask", "trainer": "command", "expires_s": 600}
+    await server.good("POST", "/api/approvals/rules", rule)
+    body = {"config": COMMAND, "target": "worker"}
+    bad, good = [(await server.good("POST", "/api/queue/submit", body, ann))["job_id"] for _ in range(2)]
+    late = server.clock.at + 601
+    await server.close()
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE jobs SET tags = '[[' WHERE id = ?", (bad,))
+    connection.close()
+    server = await InProcessServer(tmp_path / "second", 2, Policy(), SqliteStore(file)).open()
+    try:
+        server.clock.at = late
+        await sweep_once(server.fleet)
+        assert (await server.good("GET", f"/api/jobs/{good}"))["status"] == "cancelled"
     finally:
         await server.close()
 
