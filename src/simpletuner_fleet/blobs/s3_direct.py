@@ -17,7 +17,7 @@ import httpx2
 
 from simpletuner_fleet.blobs.s3 import object_path
 from simpletuner_fleet.blobs.s3_refusals import said_with
-from simpletuner_fleet.blobs.s3_requests import BucketPlace, S3Requests
+from simpletuner_fleet.blobs.s3_requests import Answer, BucketPlace, S3Requests, whole_answer
 from simpletuner_fleet.blobs.s3_signing import Signer
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.ports import MARK
@@ -29,6 +29,7 @@ PROBES = "direct/probe"
 TRIAL = "direct/trial"
 PROBE_BYTES = 1024
 PROBE_S = 10.0
+WHOLE_PROBE_S = 30.0
 
 
 class DirectBucket:
@@ -167,11 +168,12 @@ def _exactly(size: int, sha256: str) -> dict[str, str]:
     return {"content-length": str(size), "x-amz-checksum-sha256": checksum}
 
 
-async def _exchanged(method: str, url: str, headers: dict[str, str], content: bytes) -> httpx2.Response:
+async def _exchanged(method: str, url: str, headers: dict[str, str], content: bytes) -> Answer:
     try:
         async with httpx2.AsyncClient(timeout=PROBE_S) as http:
-            return await http.request(method, url, headers=headers, content=content)
-    except httpx2.RequestError as error:
+            request = http.build_request(method, url, headers=headers, content=content)
+            return await whole_answer(http, request, WHOLE_PROBE_S)
+    except (httpx2.RequestError, TimeoutError) as error:
         # Its own words may hold the link.
         raise StoreUnavailable(
             f"The S3 storage cannot be reached by a link ({type(error).__name__})."

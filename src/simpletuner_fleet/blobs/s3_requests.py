@@ -1,5 +1,6 @@
 """Makes the calls to S3 that our client library does not: multipart uploads by others, and copies that S3 digests."""
 
+import asyncio
 import base64
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from simpletuner_fleet.ports.direct import StagedFile, StagedPart
 
 ANSWER_S, CONNECT_S = 30.0, 10.0
 COPY_BYTES_PER_S = 20e6
+WHOLE_S = 600.0
+"""For an answer that comes little by little: S3 sends blanks while it puts a large file together."""
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 NEXT_STEP = "Try again shortly. If it goes on, check SIMPLETUNER_STORAGE_URL and the bucket's credentials."
 Document = ElementTree.Element
@@ -59,15 +62,10 @@ class S3Requests:
         return _text(document, "UploadId")
 
     async def parts(self, key: str, upload_id: str) -> list[StagedPart]:
-        parts: list[StagedPart] = []
-        marker = "0"
-        while True:
-            query = [("uploadId", upload_id), ("part-number-marker", marker)]
-            document = await self._call("GET", key, query)
-            parts += [_part(element) for element in _all(document, "Part")]
-            if _text(document, "IsTruncated", "false") != "true":
-                return parts
-            marker = _text(document, "NextPartNumberMarker")
+        query = [("uploadId", upload_id)]
+        first = [("part-number-marker", "0")]
+        pages = self._pages(key, query, {"part-number-marker": "NextPartNumberMarker"}, first)
+        return [_part(element) async for page in pages for element in _all(page, "Part")]
 
     async def put_together(self, key: str, upload_id: str, parts: Sequence[StagedPart]) -> None:
         content = ElementTree.tostring(_completion(parts))
@@ -88,33 +86,43 @@ class S3Requests:
 
     async def size(self, key: str) -> int:
         answer = await self._exchange("HEAD", key, [], {}, b"", ANSWER_S)
-        length = answer.headers.get("content-length", "")
+        length = answer.content_length
         return int(length) if length.isascii() and length.isdigit() else -1
 
     async def uploads(self, prefix: str) -> AsyncIterator[StagedFile]:
-        query: list[tuple[str, str]] = [("uploads", ""), ("prefix", self._place.whole_key(prefix))]
-        markers: list[tuple[str, str]] = []
-        while True:
-            document = await self._call("GET", None, [*query, *markers])
-            for element in _all(document, "Upload"):
+        query = [("uploads", ""), ("prefix", self._place.whole_key(prefix))]
+        markers = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
+        async for page in self._pages(None, query, markers):
+            for element in _all(page, "Upload"):
                 yield StagedFile(key=self._own_key(element), upload_id=_text(element, "UploadId"))
-            if _text(document, "IsTruncated", "false") != "true":
-                return
-            markers = [
-                ("key-marker", _text(document, "NextKeyMarker")),
-                ("upload-id-marker", _text(document, "NextUploadIdMarker")),
-            ]
 
     async def keys(self, prefix: str) -> AsyncIterator[StagedFile]:
         query = [("list-type", "2"), ("prefix", self._place.whole_key(prefix))]
-        more: list[tuple[str, str]] = []
-        while True:
-            document = await self._call("GET", None, [*query, *more])
-            for element in _all(document, "Contents"):
+        async for page in self._pages(None, query, {"continuation-token": "NextContinuationToken"}):
+            for element in _all(page, "Contents"):
                 yield StagedFile(key=self._own_key(element))
+
+    async def _pages(
+        self,
+        key: str | None,
+        query: list[tuple[str, str]],
+        markers: Mapping[str, str],
+        first: Sequence[tuple[str, str]] = (),
+    ) -> AsyncIterator[Document]:
+        """Yields the answers that make up a list. `markers` says by which name an answer tells where the next begins.
+
+        A place that was there before would lead round in a circle, and so would an empty one.
+        """
+        at, been = list(first), {tuple(first)}
+        while True:
+            document = await self._call("GET", key, [*query, *at])
+            yield document
             if _text(document, "IsTruncated", "false") != "true":
                 return
-            more = [("continuation-token", _text(document, "NextContinuationToken"))]
+            at = [(name, _text(document, said)) for name, said in markers.items()]
+            if tuple(at) in been or not any(value for _, value in at):
+                raise _unlike_s3("a list that does not end")
+            been.add(tuple(at))
 
     def _own_key(self, element: Document) -> str:
         return _text(element, "Key").removeprefix(self._place.whole_key(""))
@@ -148,24 +156,44 @@ class S3Requests:
         headers: Mapping[str, str],
         content: bytes,
         timeout_s: float,
-    ) -> httpx2.Response:
+    ) -> "Answer":
         place = self._place
         address = f"{place.endpoint.rstrip('/')}/{place.bucket}" if key is None else place.address(key)
         signed = self._signer.headers(method, address, query, headers, content, time.time())
         timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S)
+        request = self._http.build_request(
+            method, address, params=list(query), headers=signed, content=content, timeout=timeout
+        )
         try:
-            answer = await self._http.request(
-                method, address, params=list(query), headers=signed, content=content, timeout=timeout
-            )
-        except httpx2.RequestError as error:
+            answer = await whole_answer(self._http, request, timeout_s + WHOLE_S)
+        except (httpx2.RequestError, TimeoutError) as error:
             raise _unlike_s3(type(error).__name__) from error
-        if len(answer.content) > MAX_ANSWER_BYTES:
-            raise _unlike_s3("a very long answer")
         if answer.status_code == 404:
             raise FileNotFoundError(key or place.bucket)
         if answer.status_code >= 300:
             _refused(answer.status_code, answer.content)
         return answer
+
+
+class Answer(Struct, frozen=True):
+    status_code: int
+    content_length: str
+    content: bytes
+
+
+async def whole_answer(http: httpx2.AsyncClient, request: httpx2.Request, within_s: float) -> Answer:
+    """Raises TimeoutError or StoreUnavailable for an answer that does not end."""
+    async with asyncio.timeout(within_s):
+        answer = await http.send(request, stream=True)
+        try:
+            content = bytearray()
+            async for piece in answer.aiter_bytes():
+                content += piece
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise _unlike_s3("a very long answer")
+        finally:
+            await answer.aclose()
+    return Answer(answer.status_code, answer.headers.get("content-length", ""), bytes(content))
 
 
 def hex_digest(checksum: str) -> str:
