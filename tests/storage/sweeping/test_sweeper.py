@@ -8,6 +8,7 @@ import pytest
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.storage.sweeping import sweeper as sweeping
 from simpletuner_fleet.storage.sweeping.sweeper import StorageSweeper
 from tests.http.api_kit import orchestrator
 
@@ -47,3 +48,25 @@ async def test_a_round_that_fails_is_followed_by_one_that_sweeps(caplog: pytest.
     assert blobs.failed
     assert await blobs.object_size(sha256) is None
     assert "it is tried again" in caplog.text
+
+
+class TellsWhatGoes(MemoryBlobs):
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleted = asyncio.Event()
+
+    async def delete(self, prefix: str) -> None:
+        await super().delete(prefix)
+        self.deleted.set()
+
+
+async def test_the_first_round_comes_long_before_the_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "FIRST_PAUSE_S", 0.01, raising=False)
+    blobs = TellsWhatGoes()
+    await blobs.put_part("uploads/j_of_nobody/part", 0, NOBODYS)
+    async with orchestrator(blobs=blobs) as running:
+        sweeper = StorageSweeper(running.deps.storage)
+        sweeper.start()
+        await asyncio.wait_for(blobs.deleted.wait(), 10)
+        await sweeper.stop()
+    assert await blobs.names("uploads") == []

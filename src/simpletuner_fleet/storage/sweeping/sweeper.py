@@ -22,7 +22,8 @@ from simpletuner_fleet.storage.uploads.jobs import JOB_PARTS, job_parts_folder
 
 log = logging.getLogger(__name__)
 
-LONGEST_PAUSE_S = 3600.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 300.0, 3600.0
+"""The first round comes soon: a server that is often started anew would otherwise never come to it."""
 
 
 class Deletion(Enum):
@@ -78,8 +79,10 @@ class StorageSweeper:
                 await self._task
 
     async def _sweep_for_ever(self) -> None:
+        pause_s = FIRST_PAUSE_S
         while True:
-            await asyncio.sleep(min(LONGEST_PAUSE_S, self._storage.fleet.policy.object_grace_s))
+            await asyncio.sleep(min(pause_s, self._storage.fleet.policy.object_grace_s))
+            pause_s = LONGEST_PAUSE_S
             try:
                 await sweep_storage_once(self._storage)
             except Exception:
