@@ -1,6 +1,6 @@
 """Gives the orchestrator its storage: the blobs, and the fleet whose rows say what they are."""
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.keyed_locks import KeyedLocks
@@ -28,8 +28,6 @@ class DatasetUsage(Struct):
     """What is whole and on its way to a row of its own."""
     owned_bytes: int = 0
     """All that has got one since the start, so that none is missed while the rows are counted."""
-    parts: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """How large each unfinished upload is, and since when."""
 
 
 class Storage:

@@ -1,13 +1,23 @@
 """Receives what people upload for datasets, within the quota that all datasets share."""
 
 from collections.abc import Collection, Mapping
+from itertools import islice
+
+import msgspec
 
 from simpletuner_fleet.core.errors import QuotaExceeded
+from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.deletions import is_deleted
 from simpletuner_fleet.storage.storage import DELETING, Storage
 
 DATASET_PARTS = "data-uploads"
 COUNTED_FOR_S = 60.0
+SEEN = "sweep/unfinished-parts.json"
+"""Where the sweep keeps how large each unfinished upload was, and since when: memory does not outlive a restart."""
+READ_BYTES = 2**26
+MOST_SEEN = 250_000
+
+SeenParts = dict[str, tuple[int, float]]
 
 
 class DatasetUploads:
@@ -76,17 +86,32 @@ class DatasetUploads:
 
 async def drop_abandoned_dataset_parts(storage: Storage, before: float) -> None:
     """Deletes parts that have not grown since they were first seen at their size, if that was before this time."""
-    now, known_parts = storage.fleet.clock.now(), storage.dataset_usage.parts
-    remaining: dict[str, tuple[int, float]] = {}
+    now, known_parts = storage.fleet.clock.now(), await _seen_before(storage.blobs)
+    remaining: SeenParts = {}
     for caller_id in await storage.blobs.names(DATASET_PARTS):
         sizes = await storage.blobs.part_sizes(f"{DATASET_PARTS}/{caller_id}")
         for sha256, size in sizes.items():
             key = f"{DATASET_PARTS}/{caller_id}/{sha256}"
             known_size, since = known_parts.get(key, (size, now))
-            since = since if known_size == size else now
+            since = min(since, now) if known_size == size else now
             if since < before:
                 await storage.fleet.announce(DELETING, f"parts of {sha256}")
                 if await is_deleted(storage.blobs, f"a part of {sha256}", storage.blobs.delete(key)):
                     continue
             remaining[key] = (size, since)
-    storage.dataset_usage.parts = remaining
+    if remaining != known_parts:
+        await _keep_seen(storage.blobs, remaining)
+
+
+async def _seen_before(blobs: Blobs) -> SeenParts:
+    content = await blobs.read(SEEN, 0, READ_BYTES)
+    try:
+        return msgspec.json.decode(content, type=SeenParts) if content else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+async def _keep_seen(blobs: Blobs, parts: SeenParts) -> None:
+    await blobs.delete(SEEN)
+    if parts:
+        await blobs.append(SEEN, 0, msgspec.json.encode(dict(islice(parts.items(), MOST_SEEN))))
