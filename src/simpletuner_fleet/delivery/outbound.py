@@ -9,9 +9,9 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import cached_property
 
+from simpletuner_fleet.delivery.names import NameThreads
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -25,11 +25,6 @@ NOT_FOR_EVERYBODY = tuple(
     map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"))
 )
 """What some versions of Python take for public: a cloud's own services, relays, tunnels, and what is for documents."""
-RESOLVERS = 64
-"""Names are looked up in threads of their own: a name server that hangs holds up nobody else's work.
-
-There are far more than one person has endpoints: their names alone never keep all threads.
-"""
 READ_LIMIT_BYTES = 64 * 1024
 
 
@@ -39,9 +34,7 @@ class OutboundConnector:
     ) -> None:
         self._allowed = tuple(allowed)
         self._resolve = resolve or self._look_up
-        self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="names")
-        self._look_ups: dict[tuple[str, int], asyncio.Future[list[str]]] = {}
-        """Those under way: a thread cannot be called off, and who tries again does not get a second one."""
+        self._names = NameThreads()
         self._ca_file = ca_file
         if ca_file:
             _ = self.trust  # a file that cannot be read is told at the start
@@ -55,7 +48,7 @@ class OutboundConnector:
         return context
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._names.close()
 
     async def allowed_address(self, host: str, port: int, *, tls: bool) -> Address:
         """Returns an address that this name means and that may be called. Raises DeliveryFailed where there is none."""
@@ -129,23 +122,8 @@ class OutboundConnector:
         return any(inner in network for network in self._allowed)
 
     async def _look_up(self, host: str, port: int) -> list[str]:
-        place = host, port
-        look_up = self._look_ups.get(place)
-        if look_up is None:
-            look_up = asyncio.get_running_loop().run_in_executor(self._threads, _addresses, host, port)
-            self._look_ups[place] = look_up
-            look_up.add_done_callback(partial(self._looked_up, place))
-        return await asyncio.shield(look_up)
-
-    def _looked_up(self, place: tuple[str, int], look_up: asyncio.Future[list[str]]) -> None:
-        del self._look_ups[place]
-        if not look_up.cancelled():
-            look_up.exception()  # whoever asked may have gone meanwhile
-
-
-def _addresses(host: str, port: int) -> list[str]:
-    rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(row[4][0]) for row in rows))
+        rows = await self._names.look_up(host, port, 0, socket.SOCK_STREAM, 0, 0)
+        return list(dict.fromkeys(str(row[4][0]) for row in rows))
 
 
 def is_public(address: Address) -> bool:

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import uvloop
-
 from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
 from simpletuner_fleet.cli.frame.command_name import as_called
@@ -34,6 +32,7 @@ from simpletuner_fleet.cli.programs.leading.leader_election import LeaderElectio
 from simpletuner_fleet.cli.programs.leading.leader_services import LeaderServices, ServerPlan
 from simpletuner_fleet.cli.programs.leading.shared_files import SharedFiles, SharedItem
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
+from simpletuner_fleet.cli.programs.server_loop import ServerLoop
 from simpletuner_fleet.cli.programs.server_policy import policy_of
 from simpletuner_fleet.cli.programs.sign_in_file import read_sign_in_file
 from simpletuner_fleet.client.trust import is_loopback
@@ -80,7 +79,7 @@ def run_server(args: argparse.Namespace) -> int:
     data_dir = private_folder(Path(args.data_dir))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=ServerLoop) as runner:
             runner.run(_Server(args, policy, data_dir, sign_in).run())
     except FleetError as error:
         raise _cannot_start(error) from error
