@@ -7,7 +7,8 @@ import pytest
 
 from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
-from simpletuner_fleet.orchestrator.machines.under_way import CALLS_AT_ONCE, CallsUnderWay
+from simpletuner_fleet.core.provisioning.pool import MachinePool
+from simpletuner_fleet.orchestrator.machines.under_way import CALLS_AT_ONCE, CallsUnderWay, LooksUnderWay
 from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder
 from tests.core.provisioning.provisioning_kit import an_offer
 from tests.delivery.receivers import until
@@ -27,6 +28,8 @@ class Shelf:
 
     def __init__(self) -> None:
         self.lets = asyncio.Event()
+        self.shows = asyncio.Event()
+        self.shows.set()
         self.asked: list[MachineOrder] = []
         self.made: list[str] = []
         self.offered: list[MachineOffer] = [an_offer()]
@@ -41,6 +44,7 @@ class Shelf:
         return CreatedMachine(provider_id=f"p_{order.name}")
 
     async def machines(self) -> list[ListedMachine]:
+        await self.shows.wait()
         return [ListedMachine(provider_id=f"p_{name}", name=name) for name in self.made]
 
     async def destroy(self, provider_id: str) -> None:
@@ -76,6 +80,10 @@ async def jobs(running: Running, count: int) -> list[str]:
 
 async def rows(running: Running) -> list[Machine]:
     return await running.fleet.read(lambda view: view.machines_since(0.0))
+
+
+async def pools(running: Running) -> list[MachinePool]:
+    return await running.fleet.read(lambda view: view.pools())
 
 
 async def states(running: Running) -> set[str]:
@@ -156,3 +164,24 @@ async def test_a_machine_is_ended_at_once_however_many_wait_to_be_made(
     await running.post(f"/api/machines/{machine.id}/end", {"now": True})
     await round_of(running, 1.0)
     await until(lambda: shelf.made == [])
+
+
+async def test_a_round_goes_on_while_a_slow_provider_is_looked_at_and_what_is_known_of_its_pool_stands(
+    running: Running, shelf: Shelf
+) -> None:
+    assert running.deps.provisioner is not None
+    running.deps.provisioner._looks = LooksUnderWay(patience_s=0.05)
+    await jobs(running, MORE)
+    await round_of(running, 1.0)
+    known = await rows(running), await pools(running)
+    shelf.shows.clear()
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            await round_of(running, 1.0)
+            assert (await rows(running), await pools(running)) == known
+    shelf.shows.set()
+    shelf.lets.set()
+    await until(lambda: len(shelf.made) == MORE)
+    for _ in range(2):
+        await round_of(running, 1.0)
+    assert await states(running) == {"booting"}

@@ -55,14 +55,38 @@ async def test_a_provider_that_gave_no_answer_is_waited_for_once() -> None:
     providers.patience_s = 60.0
     for _ in range(3):
         async with asyncio.timeout(5):
-            assert await looks.answers(pools, providers.look) == first
+            assert await looks.answers(pools, providers.look) == {"quick": SNAPSHOT}
     assert providers.asked.count("slow") == 2, "one look at a time"
 
     providers.lets.set()
-    answers = await looks.answers(pools, providers.look)
-    while answers["slow"] == NO_ANSWER:
-        answers = await looks.answers(pools, providers.look)
+    while "slow" not in (answers := await looks.answers(pools, providers.look)):
+        pass
     assert answers == {"quick": SNAPSHOT, "slow": SNAPSHOT}
+    assert await looks.answers(pools, providers.look) == answers, "it is quick again"
+    await looks.stop()
+
+
+async def test_a_provider_that_answers_and_is_slow_each_time_lengthens_one_round() -> None:
+    looks, providers = LooksUnderWay(patience_s=0.05), Providers()
+    pools = [pool("quick"), pool("slow")]
+    providers.patience_s = 60.0
+    assert await looks.answers(pools, providers.look) == {"quick": SNAPSHOT}
+    providers.lets.set()
+    while "slow" not in (answers := await looks.answers(pools, providers.look)):
+        pass
+    assert answers == {"quick": SNAPSHOT, "slow": SNAPSHOT}, "what it answered late counts"
+    providers.lets.clear()
+    looks._patience_s = 60.0
+    async with asyncio.timeout(5):
+        assert await looks.answers(pools, providers.look) == {"quick": SNAPSHOT}
+    await looks.stop()
+
+
+async def test_what_nobody_answers_for_too_long_is_said_to_have_no_answer() -> None:
+    looks, providers = LooksUnderWay(patience_s=0.05, longest_look_s=0.05), Providers()
+    providers.patience_s = 60.0
+    for _ in range(2):
+        assert await looks.answers([pool("slow")], providers.look) == {"slow": NO_ANSWER}
     await looks.stop()
 
 
@@ -70,7 +94,7 @@ async def test_what_a_pool_was_before_it_was_changed_is_not_looked_at_any_more()
     looks, providers = LooksUnderWay(), Providers()
     await looks.answers([pool("slow")], providers.look)
     providers.patience_s = 60.0
-    assert await looks.answers([pool("slow")], providers.look) == {"slow": NO_ANSWER}
+    assert await looks.answers([pool("slow")], providers.look) == {}
     assert await looks.answers([], providers.look) == {}
     providers.lets.set()
     assert await looks.answers([pool("slow", boot_s=90.0)], providers.look) == {"slow": SNAPSHOT}
@@ -122,7 +146,7 @@ async def test_a_call_that_fails_is_said_and_who_does_not_lead_any_more_hears_it
 
 
 async def test_code_that_cannot_be_stopped_holds_up_neither_a_round_nor_the_end() -> None:
-    looks, lets = LooksUnderWay(longest_look_s=0.05), asyncio.Event()
+    looks, lets = LooksUnderWay(patience_s=0.05, longest_look_s=0.05), asyncio.Event()
 
     async def look(of: MachinePool) -> ProviderSnapshot | str:
         while of.name == "stubborn" and not lets.is_set():

@@ -45,6 +45,9 @@ def decide(
     after_of: dict[str, list[Machine]] = {}
     for pool in pools:
         own = [machine for machine in machines if machine.pool == pool.name]
+        if pool.name in fleet.being_looked_at:
+            after_of[pool.name] = own
+            continue
         upkeep = Upkeep(
             pool=pool,
             now=fleet.now,

@@ -74,6 +74,8 @@ class FleetNow(Struct, frozen=True, kw_only=True):
     """Ids of machines that have joined and whose workers are about to connect."""
     under_way: frozenset[str] = frozenset()
     """Ids of machines for which a call to their provider is under way, or waits for its turn."""
+    being_looked_at: frozenset[str] = frozenset()
+    """Names of pools whose providers have not answered yet, and may still: what is known of them stands."""
 
     def busy_until(self, at: float) -> list[tuple[Worker, Sequence[RunningJob]]]:
         """Returns the busy workers on which a job ends until then."""

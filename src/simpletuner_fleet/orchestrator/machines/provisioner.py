@@ -117,7 +117,10 @@ class Provisioner:
         snapshots = {name: one for name, one in answers.items() if isinstance(one, ProviderSnapshot)}
         troubles = {name: one if isinstance(one, str) else one.trouble for name, one in answers.items()}
         seen = ProviderSnapshots(
-            snapshots=snapshots, troubles=troubles, under_way=self._calls.machines_under_way()
+            snapshots=snapshots,
+            troubles=troubles,
+            being_looked_at=frozenset(names - answers.keys()),
+            under_way=self._calls.machines_under_way(),
         )
         calls = await decide_once(fleet, seen)
         rows = await fleet.read(lambda view: [view.machine(one) for one in calls.ask])

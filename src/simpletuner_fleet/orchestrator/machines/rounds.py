@@ -50,6 +50,8 @@ class ProviderSnapshots(Struct, frozen=True, kw_only=True):
     snapshots: Mapping[str, ProviderSnapshot]
     troubles: Mapping[str, str]
     """By pool, what kept its provider from being looked at."""
+    being_looked_at: frozenset[str] = frozenset()
+    """Names of the pools whose providers have not answered yet, and may still."""
     under_way: frozenset[str] = frozenset()
     """Ids of the machines for which a call of an earlier round is under way, or waits for its turn."""
 
@@ -102,7 +104,11 @@ def _decide(transaction: Transaction, seen: ProviderSnapshots, began_at: float) 
         machines,
         seen.snapshots,
         facts,
-        replace(fleet_now(transaction, pools, machines, facts, lead_s, began_at), under_way=seen.under_way),
+        replace(
+            fleet_now(transaction, pools, machines, facts, lead_s, began_at),
+            under_way=seen.under_way,
+            being_looked_at=seen.being_looked_at,
+        ),
         our_beginning(fleet_id),
     )
     for before, after in decision.changed:
@@ -200,6 +206,8 @@ def _tell_pool(
 ) -> None:
     if pool.deleted_at is not None and not any(one.is_live and one.pool == pool.name for one in machines):
         transaction.tx.delete_pool(pool.name)
+        return
+    if pool.name in seen.being_looked_at:
         return
     unseen_at = None if pool.name in seen.snapshots else transaction.now
     after = with_state_for_people(pool, no_machine, seen.troubles.get(pool.name, ""), unseen_at)

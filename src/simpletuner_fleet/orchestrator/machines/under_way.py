@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -17,8 +18,10 @@ log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 8
 """For each pool, and as many to end machines: what costs does not wait for what is being made."""
-PATIENCE_S = 10.0
+PATIENCE_S = 2.0
 """So long a round waits for its own calls; those that take longer go on beside the next ones."""
+LOOK_PATIENCE_S = 10.0
+"""So long a round waits for a provider's list, and only where that came as soon the last time."""
 LONGEST_LOOK_S = 40.0
 """A look ends by itself before that, unless it is anybody's code that cannot be stopped."""
 STOPPED_WITHIN_S = 5.0
@@ -28,15 +31,17 @@ NO_ANSWER = "no answer in time"
 class _Look(Struct, frozen=True, eq=False):
     request: PoolRequest
     task: asyncio.Task[ProviderSnapshot | str]
+    began_at: float
 
 
 class LooksUnderWay:
     """Looks at the providers of all pools at once.
 
-    A provider that gave no answer in time is not waited for again: its answer counts in the round after it came.
+    A provider that is slow is not waited for again until it was quick: its answer counts in the round after it came.
     """
 
-    def __init__(self, longest_look_s: float = LONGEST_LOOK_S) -> None:
+    def __init__(self, patience_s: float = LOOK_PATIENCE_S, longest_look_s: float = LONGEST_LOOK_S) -> None:
+        self._patience_s = patience_s
         self._longest_look_s = longest_look_s
         self._looks: dict[str, _Look] = {}
         self._slow: set[str] = set()
@@ -46,28 +51,43 @@ class LooksUnderWay:
         pools: Sequence[MachinePool],
         look: Callable[[MachinePool], Coroutine[Any, Any, ProviderSnapshot | str]],
     ) -> dict[str, ProviderSnapshot | str]:
-        """Returns by pool what its provider showed, or what kept it from being looked at."""
+        """Returns by pool what its provider showed, or what kept it from being looked at.
+
+        A pool whose look is not over, and may still be, is not in it.
+        """
         requests = {pool.name: pool.request for pool in pools}
+        now = asyncio.get_running_loop().time()
         for name, one in list(self._looks.items()):
             if requests.get(name) != one.request:
                 one.task.cancel()
                 del self._looks[name]
+                self._slow.discard(name)
         self._slow &= requests.keys()
         for pool in pools:
             if pool.name not in self._looks:
-                self._looks[pool.name] = _Look(pool.request, asyncio.create_task(look(pool)))
+                task = asyncio.create_task(look(pool))
+                task.add_done_callback(partial(self._note_pace, pool.name, now))
+                self._looks[pool.name] = _Look(pool.request, task, now)
         awaited = [one.task for name, one in self._looks.items() if name not in self._slow]
         if awaited:
-            await asyncio.wait(awaited, timeout=self._longest_look_s)
-        return {pool.name: self._answer_of(pool.name) for pool in pools}
+            await asyncio.wait(awaited, timeout=self._patience_s)
+        return {pool.name: answer for pool in pools if (answer := self._answer_of(pool.name)) is not None}
 
-    def _answer_of(self, name: str) -> ProviderSnapshot | str:
-        if not self._looks[name].task.done():
-            self._slow.add(name)
-            return NO_ANSWER
-        answer = self._looks.pop(name).task.result()
-        (self._slow.add if answer == NO_ANSWER else self._slow.discard)(name)
-        return answer
+    def _answer_of(self, name: str) -> ProviderSnapshot | str | None:
+        one = self._looks[name]
+        if one.task.done():
+            del self._looks[name]
+            return one.task.result()
+        self._slow.add(name)
+        took_s = asyncio.get_running_loop().time() - one.began_at
+        return NO_ANSWER if took_s >= self._longest_look_s else None
+
+    def _note_pace(self, name: str, began_at: float, task: asyncio.Task[ProviderSnapshot | str]) -> None:
+        if task.cancelled() or task.exception():
+            return
+        took_s = asyncio.get_running_loop().time() - began_at
+        quick = task.result() != NO_ANSWER and took_s < self._patience_s
+        (self._slow.discard if quick else self._slow.add)(name)
 
     async def stop(self, within_s: float = STOPPED_WITHIN_S) -> None:
         await _end([one.task for one in self._looks.values()], within_s)
