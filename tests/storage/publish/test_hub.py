@@ -1,5 +1,6 @@
 """Publishing to a Hub: what it is sent at once, and who gets its token."""
 
+import asyncio
 import hashlib
 
 import httpx2
@@ -9,7 +10,7 @@ from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.storage.publish import hub as hub_module
-from simpletuner_fleet.storage.publish.content import PublishedContent
+from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
 from simpletuner_fleet.storage.publish.hub import Hub
 from tests.hub_server import LARGE_BYTES, TOKEN, HubServer
 
@@ -67,3 +68,36 @@ async def test_only_the_hub_itself_gets_its_token(url: str, is_hub: bool) -> Non
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
         await Hub(http, TOKEN, "https://hub.example/")._call("POST", url, {})
     assert heard == [f"Bearer {TOKEN}" if is_hub else ""]
+
+
+@pytest.mark.parametrize(("for_ever", "said"), [(b" " * 65536, "larger than"), (b"", "TimeoutError")])
+async def test_an_answer_that_does_not_end_fails_and_keeps_nothing_from_being_published(
+    for_ever: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "WHOLE_S", 30.0 if for_ever else 0.05, raising=False)
+    over = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n ")
+            while for_ever:
+                writer.write(for_ever)
+                await writer.drain()
+            await over.wait()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        hub = Hub(http, TOKEN, f"http://{host}:{port}")
+        content = await stored({"model.bin": b"x"})
+        with pytest.raises(PublishFailed, match=said) as failed:
+            async with asyncio.timeout(20):
+                await hub.publish(Publish(to="hf://someone/model"), "someone", "model", content, "a summary")
+        assert not failed.value.hopeless
+    over.set()
+    server.close()

@@ -3,12 +3,14 @@
 Every step may be repeated: an existing repository is used, and content that is there is not sent again.
 """
 
+import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import httpx2
 import msgspec
+from msgspec import Struct
 
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.training.checkpoint import FileEntry
@@ -18,6 +20,9 @@ HUB_URL = "https://huggingface.co"
 SAMPLE_BYTES = 512
 ASKED_AT_ONCE = 100
 TIMEOUT = httpx2.Timeout(60.0, read=300.0)
+WHOLE_S, SLOWEST_BYTES_PER_S = 600.0, 50e3
+"""So long a whole exchange may take, and so slowly what is sent may go: an answer may come byte by byte for ever."""
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
 LFS = {"Accept": "application/vnd.git-lfs+json", "Content-Type": "application/vnd.git-lfs+json"}
 HOPELESS = frozenset({400, 401, 402, 403, 404, 413, 422})
 """What another try would be answered as well."""
@@ -150,12 +155,10 @@ class Hub:
             async for piece in content.read(file, start, length):
                 yield piece
 
-        self._insist_on_leading()
+        said = {**headers, "Content-Length": str(length)}
         try:
-            answer = await self._http.put(
-                url, content=pieces(), headers={**headers, "Content-Length": str(length)}, timeout=TIMEOUT
-            )
-        except httpx2.HTTPError as error:
+            answer = await self._exchange("PUT", url, pieces(), said, length)
+        except (httpx2.HTTPError, TimeoutError) as error:
             raise PublishFailed(f"{file.path} could not be uploaded ({type(error).__name__}).") from error
         _check(answer, (), what=file.path)
         return str(answer.headers.get("etag", ""))
@@ -193,17 +196,45 @@ class Hub:
         said = {"Content-Type": "application/json", **(headers or {})}
         if own and url.startswith(f"{self._url}/"):
             said["Authorization"] = f"Bearer {self._token}"
-        self._insist_on_leading()
         try:
-            answer = await self._http.request(method, url, content=sent, headers=said, timeout=TIMEOUT)
-        except httpx2.HTTPError as error:
+            answer = await self._exchange(method, url, sent, said, len(sent or b""))
+        except (httpx2.HTTPError, TimeoutError) as error:
             raise PublishFailed(f"The Hub could not be reached ({type(error).__name__}).") from error
         _check(answer, fine, what="The Hub")
         try:
-            document = answer.json()
-        except ValueError:
+            document = msgspec.json.decode(answer.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return {}
         return document if isinstance(document, dict) else {}
+
+    async def _exchange(
+        self,
+        method: str,
+        url: str,
+        content: bytes | AsyncIterator[bytes] | None,
+        headers: Mapping[str, str],
+        length: int,
+    ) -> "_Answer":
+        self._insist_on_leading()
+        request = self._http.build_request(method, url, content=content, headers=headers, timeout=TIMEOUT)
+        async with asyncio.timeout(WHOLE_S + length / SLOWEST_BYTES_PER_S):
+            answer = await self._http.send(request, stream=True)
+            try:
+                body = bytearray()
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) > MAX_ANSWER_BYTES:
+                        raise PublishFailed(f"The Hub's answer is larger than {MAX_ANSWER_BYTES} bytes.")
+            finally:
+                await answer.aclose()
+        return _Answer(answer.status_code, answer.headers, bytes(body))
+
+
+class _Answer(Struct, frozen=True):
+    status_code: int
+    headers: Mapping[str, str]
+    """By names of any case."""
+    body: bytes
 
 
 def _is_large(file: FileEntry, modes: dict[str, str]) -> bool:
@@ -218,10 +249,10 @@ async def _commit_line(file: FileEntry, content: PublishedContent, *, is_large: 
     return {"key": "file", "value": {"path": file.path, "content": text, "encoding": "base64"}}
 
 
-def _check(answer: httpx2.Response, fine: tuple[int, ...], *, what: str) -> None:
+def _check(answer: _Answer, fine: tuple[int, ...], *, what: str) -> None:
     if answer.status_code < 300 or answer.status_code in fine:
         return
-    said = answer.headers.get("x-error-message") or answer.text[:200]
+    said = answer.headers.get("x-error-message") or answer.body.decode(errors="replace")[:200]
     wait = answer.headers.get("retry-after", "")
     raise PublishFailed(
         f"{what}: status {answer.status_code}, {said}".rstrip(", "),
