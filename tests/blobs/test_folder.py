@@ -1,5 +1,7 @@
 import asyncio
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,21 @@ async def test_only_the_owner_can_read_blobs(blobs: FolderBlobs, tmp_path: Path)
     await blobs.append(KEY, 0, b"x")
     root = tmp_path / "blobs"
     assert [path.stat().st_mode & 0o777 for path in (root, root / "j_1", root / KEY)] == [0o700, 0o700, 0o600]
+
+
+async def test_a_storage_that_does_not_answer_takes_none_of_the_servers_own_threads(
+    blobs: FolderBlobs, tmp_path: Path
+) -> None:
+    await blobs.append("logs/other", 0, b"x")
+    frozen = tmp_path / "blobs" / "logs" / "frozen"
+    os.mkfifo(frozen)  # whoever opens it waits until somebody else does, too
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    stuck = asyncio.create_task(blobs.read("logs/frozen", 0, 1))
+    try:
+        assert await blobs.read("logs/other", 0, 1) == b"x"
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(lambda: None)
+    finally:
+        os.close(os.open(frozen, os.O_RDWR | os.O_NONBLOCK))
+    with pytest.raises(OSError, match="Illegal seek"):
+        await stuck

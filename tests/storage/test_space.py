@@ -1,5 +1,6 @@
 """Room on the disk: who waits first, and what is kept for the database."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from simpletuner_fleet.core.errors import StorageLow
 from simpletuner_fleet.core.free_space import GIB, MIB, Marks, Use, check_room, marks_for
 from simpletuner_fleet.storage.space import RELEASED_BELOW_BYTES, Reserve, SpaceKeeper, SpaceWatch
+from tests.delivery.receivers import until
 
 
 class Disk:
@@ -79,3 +81,36 @@ def test_it_is_told_once_when_room_becomes_scarce(caplog: pytest.LogCaptureFixtu
         ticks.at += 2
         keeper.look_once()
     assert caplog.text.count("nearly full") == 1
+
+
+async def test_a_disk_that_does_not_answer_stops_nobody_who_asks_for_room() -> None:
+    over, asked = threading.Event(), threading.Event()
+    disk, ticks = Disk(100 * GIB), Ticks()
+
+    def measure(folder: Path) -> tuple[int, int]:
+        if ticks.at > 0:
+            asked.set()
+            over.wait(10)
+        return disk(folder)
+
+    watch = SpaceWatch(Path(), measure=measure, monotonic=ticks)
+    watch.check(Use.UPLOADS, 1)
+    keeper = SpaceKeeper(watch, None)
+    ticks.at = 100.0
+    keeper.start()
+    try:
+        await until(asked.is_set)
+        began = threading.Timer(
+            5.0, over.set
+        )  # so that a server that asks the disk itself is stopped for a while
+        began.start()
+        watch.check(Use.UPLOADS, 100 * MIB)
+        assert not watch.is_low()
+        assert watch.disk() == (100 * GIB, 1000 * GIB)
+        assert not over.is_set()
+        began.cancel()
+        with pytest.raises(StorageLow):
+            watch.check(Use.UPLOADS, 90 * GIB)
+    finally:
+        over.set()
+        await keeper.stop()

@@ -5,10 +5,12 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar, TypeVarTuple
 
 from simpletuner_fleet.blobs.digests import RunningDigests, digest_of_file
 from simpletuner_fleet.core.errors import StorageLow
@@ -21,8 +23,13 @@ PRIVATE_FILE = 0o600
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 STRIPES = 64
+THREADS = 16
+"""Of the storage alone: a folder on a machine that does not answer keeps nobody from logging in, for example."""
 OBJECTS = "objects"
 MOST_MARK_BYTES = 2**24
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class FolderBlobs:
@@ -35,8 +42,10 @@ class FolderBlobs:
         # Two appends to one blob must not both read its length before either writes.
         self._locks = [Lock() for _ in range(STRIPES)]
         self._digests = RunningDigests()
+        self._threads = ThreadPoolExecutor(THREADS, "storage")
 
     def close(self) -> None:
+        self._threads.shutdown()
         self._digests.close()
         os.close(self._root)
 
@@ -44,67 +53,70 @@ class FolderBlobs:
         segments = segments_of(key)
         if offset < 0:
             raise ValueError("a blob begins at offset 0")
-        return await asyncio.to_thread(self._append, segments, offset, data)
+        return await self._in_thread(self._append, segments, offset, data)
 
     async def read(self, key: str, start: int, length: int) -> bytes:
         """Returns what there is of it: shorter at the end, empty beyond it or where there is no blob."""
-        return await asyncio.to_thread(self._read, segments_of(key), start, length)
+        return await self._in_thread(self._read, segments_of(key), start, length)
 
     async def size(self, key: str) -> int:
         """Returns 0 where there is no blob."""
-        return await asyncio.to_thread(self._size, segments_of(key))
+        return await self._in_thread(self._size, segments_of(key))
 
     async def truncate(self, key: str, size: int) -> None:
-        await asyncio.to_thread(self._truncate, segments_of(key), size)
+        await self._in_thread(self._truncate, segments_of(key), size)
 
     async def delete(self, prefix: str) -> None:
         """Deletes the blob of this key, and every blob whose key goes on from it after a '/'."""
-        await asyncio.to_thread(self._delete, segments_of(prefix))
+        await self._in_thread(self._delete, segments_of(prefix))
 
     async def names(self, prefix: str) -> list[str]:
-        return await asyncio.to_thread(self._names, segments_of(prefix))
+        return await self._in_thread(self._names, segments_of(prefix))
 
     async def put_part(self, key: str, offset: int, data: bytes) -> int:
         segments = segments_of(key)
         if offset < 0:
             raise ValueError("a blob begins at offset 0")
-        return await asyncio.to_thread(self._put_part, segments, offset, data)
+        return await self._in_thread(self._put_part, segments, offset, data)
 
     async def part_sizes(self, prefix: str) -> dict[str, int]:
-        return await asyncio.to_thread(self._sizes, segments_of(prefix))
+        return await self._in_thread(self._sizes, segments_of(prefix))
 
     async def seal(self, key: str, sha256: str, size: int) -> bool:
-        return await asyncio.to_thread(self._seal, segments_of(key), object_segments(sha256), sha256, size)
+        return await self._in_thread(self._seal, segments_of(key), object_segments(sha256), sha256, size)
 
     async def open_verified(self, key: str, sha256: str, size: int) -> int | None:
         """Opens the parts if they are what they should be; drops them if not, and returns None.
 
         What is within their size never changes, but more may come after it.
         """
-        return await asyncio.to_thread(self._open_verified, segments_of(key), sha256, size)
+        return await self._in_thread(self._open_verified, segments_of(key), sha256, size)
 
     async def object_size(self, sha256: str) -> int | None:
-        return await asyncio.to_thread(self._size_or_none, object_segments(sha256))
+        return await self._in_thread(self._size_or_none, object_segments(sha256))
 
     async def read_object(self, sha256: str, start: int, length: int) -> bytes:
-        return await asyncio.to_thread(self._read, object_segments(sha256), start, length)
+        return await self._in_thread(self._read, object_segments(sha256), start, length)
 
     async def delete_object(self, sha256: str) -> None:
-        await asyncio.to_thread(self._delete, object_segments(sha256))
+        await self._in_thread(self._delete, object_segments(sha256))
 
     async def mark(self, name: str = MARK) -> bytes | None:
-        content = await asyncio.to_thread(self._read, segments_of(name), 0, MOST_MARK_BYTES)
+        content = await self._in_thread(self._read, segments_of(name), 0, MOST_MARK_BYTES)
         return content or None
 
     async def put_mark(self, content: bytes, name: str = MARK) -> None:
         (segment,) = segments_of(name)
-        await asyncio.to_thread(self._put_mark, segment, content)
+        await self._in_thread(self._put_mark, segment, content)
 
     async def objects(self) -> AsyncIterator[str]:
-        for first_two in await asyncio.to_thread(self._names, [OBJECTS]):
-            for name in await asyncio.to_thread(self._names, [OBJECTS, first_two]):
+        for first_two in await self._in_thread(self._names, [OBJECTS]):
+            for name in await self._in_thread(self._names, [OBJECTS, first_two]):
                 if SHA256.fullmatch(name):
                     yield name
+
+    async def _in_thread(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def _put_mark(self, name: str, content: bytes) -> None:
         temporary = f".{name}.tmp"

@@ -44,7 +44,10 @@ class SpaceWatch:
         self._monotonic = monotonic
         self._measured_at = float("-inf")
         self._written_bytes = 0
-        self._free_bytes = 0
+        self._free_bytes = self._total_bytes = 0
+        self.is_kept = False
+        """A keeper measures the disk all the time. Nobody else does then: a disk may not answer, and who asks here is the
+        event loop."""
         self._marks = Marks(uploads=0, logs=0)
 
     def check(self, use: Use, more_bytes: int) -> None:
@@ -56,8 +59,9 @@ class SpaceWatch:
             return
         self._written_bytes += more_bytes
         now = self._monotonic()
-        if now - self._measured_at > MEASURED_FOR_S or self._written_bytes > MEASURED_FOR_BYTES:
-            self._look(now)
+        is_old = now - self._measured_at > MEASURED_FOR_S or self._written_bytes > MEASURED_FOR_BYTES
+        if is_old and not (self.is_kept and self._measured_at > float("-inf")):
+            self.look()
             self._written_bytes = more_bytes
         check_room(use, self._free_bytes, self._written_bytes, self._marks)
 
@@ -72,9 +76,8 @@ class SpaceWatch:
         """Returns the free bytes and the size of the disk; None where there is no folder, or it cannot be measured."""
         if self._folder is None:
             return None
-        with suppress(OSError):
-            return self._measure(self._folder)
-        return None
+        self.is_low()  # It measures the disk where that was not done just now.
+        return (self._free_bytes, self._total_bytes) if self._total_bytes else None
 
     def left_free_bytes(self) -> int | None:
         """Returns how many bytes uploads leave free; None where nothing is refused."""
@@ -83,15 +86,19 @@ class SpaceWatch:
         self.is_low()  # It measures the disk where that was not done just now.
         return self._marks.uploads
 
-    def _look(self, now: float) -> None:
-        assert self._folder is not None
+    def look(self) -> None:
+        """Measures the disk, however long that takes."""
+        if self._folder is None:
+            return
+        written_bytes, now = self._written_bytes, self._monotonic()
         try:
-            self._free_bytes, total = self._measure(self._folder)
+            self._free_bytes, self._total_bytes = self._measure(self._folder)
         except OSError as error:
             log.warning("the free space of %s cannot be told: %s", self._folder, error)
-            self._free_bytes, total = 2**63, 0
-        self._marks = marks_for(total, self._least_free_bytes)
+            self._free_bytes, self._total_bytes = 2**63, 0
+        self._marks = marks_for(self._total_bytes, self._least_free_bytes)
         self._measured_at = now
+        self._written_bytes -= written_bytes
 
 
 class Reserve:
@@ -144,15 +151,18 @@ class SpaceKeeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        self._watch.is_kept = True
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
+        self._watch.is_kept = False
         if self._task:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
 
     def look_once(self) -> None:
+        self._watch.look()
         low = self._watch.is_low()
         if low != self._low:
             self._low = low
