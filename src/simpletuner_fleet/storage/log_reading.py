@@ -1,5 +1,6 @@
 """Reads logs by offset, by line from either end, or by time."""
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -116,8 +117,8 @@ class StoredLog:
             while True:
                 while place < len(marks) and marks[place].offset <= offset:
                     current, place = marks[place].at, place + 1
-                if place < len(marks) or at + len(marks) >= count:
-                    break
+                if place < len(marks) or not marks or at + len(marks) >= count:
+                    break  # there may be none where there were some: the log was deleted meanwhile
                 at, place = at + len(marks), 0
                 marks = await self._marks(at, count)
             times.append(current)
@@ -146,7 +147,9 @@ class StoredLog:
         return max(0, low - 1)
 
     async def _mark(self, index: int) -> TimeMark:
-        return (await self._marks(index, index + 1))[0]
+        """Returns a mark beyond everything where it is gone: the log was deleted, or bytes of it were taken back."""
+        marks = await self._marks(index, index + 1)
+        return marks[0] if marks else TimeMark(await self.size(), math.inf)
 
     async def _marks(self, index: int, end: int) -> list[TimeMark]:
         count = min(MARKS_AT_ONCE, end - index)
