@@ -1,16 +1,21 @@
 """The journal of revocations that all servers share: whichever leads goes on with it, and none of it is lost."""
 
 import asyncio
+import threading
+from pathlib import Path
 
 import pytest
 
+from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.people import revocations
 from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, joined, withdrawn_since
+from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage import shared_journal
 from simpletuner_fleet.storage.shared_journal import SharedJournal, read_shared_journal
+from tests.delivery.receivers import until
 from tests.http.api_kit import Running, orchestrator
 
 
@@ -23,7 +28,7 @@ class AwayBlobs(MemoryBlobs):
         await super().put_mark(content, name)
 
 
-async def begun(running: Running, blobs: MemoryBlobs) -> SharedJournal:
+async def begun(running: Running, blobs: Blobs) -> SharedJournal:
     journal = SharedJournal(running.fleet, blobs)
     await journal.start()
     running.fleet.share_revoked = journal.note
@@ -41,7 +46,7 @@ async def seq_of(running: Running) -> int:
     return head.seq if head else 0
 
 
-async def withdrawn_tokens(blobs: MemoryBlobs, seq: int) -> frozenset[str]:
+async def withdrawn_tokens(blobs: Blobs, seq: int) -> frozenset[str]:
     noted = await read_shared_journal(blobs)
     assert noted is not None
     withdrawn = withdrawn_since(BackupMoment(0.0, seq), noted)
@@ -110,3 +115,38 @@ def test_a_very_long_journal_loses_its_oldest_part_and_says_so(monkeypatch: pyte
     kept = withdrawn_since(BackupMoment(1.0, begin), shorter)
     assert not kept.everything
     assert kept.tokens == {f"t_{at}" for at in range(begin + 1, revocations.MOST_LINES + 1)}
+
+
+class FrozenFolder(FolderBlobs):
+    """A network folder that hangs once, and does what it was told when it is back."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.freezes, self.thaws = False, threading.Event()
+
+    def _put_mark(self, name: str, content: bytes) -> None:
+        if self.freezes:
+            self.freezes = False
+            self.thaws.wait(20)
+        super()._put_mark(name, content)
+
+
+async def test_a_write_that_hung_replaces_nothing_that_was_noted_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_journal, "WRITTEN_WITHIN_S", 0.05)
+    monkeypatch.setattr(shared_journal, "RETRY_S", 0.01)
+    blobs = FrozenFolder(tmp_path / "storage")
+    async with orchestrator() as running:
+        began = await seq_of(running)
+        journal = await begun(running, blobs)
+        running.clock.at += 10
+        blobs.freezes = True
+        withdrawn = {await revoke_one(running, "while it hangs"), await revoke_one(running, "and after that")}
+        blobs.thaws.set()
+        await until(lambda: not journal._writing.locked() and not journal._unwritten.is_set())
+        await journal.stop()
+        blobs.close()
+        stored = FolderBlobs(tmp_path / "storage")
+        assert await withdrawn_tokens(stored, began) == withdrawn
+        stored.close()

@@ -46,6 +46,9 @@ class SharedJournal:
         self._unwritten = asyncio.Event()
         self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._writes: set[asyncio.Task[None]] = set()
+        """Those under way. What waits for them may give up, but a write to a folder cannot be called off: until it has
+        ended none may begin, or the older one would replace what the newer one wrote."""
 
     async def start(self) -> None:
         """Reads the journal and adds what it lacks. Without one it begins now: nobody knows what was revoked before."""
@@ -62,10 +65,11 @@ class SharedJournal:
         self._task = asyncio.create_task(self._write_again_for_ever())
 
     async def stop(self) -> None:
-        if self._task:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, *self._writes):
+            if task:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
     async def note(self, taken: Sequence[Revocation]) -> None:
         """Stores revocations before it returns, unless the storage is away.
@@ -75,10 +79,21 @@ class SharedJournal:
         self._lines = joined(self._lines, taken)
         try:
             async with asyncio.timeout(WRITTEN_WITHIN_S):
-                await self._write()
+                await asyncio.shield(self._begun_write())
         except Exception as error:  # whatever it is: it was committed, and this server's own journal has it
             log.warning("the journal of revocations in the storage is behind; it is tried again: %r", error)
             self._unwritten.set()
+
+    def _begun_write(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._write())
+        self._writes.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._writes.discard(task)
+        if not task.cancelled():
+            task.exception()  # who began it may have gone meanwhile, and has it written again
 
     async def _write(self) -> None:
         async with self._writing:
