@@ -314,3 +314,55 @@ async def test_a_worker_whose_results_are_still_on_their_way_is_busy_though_its_
     seen = await overview.look(fleet, None)
     assert [lane.status for lane in (await last_day.lanes_of(fleet)).lanes] == ["busy"]
     assert seen.free.starts_now == 1
+
+
+async def test_what_is_left_out_of_a_busy_day_ended_before_the_time_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What runs since long is drawn however many ran since, and so is what began early and ended late."""
+    monkeypatch.setattr(last_day, "MOST_BARS", 3)
+
+    def step(tx: Tx) -> None:
+        tx.add_worker(connected(1, gpus=gpus(1)))
+        tx.add_job(job(1, state=JobState.RUNNING), BUNDLE)
+        began = NOW - 5 * HOUR_S
+        tx.add_attempt(attempt(1, state=AttemptState.RUNNING, accepted_at=began))
+        for number, over in ((2, NOW - 1.0), (3, NOW - 40.0), (4, NOW - 30.0), (5, NOW - 20.0)):
+            tx.add_attempt(
+                attempt(number, state=ENDED, outcome=Outcome.FAILED, accepted_at=began, ended_at=over)
+            )
+
+    day = await last_day.lanes_of(await fleet_of(step))
+    assert day.not_before == NOW - 30.0
+    assert [bar.end for bar in day.lanes[0].bars] == [NOW, NOW - 1.0, NOW - 30.0, NOW - 20.0]
+
+
+async def test_a_day_of_which_not_every_absence_is_read_says_from_when_on_it_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(last_day, "MOST_CHANGES", 3)
+
+    def changed(at: float, was: str, now: str) -> Callable[[Tx], object]:
+        event = Event(
+            type=EventType.WORKER_STATUS_CHANGED,
+            actor=ORCHESTRATOR,
+            target_type="worker",
+            target_id="w_1",
+            details={"from": was, "to": now},
+        )
+        return lambda tx: tx.append_audit(at, [event])
+
+    fleet = await fleet_of(
+        lambda tx: tx.add_worker(connected(1, gpus=gpus(1))),
+        lambda tx: tx.add_job(job(1, state=JobState.FAILED), BUNDLE),
+        lambda tx: tx.add_attempt(
+            attempt(1, state=ENDED, outcome=Outcome.FAILED, accepted_at=1.0, ended_at=NOW - 9 * HOUR_S)
+        ),
+        changed(NOW - 8 * HOUR_S, "idle", "offline"),
+        changed(NOW - 7 * HOUR_S, "offline", "idle"),
+        changed(NOW - 3 * HOUR_S, "idle", "busy"),
+        changed(NOW - 2 * HOUR_S, "busy", "idle"),
+    )
+    day = await last_day.lanes_of(fleet)
+    assert day.not_before == NOW - 7 * HOUR_S
+    assert day.lanes[0].bars == (), "when it was away then is not known either"

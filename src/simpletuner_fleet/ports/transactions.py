@@ -97,7 +97,7 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         ...
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
-        """Returns those that are live or ended at or after `at`: the newest `limit` of them, newest first."""
+        """Returns, newest first, those that are live, and of those that ended at or after `at` the last `limit`."""
         ...
 
     def charges_since(self, at: float) -> list[Charge]:

@@ -17,7 +17,8 @@ HOUR_S = 3_600.0
 DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
 MOST_BARS = 2_000
-MOST_CHANGES = 2_000
+MOST_CHANGES = 4 * MOST_BARS
+"""A worker becomes busy and free again with each attempt."""
 
 
 class AttemptBar(Struct, frozen=True, kw_only=True):
@@ -44,7 +45,8 @@ class WorkerLane(Struct, frozen=True, kw_only=True):
 class LastDay(Struct, frozen=True, kw_only=True):
     lanes: list[WorkerLane]
     not_before: float | None = None
-    """Attempts that ended before are left out, since there were too many; None where all are there."""
+    """Attempts that ended before are left out, since there were too many, and so is when workers were away before; None
+    where all are there."""
 
 
 async def lanes_of(fleet: Fleet) -> LastDay:
@@ -78,13 +80,15 @@ def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) ->
     since = now - DAY_S
     bars: dict[str, list[AttemptBar]] = {}
     attempts = view.attempts_since(since, MOST_BARS)
-    titles = view.job_titles([attempt.job_id for attempt in attempts])
     ended = [attempt.ended_at for attempt in attempts if attempt.ended_at is not None]
+    away, known_since = _away(view, since)
+    bars_since = min(ended) if len(ended) >= MOST_BARS else since
+    drawn_since = max(bars_since, known_since)
+    titles = view.job_titles([attempt.job_id for attempt in attempts])
     for attempt in reversed(attempts):
         begun = attempt.accepted_at or attempt.started_at
-        if begun is not None:
+        if begun is not None and (attempt.ended_at is None or attempt.ended_at >= drawn_since):
             bars.setdefault(attempt.worker_id, []).append(_bar(attempt, begun, since, now, titles))
-    away = _away(view, since)
     lanes = [
         WorkerLane(
             worker_id=worker.id,
@@ -96,7 +100,7 @@ def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) ->
         )
         for worker in workers
     ]
-    return LastDay(lanes=lanes, not_before=min(ended, default=now) if len(attempts) == MOST_BARS else None)
+    return LastDay(lanes=lanes, not_before=drawn_since if drawn_since > since else None)
 
 
 def _bar(attempt: Attempt, begun: float, since: float, now: float, titles: Mapping[str, str]) -> AttemptBar:
@@ -110,14 +114,19 @@ def _bar(attempt: Attempt, begun: float, since: float, now: float, titles: Mappi
     )
 
 
-def _away(view: View, since: float) -> dict[str, list[tuple[float, bool]]]:
-    """Returns for each worker, in order of time, when it left (True) or came. In a busy fleet the oldest are left out."""
+def _away(view: View, since: float) -> tuple[dict[str, list[tuple[float, bool]]], float]:
+    """Returns for each worker, in order of time, when it left (True) or came, and since when all of that is known.
+
+    In a busy fleet the oldest are left out.
+    """
     absences: dict[str, list[tuple[float, bool]]] = {}
     where = AuditFilter(event_type="worker.status_changed", since=since)
-    for entry in view.audit_page(where, MOST_CHANGES, 0):
+    entries = view.audit_page(where, MOST_CHANGES, 0)
+    for entry in entries:
         if "offline" in (entry.details.get("to"), entry.details.get("from")):
             absences.setdefault(entry.target_id, []).append((entry.at, entry.details.get("to") == "offline"))
-    return {worker_id: sorted(changes) for worker_id, changes in absences.items()}
+    known_since = entries[-1].at if len(entries) >= MOST_CHANGES else since
+    return {worker_id: sorted(changes) for worker_id, changes in absences.items()}, known_since
 
 
 def _spans_of(

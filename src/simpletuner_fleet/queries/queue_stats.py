@@ -121,7 +121,8 @@ async def own_queue(fleet: Fleet, owner: str) -> OwnQueue:
 
 
 def _mean_wait_s(view: View, now: float) -> float | None:
-    begun = [one for one in view.attempts_since(now - WAITS_OF_S, WAITS_COUNTED) if one.number == 1]
+    recent = view.attempts_since(now - WAITS_OF_S, WAITS_COUNTED)[:WAITS_COUNTED]
+    begun = [one for one in recent if one.number == 1]
     jobs = ((one, view.job(one.job_id)) for one in begun)
     waits = [max(0.0, one.offered_at - job.created_at) for one, job in jobs if job]
     return fmean(waits) if waits else None

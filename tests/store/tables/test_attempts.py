@@ -177,7 +177,15 @@ async def test_attempts_since_a_moment_are_those_that_live_or_ended_after_it(sto
     assert await since(0) == ["a_3", "a_2", "a_1"]
     assert await since(100.5) == ["a_3", "a_2"]
     assert await since(1000) == ["a_3"]
-    assert await since(0, limit=2) == ["a_3", "a_2"]
+    assert await since(0, limit=1) == ["a_3", "a_2"]
+
+
+async def test_of_many_attempts_those_that_live_and_those_that_ended_last_are_told_however_old_they_are(
+    store: Store,
+) -> None:
+    lives, long = attempt(1), attempt(2, state=ENDED, ended_at=500.0)
+    await add(store, lives, long, *(attempt(n, state=ENDED, ended_at=100.0 + n) for n in (3, 4, 5)))
+    assert ids(await store.read(lambda view: view.attempts_since(0.0, 2))) == ["a_5", "a_2", "a_1"]
 
 
 async def test_attempts_of_a_worker_come_newest_first_and_limited(store: Store) -> None:

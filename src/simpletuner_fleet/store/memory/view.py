@@ -126,12 +126,11 @@ class MemoryView(
         return sorted(self._attempts(ids), key=by_epoch, reverse=True)[:limit]
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
-        recent = [
-            attempt
-            for attempt in self._tables.attempts.values()
-            if attempt.live or (attempt.ended_at is not None and attempt.ended_at >= at)
-        ]
-        return sorted(recent, key=by_epoch, reverse=True)[:limit]
+        attempts = self._tables.attempts.values()
+        ended = [(one.ended_at, one) for one in attempts if one.ended_at is not None and one.ended_at >= at]
+        ended.sort(key=lambda row: row[0], reverse=True)
+        recent = [*(one for one in attempts if one.live), *(one for _, one in ended[:limit])]
+        return sorted(recent, key=by_epoch, reverse=True)
 
     def charges_since(self, at: float) -> list[Charge]:
         ended = [

@@ -146,7 +146,7 @@ class JobsView(FindingView):
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
         ended = self._attempts(sql.ATTEMPTS_ENDED_SINCE, {"at": float(at), "limit": limit})
         by_id = {attempt.id: attempt for attempt in (*ended, *self.live_attempts())}
-        return sorted(by_id.values(), key=lambda one: (one.epoch, one.id), reverse=True)[:limit]
+        return sorted(by_id.values(), key=lambda one: (one.epoch, one.id), reverse=True)
 
     def charges_since(self, at: float) -> list[Charge]:
         """Returns those that can be read: every step of a leader waits for them."""
