@@ -11,6 +11,7 @@ from tests.e2e.proxy import Proxy
 from tests.http.data_kit import push
 from tests.web.browser import visit
 from tests.web.console import Pages
+from tests.web.machines import PASSWORD
 from tests.web.stage import Behind, Stage
 
 LIVE_WORKER = (files("simpletuner_fleet.web") / "static/js/frame/live-worker.js").read_text(encoding="utf-8")
@@ -65,6 +66,34 @@ async def test_a_page_whose_session_has_ended_leads_to_the_log_in(stage: Stage, 
         headers = {"origin": stage.url, "cookie": f"{COOKIE}={stage.sessions['admin']}"}
         (await client.post("/api/logout", json={}, headers=headers)).raise_for_status()
     await page.wait_for_url(re.compile(r"/login\?next="))
+
+
+async def test_a_page_acts_for_nobody_else_and_is_theirs_once_nobody_is_busy_with_it(
+    stage: Stage, page_as: Pages
+) -> None:
+    busy = await page_as(stage, "admin")
+    page_as.watch(busy).expect("409 (Conflict)", "403 (Forbidden)")
+    quiet, other = [await busy.context.new_page() for _ in range(2)]
+    await visit(busy, "/admin/tokens")
+    await busy.get_by_role("button", name="Create token").first.click()
+    await visit(quiet, "/me")
+    await visit(other, "/login")
+    await other.get_by_label("Name").fill("Bruno")
+    await other.get_by_label("Password").fill(PASSWORD)
+    await other.get_by_role("button", name="Log in").click()
+    await other.wait_for_url(f"{stage.url}/")
+
+    dialog = busy.get_by_role("dialog", name="Create token")
+    await dialog.get_by_label("Name", exact=True).fill("nightly")
+    await dialog.get_by_role("button", name="Read only").click()
+    await dialog.get_by_role("button", name="Create token").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("This page was opened by another user.")
+    await expect(dialog.get_by_role("alert")).to_contain_text("You are now logged in as 'Bruno'.")
+    listed = await stage.running.http.get("/api/admin/tokens")
+    assert "nightly" not in listed.text
+    await expect(quiet.locator(".rail-foot")).to_contain_text("Bruno")
+    await busy.keyboard.press("Escape")
+    await expect(busy.get_by_role("heading", name="You cannot view this page")).to_be_visible()
 
 
 async def test_a_paused_page_stands_still_when_its_stream_comes_back(stage: Stage, page_as: Pages) -> None:

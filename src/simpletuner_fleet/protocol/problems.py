@@ -22,6 +22,7 @@ OF_THE_EDGE = frozenset(
         "not_your_job",
         "origin_missing",
         "other_worker",
+        "page_of_another",
         "pattern_too_slow",
         "request_timeout",
         "secrets_key",

@@ -126,6 +126,20 @@ async def test_a_change_by_cookie_needs_a_page_of_ours(headers: dict[str, str], 
         assert (answer.status_code, answer.json().get("code")) == ((403 if code else 200), code)
 
 
+async def test_a_page_acts_as_the_user_whom_it_was_made_for_or_not_at_all() -> None:
+    async with running(TABLE) as here:
+        by_page = {**VIEWER, "origin": here.listening.url}
+        own = await here.client.post("/api/who", headers={**by_page, "x-page-of": "u_viewer"})
+        assert (own.status_code, own.json()["id"]) == (200, "u_viewer")
+        for method in ("GET", "POST"):
+            answer = await here.client.request(
+                method, "/api/who", headers={**by_page, "x-page-of": "u_admin"}
+            )
+            assert (answer.status_code, answer.json()["code"]) == (409, "page_of_another")
+            assert "a viewer" in answer.json()["detail"]
+        assert (await here.client.get("/api/open", headers={**VIEWER, "x-page-of": "u_admin"})).is_success
+
+
 async def test_a_role_bounds_what_a_session_may_do() -> None:
     async with running(TABLE) as here:
         ours = {"origin": here.listening.url}

@@ -36,3 +36,15 @@ def test_every_script_that_is_named_is_there() -> None:
 
 def test_no_script_is_left_over() -> None:
     assert set(imports()) - asked_for_by_pages().union(*imports().values()) == set()
+
+
+ASKS = re.compile(r"\bfetch\(")
+ASK_FOR_WHOEVER_IS_LOGGED_IN = {"js/frame/live.js", "js/frame/live-worker.js"}
+"""They look whether that is still the user of the page."""
+
+
+def test_every_script_that_asks_for_something_says_whose_page_it_is() -> None:
+    asking = {path for path in imports() if ASKS.search(ASSETS.get(path).body.decode())}
+    saying = {path for path, targets in imports().items() if "js/common/caller.js" in targets}
+    assert "js/common/actions.js" in asking
+    assert asking - saying == ASK_FOR_WHOEVER_IS_LOGGED_IN - saying

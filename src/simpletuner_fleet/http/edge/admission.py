@@ -28,11 +28,13 @@ from simpletuner_fleet.http.access.limits import Buckets, RateLimits, address_ke
 from simpletuner_fleet.http.access.networks import Networks, client_address, is_loopback
 from simpletuner_fleet.http.access.sessions import session_secret
 from simpletuner_fleet.http.edge.exchange import Exchange
-from simpletuner_fleet.http.edge.problems import ForeignOrigin, HostNotAllowed, OriginMissing
+from simpletuner_fleet.http.edge.problems import ForeignOrigin, HostNotAllowed, OriginMissing, PageOfAnother
 from simpletuner_fleet.http.edge.route_table import CompiledRoute
 from simpletuner_fleet.http.edge.routes import Access, Route
 
 CREDENTIAL_HEADERS = ("authorization", "x-api-key", "x-worker-token", "x-upload-token")
+PAGE_OF = "x-page-of"
+"""The header in which scripts of a page say which user the page was made for."""
 OF_WORKERS = (Access.WORKER, Access.UPLOAD)
 HEADERS_LOOKED_AT = frozenset({"cookie", "origin", "sec-fetch-site", "x-upload-token"})
 """With one of these, more than a token decides who calls, or whether they may."""
@@ -177,8 +179,8 @@ class Admission:
     def permit(self, principal: Principal, compiled: CompiledRoute, exchange: Exchange, ip: str) -> None:
         """Raises where this caller may not do this, or may not do it again so soon."""
         kind = principal.kind
-        if kind == "user" and not proves_own_page(exchange.method, exchange.headers, self._hosts):
-            raise OriginMissing
+        if kind == "user":
+            self._check_page(principal, exchange)
         if compiled.permission is not None:
             check_permission(principal, compiled.permission)
         if kind == "worker" or kind == "upload":
@@ -187,6 +189,17 @@ class Admission:
             self._public_rate.spend(address_key(ip))
         else:
             self._user_rate.spend(principal.id)
+
+    def _check_page(self, user: Principal, exchange: Exchange) -> None:
+        """Raises unless a page of ours asks, and one of this very user.
+
+        All tabs share one cookie: a page that was left open would act as whoever has logged in after it.
+        """
+        headers = exchange.headers
+        if not proves_own_page(exchange.method, headers, self._hosts):
+            raise OriginMissing
+        if headers.get(PAGE_OF, user.id) != user.id:
+            raise PageOfAnother(f"You are now logged in as '{user.name}'.")
 
     async def _prove(
         self, row: Route, headers: dict[str, str], peer: str, ip: str, secure: bool

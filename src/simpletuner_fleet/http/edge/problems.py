@@ -54,6 +54,13 @@ class OriginMissing(ForeignOrigin):
     next_step = "Programs use an API token: 'Authorization: Bearer st_…'."
 
 
+class PageOfAnother(errors.Conflict):
+    """This page was opened by another user."""
+
+    code = "page_of_another"
+    next_step = "Reload the page."
+
+
 STATUS: dict[type[Exception], int] = {
     errors.Malformed: 400,
     errors.ScimRefused: 400,

@@ -83,7 +83,7 @@ class EventWatch:
 
     def _about_time(self, event: str) -> bytes:
         now = rfc3339(self._deps.fleet.clock.now())
-        data = msgspec.json.encode({"type": event, "at": now})
+        data = msgspec.json.encode({"type": event, "at": now, "caller": self._caller})
         return encode_raw(event, self._deps.hub.event_id, data)
 
     def _closed(self, why: str) -> None:

@@ -6,6 +6,7 @@
 //               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { leave, refresh } from "../frame/live.js";
+import { ofCaller } from "./caller.js";
 import { eachEdited, maySave, saved } from "./edits.js";
 import { toast } from "./toast.js";
 import { t } from "./words.js";
@@ -34,7 +35,7 @@ function keyFor(request) {
 }
 
 export async function call(method, path, body) {
-  const init = { method, headers: { accept: "application/json" } };
+  const init = { method, headers: { accept: "application/json", ...ofCaller } };
   if (body !== undefined) {
     init.headers["content-type"] = "application/json";
     init.body = JSON.stringify(body);

@@ -1,7 +1,7 @@
 // Forms that change what exists: data-edits, with an id. What somebody else changes meanwhile is not written over unseen.
 // A form is compared with what the server shows now, whenever the page is fetched again and before it is saved: fields
 // that were not touched take the new values, what was typed stays, and the form says which fields have changed.
-import { fetchPage } from "../frame/live.js";
+import { fetchPage, isOurs } from "../frame/live.js";
 import { t } from "./words.js";
 
 // What the server had when each form last took it over, by the form's id.
@@ -135,7 +135,8 @@ function changedMeanwhile(form, page) {
 async function pageNow() {
   try {
     const answer = await fetchPage(AbortSignal.timeout(LONGEST_LOOK_MS));
-    return answer.ok && !answer.redirected ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+    const text = answer.ok && !answer.redirected ? await answer.text() : "";
+    return isOurs(text) ? new DOMParser().parseFromString(text, "text/html") : null;
   } catch {
     return null;
   }

@@ -1,6 +1,7 @@
 // How a folder travels: asked after, sent in parts from the byte the server names, sealed last. The same protocol as `simpletuner data push`.
 import { hex, Sha256 } from "./sha256.js";
 import { canonical } from "./dataset-manifest.js";
+import { ofCaller } from "../common/caller.js";
 import { t } from "../common/words.js";
 
 const PART_BYTES = 16 * 1024 * 1024;
@@ -21,7 +22,7 @@ function pause(ms, signal) {
 // An answer that is not in our own format comes from something in between, and says nothing about the request: it is asked again.
 async function once(method, path, body, signal) {
   const json = !(body instanceof Blob);
-  const headers = { accept: "application/json", "content-type": json ? "application/json" : "application/octet-stream" };
+  const headers = { ...ofCaller, accept: "application/json", "content-type": json ? "application/json" : "application/octet-stream" };
   let answer;
   try {
     answer = await fetch(path, { method, headers, body: json ? JSON.stringify(body) : body, signal });

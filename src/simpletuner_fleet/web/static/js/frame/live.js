@@ -2,6 +2,7 @@
 // concerns them: <section id="x" data-region="jobs job:j_1 workers">. What is stale says so.
 import { heard, now } from "./clock.js";
 import { clockTime } from "../common/format.js";
+import { caller } from "../common/caller.js";
 import { patch } from "./progress.js";
 import { t } from "../common/words.js";
 
@@ -33,6 +34,8 @@ let shows = Number(button?.dataset.newest);
 let dirty = false;
 // A page of other parts came while somebody typed or a dialog was open: it is fetched again once they are done.
 let putOff = false;
+// The page is another by now, and is loaded again as soon as nobody is busy with this one.
+let another = false;
 let timer = null;
 let fetching = null;
 let begun = 0;
@@ -70,8 +73,10 @@ function busyWithin(place) {
   return Boolean(edits || document.querySelector(`${place} dialog[open]`));
 }
 
-// Whose session ended, or who logged in as somebody else in another tab, gets another page; what they type is not taken away.
+// Whose session ended, who logged in as somebody else in another tab, or who looks at what is gone gets another page; what
+// they type is not taken away.
 function reloadUnlessBusy() {
+  another = true;
   if (!busyWithin("body")) location.reload();
 }
 
@@ -106,6 +111,10 @@ async function swap(region, text) {
   for (const one of unfolded) one.open = true;
 }
 
+export function isOurs(text) {
+  return text.includes(`data-caller="${caller}"`);
+}
+
 // The page as it is now: its parts that change, without the frame around them.
 export function fetchPage(signal) {
   return fetch(location.href, { headers: { "x-live": "1", accept: "text/html" }, signal });
@@ -119,16 +128,16 @@ async function fetchRegions() {
   fetching = new AbortController();
   try {
     const answer = await fetchPage(fetching.signal);
-    if (answer.redirected || answer.status === 401) return location.reload();
+    if (answer.redirected || answer.status === 401) return reloadUnlessBusy();
     const text = await answer.text();
-    if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return location.reload();
+    if (GONE.includes(answer.status) && text.includes(OUR_PROBLEM) && !leaving) return reloadUnlessBusy();
     if (!answer.ok) {
       took = Math.max(took, REFUSED_MS);
       dirty = true;
       return;
     }
     took = Date.now() - begun;
-    if (!text.includes(`data-caller="${document.body.dataset.caller}"`)) return reloadUnlessBusy();
+    if (!isOurs(text)) return reloadUnlessBusy();
     const page = new DOMParser().parseFromString(text, "text/html");
     await swapAll(text, page);
     fresh = now();
@@ -153,6 +162,7 @@ function soon() {
 }
 
 function goOn() {
+  if (another) setTimeout(reloadUnlessBusy, SOON_MS);
   dirty ||= putOff;
   if (dirty) soon();
 }
@@ -216,6 +226,7 @@ function listen(message) {
     state = "live";
     const { data } = message;
     heard(data.at);
+    if (data.caller && data.caller !== caller) return reloadUnlessBusy();
     document.dispatchEvent(new CustomEvent("fleet", { detail: data }));
     if (data.type === "ping" || data.type === "ready") {
       if (!dirty) fresh = now();

@@ -1,4 +1,6 @@
 // Theme and language: remembered in a cookie, so that the server can render them without a flash.
+import { caller, ofCaller } from "../common/caller.js";
+
 const YEAR_S = 31536000;
 
 function remember(name, value) {
@@ -23,8 +25,8 @@ document.addEventListener("click", async (event) => {
   const language = event.target.closest("[data-language]");
   if (language) {
     remember("simpletuner_lang", language.dataset.language);
-    if (document.body.dataset.caller?.startsWith("u_")) {
-      await fetch("/api/me", { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify({ language: language.dataset.language }) }).catch(() => {});
+    if (caller?.startsWith("u_")) {
+      await fetch("/api/me", { method: "PATCH", headers: { "content-type": "application/json", ...ofCaller }, body: JSON.stringify({ language: language.dataset.language }) }).catch(() => {});
     }
     location.reload();
   }
