@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simpletuner_fleet.core.errors import TooManyRequests
-from simpletuner_fleet.http.access.hosts import AllowedHosts, host_name
+from simpletuner_fleet.http.access.hosts import AllowedHosts, host_name, own_origin
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.access.networks import (
     BadNetwork,
@@ -59,6 +59,20 @@ def test_no_host_header_breaks_anything(text: str) -> None:
         name = host_name(text)
         assert name
         assert name == "localhost" or is_loopback(name) or name in {*machine_names(), *machine_addresses()}
+
+
+@pytest.mark.parametrize(
+    "written", ["Bücher.example", "bücher.example.", "xn--bcher-kva.example", "ｂücher。example"]
+)
+def test_an_allowed_host_is_known_by_the_name_that_browsers_send(written: str) -> None:
+    hosts = AllowedHosts([written])
+    assert hosts.holds("xn--bcher-kva.example:8001")
+    assert own_origin("https://xn--bcher-kva.example", "127.0.0.1:8001", hosts)
+    assert not hosts.holds("bucher.example")
+
+
+def test_an_allowed_host_that_is_no_name_allows_nothing() -> None:
+    assert not AllowedHosts(["ü..example", "ü" * 70]).holds("example")
 
 
 def test_networks_hold_addresses_of_both_families_and_mapped_ones() -> None:

@@ -26,7 +26,7 @@ class AllowedHosts:
     """
 
     def __init__(self, configured: Iterable[str] = (), any_name: bool = False) -> None:
-        self.configured = frozenset(plain_name(name) for name in configured)
+        self.configured = frozenset(plain_name(as_sent(name)) for name in configured)
         own = ("localhost", *machine_names(), *machine_addresses())
         self._names = self.configured | {plain_name(name) for name in own}
         self._any_name = any_name
@@ -59,6 +59,14 @@ def host_name(host_header: str | None) -> str | None:
 
 def plain_name(name: str) -> str:
     return name.strip("[]").lower().removesuffix(".")
+
+
+def as_sent(name: str) -> str:
+    """Returns a name that people wrote, such as 'bücher.example', as browsers send it: in ASCII."""
+    try:
+        return name if name.isascii() else name.encode("idna").decode("ascii")
+    except UnicodeError:
+        return name  # no name server knows it, and no browser sends it
 
 
 def names_loopback(host_header: str | None) -> bool:
