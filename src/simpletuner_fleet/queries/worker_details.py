@@ -11,7 +11,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.placement.matching import Occupancy, gpus_left_idle
+from simpletuner_fleet.core.placement.matching import Occupancy, gpus_left_idle, is_open
 from simpletuner_fleet.core.placement.roster.roster import Roster
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
@@ -36,6 +36,8 @@ class HeldJob(Struct, frozen=True, kw_only=True):
 class ListedWorker(Struct, frozen=True, kw_only=True):
     worker: Worker
     status: str
+    is_open: bool
+    """It may be given a job now."""
     held: tuple[HeldJob, ...]
 
 
@@ -69,6 +71,8 @@ class PastAttempt(Struct, frozen=True, kw_only=True):
 class WorkerDetails(Struct, frozen=True, kw_only=True):
     worker: Worker
     status: str
+    is_open: bool
+    """It may be given a job now."""
     gpu_holders: dict[str, Attempt]
     """By GPU, the attempt that holds it, on this worker or on another one of the same machine."""
     idle_gpus: int
@@ -116,6 +120,7 @@ async def machines(
             return ListedWorker(
                 worker=with_newest_heartbeat(fleet, one.worker),
                 status=one.status,
+                is_open=is_open(one.worker, roster.occupancy(one.worker.id)),
                 held=held.get(one.worker.id, ()),
             )
 
@@ -166,6 +171,7 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
         return WorkerDetails(
             worker=worker,
             status=worker.status(bool(live)),
+            is_open=is_open(worker, (standing.roster or roster_of(unrestricted(view))).occupancy(worker_id)),
             gpu_holders=holders,
             idle_gpus=gpus_left_idle(worker, Occupancy(len(live), frozenset(holders))),
             running=with_reasons(view, jobs, now, standing),

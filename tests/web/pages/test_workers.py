@@ -11,6 +11,7 @@ from simpletuner_fleet.core.people import tokens
 from tests.e2e.kit import A100
 from tests.web.browser import axe, visit
 from tests.web.console import Console, Pages
+from tests.web.stage import Stage
 
 SOON_MS = 20_000
 expect.set_options(timeout=SOON_MS)
@@ -178,3 +179,22 @@ async def test_the_list_is_filtered_by_its_address_and_folds_what_has_gone(
     await expect(rows).to_have_count(2)
     await visit(page, "/admin/workers?q=nothing-like-it")
     await expect(page.get_by_role("heading", name="No matching worker")).to_be_visible()
+
+
+async def test_a_worker_that_would_take_no_job_now_does_not_pass_for_one_that_waits_for_one(
+    stage: Stage,
+) -> None:
+    machine = await stage.machine("nova")
+    admin = stage.crew.people["admin"]
+
+    async def shown() -> list[str]:
+        pages = [await admin.get(path) for path in ("/admin/workers", f"/admin/workers/{machine.id}")]
+        return [page.text for page in pages]
+
+    assert [page for page in await shown() if "It accepts no jobs at the moment." in page] == []
+    work = await stage.begin()
+    await work.report("released")
+    for page in await shown():
+        assert "It accepts no jobs at the moment." in page
+    await machine.beat()
+    assert [page for page in await shown() if "It accepts no jobs at the moment." in page] == []

@@ -33,6 +33,7 @@ from simpletuner_fleet.web.parts.worker_rows import (
     is_not_isolated,
     isolation_text,
     job_groups_text,
+    pause_text,
     tls_is_weak,
     tls_text,
     trouble_note,
@@ -122,7 +123,7 @@ def state_sentence(info: WorkerDetails) -> str:
         return _("Not connected yet.")
     if running:
         return ngettext("It is running %(n)s job.", "It is running %(n)s jobs.", running)
-    return status_meaning(current(), info.status)
+    return pause_text(info) or status_meaning(current(), info.status)
 
 
 def kept_because(worker: Worker, status: str) -> str:

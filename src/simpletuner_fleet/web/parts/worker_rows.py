@@ -12,7 +12,7 @@ from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.languages import N_, _, current, ngettext, spoken_number
 from simpletuner_fleet.languages.code_texts import groups_text
 from simpletuner_fleet.languages.names import blame_name, status_name, worker_type_name
-from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker
+from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker, WorkerDetails
 
 LABELS_SHOWN = 4
 NOBODY: Mapping[str, Attempt] = {}
@@ -70,7 +70,7 @@ def worker_row(info: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
         name=worker.name,
         status=info.status,
         type=worker_type_name(current(), worker.worker_type),
-        note=_note(worker),
+        note=_note(info),
         gpus=gpu_rows(worker, latest),
         gpu_name=worker.gpu_name or "",
         held=info.held,
@@ -83,10 +83,19 @@ def worker_row(info: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
     )
 
 
-def _note(worker: Worker) -> str:
+def _note(info: ListedWorker) -> str:
+    worker = info.worker
     if worker.interruption is not None:
         return _("Its machine is about to be taken away")
-    return worker.drain_note or (_("It could not start its jobs") if worker.takes_a_pause else "")
+    if worker.drain_note or not worker.takes_a_pause:
+        return worker.drain_note or pause_text(info)
+    return _("It could not start its jobs")
+
+
+def pause_text(info: ListedWorker | WorkerDetails) -> str:
+    """Says that a worker with nothing to do takes no job either; empty where it does."""
+    pauses = info.status == WorkerStatus.IDLE and not info.is_open
+    return _("It accepts no jobs at the moment.") if pauses else ""
 
 
 def trouble_note(worker: Worker) -> TroubleNote | None:
