@@ -139,6 +139,10 @@ async def test_pulses_tell_heartbeats_and_memory() -> None:
         pulse = (await running.get("/api/admin/pulses"))["workers"][agent.id]
         assert pulse["last_heartbeat"]
         assert pulse["memory_used_gb"] == {f"GPU-{agent.id}-0": 12.5}
+        other = await running.worker("gpu-2")
+        assert set((await running.get("/api/admin/pulses"))["workers"]) == {agent.id, other.id}
+        named = await running.get("/api/admin/pulses", id=[agent.id, "w_gone"])
+        assert set(named["workers"]) == {agent.id}
 
 
 def test_every_command_can_be_pasted_and_keeps_the_token_off_other_peoples_screens() -> None:

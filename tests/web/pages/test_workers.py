@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.async_api import Page, expect
 
@@ -13,7 +14,7 @@ from tests.web.browser import axe, visit
 from tests.web.console import Console, Pages
 from tests.web.stage import Stage
 
-SOON_MS = 20_000
+SOON_MS, PULSE_MS = 20_000, 16_000
 expect.set_options(timeout=SOON_MS)
 
 
@@ -179,6 +180,20 @@ async def test_the_list_is_filtered_by_its_address_and_folds_what_has_gone(
     await expect(rows).to_have_count(2)
     await visit(page, "/admin/workers?q=nothing-like-it")
     await expect(page.get_by_role("heading", name="No matching worker")).to_be_visible()
+
+
+async def test_an_open_page_asks_for_the_heartbeats_of_the_workers_that_it_shows(
+    stage: Stage, page_as: Pages
+) -> None:
+    nova, vega = await stage.machine("nova"), await stage.machine("vega")
+    page = await page_as(stage, "admin")
+    await page.clock.install()
+    for path, shown in (("/admin/workers", {nova.id, vega.id}), (f"/admin/workers/{vega.id}", {vega.id})):
+        await visit(page, path)
+        async with page.expect_request("**/api/admin/pulses*") as asked:
+            await page.clock.run_for(PULSE_MS)
+        query = urlsplit((await asked.value).url).query
+        assert set(parse_qs(query)["id"]) == shown
 
 
 async def test_a_worker_that_would_take_no_job_now_does_not_pass_for_one_that_waits_for_one(

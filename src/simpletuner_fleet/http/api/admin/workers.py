@@ -1,8 +1,8 @@
 """Lets those who may administer workers manage them."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import Count, FreeText, Seconds
 from simpletuner_fleet.core.errors import Invalid
@@ -21,11 +21,13 @@ from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.workers import WorkerListView, WorkerView, worker_view
 from simpletuner_fleet.orchestrator.workers import administer
 from simpletuner_fleet.orchestrator.workers.administer import CreateWorker
+from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries import read_models
 from simpletuner_fleet.queries.worker_details import with_newest_heartbeat
 
 TAGS = ("administration",)
 PERMISSION = "admin.workers"
+MAX_PULSES = 1000
 
 
 class CreateWorkerBody(CreateWorker, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,6 +68,11 @@ class WorkerListQuery(Struct, kw_only=True):
     """Whether to list the agent beside this server too, which nobody created."""
 
 
+class PulsesQuery(Struct, kw_only=True):
+    id: Annotated[list[str], Meta(max_length=MAX_PULSES)] = []
+    """Of these workers; may be repeated. None: of all."""
+
+
 class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
     note: FreeText = ""
     timeout_s: Seconds | None = None
@@ -96,12 +103,16 @@ async def get_worker(call: Call[Any]) -> WorkerView:
 
 
 async def pulses(call: Call[None]) -> PulsesView:
-    fleet = deps_of(call).fleet
-    workers = await fleet.read(lambda view: view.workers())
+    fleet, wanted = deps_of(call).fleet, call.query.id
+
+    def look(view: View) -> list[Worker]:
+        named = [view.worker(id) for id in wanted]
+        return [worker for worker in named if worker] if wanted else view.workers()
+
     return PulsesView(
         {
             worker.id: _pulse(with_newest_heartbeat(fleet, worker), fleet.gpu_history.latest(worker.id))
-            for worker in workers
+            for worker in await fleet.read(look)
         }
     )
 
@@ -207,7 +218,8 @@ ROUTES = [
         pulses,
         PERMISSION,
         answer=PulsesView,
-        summary="Every worker's last heartbeat and the memory in use on its GPUs",
+        summary="Workers' last heartbeats and the memory in use on their GPUs",
+        query=PulsesQuery,
         tags=TAGS,
     ),
     Route(

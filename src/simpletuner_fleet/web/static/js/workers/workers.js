@@ -15,11 +15,11 @@ function show(place, pulse) {
 }
 
 async function pulse() {
-  const places = [...document.querySelectorAll("[data-pulse] [data-heard]")];
+  const places = [...document.querySelectorAll("[data-pulse] [data-heard]:not(details:not([open]) *)")];
   if (!live() || !places.length) return;
   let told;
   try {
-    told = (await call("GET", "/api/admin/pulses")).workers;
+    told = (await call("GET", `/api/admin/pulses?${new URLSearchParams(places.map((place) => ["id", place.dataset.heard]))}`)).workers;
   } catch {
     return;
   }
