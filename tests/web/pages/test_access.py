@@ -21,7 +21,9 @@ from simpletuner_fleet.web.parts.names import id_of
 from simpletuner_fleet.web.parts.permission_names import GROUPS, PRESETS
 from tests.web.browser import PHONE, Role, axe, visit
 from tests.web.console import Console, Pages
+from tests.web.fleet import PEOPLE
 from tests.web.machines import PASSWORD
+from tests.web.stage import Stage
 
 SOON_MS = 20_000
 expect.set_options(timeout=SOON_MS)
@@ -136,6 +138,17 @@ async def test_who_logged_in_long_ago_is_told_so_and_led_to_the_log_in_and_back(
     await page.wait_for_url(f"{own_fleet.url}/admin/users")
     await page.get_by_role("button", name="Enable Gone").click()
     await expect(page.get_by_role("row", name=re.compile("Gone"))).to_contain_text("Active")
+
+
+async def test_a_session_that_is_ended_leaves_the_list(stage: Stage, page_as: Pages) -> None:
+    async with stage.running.as_user(None) as elsewhere:
+        credentials = {"name": PEOPLE["admin"], "password": PASSWORD}
+        await elsewhere.post("/api/login", json=credentials, headers={"origin": stage.url})
+        page = await page_as(stage, "admin")
+        await visit(page, "/me")
+        await page.get_by_role("button", name="End session").click()
+        await expect(page.get_by_role("button", name="End session")).to_have_count(0)
+        assert (await elsewhere.get("/api/me")).status_code == 401
 
 
 async def test_a_token_is_made_shown_once_used_and_revoked(own_fleet: Console, page_as: Pages) -> None:
