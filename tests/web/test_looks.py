@@ -1,10 +1,14 @@
 """Settings of the system that pages follow: less motion, own colours; and windows of any width."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from simpletuner_fleet.core.policy import MAX_NAME_CHARS
 from simpletuner_fleet.web.frame.navigation import PLACES
-from tests.web.browser import NARROWEST, PHONE, Language, visit
+from simpletuner_fleet.web.parts.jobs.columns import COLUMNS
+from tests.web.browser import NARROWEST, PHONE, Language, resize, visit
 from tests.web.console import Console, Pages
 from tests.web.fleet import CONFIGS
 from tests.web.page_table import page_paths
@@ -12,6 +16,8 @@ from tests.web.stage import Stage
 
 LONG = "c" + "o" * (MAX_NAME_CHARS - 1)
 JOB_NAME = "j" * 200
+LABELLED_CELL = re.compile(r'<td\b[^>]*data-label="\{\{.*?\}\}"[^>]*>(.*?)</td>')
+IN_ONE_PIECE = re.compile(r"<span>.*</span>")
 WIDTHS = (360, 1280)
 FOUR_K = (3840, 2160)
 LOOKED_AT = ("/", "/jobs", "/fleet", "/admin/workers", "/train", "/configs")
@@ -27,11 +33,25 @@ EDGES = """
 (one) => { const box = one.getBoundingClientRect(); return [box.left, box.right, one.scrollWidth - one.clientWidth] }
 """
 MIDDLE = "(one) => { const box = one.getBoundingClientRect(); return (box.top + box.bottom) / 2 }"
+ROOM_FOR_JOBS = """
+(tables) => tables.map((one) => one.querySelector("td.lead").getBoundingClientRect().width)
+"""
+ROOM_FOR_AN_ID_PX = 150
 OVERFLOW = "() => document.scrollingElement.scrollWidth - innerWidth"
 
 
 def paths(console: Console) -> list[str]:
     return [*(path for path in LOOKED_AT if path in page_paths()), f"/jobs/{console.state.jobs['running']}"]
+
+
+def test_what_stands_below_a_value_is_not_beside_it_on_a_phone() -> None:
+    """There a cell is a row of its label and its value, and each piece of text would be a column of its own."""
+    templates = Path(__file__).parents[2] / "src" / "simpletuner_fleet" / "web" / "templates"
+    texts = {path.name: path.read_text("utf-8") for path in templates.rglob("*.html")}
+    cells = [(name, cell) for name, text in texts.items() for cell in LABELLED_CELL.findall(text)]
+    with_more = [(name, cell) for name, cell in cells if 'class="sub' in cell]
+    assert with_more != []
+    assert [(name, cell) for name, cell in with_more if not IN_ONE_PIECE.fullmatch(cell)] == []
 
 
 async def test_nothing_moves_for_whoever_wants_less_motion(fleet: Console, page_as: Pages) -> None:
@@ -59,6 +79,21 @@ async def test_a_window_of_any_width_is_filled_and_never_scrolled_sideways(
     for path in paths(fleet):
         await visit(page, path)
         assert await page.evaluate(OVERFLOW) <= 0, path
+
+
+async def test_a_list_of_jobs_has_room_for_their_names_and_ids_whatever_else_it_shows(
+    fleet: Console, page_as: Pages
+) -> None:
+    page = await page_as(fleet, "admin")
+    all_columns = "&".join(f"column={name}" for name in COLUMNS)
+    for width in (1280, 1000, 720):
+        await resize(page, (width, 800))
+        for path in ("/jobs", f"/jobs?{all_columns}"):
+            await visit(page, path)
+            rooms = await page.locator("table.jobs").evaluate_all(ROOM_FOR_JOBS)
+            assert rooms != []
+            assert min(rooms) >= ROOM_FOR_AN_ID_PX, (path, width)
+            assert await page.evaluate(OVERFLOW) <= 0, (path, width)
 
 
 @pytest.mark.parametrize("language", ["en", "pt-BR", "hi"])
