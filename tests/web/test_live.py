@@ -282,6 +282,28 @@ async def test_a_page_of_other_parts_is_asked_for_again_once_nobody_types(
     await expect(page.locator("#delete-job")).to_be_attached()
 
 
+WITHOUT_SHARED_WORKERS = "delete window.SharedWorker"
+"""As on most phones."""
+LOOK_AWAY, LOOK_AGAIN = (
+    f"""() => {{ Object.defineProperty(document, "hidden", {{ value: {hidden}, configurable: true }});
+    document.dispatchEvent(new Event("visibilitychange")) }}"""
+    for hidden in ("true", "false")
+)
+
+
+async def test_what_changes_while_nobody_looks_is_there_when_somebody_does(
+    stage: Stage, page_as: Pages
+) -> None:
+    page = await page_as(stage, "admin")
+    await page.add_init_script(WITHOUT_SHARED_WORKERS)
+    await visit(page, "/admin/workers")
+    await page.evaluate(LOOK_AWAY)
+    await watchers(stage, 0)
+    await stage.machine("nova")
+    await page.evaluate(LOOK_AGAIN)
+    await expect(page.get_by_role("link", name="nova")).to_be_visible()
+
+
 async def test_a_page_whose_answer_never_comes_asks_again(stage: Stage, page_as: Pages) -> None:
     page = await page_as(stage, "admin")
     await page.clock.install()

@@ -29,7 +29,8 @@ let paused = false;
 let leaving = false;
 let state = "connecting";
 let fresh = now();
-// The newest event when the server began to make this page; null once the stream has taken over.
+// The newest event when the server began to make this page; null once the stream has taken over, MISSED once there was none.
+const MISSED = -1;
 let shows = Number(button?.dataset.newest);
 let dirty = false;
 // A page of other parts came while somebody typed or a dialog was open: it is fetched again once they are done.
@@ -267,16 +268,23 @@ setInterval(() => {
 function connect() {
   const script = document.body.dataset.liveWorker;
   if (!button || !script) return;
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
   if ("SharedWorker" in window) {
     const worker = new SharedWorker(script, { name: "simpletuner-live" });
     worker.port.onmessage = (event) => listen(event.data);
     addEventListener("pagehide", () => worker.port.postMessage("bye"));
-    addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
     return;
   }
   let worker = null;
   const follow = () => {
-    if (document.hidden) { worker?.terminate(); worker = null; } else if (!worker) { worker = new Worker(script); worker.onmessage = (event) => listen(event.data); }
+    if (document.hidden) {
+      worker?.terminate();
+      worker = null;
+      shows ??= MISSED;
+    } else if (!worker) {
+      worker = new Worker(script);
+      worker.onmessage = (event) => listen(event.data);
+    }
   };
   document.addEventListener("visibilitychange", follow);
   follow();
