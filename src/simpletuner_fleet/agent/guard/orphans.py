@@ -21,28 +21,37 @@ SWEEP_PAUSE_S = 0.01
 PROC = Path("/proc")
 
 
-def end_rest(attempt_dir: Path) -> None:
-    """Leaves no process of an attempt that no shim guards any more. Blocks: call it in a thread."""
+def end_rest(attempt_dir: Path) -> bool:
+    """Ends what is left of an attempt that no shim guards any more; False where something of it does not die in time.
+
+    Blocks: call it in a thread.
+    """
     end_group(attempt_dir)
-    sweep(attempt_dir.name)
+    sweep(attempt_dir.name, SWEEP_FOR_S)
+    group = _group_of(attempt_dir)
+    return not processes_of(attempt_dir.name) and not (group and shim_cgroup.is_populated(str(group)))
 
 
 def end_group(attempt_dir: Path) -> bool:
     """Takes the attempt's control group away with all that is in there; whether anything was. Blocks."""
-    note = attempt_dir / shim_cgroup.NAME_FILE
-    try:
-        group = Path(note.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return False
-    if not shim_cgroup.may_be_of(attempt_dir.name, group.name):
+    group = _group_of(attempt_dir)
+    if group is None:
         return False
     was_populated = shim_cgroup.is_populated(str(group))
     if not shim_cgroup.remove(str(group)):
         log.error("processes of attempt %s do not die: %s is not empty", attempt_dir.name, group)
         return was_populated
     with contextlib.suppress(OSError):
-        note.unlink()
+        (attempt_dir / shim_cgroup.NAME_FILE).unlink()
     return was_populated
+
+
+def _group_of(attempt_dir: Path) -> Path | None:
+    try:
+        group = Path((attempt_dir / shim_cgroup.NAME_FILE).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return group if shim_cgroup.may_be_of(attempt_dir.name, group.name) else None
 
 
 def processes_of(attempt_id: str) -> list[int]:

@@ -36,7 +36,7 @@ from simpletuner_fleet.agent.guard.shim_client import (
     TrainerHeld,
     boottime,
 )
-from simpletuner_fleet.agent.guard.shim_starts import ShimChild, ShimStarter, leave_alone, reap
+from simpletuner_fleet.agent.guard.shim_starts import ShimChild, ShimStarter, killed, leave_alone, reap
 from simpletuner_fleet.agent.ship.logs.output_log import last_lines
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.worker_errors import ShimUnavailable
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 SHIM_ANSWERS_WITHIN_S = 10.0
 DIES_WITHIN_S = 30.0
+STARTS_WITHIN_S = 120.0
+"""A shim that has not taken the next step of a start by then hangs with what it waits for, such as a disk: it is ended."""
 GREETINGS, GREETING_PAUSE_S = 3, 0.2
 """A shim gives up a new agent that does not read what it is told, and meets the next one."""
 
@@ -84,6 +86,15 @@ class ShimProcess(Struct, frozen=True, eq=False):
     child: ShimChild | None
     ready: ReadyWall | None = None
     """The wall that it has built for whatever comes."""
+
+    def end(self, attempt_dir: Path) -> None:
+        """Kills the shim of this attempt, which hangs, and hangs up."""
+        log.error("the shim of attempt %s does not answer; it is ended", attempt_dir.name)
+        if self.child is not None:
+            self.child.kill()
+        else:
+            self.link.kill_shim(attempt_dir)
+        self.link.close()
 
     def leave_alone(self) -> None:
         """Closes the connection; the shim goes on by its lease, as it does when the agent dies."""
@@ -132,7 +143,12 @@ class RunningTrainer:
         """Ends the shim once the outcome is delivered. Until then it would report that, were the agent to die."""
         await self.wait()
         self._shim.link.send(Release())
-        await asyncio.shield(self._listening)  # who gives up waiting must not end the listening
+        try:
+            async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
+                await asyncio.shield(self._listening)  # who gives up waiting must not end the listening
+        except TimeoutError:
+            self._shim.end(self._output.parent)
+            await asyncio.shield(self._listening)
 
     async def end_now(self) -> None:
         """Kills the tree. Raises TimeoutError where it does not die, as one that hangs in a driver: who starts goes on."""
@@ -159,7 +175,9 @@ class RunningTrainer:
         except ShimGone:
             if not self._exit.done():
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
-                await self._conclude(await asyncio.to_thread(_left_record, self._output.parent))
+                record = await asyncio.to_thread(_left_record, self._output.parent)
+                await _nothing_left(self._output.parent)
+                await self._conclude(record)
         self._shim.link.close()
         if self._shim.child is not None:
             await asyncio.to_thread(reap, self._shim.child)
@@ -260,12 +278,18 @@ class Runner:
             await asyncio.to_thread(self._walls.discard, shim.ready)
 
     async def hold(self, shim: ShimProcess, order: Order) -> HeldTrainer:
-        """Returns when everything but the last step is under way; what goes wrong is told by `go`."""
+        """Returns when everything but the last step is under way; what goes wrong is told by `go`.
+
+        Raises ShimUnavailable where the shim hangs; nothing of the attempt lives then.
+        """
         shim.link.send(replace(order, key=self._key))
         try:
-            await shim.link.expect(TrainerHeld)
+            async with asyncio.timeout(STARTS_WITHIN_S):
+                await shim.link.expect(TrainerHeld)
         except ShimGone:
             return HeldTrainer(order, shim, gone=True)
+        except TimeoutError as error:
+            raise await self._ended_silent(shim, order) from error
         return HeldTrainer(order, shim, gone=False)
 
     async def go(
@@ -273,7 +297,7 @@ class Runner:
     ) -> RunningTrainer:
         """Returns when the trainer has been executed, or could not be: then `wait` gives `start_failed` at once.
 
-        `leased_at` is by `boottime`; None is now.
+        `leased_at` is by `boottime`; None is now. Raises as `hold` does.
         """
         shim, order = held.shim, held.order
         self._taken = [one for one in self._taken if one is not shim]
@@ -281,9 +305,12 @@ class Runner:
         try:
             if not held.gone:
                 shim.link.send(Go(lease_s=lease_s, leased_at=leased_at))
-                answer = await shim.link.receive()
+                async with asyncio.timeout(STARTS_WITHIN_S):
+                    answer = await shim.link.receive()
         except ShimGone:
             pass
+        except TimeoutError as error:
+            raise await self._ended_silent(shim, order) from error
         except asyncio.CancelledError:
             shim.leave_alone()
             raise
@@ -321,6 +348,20 @@ class Runner:
         await self._end_shim(attempt_dir)
         await asyncio.to_thread(end_rest, attempt_dir)
 
+    async def _ended_silent(self, shim: ShimProcess, order: Order) -> ShimUnavailable:
+        """Ends a shim that hangs in a start, and returns what to raise for it once nothing of the attempt lives.
+
+        Until then the attempt is not over: whatever came next would find its GPUs taken.
+        """
+        attempt_dir = Path(order.attempt_dir)
+        shim.end(attempt_dir)
+        while shim.child is not None and not await asyncio.to_thread(killed, shim.child):
+            pass
+        await _nothing_left(attempt_dir)
+        return ShimUnavailable(
+            f"The trainer's guardian did not answer for {STARTS_WITHIN_S:g} s and was ended."
+        )
+
     async def _greet(self, attempt_dir: Path) -> tuple[ShimLink, Hello]:
         """Raises ShimGone where no shim listens, or where one does not answer though it was asked again."""
         for _ in range(GREETINGS - 1):
@@ -340,10 +381,7 @@ class Runner:
         """Kills a shim that does not answer: it would report what is done to its trainer as the trainer's own failure."""
         with contextlib.suppress(ShimGone, TimeoutError):
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
-                link = await ShimLink.to(attempt_dir)
-            log.error("the shim of attempt %s does not answer; it is ended", attempt_dir.name)
-            link.kill_shim(attempt_dir)
-            link.close()
+                ShimProcess(await ShimLink.to(attempt_dir), None).end(attempt_dir)
 
     def _watched(self, running: RunningTrainer) -> RunningTrainer:
         self._running = [*(one for one in self._running if not one.is_over), running]
@@ -396,6 +434,12 @@ class Runner:
             await self.dismiss(shim)
             return await self._start_shim(None)
         return shim
+
+
+async def _nothing_left(attempt_dir: Path) -> None:
+    """Returns when no process of the attempt is left; one that hangs in a driver may take for ever."""
+    while not await asyncio.to_thread(end_rest, attempt_dir):
+        pass
 
 
 def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:

@@ -194,11 +194,25 @@ def _spawn(python: str, program: Path, line: socket.socket) -> subprocess.Popen[
     )
 
 
-def reap(child: ShimChild) -> None:
+def reap(child: ShimChild) -> bool:
+    """Waits for the end of a shim that has nothing more to do, and kills one that hangs; False where that does not help."""
     try:
         child.wait(SHIM_LEAVES_WITHIN_S)
     except subprocess.TimeoutExpired:
-        log.warning("shim %d has closed its line and does not end", child.pid)
+        log.warning("shim %d has closed its line and does not end: it is killed", child.pid)
+        return killed(child)
+    return True
+
+
+def killed(child: ShimChild) -> bool:
+    """Kills a shim; False where it does not die in time."""
+    child.kill()
+    try:
+        child.wait(SHIM_LEAVES_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        log.error("shim %d does not die", child.pid)
+        return False
+    return True
 
 
 _LEFT_ALONE: list[ShimChild] = []
