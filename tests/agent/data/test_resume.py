@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 import json
+import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import msgspec
@@ -14,7 +16,7 @@ import pytest
 
 from simpletuner_fleet.agent.attempts.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.attempts.endings import AttemptEnding, final_report
-from simpletuner_fleet.agent.data.downloads import Downloads
+from simpletuner_fleet.agent.data.downloads import Downloads, DownloadStalled
 from simpletuner_fleet.agent.data.resume import CheckpointFetcher, read_resume
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
@@ -27,6 +29,7 @@ from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.registry import Registry
 from tests.agent.object_server import ObjectServer
+from tests.agent.shim_fixtures import until
 
 WEIGHTS = random.Random(3).randbytes(2_500_000)
 FILES = {"model.bin": WEIGHTS, "deep/er/state.json": b"{}", ".guard": b"complete\n", "empty": b""}
@@ -149,6 +152,47 @@ async def test_time_that_this_machine_takes_for_itself_is_no_silence_of_the_orch
         await downloads.fetch(sha256, len(WEIGHTS), tmp_path / "file", "a file")
     assert (tmp_path / "file").read_bytes() == WEIGHTS
     assert not cuts
+
+
+class Dripping:
+    """Brings so many bytes of a file every ten seconds of the given clock."""
+
+    def __init__(self, each: int, content: bytes = WEIGHTS) -> None:
+        self.each, self.content, self.now = each, content, 0.0
+
+    @asynccontextmanager
+    async def open(self, sha256: str, offset: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        yield self.chunks(offset)
+
+    async def chunks(self, offset: int) -> AsyncIterator[bytes]:
+        for begin in range(offset, len(self.content), self.each):
+            self.now += 10.0
+            yield self.content[begin : begin + self.each]
+
+
+async def test_a_file_that_drips_is_given_up_and_one_that_is_slow_is_not(tmp_path: Path) -> None:
+    sha256, slow, drip = hashlib.sha256(WEIGHTS).hexdigest(), Dripping(10_000), Dripping(9)
+    await Downloads(slow.open, clock=lambda: slow.now).fetch(sha256, len(WEIGHTS), tmp_path / "slow", "it")
+    assert (tmp_path / "slow").read_bytes() == WEIGHTS
+    with pytest.raises(DownloadStalled, match="only 279 bytes of it came in 310 s"):
+        await Downloads(drip.open, clock=lambda: drip.now).fetch(sha256, len(WEIGHTS), tmp_path / "d", "it")
+
+
+async def test_a_disk_that_takes_nothing_holds_up_nobody_but_the_download(tmp_path: Path) -> None:
+    """A FIFO that nobody reads from yet is opened for writing as slowly as a file on a network disk that hangs."""
+    os.mkfifo(tmp_path / "file")
+    readers: list[int] = []
+    rescue = Timer(10.0, lambda: readers.append(os.open(tmp_path / "file", os.O_RDONLY | os.O_NONBLOCK)))
+    rescue.start()
+    source = Dripping(9, b"the bytes")
+    fetching = asyncio.create_task(Downloads(source.open).fetch("0" * 64, 10, tmp_path / "file", "it"))
+    await until(lambda: source.now)
+    rescue.cancel()
+    assert not readers, "the loop stood still"
+    reader = os.open(tmp_path / "file", os.O_RDONLY | os.O_NONBLOCK)
+    fetching.cancel()
+    await asyncio.gather(fetching, return_exceptions=True)
+    os.close(reader)
 
 
 async def test_a_checkpoint_that_is_gone_or_out_of_reach_is_a_failure(tmp_path: Path) -> None:
