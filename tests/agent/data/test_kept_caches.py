@@ -64,30 +64,34 @@ def test_with_a_full_disk_the_unused_go(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["used-0", "used-0.holder"]
 
 
-def test_nobody_else_waits_while_an_unused_one_is_removed(
+def test_nobody_waits_long_while_an_unused_one_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kept_caches, "ROOM_WITHIN_S", 0.1, raising=False)
     caches = KeptCaches(tmp_path, free_bytes=2**62)
     for attempt_id in ("a_1", "a_3"):
         caches.take("key", attempt_id)
     caches.release("a_1")
-    removing, may_end = Event(), Event()
+    removing, may_end, ended = Event(), Event(), Event()
 
     def slowly(path: Path) -> None:
         removing.set()
         assert may_end.wait(20)
         remove_tree(path)
+        ended.set()
 
     monkeypatch.setattr(kept_caches, "remove_tree", slowly)
     with ThreadPoolExecutor() as threads:
         first = threads.submit(caches.take, "other", "a_2")
         assert removing.wait(20)
-        second = threads.submit(caches.release, "a_3")
         try:
-            second.result(5)
+            threads.submit(caches.release, "a_3").result(5)
+            assert first.result(5).is_dir()
+            assert threads.submit(caches.take, "third", "a_4").result(5).is_dir()
+            assert not ended.is_set()
         finally:
             may_end.set()
-        assert first.result(20).is_dir()
+        assert ended.wait(20)
 
 
 def test_a_trainers_index_stays_beside_data_that_is_shown_again_under_the_same_path(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ DATA = "data"
 KEPT_S = 30 * 86400.0
 FREE_BYTES = 10 * 10**9
 MAX_AT_ONCE = 64
+ROOM_WITHIN_S = 10.0
+"""A start that may need the room waits so long while a folder is removed."""
 
 
 class KeptCaches:
@@ -49,6 +51,7 @@ class KeptCaches:
         self._lock = Lock()
         self._held: dict[str, Path] = {}
         """Folders by attempt."""
+        self._remover: Thread | None = None
         _remove_later(list(folder.glob(f"{ASIDE}*")))
         for cache in self._caches():
             holder = _read(_holder_of(cache))
@@ -120,9 +123,19 @@ class KeptCaches:
             _remove_later([aside])
 
     def _let_go(self) -> None:
-        """Removes what nobody needs. Only whoever calls this waits for it: another job may have laid it out to take long."""
-        while aside := self._next_to_go():
+        """Removes what nobody needs. It is waited for only a little: another job may have laid it out to take long."""
+        if self._remover and self._remover.is_alive():
+            return
+        aside = self._next_to_go()
+        if aside:
+            self._remover = Thread(target=self._remove, args=(aside,), name="removing caches", daemon=True)
+            self._remover.start()
+            self._remover.join(ROOM_WITHIN_S)
+
+    def _remove(self, aside: Path | None) -> None:
+        while aside:
             remove_tree(aside)
+            aside = self._next_to_go()
 
     def _next_to_go(self) -> Path | None:
         with self._lock:
