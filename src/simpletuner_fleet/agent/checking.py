@@ -188,6 +188,8 @@ async def _check_gpus(settings: WorkerSettings, environment: dict[str, str], fin
     if not gpus:
         none = _("none found: only jobs that need no GPU will run here")
         findings.doubt("GPU", f"{none} ({inventory.problem})" if inventory.problem else none)
+    elif inventory.problem:
+        findings.doubt("GPU", inventory.problem)
     count = jobs_at_once(settings, len(gpus))
     findings.good("jobs", ngettext("%(n)s job at a time", "up to %(n)s jobs at a time", count))
 

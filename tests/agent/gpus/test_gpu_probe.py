@@ -138,9 +138,29 @@ async def test_what_the_driver_tells_becomes_gpus_and_samples(tmp_path: Path) ->
     ]
     assert await probe.sample() == [
         GpuSample(uuid="GPU-1", utilization=97, memory_used_gb=12.5, temperature_c=61, power_w=None),
-        GpuSample(uuid="GPU-2"),
+        GpuSample(uuid="GPU-2", healthy=False),
     ]
     await probe.close()
+
+
+async def test_a_gpu_that_cannot_be_told_from_one_without_a_name_is_not_called_gone(tmp_path: Path) -> None:
+    program = """
+import json, sys
+for line in sys.stdin:
+    uuid = "GPU-1" if line == "list\\n" else None
+    print(json.dumps({"gpus": [{"index": 0, "uuid": uuid, "utilization": 5}]}), flush=True)
+"""
+    probe = GpuProbe({}, driver(tmp_path, program))
+    await probe.find()
+    assert await probe.sample() == [GpuSample(uuid="GPU-1")]
+    await probe.close()
+
+
+async def test_a_gpu_that_the_driver_does_not_open_keeps_no_other_from_its_worker(tmp_path: Path) -> None:
+    answer = {"gpus": [{"index": 0, "uuid": "GPU-1"}], "broken": ["GPU 1: Unknown Error"]}
+    inventory = await inventory_of({}, driver(tmp_path, f"print({json.dumps(answer)!r})"))
+    assert [gpu.uuid for gpu in inventory.gpus] == ["GPU-1"]
+    assert (inventory.source, inventory.problem) == ("nvml", "NVML: GPU 1: Unknown Error")
 
 
 async def test_a_machine_without_nvml_has_no_gpus_and_no_problem(tmp_path: Path) -> None:

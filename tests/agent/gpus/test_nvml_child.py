@@ -31,6 +31,7 @@ def nvmlDeviceGetCount(): return len(GPUS)
 def nvmlDeviceGetHandleByIndex(index):
     gpu = GPUS[index]
     asked["handles"] += 1
+    if gpu.get("closed"): raise NVMLError("Unknown Error")
     if gpu.get("lost_after") is not None and asked["handles"] > gpu["lost_after"]: raise NVMLError_GpuIsLost()
     return gpu
 def fact_of(gpu, name):
@@ -117,3 +118,11 @@ def test_a_gpu_that_fell_off_the_bus_is_named_and_the_others_go_on(tmp_path: Pat
     _, sample = ask(tmp_path, [{"uuid": "GPU-1", "lost_after": 2}, fine], "list", "sample")
     assert sample["gpus"][0] == {"uuid": "GPU-1", "healthy": False}
     assert (sample["gpus"][1]["uuid"], sample["gpus"][1]["healthy"]) == ("GPU-2", True)
+
+
+def test_a_gpu_that_is_not_opened_at_the_start_keeps_no_other_from_being_found(tmp_path: Path) -> None:
+    closed, fine = {"uuid": "GPU-1", "closed": True}, {"uuid": "GPU-2", "computing": [], "ecc": 0}
+    listed, sample = ask(tmp_path, [closed, fine], "list", "sample")
+    assert [(gpu["index"], gpu["uuid"]) for gpu in listed["gpus"]] == [(1, "GPU-2")]
+    assert listed["broken"] == ["GPU 0: Unknown Error"]
+    assert [(gpu["uuid"], gpu["healthy"]) for gpu in sample["gpus"]] == [(None, False), ("GPU-2", True)]

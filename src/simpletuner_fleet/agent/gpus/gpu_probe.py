@@ -65,6 +65,8 @@ class _NvmlGpu(Struct, frozen=True):
 
 class _NvmlAnswer(Struct, frozen=True):
     gpus: list[_NvmlGpu] = []
+    broken: list[str] = []
+    """Why the driver does not open those that are not listed."""
     absent: bool = False
     error: str | None = None
 
@@ -110,12 +112,20 @@ class GpuProbe:
         return self.inventory
 
     async def sample(self, timeout_s: float = SAMPLE_TIMEOUT_S) -> list[GpuSample]:
-        """Returns one sample per known GPU; what cannot be learnt in time stays None."""
+        """Returns one sample per known GPU; what cannot be learnt in time stays None.
+
+        One that the driver lists no more is not healthy.
+        """
         measured: dict[str | None, _NvmlSample] = {}
         if self.inventory.source == "nvml":
             with contextlib.suppress(_NvmlSilent):
                 answer = await self._ask(b"sample", timeout_s, _NvmlSamples)
                 measured = {one.uuid: one for one in answer.gpus}
+                if answer.error is None and not any(
+                    one.uuid is None and one.healthy is not False for one in answer.gpus
+                ):
+                    gone = [gpu.uuid for gpu in self.inventory.gpus if gpu.uuid not in measured]
+                    measured |= {uuid: _NvmlSample(uuid=uuid, healthy=False) for uuid in gone if uuid}
         return [_sample_of(gpu, measured.get(gpu.uuid)) for gpu in self.inventory.gpus]
 
     async def close(self) -> None:
@@ -128,7 +138,11 @@ class GpuProbe:
             return Inventory(problem=f"NVML gave no answer: {error}")
         if answer.error is not None:
             return Inventory(problem=None if answer.absent else f"NVML: {answer.error}")
-        return Inventory(gpus=tuple(map(_gpu_of, answer.gpus)), source="nvml" if answer.gpus else "none")
+        return Inventory(
+            gpus=tuple(map(_gpu_of, answer.gpus)),
+            source="nvml" if answer.gpus else "none",
+            problem=f"NVML: {'; '.join(answer.broken)}" if answer.broken else None,
+        )
 
     async def _ask(self, question: bytes, timeout_s: float, answer: type[A]) -> A:
         async with self._asking:

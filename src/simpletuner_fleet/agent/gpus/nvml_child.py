@@ -73,8 +73,7 @@ def health(handle: Any) -> dict[str, Any]:
     return {"foreign_memory_gb": foreign_memory_gb(handle), "healthy": is_healthy(handle)}
 
 
-def gpu(index: int) -> dict[str, Any]:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+def gpu(handle: Any, index: int) -> dict[str, Any]:
     uuids[index] = text(known(lambda: pynvml.nvmlDeviceGetUUID(handle)))
     return {
         "index": index,
@@ -85,11 +84,7 @@ def gpu(index: int) -> dict[str, Any]:
     }
 
 
-def sample(index: int) -> dict[str, Any]:
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    except pynvml.NVMLError_GpuIsLost:
-        return {"uuid": uuids.get(index), "healthy": False}
+def sample(handle: Any, index: int) -> dict[str, Any]:
     return {
         "uuid": text(known(lambda: pynvml.nvmlDeviceGetUUID(handle))) or uuids.get(index),
         "utilization": known(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
@@ -101,11 +96,21 @@ def sample(index: int) -> dict[str, Any]:
 
 
 def answer(question: str) -> dict[str, Any]:
-    tell = sample if question == "sample" else gpu
+    """Answers for each GPU. One that the driver does not open any more keeps none of the others from being told of."""
+    gpus, broken = [], []
     try:
-        return {"gpus": [tell(index) for index in range(pynvml.nvmlDeviceGetCount())]}
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            except pynvml.NVMLError as error:
+                broken.append(f"GPU {index}: {error}")
+                if question == "sample":
+                    gpus.append({"uuid": uuids.get(index), "healthy": False})
+                continue
+            gpus.append(sample(handle, index) if question == "sample" else gpu(handle, index))
     except pynvml.NVMLError as error:
         return {"error": str(error)}
+    return {"gpus": gpus, "broken": broken}
 
 
 def main() -> None:
