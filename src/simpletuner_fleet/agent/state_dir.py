@@ -199,7 +199,9 @@ class StateDir:
         return attempt
 
     def attempts(self) -> list[AttemptDir]:
-        return [AttemptDir(path) for path in sorted((self.path / "attempts").iterdir()) if path.is_dir()]
+        """Returns all that are here. A folder that cannot be an attempt's is somebody else's, such as a copy."""
+        folders = sorted((self.path / "attempts").iterdir())
+        return [AttemptDir(path) for path in folders if ID.fullmatch(path.name) and path.is_dir()]
 
     def remove_attempt(self, attempt_id: str) -> None:
         """Removes the attempt's folder; its token goes first, in case the rest cannot be removed."""

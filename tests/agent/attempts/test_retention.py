@@ -72,6 +72,15 @@ def test_a_folder_that_cannot_be_removed_keeps_no_other_from_it(tmp_path: Path) 
         assert tidy(state, PLENTY, ()) == ["a_2"]
 
 
+def test_a_copy_that_somebody_has_laid_beside_them_stays_and_keeps_nothing_from_going(tmp_path: Path) -> None:
+    with StateDir.open(tmp_path / "worker") as state:
+        folder(state, "a_1", days_ago=30)
+        copy = state.path / "attempts" / "a_1 (kept)"
+        shutil.copytree(state.attempt("a_1").path, copy)
+        assert tidy(state, PLENTY, ()) == ["a_1"]
+        assert copy.is_dir()
+
+
 def test_at_a_start_room_is_made_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
