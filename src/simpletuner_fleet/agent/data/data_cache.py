@@ -13,6 +13,7 @@ file is read again for every job (`guard`). What no write shows, such as a disk 
 """
 
 import contextlib
+import ctypes
 import fcntl
 import logging
 import os
@@ -231,7 +232,7 @@ class DataCache:
         """Marks these datasets as complete. From now on they are believed after a power cut, too."""
         fresh = [dataset_id for dataset_id in dataset_ids if not self._held[dataset_id].complete]
         if fresh:
-            os.sync()
+            _write_out(self.folder)
         for dataset_id in fresh:
             self._whole_path(dataset_id).touch()
             self._held[dataset_id].complete = True
@@ -382,6 +383,23 @@ def _locked(path: Path) -> int:
 
 def _contents(files: Iterable[FileEntry]) -> dict[str, int]:
     return {file.sha256: file.size for file in files}
+
+
+def _write_out(folder: Path) -> None:
+    """Returns when the disk of this folder has all that was written to it.
+
+    Of no other disk: one that hangs, as a network disk may, would keep every job of this worker waiting.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "syncfs"):
+        os.sync()
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if libc.syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    finally:
+        os.close(descriptor)
 
 
 def _mark_verified(path: Path) -> None:
