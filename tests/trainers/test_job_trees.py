@@ -88,7 +88,7 @@ def test_what_is_missed_is_said_in_a_few_words_that_can_be_sent(
     for number in range(300):
         os.mkdir(os.fsencode(tmp_path) + b"/closed-\xff-%03d" % number)
 
-    def closed(path: Path) -> Iterator[object]:
+    def closed(path: Path, most: int) -> Iterator[object]:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(checkpoints, "entries_beneath", closed)
@@ -97,6 +97,29 @@ def test_what_is_missed_is_said_in_a_few_words_that_can_be_sent(
     assert artifact.missed.encode().startswith(b"'closed-\\udcff-000': Permission denied; ")
     assert "297 more" in artifact.missed
     assert len(artifact.missed) < 500
+
+
+def test_of_very_many_files_only_so_many_are_looked_at_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Millions of them would take the memory of the agent, which all jobs share."""
+    monkeypatch.setattr(checkpoints, "MOST_FILES", 10)
+    for name in ("a-cache", "checkpoint-10", "few"):
+        (tmp_path / name).mkdir()
+    for number in range(12):
+        (tmp_path / "a-cache" / f"{number}.pt").touch()
+    (tmp_path / "few" / "model.bin").touch()
+    (tmp_path / "checkpoint-10" / ".guard").touch()
+    paths = Paths(attempt_dir=tmp_path, config_dir=tmp_path, output_dir=tmp_path)
+    (artifact,) = CheckpointHabits().artifacts(paths)
+    assert [file.name for file in artifact.files] == ["model.bin"]
+    assert artifact.missed == "'a-cache': too many files to look at"
+    assert [one.step for one in complete_checkpoints(tmp_path)] == [10]
+    for number in range(20):
+        (tmp_path / f"{number}.txt").touch()
+    (artifact,) = CheckpointHabits().artifacts(paths)
+    assert len(artifact.files) <= 11
+    assert artifact.missed.startswith(f"the folder {tmp_path.name}: too many files to look at")
 
 
 def test_logs_of_ranks_are_looked_for_where_launchers_put_them(output: Path) -> None:

@@ -34,6 +34,8 @@ RANK_LOG_DEPTH = 4
 MOST_RANK_LOG_ENTRIES = 20_000
 """The folder is the job's, and is looked through again and again: of more than this, some are not found."""
 MOST_MISSED, MOST_NAME_CHARS = 3, 100
+MOST_FILES = 250_000
+"""So many are looked at. A job may leave millions, and the agent's memory is all jobs'."""
 _RANK_LOG = re.compile(r"rank-(\d{1,5})\.log", re.ASCII)
 _FOLDER = re.compile(r"checkpoint-\d.*", re.ASCII)
 
@@ -217,11 +219,16 @@ def other_files(folder: Path, missed: list[str]) -> Iterator[Path]:
     """Adds to `missed` what cannot be looked at. Raises OSError where it could be in a moment."""
     if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
         missed.append(f"the folder {folder.name} is closed")
-    for path in (folder / name for name in sorted(_names(folder))):
+    names, left = sorted(_names(folder)), MOST_FILES
+    if len(names) > MOST_FILES:
+        missed.append(f"the folder {folder.name}: too many files to look at")
+    for path in (folder / name for name in names):
         if path.is_dir() and not path.is_symlink() and _FOLDER.fullmatch(path.name):
             continue
         try:
-            yield from files_beneath(path, folder)
+            for file in files_beneath(path, folder, max(0, left)):
+                left -= 1
+                yield file
         except OSError as error:
             if error.errno in LACKING:
                 raise
@@ -237,14 +244,17 @@ def pictures_beneath(folder: Path) -> Iterator[Path]:
             yield from (file for file in files_beneath(path, folder) if is_picture(file.name))
 
 
-def files_beneath(path: Path, root: Path) -> Iterator[Path]:
-    """Yields regular files in order, links only to files of the same folder. Raises OSError where it cannot look."""
+def files_beneath(path: Path, root: Path, most: int = MOST_FILES) -> Iterator[Path]:
+    """Yields regular files in order, links only to files of the same folder.
+
+    Raises OSError where it cannot look, or there are more than `most`.
+    """
     real = Path(os.path.realpath(root))
     if not path.is_dir() or path.is_symlink():
         if path.is_file() and (not path.is_symlink() or _leads_into(path, real)):
             yield path
         return
-    files = (entry for entry in entries_beneath(path) if entry.is_file())
+    files = (entry for entry in entries_beneath(path, most) if entry.is_file())
     # Of names alone, and a path for each only when it is asked for: there may be millions.
     for entry in sorted(files, key=lambda entry: entry.path.split("/")):
         if not entry.is_symlink() or _leads_into(entry, real):
@@ -288,12 +298,13 @@ def signal_file(paths: Paths) -> Path:
 
 
 def _names(folder: Path) -> list[str]:
-    """Returns nothing of a folder that cannot be listed. Raises OSError where it could be in a moment.
+    """Returns nothing of a folder that cannot be listed, and a little more than `MOST_FILES` names at most.
 
-    Names, and no paths: they are looked through each second, and a job may have left a million files there.
+    Names, and no paths: they are looked through each second. Raises OSError where it could be listed in a moment.
     """
     try:
-        return os.listdir(folder)
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in itertools.islice(entries, MOST_FILES + 1)]
     except OSError as error:
         if error.errno in PASSING:
             raise

@@ -4,6 +4,8 @@ A job makes them as deep as it likes, so nothing here is recursive.
 """
 
 import contextlib
+import errno
+import itertools
 import os
 import secrets
 import shutil
@@ -13,15 +15,20 @@ from pathlib import Path
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def entries_beneath(folder: str | Path) -> Iterator["os.DirEntry[str]"]:
+def entries_beneath(folder: str | Path, most: int | None = None) -> Iterator["os.DirEntry[str]"]:
     """Yields all of it in order, a folder before what it holds; no link is followed.
 
-    Raises OSError where something cannot be listed: it is closed, or its path is longer than the system takes.
+    Raises OSError where something cannot be listed: it is closed, its path is longer than the system takes, or there are
+    more than `most`.
     """
-    waiting = [os.fspath(folder)]
+    waiting, seen = [os.fspath(folder)], 0
     while waiting:
         with os.scandir(waiting.pop()) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
+            beginning = listing if most is None else itertools.islice(listing, most - seen + 1)
+            entries = sorted(beginning, key=lambda entry: entry.name)
+        seen += len(entries)
+        if most is not None and seen > most:
+            raise OSError(errno.EFBIG, "too many files to look at", os.fspath(folder))
         folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         yield from entries
         waiting.extend(reversed(folders))

@@ -59,7 +59,7 @@ async def test_results_that_cannot_be_listed_for_a_while_are_not_taken_for_none(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (paths.output_dir / "model.bin").write_bytes(b"weights")
-    left = lacking(monkeypatch, "listdir", errno.EMFILE, 5, paths.output_dir.name)
+    left = lacking(monkeypatch, "scandir", errno.EMFILE, 5, paths.output_dir.name)
     async with ObjectServer() as server, connected(server) as client:
         one = uploader(paths, client)
         one.trainer_ended(with_artifacts=True)
