@@ -8,7 +8,7 @@ import msgspec
 from simpletuner_fleet.core.configs.bundle import is_file_name
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Paths, TrainerError
-from simpletuner_fleet.trainers.job_files import read_job_file
+from simpletuner_fleet.trainers.job_files import PASSING, read_job_file
 
 CONFIG_FOLDER = "config/"
 """A config names its own files with this before them, as the trainer itself does."""
@@ -73,6 +73,8 @@ def _written(paths: Paths) -> dict[str, Any]:
         file = paths.kept_config if paths.kept_config and is_kept else paths.config_file
         return msgspec.json.decode(read_job_file(file), type=dict[str, Any])
     except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError) and error.errno in PASSING:
+            raise
         raise TrainerError(f"{paths.config_file.name} could not be read again: {error}.") from error
 
 

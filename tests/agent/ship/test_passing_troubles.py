@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.trainers.contract import Paths
+from simpletuner_fleet.trainers.contract import Paths, Surroundings
+from simpletuner_fleet.trainers.simpletuner.trainer import SimpleTunerTrainer
 from tests.agent.object_server import ObjectServer
 from tests.agent.ship.uploader_kit import checkpoint, connected, until, uploader
 
@@ -38,6 +39,24 @@ async def test_a_checkpoint_that_cannot_be_read_for_a_while_is_sent_after_it(
         one.trainer_ended(with_artifacts=False)
         await asyncio.wait_for(running, 20)
     assert not left
+    assert not one.left_something
+
+
+async def test_a_config_that_cannot_be_read_for_a_while_costs_no_checkpoint(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the folder of the results."""
+    checkpoint(paths, 10)
+    paths.config_file.parent.mkdir(exist_ok=True)
+    paths.config_file.write_text("{}")
+    left = lacking(monkeypatch, "open", errno.EMFILE, 5, paths.config_file.name)
+    async with ObjectServer() as server, connected(server) as client:
+        one = uploader(paths, client)
+        one.habits = SimpleTunerTrainer(Surroundings(environment={}, trainer_python="/no/such/python"))
+        one.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(one.run(), 20)
+    assert not left
+    assert one.checkpoint_step == 10
     assert not one.left_something
 
 
