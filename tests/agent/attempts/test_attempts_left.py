@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -25,6 +26,7 @@ from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.data.kept_caches import DATA
 from simpletuner_fleet.agent.guard import completion
 from simpletuner_fleet.agent.guard.runner import Runner, RunningTrainer
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls, WallSurroundings
 from simpletuner_fleet.agent.machine_facts import MachineFacts
@@ -38,9 +40,13 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.training.completion import NOT_CHECKED
+from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.problems import TYPE_PREFIX
+from simpletuner_fleet.trainers.command import CommandTrainer
+from simpletuner_fleet.trainers.contract import Paths, Surroundings
 from simpletuner_fleet.trainers.installed import trainers_for
+from simpletuner_fleet.trainers.registry import Registry
 from tests.agent.answering import answering
 from tests.agent.metrics.test_tensorboard import NAME as EVENTS
 from tests.agent.metrics.test_tensorboard import record
@@ -228,6 +234,34 @@ async def test_an_attempt_that_cannot_be_taken_up_is_ended_and_given_back_and_th
         assert not alive(running.pid)
     assert running._shim.child is not None
     await asyncio.to_thread(running._shim.child.wait, 10)
+
+
+class HalfUpgraded(CommandTrainer):
+    """A plug-in that starts a trainer and cannot tell where its numbers are."""
+
+    def progress_files(self, paths: Paths) -> list[Path]:
+        raise RuntimeError("half upgraded")
+
+
+async def test_a_trainer_that_nobody_can_watch_is_ended_and_its_attempt_too(tmp_path: Path) -> None:
+    offer = replace(OFFER, config={"command": ["sh", "-c", "echo $$ > pid; exec sleep 60"]})
+    with StateDir.open(tmp_path / "worker") as state:
+        async with Runner() as runner:
+            client = OrchestratorClient("http://127.0.0.1:9", lambda: "t", None)
+            registry = Registry(
+                [HalfUpgraded(Surroundings(environment=dict(os.environ), trainer_python=sys.executable))]
+            )
+            attempts = Attempts(state, runner, registry, client, ShimTrust())
+            attempts.prepare(offer)
+            ending = await attempts.start(offer, 60.0, boottime())
+            running = attempts._running[turn_of(offer)]
+            assert ending
+            assert (ending.reason, ending.blame) == (EndReason.START_FAILED, Blame.WORKER)
+            assert "half upgraded" in (ending.error or "")
+            assert running.pid
+            assert not alive(running.pid)
+            await attempts.forget(turn_of(offer))
+            await client.close()
 
 
 async def test_a_full_disk_does_not_keep_a_worker_from_starting_after_a_power_cut(tmp_path: Path) -> None:

@@ -155,12 +155,20 @@ class Attempts:
                 running = spanned.runs(running)
         except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
             await self._starts.forget(turn)
-            explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
-            return AttemptEnding(reason=EndReason.START_FAILED, error=explanation, blame=blame_for(error))
-        self._watch(offer, running)
+            return self._not_started(turn, error)
+        try:
+            self._watch(offer, running)
+        except Exception as error:  # as above; nobody would hear how it goes on
+            running.stop(0.0)
+            await running.wait()
+            return self._not_started(turn, error)
         if running.pid is None:
             return self._ending(turn, await running.wait())
         return None
+
+    def _not_started(self, turn: Turn, error: Exception) -> AttemptEnding:
+        explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
+        return AttemptEnding(reason=EndReason.START_FAILED, error=explanation, blame=blame_for(error))
 
     def _must_see(self, where: str, path: str, own: list[Path]) -> None:
         access = self._walls.path_access()
