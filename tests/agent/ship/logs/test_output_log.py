@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 from simpletuner_fleet.agent.ship.logs.output_log import last_lines
@@ -40,3 +41,10 @@ def test_the_first_of_them_is_a_whole_line_or_says_that_it_is_not(tmp_path: Path
     log.write_text("0123456789")
     assert last_lines(log, max_bytes=4) == "…6789"
     assert last_lines(log, max_bytes=10) == "0123456789"
+
+
+def test_of_what_cannot_be_read_there_are_no_last_lines_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    assert last_lines(tmp_path / "nothing") == ""
+    assert last_lines(Path("/proc/self/mem")) == "", "it can be opened and no more, as on a disk that fails"
+    os.mkfifo(tmp_path / "pipe")
+    assert last_lines(tmp_path / "pipe") == ""

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.core.cutting import from_line_start
+from simpletuner_fleet.trainers.job_files import open_job_file
 
 LAST_LINES = 80
 """A launcher of several processes says thirty lines after the one that names the cause."""
@@ -37,15 +38,17 @@ def last_lines(
     path: Path, count: int = LAST_LINES, max_bytes: int = LAST_LINES_BYTES, mask: Mask = NO_MASK
 ) -> str:
     """Returns the end of the output as harmless text, in whole lines: progress bars are folded, escape sequences and
-    controls left out."""
+    controls left out.
+
+    Of what cannot be read it returns nothing: an attempt ends all the same.
+    """
     try:
-        file = path.open("rb")
+        with open_job_file(path) as file:
+            size = file.seek(0, 2)
+            start = max(0, size - max_bytes - 1)
+            text = mask.read(file, start, size - start, ended=True).decode("utf-8", "replace")
     except OSError:
         return ""
-    with file:
-        size = file.seek(0, 2)
-        start = max(0, size - max_bytes - 1)
-        text = mask.read(file, start, size - start, ended=True).decode("utf-8", "replace")
     if size > max_bytes:
         text = from_line_start(text)
     lines = [_harmless(line) for line in text.split("\n")]
