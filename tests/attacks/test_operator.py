@@ -138,9 +138,11 @@ def test_a_worker_alone_finds_every_fork_and_truncation_by_the_tree(tmp_path: Pa
         memory.shown()
         seen = honest[: dice.randrange(5, 30)]
         assert memory.registered(head_of(seen), [])
+        memory.close()
         again = AuditMemory(file)
         assert [head.seq for head in again.shown()] == [len(seen)], "it is on the disk"
         assert again.registered(head_of(honest), [proof(honest, len(seen))])
+        again.close()
         liar = AuditMemory(file)
         shown = liar.shown()
         fork = chained(forked(honest, random.Random(number)))[

@@ -7,6 +7,7 @@ worker remembers is part of the log of today; where it cannot, the log was cut o
 import logging
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,11 +32,17 @@ class Remembered(Struct):
 class AuditMemory:
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._writer = ThreadPoolExecutor(1, "audit")
+        """Heartbeats bring heads, and wait for no disk."""
         self._proven: AuditHead | None = None
         self._newest: AuditHead | None = None
         self._shown: tuple[AuditHead, ...] = ()
         for one in self._read():
             self._take(one)
+
+    def close(self) -> None:
+        """Returns when all of it is written down."""
+        self._writer.shutdown()
 
     @property
     def newest(self) -> AuditHead | None:
@@ -75,8 +82,11 @@ class AuditMemory:
         if head in (self._newest, self._proven) and not (proven and head != self._proven):
             return
         self._take(one)
+        self._writer.submit(self._write_down, msgspec.json.encode(one) + b"\n")
+
+    def _write_down(self, line: bytes) -> None:
         try:
-            self._append(msgspec.json.encode(one) + b"\n")
+            self._append(line)
         except OSError as error:
             log.warning("what was seen of the audit log could not be written down: %s", error)
 
