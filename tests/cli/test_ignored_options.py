@@ -31,6 +31,11 @@ REFUSED = [
     ("--csv", "usage --csv --fields name"),
     ("--without gpus_over", "approvals change-rule ar_1 --gpus-over 4 --without gpus_over"),
     ("--trust-credentials", "backup restore FILE --revocations J --trust-credentials"),
+    ("--json", "jobs logs j_1 --json"),
+    ("--fields", "jobs logs j_1 --fields at"),
+    ("--json", "completion bash --json"),
+    *(("-o", f"{words} -o name") for words in ("jobs explain j_1", "jobs events j_1", "status", "doctor")),
+    *(("-o", f"{words} -o name") for words in ("audit verify", "limits get", "version")),
 ]
 
 
@@ -42,6 +47,76 @@ def test_an_option_that_could_not_be_heeded_is_refused(
     assert refused.code == ExitCode.USAGE
     assert flag in refused.err
     assert server.seen == []
+
+
+DOCUMENTS = [
+    ("attempt", "jobs metrics j_1"),
+    ("notes", "jobs events j_1"),
+    ("differences", "jobs compare j_1 j_1"),
+    ("currency", "usage"),
+    ("count", "jobs act cancel"),
+    ("count", "jobs cancel --all"),
+    ("done", "jobs purge --older-than 30d --yes"),
+    ("jobs", "jobs delete j_1"),
+    ("python", "version"),
+]
+
+
+@pytest.mark.parametrize(("name", "words"), DOCUMENTS, ids=[words for _name, words in DOCUMENTS])
+def test_only_the_fields_that_are_asked_for_are_printed(
+    ask: Run, server: FakeServer, name: str, words: str
+) -> None:
+    server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "failed"})
+    server.on("GET", "/api/jobs/j_1/metrics", {"keys": [], "attempt": 2, "series": {}})
+    server.on("GET", "/api/jobs/j_1/events", {"events": [], "notes": [{"kind": "nan"}]})
+    server.on("GET", "/api/compare", {"jobs": [], "differences": [{"path": "$.x"}]})
+    server.on("GET", "/api/usage", {"lines": [], "total": {}, "currency": "EUR"})
+    server.on("POST", "/api/matching/count", {"count": 2})
+    server.on("POST", "/api/matching/delete", {"done": 2, "refusals": [], "next": None})
+    server.on("DELETE", "/api/jobs/j_1", {"id": "j_1", "deleted_at": ""})
+    printed = ask(*words.split(), "--json", "--fields", name)
+    assert printed.code == ExitCode.OK, printed.err
+    assert list(printed.json) == [name]
+    assert printed.json[name]
+
+
+def test_a_csv_has_the_columns_that_are_asked_for(ask: Run, server: FakeServer) -> None:
+    point = {"step": 10, "at": None, "min": 0.1, "max": 0.9, "last": 0.5}
+    server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "failed"})
+    server.on("GET", "/api/jobs/j_1/metrics", {"keys": ["loss"], "series": {"loss": [point]}})
+    printed = ask("jobs", "metrics", "j_1", "-o", "csv", "--fields", "step,last")
+    assert printed.out.splitlines() == ["step,last", "10,0.5"]
+
+
+def test_an_id_is_printed_for_each_thing_that_has_one_and_nothing_for_others(
+    ask: Run, server: FakeServer, tmp_path: Path
+) -> None:
+    server.on("POST", "/api/queue/submit", {"job_id": None, "would_start_now": True})
+    server.on("GET", "/api/configs/cats", {"name": "cats", "settings": {}})
+    server.on("GET", "/api/audit/stats", {"by_type": {"job.failed": 3}})
+    assert ask("jobs", "submit", "cats", "--dry-run", "-o", "name").out == ""
+    assert ask("configs", "get", "cats", "-o", "name").out == "cats\n"
+    assert ask("audit", "stats", "-o", "name").out == "job.failed\n"
+    written = ask("configs", "export", "cats", str(tmp_path / "cats"), "--json")
+    assert [one["path"] for one in written.json["items"]] == [str(tmp_path / "cats" / "config.json")]
+
+
+@pytest.mark.parametrize(
+    ("formats", "words"),
+    [
+        ("table, json, jsonl or name (ids only)", "jobs list"),
+        ("table, json or jsonl", "status"),
+        ("csv, table, json, jsonl or name (ids only)", "jobs metrics"),
+        ("json", "jobs purge"),
+    ],
+)
+def test_the_help_names_the_forms_of_output_and_which_of_them_is_ids(
+    run: Run, capsys: pytest.CaptureFixture[str], formats: str, words: str
+) -> None:
+    with pytest.raises(SystemExit):
+        run(*words.split(), "--help")
+    said = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert said[said.index("-o FORMAT, --output FORMAT") + 1] == formats
 
 
 @pytest.mark.parametrize("words", ["--file lycoris_config=x.json", "--leave lycoris_config"])

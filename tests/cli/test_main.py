@@ -22,7 +22,7 @@ from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.unforeseen import unforeseen
 from simpletuner_fleet.cli.main import _command
-from tests.cli.conftest import FakeServer, Run
+from tests.cli.conftest import Answer, FakeServer, Run
 
 COMMAND = [sys.executable, "-m", "simpletuner_fleet.cli.main"]
 SEED_OPTIONS = """\
@@ -420,3 +420,11 @@ def test_no_color_means_no_colour(server: FakeServer, home: Path) -> None:
     command = [*COMMAND, "jobs", "list", "--url", server.url]
     assert "\x1b[36m" in on_a_terminal(command)
     assert "\x1b[3" not in on_a_terminal([*command, "--no-color"])
+
+
+def test_the_colours_of_a_trainer_are_left_out_where_none_are_wanted(server: FakeServer, home: Path) -> None:
+    server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "completed"})
+    server.on("GET", "/api/jobs/j_1/logs", Answer(200, b"\x1b[31mloss\x1b[0m 0.5\n"))
+    command = [*COMMAND, "jobs", "logs", "j_1", "--url", server.url]
+    assert "\x1b[31mloss" in on_a_terminal(command)
+    assert on_a_terminal([*command, "--no-color"]) == "loss 0.5\r\n"

@@ -1,6 +1,6 @@
 """Declares the `simpletuner audit` commands and their options."""
 
-from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument
+from simpletuner_fleet.cli.commands.rows import WITHOUT_IDS, Noun, Verb, argument
 from simpletuner_fleet.settings import values
 
 LIST = (
@@ -31,6 +31,6 @@ AUDIT = Noun(
         Verb("list", "List audit entries, newest first", LIST),
         Verb("stats", "Count the entries of each type"),
         Verb("types", "Name every type of entry that there is"),
-        Verb("verify", "Check that no entry was changed or removed"),
+        Verb("verify", "Check that no entry was changed or removed", formats=WITHOUT_IDS),
     ),
 )

@@ -110,7 +110,8 @@ def build_parser(words: Collection[str] | None = None) -> Parser:
 def _options_of(command: Command, talk: Parser) -> Parser:
     if not command.prints:
         return connection_options()
-    return talk if command.calls else talk_options(calls=False)
+    is_usual = command.formats == FORMATS and command.calls
+    return talk if is_usual else talk_options(command.formats, calls=command.calls)
 
 
 def _is_named(name: str, words: Collection[str] | None) -> bool:
@@ -146,16 +147,22 @@ def _add_noun(commands: Any, noun: Noun, talk: Parser, words: Collection[str] | 
     verbs = _add_group(commands, noun.name, noun.help, noun.help, f"{command_name()} {noun.name}")
     for verb in noun.verbs:
         if _is_named(verb.name, words):
-            is_usual = verb.formats == FORMATS and verb.calls
-            own_talk = talk if is_usual else talk_options(verb.formats, calls=verb.calls)
-            _add_command(verbs, _command_of(noun, verb), own_talk)
+            command = _command_of(noun, verb)
+            _add_command(verbs, command, _options_of(command, talk))
         else:
             verbs.add_parser(verb.name, help=verb.help)
 
 
 def _command_of(noun: Noun, verb: Verb) -> Command:
     usual = f"{noun.module}:{verb.name.replace('-', '_')}"
-    return Command(verb.name, verb.run or usual, verb.help, verb.arguments)
+    return Command(
+        verb.name,
+        verb.run or usual,
+        verb.help,
+        verb.arguments,
+        calls=verb.calls,
+        formats=verb.formats,
+    )
 
 
 def _add_command(commands: Any, command: Command, talk: Parser) -> None:

@@ -2,7 +2,16 @@
 
 import argparse
 
-from simpletuner_fleet.cli.commands.rows import FORMATS, Noun, OneOf, Verb, argument, repeated, switch
+from simpletuner_fleet.cli.commands.rows import (
+    FORMATS,
+    WITHOUT_IDS,
+    Noun,
+    OneOf,
+    Verb,
+    argument,
+    repeated,
+    switch,
+)
 from simpletuner_fleet.core.jobs.states import ENDED
 from simpletuner_fleet.languages.names import JOB_STATUSES, TARGETS, VISIBILITIES
 from simpletuner_fleet.settings import values
@@ -335,10 +344,11 @@ JOBS = Noun(
             "Show what happened to a job, and what its workers noted",
             (JOB,),
             run="jobs.events:show",
+            formats=WITHOUT_IDS,
         ),
-        Verb("explain", "Tell why a job waits, and when it would start", (JOB,)),
+        Verb("explain", "Tell why a job waits, and when it would start", (JOB,), formats=WITHOUT_IDS),
         Verb("wait", "Wait until a job has ended", WAIT),
-        Verb("logs", "Show what a job's trainer printed", LOGS),
+        Verb("logs", "Show what a job's trainer printed", LOGS, formats=()),
         Verb(
             "metrics",
             "Show a job's loss and other curves",

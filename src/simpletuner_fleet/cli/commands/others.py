@@ -3,7 +3,7 @@
 import argparse
 
 from simpletuner_fleet.cli.commands.people.money import USAGE
-from simpletuner_fleet.cli.commands.rows import Command, OneOf, argument, repeated, switch
+from simpletuner_fleet.cli.commands.rows import WITHOUT_IDS, Command, OneOf, argument, repeated, switch
 from simpletuner_fleet.settings import values
 
 DOCTOR = argument(
@@ -91,10 +91,15 @@ OTHERS = (
             ),
         ),
     ),
-    Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
+    Command("status", "nouns.status:status", "Server, workers, queue on one screen", formats=WITHOUT_IDS),
     USAGE,
     Command(
-        "doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,), calls=False
+        "doctor",
+        "doctor.doctor:doctor",
+        "Find out what is wrong; changes nothing",
+        (DOCTOR,),
+        calls=False,
+        formats=WITHOUT_IDS,
     ),
     Command(
         "login",
@@ -118,12 +123,12 @@ OTHERS = (
         MCP,
         prints=False,
     ),
-    Command("version", "nouns.version:version", "Show the version", calls=False),
+    Command("version", "nouns.version:version", "Show the version", calls=False, formats=WITHOUT_IDS),
     Command(
         "completion",
         "nouns.completion:completion",
         "Print a completion script",
         (argument("shell", choices=("bash", "zsh", "fish")),),
-        calls=False,
+        prints=False,
     ),
 )

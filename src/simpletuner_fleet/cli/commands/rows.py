@@ -4,7 +4,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-FORMATS = ("table", "json", "jsonl", "name")
+WITHOUT_IDS = ("table", "json", "jsonl")
+"""Of what has no id that a script could go on with."""
+FORMATS = (*WITHOUT_IDS, "name")
 
 
 class Argument(NamedTuple):
@@ -30,6 +32,7 @@ class Verb(NamedTuple):
     run: str = ""
     """`module:function` within the command line's package; without it the function of the verb's name."""
     formats: tuple[str, ...] = FORMATS
+    """None where the output has a form of its own, as a log has."""
     calls: bool = True
     """Calls the server, so that `--curl` can print how."""
 
@@ -53,6 +56,7 @@ class Command(NamedTuple):
     """Takes the options of output; without it those of the connection alone."""
     calls: bool = True
     """Calls the server, so that `--curl` can print how."""
+    formats: tuple[str, ...] = FORMATS
 
 
 def argument(*names: str, read: Callable[[str], Any] | None = None, **options: Any) -> Argument:

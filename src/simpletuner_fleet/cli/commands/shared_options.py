@@ -36,29 +36,14 @@ def add_config_file(parser: argparse.ArgumentParser, default: Any = None) -> Non
 
 
 def talk_options(formats: tuple[str, ...] = FORMATS, *, calls: bool = True) -> Parser:
-    """Returns the options of every command that talks to the orchestrator; without `calls`, of one that does not.
+    """Returns the options of a command that talks to the orchestrator; without `calls`, of one that does not.
 
     They are absent from the namespace until given, so that they may stand anywhere on the command line.
     """
     parent = Parser()
     output = parent.add_argument_group("OUTPUT")
-    output.add_argument(
-        "--json",
-        action="store_const",
-        const="json",
-        dest="output",
-        default=argparse.SUPPRESS,
-        help="Print JSON (= -o json)",
-    )
-    output.add_argument(
-        "-o",
-        "--output",
-        choices=formats,
-        default=argparse.SUPPRESS,
-        metavar="FORMAT",
-        help=", ".join(formats[:-1]) + f" or {formats[-1]} (ids only)",
-    )
-    output.add_argument("--fields", default=argparse.SUPPRESS, metavar="A,B.C", help="Only these fields")
+    if formats:
+        _add_formats(output, formats)
     output.add_argument(
         "--no-color", action="store_true", default=argparse.SUPPRESS, help="No colours (or NO_COLOR)"
     )
@@ -73,6 +58,27 @@ def talk_options(formats: tuple[str, ...] = FORMATS, *, calls: bool = True) -> P
             help="Print the curl command instead of running it; set ADMIN_TOKEN to your token",
         )
     return connection_options(parent)
+
+
+def _add_formats(output: Any, formats: tuple[str, ...]) -> None:
+    named = [f"{name} (ids only)" if name == "name" else name for name in formats]
+    output.add_argument(
+        "--json",
+        action="store_const",
+        const="json",
+        dest="output",
+        default=argparse.SUPPRESS,
+        help="Print JSON (= -o json)",
+    )
+    output.add_argument(
+        "-o",
+        "--output",
+        choices=formats,
+        default=argparse.SUPPRESS,
+        metavar="FORMAT",
+        help=" or ".join(filter(None, (", ".join(named[:-1]), named[-1]))),
+    )
+    output.add_argument("--fields", default=argparse.SUPPRESS, metavar="A,B.C", help="Only these fields")
 
 
 def connection_options(parent: Parser | None = None) -> Parser:

@@ -33,17 +33,17 @@ def doctor(args: argparse.Namespace) -> int:
     out = Output(args)
     findings = []
     for section in _sections(args):
-        if not out.for_programs:
+        if not out.shows_result:
             print(section.title)
         for finding in _kept_going(section.title, section.findings):
             findings.append((section.title, finding))
-            if not out.for_programs:
+            if not out.shows_result:
                 _print(out, finding)
-    if out.for_programs:
+    if out.shows_result:
         items = [{"section": title, **finding._asdict()} for title, finding in findings]
         out.items("doctor", items, (), id_field="about")
     marks = {finding.mark for _, finding in findings}
-    if not out.for_programs:
+    if not out.shows_result:
         out.say(_verdict(marks))
     return ExitCode.FAILED if FindingMark.BAD in marks else ExitCode.OK
 

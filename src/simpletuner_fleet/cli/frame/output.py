@@ -76,7 +76,7 @@ class Output:
                 self.line(self.picked(item))
         elif self.format == "name":
             for item in items:
-                print(clean(item.get(id_field, "")))
+                self._name(item, id_field)
         else:
             self.table(items, self.chosen(columns))
 
@@ -87,16 +87,23 @@ class Output:
         elif self.format == "jsonl":
             self.line(self.picked(item))
         elif self.format == "name":
-            print(clean(item.get(id_field, "")))
+            self._name(item, id_field)
         else:
             self._pairs([(row.title, shown(row.value(item))) for row in self.chosen(rows)])
 
     def changed(self, item: dict[str, Any]) -> None:
         """Prints one item of a list that goes on, on a line of its own and at once."""
         if self.format == "name":
-            print(clean(item.get("id", "")), flush=True)
+            self._name(item, "id")
+            sys.stdout.flush()
         else:
             self.line(self.picked(item))
+
+    def _name(self, item: dict[str, Any], id_field: str) -> None:
+        """Prints the id; nothing for what has none, such as a job that was not submitted."""
+        name = item.get(id_field)
+        if name is not None:
+            print(clean(name))
 
     def json(self, document: Any) -> None:
         print(harmless_json(json.dumps(document, ensure_ascii=False, indent=2)))

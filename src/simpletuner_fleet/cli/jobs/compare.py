@@ -31,7 +31,7 @@ def compare(args: argparse.Namespace) -> int:
         answer = api.get("/api/compare", {"job": ids})
         metrics = {job_id: _last_values(api, job_id, args.key) for job_id in ids}
     if out.format == "json":
-        out.json({"schema": "compare.v1", **answer, "metrics": metrics})
+        out.item({"schema": "compare.v1", **answer, "metrics": metrics}, ())
         return ExitCode.OK
     rows = [*_facts(answer["jobs"]), *_values(metrics), *_differences(answer["differences"])]
     out.items("compare", rows, _columns(ids), id_field="what")

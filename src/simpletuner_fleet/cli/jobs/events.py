@@ -21,7 +21,7 @@ def show(args: argparse.Namespace) -> int:
         job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
         answer = api.get(f"/api/jobs/{segment(job_id)}/events")
         if out.format == "json":
-            out.json({"schema": "events.v1", **answer})
+            out.item({"schema": "events.v1", **answer}, ())
             return ExitCode.OK
         rows = [_event(event) for event in answer["events"]] + [_note(note) for note in answer["notes"]]
         out.items("events", sorted(rows, key=lambda row: str(row["at"])), LIST)

@@ -1,6 +1,5 @@
 """Prints a job's log: it reads bytes from the server and writes text that is harmless for the terminal."""
 
-import os
 import re
 import sys
 import time
@@ -45,16 +44,12 @@ class LogRequest(Struct, kw_only=True):
     grep: str | None = None
     timestamps: bool = False
     raw: bool = False
+    colours: bool = True
+    """Those of the trainer, on a terminal."""
 
     @property
     def where(self) -> dict[str, Any]:
         return {"attempt": self.attempt, "rank": self.rank}
-
-
-def print_log(
-    api: Api, job_id: str, *, follow: bool, tail: int | None, attempt: int | None, raw: bool = False
-) -> None:
-    show(api, job_id, LogRequest(follow=follow, tail=tail, attempt=attempt, raw=raw))
 
 
 def show(api: Api, job_id: str, request: LogRequest) -> None:
@@ -82,7 +77,7 @@ class Printer:
     def __init__(self, request: LogRequest) -> None:
         self._raw = request.raw
         self._grep = _pattern(request.grep) if request.grep is not None else None
-        self._colours = not request.raw and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        self._colours = request.colours and not request.raw and sys.stdout.isatty()
         self._text = TerminalLogText(colours=self._colours)
         self._rest = b""
 

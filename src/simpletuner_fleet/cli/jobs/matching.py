@@ -53,8 +53,8 @@ def _tell_count(api: Api, args: argparse.Namespace, search: dict[str, Any], out:
         )
     )
     out.hint(_("To do it, repeat the command with --yes %(n)s", n=count))
-    if out.for_programs:
-        out.json({"count": count, "at_least": at_least})
+    if out.shows_result:
+        out.item({"count": count, "at_least": at_least}, ())
     return ExitCode.OK
 
 
@@ -98,8 +98,8 @@ def delete(args: argparse.Namespace) -> int:
             else:
                 results.append({"id": gone["id"], "deleted": True, "deleted_at": gone["deleted_at"]})
                 out.say(_("%(id)s is deleted", id=gone["id"]))
-    if out.for_programs:
-        out.json({"jobs": results})
+    if out.shows_result:
+        out.item({"jobs": results}, ())
     if cut_off:
         raise cut_off
     return ExitCode.OK if all(one["deleted"] for one in results) else ExitCode.FAILED
@@ -178,8 +178,8 @@ def _say_done(out: Output, done: int, refused: list[dict[str, Any]], at_least: b
     out.say(ngettext("done: %(n)s job", "done: %(n)s jobs", done))
     if at_least:
         out.say(_("Look at the list again, and confirm the new number."))
-    if out.for_programs:
-        out.json({"done": done, "refusals": refused, "at_least": at_least})
+    if out.shows_result:
+        out.item({"done": done, "refusals": refused, "at_least": at_least}, ())
     return ExitCode.FAILED if refused else ExitCode.OK
 
 
@@ -189,8 +189,8 @@ def _only_counted(out: Output, args: argparse.Namespace, count: int) -> int:
     )
     if count and not args.yes:
         out.hint(_("To do it, repeat the command with --yes"))
-    if out.for_programs:
-        out.json({"count": count})
+    if out.shows_result:
+        out.item({"count": count}, ())
     return ExitCode.OK
 
 

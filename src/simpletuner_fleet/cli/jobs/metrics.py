@@ -3,6 +3,7 @@
 import argparse
 import csv
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
@@ -38,11 +39,11 @@ def show(args: argparse.Namespace) -> int:
         }
         answer = api.get(f"/api/jobs/{segment(job_id)}/metrics", query)
         if out.format == "json":
-            out.json({"schema": "metrics.v1", **answer})
+            out.item({"schema": "metrics.v1", **answer}, ())
             return ExitCode.OK
         rows = [{"key": key, **point} for key, points in answer["series"].items() for point in points]
         if out.format == "csv":
-            _csv(rows)
+            _csv(rows, out.fields or FIELDS)
         elif out.format == "name":
             for key in answer["keys"]:
                 print(clean(key))
@@ -54,11 +55,11 @@ def show(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _csv(rows: list[dict[str, Any]]) -> None:
+def _csv(rows: list[dict[str, Any]], fields: Sequence[str]) -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(FIELDS)
+    table.writerow(fields)
     for row in rows:
-        table.writerow("" if row.get(name) is None else _cell(row[name]) for name in FIELDS)
+        table.writerow("" if row.get(name) is None else _cell(row[name]) for name in fields)
 
 
 def _cell(value: Any) -> str:

@@ -16,7 +16,8 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.words import label_patterns_of, pairs_of
 from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
-from simpletuner_fleet.cli.jobs.logs import print_log
+from simpletuner_fleet.cli.jobs.logs import LogRequest
+from simpletuner_fleet.cli.jobs.logs import show as show_log
 from simpletuner_fleet.cli.jobs.start_times import asked_start
 from simpletuner_fleet.cli.jobs.waiting import Job, wait_for_end
 from simpletuner_fleet.cli.remote import lookup
@@ -179,7 +180,7 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
                 last = state
             attempt = int(job.get("attempt") or 0)
             if attempt > followed and job["status"] not in (*WAITING, JobState.DISPATCHED):
-                print_log(api, job_id, follow=True, tail=None, attempt=attempt)
+                show_log(api, job_id, LogRequest(follow=True, attempt=attempt, colours=out.color))
                 followed = attempt
                 job = _seen_again(api, job)
             if job["status"] in TERMINAL:

@@ -157,6 +157,7 @@ def logs(args: argparse.Namespace) -> int:
             grep=args.grep,
             timestamps=args.timestamps,
             raw=args.raw,
+            colours=Output(args).color,
         )
         job_logs.show(api, job_id, request)
     return ExitCode.OK

@@ -61,7 +61,12 @@ def stats(args: argparse.Namespace) -> int:
             out.item(result, ())
         else:
             by_count = sorted(result["by_type"].items(), key=lambda item: (-item[1], item[0]))
-            out.items("audit", [{"event_type": kind, "entries": count} for kind, count in by_count], STATS)
+            out.items(
+                "audit",
+                [{"event_type": kind, "entries": count} for kind, count in by_count],
+                STATS,
+                id_field="event_type",
+            )
     return ExitCode.OK
 
 
@@ -69,7 +74,7 @@ def types(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         result = api.get("/api/audit/types")
-        if out.for_programs:
+        if out.for_programs or out.fields:
             out.item(result, ())
         else:
             print("\n".join(clean(kind) for kind in result["types"]))
@@ -80,7 +85,7 @@ def verify(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         result = api.get("/api/audit/verify")
-        if out.for_programs:
+        if out.shows_result:
             out.item(result, ())
         else:
             print(_verdict(result["valid"], result["checked"]))

@@ -56,8 +56,8 @@ def get(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         config = api.get(f"/api/configs/{segment(args.name)}")
-        if out.format == "jsonl":
-            out.line(out.picked(config))
+        if out.format in ("jsonl", "name"):
+            out.item(config, (), id_field="name")
         else:
             out.json(out.picked(config))
     return ExitCode.OK
@@ -118,8 +118,11 @@ def export(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         config = api.get(f"/api/configs/{segment(args.name)}")
-        for file in bundles.save(bundle_in(config), Path(args.path or args.name), force=args.force):
-            print(file)
+        files = bundles.save(bundle_in(config), Path(args.path or args.name), force=args.force)
+        if out.shows_result:
+            out.items("files", [{"path": str(file)} for file in files], (field("path"),), id_field="path")
+        else:
+            print(*files, sep="\n")
         out.say(_("exported %(name)s", name=args.name))
     return ExitCode.OK
 

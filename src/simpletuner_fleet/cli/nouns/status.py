@@ -32,7 +32,7 @@ def status(args: argparse.Namespace) -> int:
         running = _Listed(*lookup.counted_pages(api, {"status": list(AT_WORK)}, MOST_RUNNING))
         waiting = _Listed(*lookup.counted_pages(api, {"status": list(WAITING)}, MOST_WAITING))
         machines = _if_allowed(lambda: api.items(MACHINES, "machines", lookup=True)) or []
-        if out.for_programs:
+        if out.shows_result:
             out.item(_document(api, ready, who, workers, running, waiting), ())
         else:
             _print(out, api, who, workers, running, waiting)

@@ -2,15 +2,16 @@
 
 import argparse
 import platform
-import sys
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.output import Output
 
 
 def version(args: argparse.Namespace) -> int:
-    if getattr(args, "output", "table") in ("json", "jsonl"):
-        sys.stdout.write(f'{{"version":"{__version__}","python":"{platform.python_version()}"}}\n')
+    out = Output(args)
+    if out.shows_result:
+        out.item({"version": __version__, "python": platform.python_version()}, ())
     else:
-        sys.stdout.write(f"simpletuner-fleet {__version__}\n")
+        print(f"simpletuner-fleet {__version__}")
     return ExitCode.OK

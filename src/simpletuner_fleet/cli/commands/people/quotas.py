@@ -1,6 +1,6 @@
 """Declares the `simpletuner quotas` and `simpletuner limits` commands."""
 
-from simpletuner_fleet.cli.commands.rows import Noun, OneOf, Verb, argument, repeated
+from simpletuner_fleet.cli.commands.rows import WITHOUT_IDS, Noun, OneOf, Verb, argument, repeated
 from simpletuner_fleet.settings import values
 
 KINDS = (
@@ -58,5 +58,8 @@ LIMITS = Noun(
     "limits",
     "How many jobs may run at once, and whether shares count",
     "nouns.people.limits",
-    (Verb("get", "Show them"), Verb("set", "Change them", SET_LIMITS)),
+    (
+        Verb("get", "Show them", formats=WITHOUT_IDS),
+        Verb("set", "Change them", SET_LIMITS, formats=WITHOUT_IDS),
+    ),
 )

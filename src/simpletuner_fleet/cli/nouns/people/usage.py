@@ -27,7 +27,7 @@ def usage(args: argparse.Namespace) -> int:
             return ExitCode.OK
         report = api.page(USAGE, "lines", query)
         if out.format == "json":
-            out.json(report)
+            out.item(report, ())
             return ExitCode.OK
         currency = str(report["currency"])
         out.items("usage", report["lines"], _columns(args.by, currency), id_field="key")
