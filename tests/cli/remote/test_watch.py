@@ -121,6 +121,56 @@ def test_waiting_gives_up_in_time(run: Run, live: LiveServer) -> None:
     assert "it is queued" in result.err
 
 
+class PingingStream:
+    """Has one job that does not end, and a stream that pings once and then is silent while it is open."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        stream, ended = self, threading.Event()
+
+        class Handling(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                if not self.path.startswith("/api/events"):
+                    self.wfile.write(json.dumps({**BASE, "status": "queued"}).encode())
+                    return
+                stream.opened += 1
+                if stream.opened == 1:
+                    ended.wait(0.3)
+                    self.wfile.write(b"event: ping\ndata: {}\n\n")
+                    self.wfile.flush()
+                ended.wait(10)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._ended = ended
+        self._server = QuietServer(("127.0.0.1", 0), Handling)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def test_waiting_gives_up_in_time_though_the_stream_pings(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that was opened for all of the time would be read for as long again after each ping."""
+    monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.LATE_S", 0.1)
+    pinging = PingingStream()
+    try:
+        result = run("jobs", "wait", "j_1", "--timeout", "1.5", "--url", pinging.url)
+    finally:
+        pinging.stop()
+    assert result.code == ExitCode.TIMEOUT
+    assert pinging.opened == 2
+    assert "interrupted" not in result.err
+
+
 def test_watching_one_job_prints_each_state_once(run: Run, live: LiveServer) -> None:
     result = run("jobs", "watch", "j_1", "--url", live.url)
     assert result.code == ExitCode.OK

@@ -1,7 +1,7 @@
 """Tells the commands when to read again what they show, by the server's event stream."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 import httpx2
@@ -14,6 +14,8 @@ from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge
 QUIET_S = 20.0
 """The server pings every 15 s; a stream silent for longer is dead."""
 LOOK_AGAIN_S = 15.0
+LATE_S = 1.0
+"""A stream that could keep somebody waiting longer than this after the time is up is opened anew."""
 NO_NEWS = ("ready", "ping")
 PAUSE_S = 0.3
 RECONNECT_S = 2.0
@@ -39,12 +41,14 @@ def changes(api: Api, until: float | None = None) -> Iterator[None]:
     has_looked = False
     while not _over(until):
         stands = False
+        silent_s = _left(until, QUIET_S)
         try:
-            with api.stream("/api/events", read_timeout_s=_left(until, QUIET_S)) as answer:
+            with api.stream("/api/events", read_timeout_s=silent_s) as answer:
                 stands = has_looked = True
                 # Looked at only once the stream stands, so that no change falls in between.
                 yield
-                yield from _news(answer, until)
+                if (yield from _news(answer, until, silent_s)):
+                    continue
         except (httpx2.TransportError, EventTooLarge):
             pass
         except CliError as error:
@@ -59,8 +63,11 @@ def changes(api: Api, until: float | None = None) -> Iterator[None]:
             time.sleep(_left(until, RECONNECT_S))
 
 
-def _news(answer: httpx2.Response, until: float | None) -> Iterator[None]:
-    """Yields after every change that the stream tells of, and every now and then."""
+def _news(answer: httpx2.Response, until: float | None, silent_s: float) -> Generator[None, None, bool]:
+    """Yields after every change that the stream tells of, and every now and then.
+
+    Returns whether it left a stream that goes on, since that could be silent until after the time is up.
+    """
     last_look_at = time.monotonic()
     decoder = Decoder()
     for chunk in answer.iter_raw():
@@ -69,8 +76,9 @@ def _news(answer: httpx2.Response, until: float | None) -> Iterator[None]:
             time.sleep(max(0.0, last_look_at + PAUSE_S - time.monotonic()))
             yield
             last_look_at = time.monotonic()
-        if _over(until):
-            return
+        if _over(until) or (until is not None and time.monotonic() + silent_s > until + LATE_S):
+            return True
+    return False
 
 
 def _over(until: float | None) -> bool:

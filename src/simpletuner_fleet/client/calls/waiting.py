@@ -16,6 +16,7 @@ QUIET_S = 20.0
 """The server pings every 15 s; a stream silent for longer is dead."""
 LOOK_AGAIN_S = 15.0
 PAUSE_S, LEAST_S = 0.3, 1.0
+"""The least time that a stream is waited for; one that could be silent for longer after the time is up is opened anew."""
 RECONNECT_S = 2.0
 
 
@@ -38,7 +39,7 @@ def wait(caller: RouteCaller, job_id: str, timeout_s: float | None, check: bool)
                 if _left(caller, until) <= 0:
                     raise _too_late(job_id, job, timeout_s)
                 yield Sleep(min(PAUSE_S, _left(caller, until)))
-                if not (yield from _until_news(caller, decoder, job_id, until)):
+                if not (yield from _until_news(caller, decoder, job_id, until, silent_s)):
                     break
         except (httpx2.TransportError, EventTooLarge, UnreachableError, TooBusy) as error:
             if isinstance(error, UnreachableError) and job is None:
@@ -48,16 +49,19 @@ def wait(caller: RouteCaller, job_id: str, timeout_s: float | None, check: bool)
         yield Sleep(min(RECONNECT_S, _left(caller, until)))
 
 
-def _until_news(caller: RouteCaller, decoder: Decoder, job_id: str, until: float | None) -> Steps[bool]:
-    """Waits for news of the job; returns whether the stream is still open."""
+def _until_news(
+    caller: RouteCaller, decoder: Decoder, job_id: str, until: float | None, silent_s: float
+) -> Steps[bool]:
+    """Waits for news of the job; returns whether the stream may go on: it is open, and ends when the time is up."""
     looked_at = caller.monotonic()
-    while True:
+    while until is None or caller.monotonic() + silent_s <= until + LEAST_S:
         chunk = yield Read()
         if chunk is None:
             return False
         news = any(_is_about(event, job_id) for event in list(decoder.feed(chunk)))
-        if news or caller.monotonic() - looked_at > LOOK_AGAIN_S or _left(caller, until) <= 0:
+        if news or caller.monotonic() - looked_at > LOOK_AGAIN_S:
             return True
+    return False
 
 
 def _is_about(event: ServerEvent, job_id: str) -> bool:
