@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from devtools.postgres import running_postgres
+from tests.leftovers import end_with_this_run
 from tests.ready_databases import fresh_database
 from tests.s3_server import running_s3
 
@@ -18,6 +19,9 @@ os.environ["LC_ALL"] = "C.UTF-8"
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 WAITING = ("tests/e2e/", "tests/chaos/", "tests/attacks/", "tests/web/")
+
+
+end_with_this_run()
 
 
 @pytest.fixture(scope="session")

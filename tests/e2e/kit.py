@@ -27,6 +27,7 @@ from tests.e2e.processes import (
     wait_until,
 )
 from tests.e2e.warm_start import WARM
+from tests.leftovers import MARK
 
 Json = dict[str, Any]
 TRAINER = Path(__file__).with_name("trainer.py")
@@ -38,7 +39,7 @@ FAST = {
     "SIMPLETUNER_OFFER_RESEND": "0.3",
     "SIMPLETUNER_CANCEL_GRACE": "2",
 }
-PASSED_ON = ("PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
+PASSED_ON = ("PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", MARK)
 A100 = [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 1}]
 COMMAND_WITHIN_S = 60.0
 TERMINAL = ("completed", "failed", "cancelled")

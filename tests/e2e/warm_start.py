@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.leftovers import MARK
+
 ROOT = Path(__file__).parents[2]
 LOOK_AGAIN_S = 0.01
 READ_BY_PYTHON = ("PYTHON", "COVERAGE_", "LC_", "LANG", "TZ")
@@ -60,7 +62,7 @@ class WarmStart:
         self._environment = {
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
-            **{name: value for name, value in os.environ.items() if name == "PYTHONPATH"},
+            **{name: value for name, value in os.environ.items() if name in ("PYTHONPATH", MARK)},
         }
         self._line: socket.socket | None = None
         self._answers: Any = None
