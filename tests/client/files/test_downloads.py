@@ -115,3 +115,20 @@ def test_no_folder_is_made_beyond_a_link(
         downloader.to_folder(folder, [remote("model/unet/weights")])
     assert refused.value.code == "E_BAD_PATH"
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named_and_not_taken_for_a_defect(
+    server: FakeServer, downloader: Downloader, folder: Path
+) -> None:
+    server.on("GET", "/file", Answer(200, CONTENT))
+    file = folder / "file"
+    file.touch()
+    downloads: list[Callable[[], None]] = [
+        lambda: downloader.to_folder(file, [remote("model")]),
+        lambda: downloader.to_folder(folder, [remote("file/model")]),
+        lambda: downloader.to_archive(folder / "none" / "model.tar", [remote("model")]),
+    ]
+    for download in downloads:
+        with pytest.raises(ClientError, match="nothing can be written to") as refused:
+            download()
+        assert refused.value.code == "E_FILE"

@@ -44,3 +44,9 @@ def test_a_file_of_which_nothing_arrives_is_not_sent_without_end(
         sender.send(pushed, "cats")
     assert given_up.value.trouble.exit == UNREACHABLE
     assert tries == len(PAUSES_S) + 1
+
+
+def test_a_folder_without_files_is_the_wrong_one(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="it contains no files") as refused:
+        read_folder(tmp_path, NO_PROGRESS)
+    assert refused.value.next == ("verify the path",)

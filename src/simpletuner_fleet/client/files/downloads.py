@@ -6,6 +6,7 @@ import os
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 from urllib.parse import quote
@@ -67,6 +68,10 @@ class Downloader:
         self.fetched_bytes = 0
 
     def to_folder(self, folder: Path, files: list[RemoteFile]) -> None:
+        with _reported(folder):
+            self._to_folder(folder, files)
+
+    def _to_folder(self, folder: Path, files: list[RemoteFile]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         root = folder.resolve()
         for file in files:
@@ -98,6 +103,10 @@ class Downloader:
 
     def to_archive(self, archive: Path, files: list[RemoteFile]) -> None:
         """Writes one archive, compressed if its name says so; it gets its name only once everything is verified."""
+        with _reported(archive):
+            self._to_archive(archive, files)
+
+    def _to_archive(self, archive: Path, files: list[RemoteFile]) -> None:
         part = archive.with_name(archive.name + PART)
         packing: Literal["w:gz", "w:"] = "w:gz" if archive.name.endswith((".gz", ".tgz")) else "w:"
         with _opened(part, "wb") as out:
@@ -145,6 +154,21 @@ class Downloader:
             # The server itself brings the rest. What the storage said is not repeated: it may hold the link.
             self._straight = False
             raise httpx2.ReadError("the storage cannot be read from here") from None
+
+
+@contextmanager
+def _reported(place: Path) -> Iterator[None]:
+    """Turns what this machine's disk refuses into an error that says where it was to be written."""
+    try:
+        yield
+    except OSError as error:
+        file = f"{error.filename}: " if error.filename and error.filename != str(place) else ""
+        raise fail(
+            _("nothing can be written to %(folder)s", folder=place),
+            f"{file}{error.strerror or error}",
+            _("choose a folder that you can write to, on a disk with free space:  df -h"),
+            "E_FILE",
+        ) from None
 
 
 def _range(at: int) -> dict[str, str]:

@@ -107,7 +107,12 @@ def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
         entries = sorted(threads.map(entry, paths), key=lambda one: one[0].path)
     if not entries:
-        raise _unusable(folder, _("it contains no files"))
+        raise fail(
+            _("cannot push %(folder)s", folder=folder),
+            _("it contains no files"),
+            _("verify the path"),
+            "E_DATA_FILE",
+        )
     manifest = canonical(file for file, _path in entries)
     contents: dict[str, Content] = {file.sha256: Content(file.size, path) for file, path in entries}
     contents[id_of(manifest)] = Content(len(manifest), manifest)
