@@ -47,6 +47,15 @@ def test_deleting_jobs_breaks_off_where_no_server_answers(ask: Run, server: Fake
     assert server.asked("GET", "/api/jobs/j_3") == []
 
 
+def test_a_job_that_is_not_deleted_is_told_with_the_reason(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/jobs/j_1", JOB)
+    running = "The job is running: only an ended job can be deleted."
+    server.on("DELETE", "/api/jobs/j_1", problem(409, "wrong_job_state", running))
+    result = ask("jobs", "delete", "j_1", "--json")
+    assert running in result.err
+    assert running in result.json["jobs"][0]["detail"]
+
+
 def test_a_whole_id_needs_no_right_to_list_datasets(ask: Run, server: FakeServer) -> None:
     dataset_id = PREFIX + "a" * 64
     server.on("GET", "/api/data", FORBIDDEN)

@@ -89,11 +89,12 @@ def delete(args: argparse.Namespace) -> int:
                 gone = api.delete(f"/api/jobs/{segment(_id(api, args, name))}")
             except CliError as error:
                 trouble = error.trouble
-                results.append({"id": name, "deleted": False, "code": trouble.code, "detail": trouble.what})
+                detail = f"{trouble.what}: {trouble.why}"
+                results.append({"id": name, "deleted": False, "code": trouble.code, "detail": detail})
                 if _concerns_all(error):
                     cut_off = error
                     break
-                out.say(_("%(id)s was refused: %(why)s", id=name, why=trouble.what))
+                out.say(_("%(id)s was refused: %(why)s", id=name, why=detail))
                 out.say_all(trouble.next)
             else:
                 results.append({"id": gone["id"], "deleted": True, "deleted_at": gone["deleted_at"]})
