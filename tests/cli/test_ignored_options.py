@@ -49,6 +49,47 @@ def test_an_option_that_could_not_be_heeded_is_refused(
     assert server.seen == []
 
 
+UNSET = [
+    ("--depends-on", "jobs submit cats --depends-on"),
+    ("--resume-from", "jobs submit cats --resume-from"),
+    ("--idempotency-key", "jobs submit cats --idempotency-key"),
+    ("--label", "jobs submit cats --label"),
+    ("--priority", "jobs submit cats --priority"),
+    ("--owner", "jobs list --owner"),
+    ("--tag", "jobs act delete --yes 2 --tag"),
+    ("--user", "quotas create gpus 4 --user"),
+    ("--team", "approvals add-rule big --gpus-over 4 --team"),
+    ("--gpu", "prices add 2.50 --gpu"),
+    ("--database-url", "backup restore FILE --replace --database-url"),
+    ("--keys", "backup create FILE --keys"),
+]
+
+
+@pytest.mark.parametrize(("flag", "words"), UNSET, ids=[words for _flag, words in UNSET])
+def test_an_option_that_a_script_left_empty_is_no_option_left_out(
+    ask: Run, server: FakeServer, flag: str, words: str
+) -> None:
+    """Else an unset variable would mean every job, no dependency, or the default database."""
+    refused = ask(*words.split(), "")
+    assert refused.code == ExitCode.USAGE
+    assert flag in refused.err
+    assert server.seen == []
+
+
+def test_what_may_be_empty_is_taken_away_so(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/jobs/j_1", {"id": "j_1", "status": "queued"})
+    server.on("PATCH", "/api/jobs/j_1", {"id": "j_1", "status": "queued"})
+    assert ask("jobs", "edit", "j_1", "--name", "").code == ExitCode.OK
+    assert server.seen[-1].body == {"name": None}
+
+
+def test_an_edit_that_names_no_change_is_refused(ask: Run, server: FakeServer) -> None:
+    refused = ask("jobs", "edit", "j_1")
+    assert refused.code == ExitCode.USAGE
+    assert "nothing to change" in refused.err
+    assert server.seen == []
+
+
 DOCUMENTS = [
     ("attempt", "jobs metrics j_1"),
     ("notes", "jobs events j_1"),

@@ -224,7 +224,7 @@ def priority(raw: str) -> int | str:
     try:
         return int(raw)
     except ValueError:
-        return raw
+        return text(raw)
 
 
 def url(raw: str) -> str:

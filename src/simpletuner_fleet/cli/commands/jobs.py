@@ -178,7 +178,7 @@ LOGS = (
     argument(
         "--rank", read=values.count, metavar="N", help="Of this process, where each prints to its own file"
     ),
-    argument("--grep", metavar="RE", help="Only lines that this pattern is found in"),
+    argument("--grep", metavar="RE", may_be_empty=True, help="Only lines that this pattern is found in"),
     switch("--timestamps", help="Each line with the time it was printed"),
     switch("--raw", help="Bytes as they are, terminal controls included"),
 )
@@ -269,7 +269,7 @@ TAG = (
 )
 EDIT = (
     JOB,
-    argument("--name", metavar="NAME", help="A name for people; empty for none"),
+    argument("--name", metavar="NAME", may_be_empty=True, help="A name for people; empty for none"),
     argument("--target", choices=tuple(TARGETS), help="Where to run"),
     OneOf(
         (

@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from simpletuner_fleet.languages import _
+
 WITHOUT_IDS = ("table", "json", "jsonl")
 """Of what has no id that a script could go on with."""
 FORMATS = (*WITHOUT_IDS, "name")
@@ -59,8 +61,16 @@ class Command(NamedTuple):
     formats: tuple[str, ...] = FORMATS
 
 
-def argument(*names: str, read: Callable[[str], Any] | None = None, **options: Any) -> Argument:
-    """Returns an argument; `read` converts its text, and raises ValueError with a sentence where it cannot."""
+def argument(
+    *names: str, read: Callable[[str], Any] | None = None, may_be_empty: bool = False, **options: Any
+) -> Argument:
+    """Returns an argument; `read` converts its text, and raises ValueError with a sentence where it cannot.
+
+    An option with an empty text is refused unless it may be empty: it is a script's unset variable, and would be ignored.
+    """
+    takes_text = names[0].startswith("-") and options.get("action") in (None, "append")
+    if read is None and takes_text and not may_be_empty and not options.keys() & {"choices", "type"}:
+        read = _some_text
     if read is not None:
         options["type"] = _for_argparse(read)
     return Argument(names, options)
@@ -72,6 +82,12 @@ def switch(*names: str, help: str) -> Argument:
 
 def repeated(name: str, metavar: str, help: str, **options: Any) -> Argument:
     return argument(name, action="append", default=[], metavar=metavar, help=help, **options)
+
+
+def _some_text(text: str) -> str:
+    if not text:
+        raise ValueError(_("it needs a value"))
+    return text
 
 
 def _for_argparse(read: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -28,7 +28,7 @@ CREATE = (
 )
 DRAIN = (
     WORKER,
-    argument("--note", metavar="TEXT", help="Why, for the others"),
+    argument("--note", metavar="TEXT", may_be_empty=True, help="Why, for the others"),
     argument(
         "--timeout",
         read=values.seconds,

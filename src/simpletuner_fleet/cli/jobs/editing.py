@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.words import label_patterns_of
 from simpletuner_fleet.cli.jobs import artifacts, job_text
@@ -16,9 +16,14 @@ from simpletuner_fleet.languages import _
 
 def edit(args: argparse.Namespace) -> int:
     out = Output(args)
+    changes = _changes(args)
+    if not changes:
+        raise usage(
+            _("there is nothing to change"), _("no option was given"), "simpletuner jobs edit ID --gpus 2"
+        )
     with connected(args) as api:
         job_id = _id(api, args)
-        job = api.patch(f"/api/jobs/{segment(job_id)}", _changes(args))
+        job = api.patch(f"/api/jobs/{segment(job_id)}", changes)
         out.say(_("%(id)s is changed", id=job_id))
         out.item(job, job_text.DETAIL)
     return ExitCode.OK

@@ -16,7 +16,12 @@ POOL_SET = (
         help="Where its machines come from: kubernetes, process, runpod, slurm, ssh, vast, or a plug-in's name",
     ),
     repeated("--setting", "KEY=VALUE", "For the provider alone; KEY= takes it away; may be repeated"),
-    argument("--secret", metavar="NAME", help="The stored secret that holds the provider's key"),
+    argument(
+        "--secret",
+        metavar="NAME",
+        may_be_empty=True,
+        help="The stored secret that holds the provider's key",
+    ),
     argument("--min-machines", read=values.count, metavar="N", help="Keep so many even without a job"),
     argument("--max-machines", read=values.count, metavar="N", help="Never more at a time (default: 1)"),
     argument(
@@ -67,7 +72,9 @@ POOL_SET = (
     switch("--everybody", help="For everybody's jobs: take teams and people away"),
     repeated("--trainer", "NAME", "What its machines can run (default: simpletuner); may be repeated"),
     argument("--data-gb", read=values.gigabytes, metavar="GB", help="Datasets it can hold (default: 100)"),
-    argument("--orchestrator-url", metavar="URL", help="Where its machines reach the server"),
+    argument(
+        "--orchestrator-url", metavar="URL", may_be_empty=True, help="Where its machines reach the server"
+    ),
     OneOf((switch("--on", help="Start machines"), switch("--off", help="Start no new ones"))),
 )
 POOLS = Noun(

@@ -4,7 +4,7 @@ from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, 
 from simpletuner_fleet.settings import values
 
 JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
-NOTE = argument("--note", default="", metavar="TEXT", help="Why, for its owner to read")
+NOTE = argument("--note", default="", metavar="TEXT", may_be_empty=True, help="Why, for its owner to read")
 CONDITIONS = ("gpus_over", "hours_over", "cost_over_micros", "gpu", "first_job", "config", "trainer", "team")
 RULE_ID = argument("rule", metavar="ID")
 RULE = (

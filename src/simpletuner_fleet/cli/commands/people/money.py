@@ -23,8 +23,8 @@ USAGE = Command(
 )
 ADD = (
     argument("price", read=values.money, metavar="AMOUNT", help="Of one GPU for an hour, for example 2.50"),
-    argument("--gpu", default="", metavar="GLOB", help="Of GPUs with such a name, for example '*H100*'"),
-    argument("--label", default="", metavar="KEY=GLOB", help="Of workers with such a label"),
+    argument("--gpu", metavar="GLOB", help="Of GPUs with such a name, for example '*H100*'"),
+    argument("--label", metavar="KEY=GLOB", help="Of workers with such a label"),
     argument("--type", choices=("persistent", "ephemeral"), help="Of workers of this type"),
 )
 PRICES = Noun(

@@ -7,13 +7,31 @@ ID = argument("id", metavar="ID", help="Id or name of the endpoint")
 RULES = (
     repeated("--event", "EVENT", "What to be told of; may be repeated ('notifications events' lists them)"),
     switch("--all", help="Everybody's jobs, not only one's own (needs admin.notifications)"),
-    argument("--quiet-hours", metavar="HH:MM-HH:MM", help="Hours in which nothing is sent; 'none' for none"),
-    argument("--digest", choices=("none", "hourly", "daily"), help="Many messages in one"),
-    argument("--digest-at", metavar="HH:MM", help="When the daily digest is sent (default: 09:00)"),
     argument(
-        "--zone", metavar="ZONE", help="Time zone of these hours, for example Europe/Berlin (default: UTC)"
+        "--quiet-hours",
+        may_be_empty=True,
+        metavar="HH:MM-HH:MM",
+        help="Hours in which nothing is sent; 'none' for none",
     ),
-    argument("--language", metavar="LANG", help="Language of the messages (default: that of the account)"),
+    argument("--digest", choices=("none", "hourly", "daily"), help="Many messages in one"),
+    argument(
+        "--digest-at",
+        may_be_empty=True,
+        metavar="HH:MM",
+        help="When the daily digest is sent (default: 09:00)",
+    ),
+    argument(
+        "--zone",
+        may_be_empty=True,
+        metavar="ZONE",
+        help="Time zone of these hours, for example Europe/Berlin (default: UTC)",
+    ),
+    argument(
+        "--language",
+        may_be_empty=True,
+        metavar="LANG",
+        help="Language of the messages (default: that of the account)",
+    ),
 )
 CHANNEL = argument(
     "--channel",

@@ -29,7 +29,7 @@ SECRET = OneOf(
     )
 )
 MORE = (
-    argument("--title", metavar="TEXT", help="The words on the button of the log-in page"),
+    argument("--title", may_be_empty=True, metavar="TEXT", help="The words on the button of the log-in page"),
     repeated(
         "--role",
         "ROLE=GROUP",
@@ -45,10 +45,13 @@ MORE = (
     ),
     repeated("--scope", "NAME", "A scope that is asked for; may be repeated"),
     argument(
-        "--groups-claim", metavar="NAME", help="Where the groups stand, as groups or realm_access.roles"
+        "--groups-claim",
+        may_be_empty=True,
+        metavar="NAME",
+        help="Where the groups stand, as groups or realm_access.roles",
     ),
-    argument("--name-claim", metavar="NAME", help="How a new user is called"),
-    argument("--subject-claim", metavar="NAME", help="Who somebody is (Entra: oid)"),
+    argument("--name-claim", may_be_empty=True, metavar="NAME", help="How a new user is called"),
+    argument("--subject-claim", may_be_empty=True, metavar="NAME", help="Who somebody is (Entra: oid)"),
     argument(
         "--new-users",
         read=values.boolean,

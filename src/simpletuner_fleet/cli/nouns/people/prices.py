@@ -24,7 +24,7 @@ def list_(args: argparse.Namespace) -> int:
 
 
 def add(args: argparse.Namespace) -> int:
-    label, _equals, value = args.label.partition("=")
+    label, _equals, value = (args.label or "").partition("=")
     if args.label and not (label and value):
         raise usage(
             _("%(flag)s cannot be used this way", flag="--label"),
@@ -32,7 +32,7 @@ def add(args: argparse.Namespace) -> int:
             "simpletuner prices add 2.50 --label provider='cloud-*'",
         )
     asked = {"price_micros": args.price, "gpu": args.gpu, "label": label, "value": value}
-    body = {name: given for name, given in asked.items() if given != ""}
+    body = {name: given for name, given in asked.items() if given not in (None, "")}
     if args.type:
         body["worker_type"] = args.type
     with connected(args) as api:
