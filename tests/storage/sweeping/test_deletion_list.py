@@ -1,17 +1,22 @@
 """The list of what is about to be deleted: bounded, and kept whatever a round meets."""
 
 import hashlib
+import sqlite3
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.storage.sweeping import deletion_list
 from simpletuner_fleet.storage.sweeping.deletion_list import KEY, MOST_LISTED, READ_BYTES
 from simpletuner_fleet.storage.sweeping.sweeper import sweep_storage_once
+from simpletuner_fleet.store.sqlite import SqliteStore
+from tests.core.builders import a_job
 from tests.http.api_kit import orchestrator
 
 DAY_S = 86_400.0
@@ -143,3 +148,18 @@ async def test_parts_that_cannot_be_deleted_keep_no_other_file(
         assert await blobs.names("uploads") == ["j_gone"]
         running.clock.at += DAY_S
         assert await sweep_storage_once(running.deps.storage) == 2
+
+
+async def test_parts_of_a_job_that_cannot_be_read_are_kept_and_keep_no_others(tmp_path: Path) -> None:
+    file, blobs = tmp_path / "fleet.db", MemoryBlobs()
+    store = SqliteStore(file)
+    await store.write(lambda tx: tx.add_job(a_job("j_bad", state=JobState.COMPLETED), b"{}"))
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE jobs SET tags = '[['")
+    connection.close()
+    await blobs.put_part("uploads/j_bad/half", 0, b"half")
+    await blobs.put_part("uploads/j_gone/half", 0, b"half")
+    async with orchestrator(store=store, blobs=blobs) as running:
+        await sweep_storage_once(running.deps.storage)
+        assert await blobs.names("uploads") == ["j_bad"]
+    await store.close()

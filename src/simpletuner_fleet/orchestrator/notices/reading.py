@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.errors import UnreadableRow
+from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.notices.endpoint import Channel, Endpoint
 from simpletuner_fleet.core.notices.kinds import Notice, kind_of, needed_permissions, notice_of
 from simpletuner_fleet.core.people.approvals import is_to_decide
@@ -50,10 +52,10 @@ def _noticed(
     Returns None for a submission that needs no approval, has it by now, or whose approvers do not want to be told.
     """
     if entry.target_type == "job":
-        job = view.job(entry.target_id)
+        job = readable_job(view, entry.target_id)
         approvers: frozenset[str] = frozenset()
         if kind == "approval.needed":
-            approvers = deciding(view, organisation, entry.target_id, owners)
+            approvers = deciding(view, organisation, entry.target_id, owners) if job else approvers
             if not approvers:
                 return None
         title, owner = ((job.name or job.config_name), job.owner) if job else ("", "")
@@ -65,6 +67,14 @@ def _noticed(
             entry, kind, title, str(said.get("owner", "")), leads=_leads(view, str(said.get("team", "")))
         )
     return notice_of(entry, kind, str(entry.details.get("worker_name", "")), "")
+
+
+def readable_job(view: View, job_id: str) -> Job | None:
+    """Returns the job; None also where its row cannot be read: whoever reads the log has to get past it."""
+    try:
+        return view.job(job_id)
+    except UnreadableRow:
+        return None
 
 
 def deciding(view: View, organisation: Organisation, job_id: str, owners: Collection[str]) -> frozenset[str]:

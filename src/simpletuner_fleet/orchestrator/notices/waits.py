@@ -11,6 +11,7 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.notices.reading import readable_job
 from simpletuner_fleet.ports import AuditFilter, View
 
 CURSOR = "notices.waits"
@@ -90,7 +91,7 @@ def _start(transaction: Transaction, before: float) -> int:
 
 
 def _still_waits(view: View, entry: AuditEntry) -> bool:
-    job = view.job(entry.target_id)
+    job = readable_job(view, entry.target_id)
     if job is None or job.state is not JobState.QUEUED:
         return False
     later = view.job_events(entry.target_id, EVENTS_OF_JOB)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from enum import Enum, auto
 
-from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
+from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable, UnreadableRow
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.storage.datasets import let_go_of_unused
@@ -102,7 +102,10 @@ async def _disown_unused(fleet: Fleet, before: float) -> None:
 async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
     """Drops unfinished parts, but only of jobs that have ended: a job that may still run may still go on sending."""
     for job_id in await storage.blobs.names(JOB_PARTS):
-        job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
+        try:
+            job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
+        except UnreadableRow:
+            continue  # nobody can say whether it may still run
         if job is None or (job.terminal and (job.finished_at or 0.0) < before):
             await storage.fleet.announce(DELETING, f"parts of {job_id}")
             deletion = storage.blobs.delete(job_parts_folder(job_id))
