@@ -11,7 +11,7 @@ from simpletuner_fleet.core.jobs import lifecycle, retry
 from simpletuner_fleet.core.jobs.fencing import Turn, turn_of
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold
 from simpletuner_fleet.core.people.quotas import QuotaBook
-from simpletuner_fleet.core.people.revocations import Revocation
+from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
@@ -252,6 +252,7 @@ class Fleet:
             index.roster.freed.clear()
         transaction = Transaction(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
         index.begin_step(tx, transaction.now)
+        unheard = [] if index.settled else self._unheard_revocations(tx)
         if index.unplaced:
             transaction.consider_every_class()
         try:
@@ -265,9 +266,17 @@ class Fleet:
         if not index.settled:
             transaction.effects.everybody = Everybody(list(index.roster.workers.values()), tx.live_attempts())
             transaction.effects.organisation = transaction.organisation
+            transaction.effects.revoked = unheard + transaction.effects.revoked
         index.unplaced = index.placing_from is not None and index.holds_placements(transaction.now)
         index.settled = True
         return value, transaction.effects
+
+    def _unheard_revocations(self, tx: Tx) -> list[Revocation]:
+        """Returns what was taken away by commits whose answers were lost: a journal that lacks it gives it back."""
+        if self.audit_head is None:
+            return []
+        entries = tx.audit_range(self.audit_head.seq, MANY)
+        return [noted_in(entry) for entry in entries if entry.event_type in TAKES_AWAY]
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.organisation is not None:

@@ -61,5 +61,5 @@ async def test_a_job_that_cannot_be_read_is_named_by_its_id_and_the_log_is_read_
 
 async def test_a_job_that_cannot_be_read_keeps_no_other_from_waiting_long(fleet: Fleet) -> None:
     await WaitWatch(fleet).look(NOW + 120.0)
-    told = await fleet.read(lambda view: view.audit_stats())
-    assert told.get(EventType.JOB_WAITS_LONG) == 1
+    counts = await fleet.read(lambda view: view.audit_stats())
+    assert counts.get(EventType.JOB_WAITS_LONG) == 1
