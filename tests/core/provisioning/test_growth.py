@@ -1,6 +1,8 @@
 """Which machines are brought: the cheapest that fits, for jobs that nothing else would take sooner, within every ceiling."""
 
+import sys
 import time
+from types import FrameType
 from typing import Any
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
@@ -17,7 +19,7 @@ from simpletuner_fleet.core.provisioning.growth import (
     usual_boot_s,
 )
 from simpletuner_fleet.core.provisioning.machine import Machine, MachineEndReason, MachineState
-from simpletuner_fleet.core.provisioning.offers import MachineOffer
+from simpletuner_fleet.core.provisioning.offers import MachineOffer, fits
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
 from tests.core.provisioning.provisioning_kit import (
@@ -63,6 +65,28 @@ def test_the_cheapest_offer_that_fits_is_taken() -> None:
     )
     assert chosen(grown(a_fleet(waiting(min_vram_gb=40.0)), *offers)) == ["fits"]
     assert chosen(grown(a_fleet(waiting()), *offers)) == ["small"]
+
+
+def test_each_kind_of_offer_is_compared_with_a_job_once_however_many_offers_there_are_of_it() -> None:
+    offers = [
+        an_offer(f"{number:04}", 1_000_000 + number, vram_gb=20.0 + number % 3) for number in range(300)
+    ]
+    demands = [waiting(id=f"j_{number}", min_vram_gb=22.0, gpus=8) for number in range(5)]
+    compared = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal compared
+        compared += event == "call" and frame.f_code is fits.__code__
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        none = grown(a_fleet(*demands), *offers)
+    finally:
+        sys.setprofile(before)
+    assert not none.wanted
+    assert compared == 3 * len(demands)
+    assert chosen(grown(a_fleet(waiting(min_vram_gb=22.0)), *offers)) == ["0002"]
 
 
 def test_of_single_machines_each_is_wanted_once() -> None:

@@ -24,11 +24,13 @@ from simpletuner_fleet.core.provisioning.machine import (
 from simpletuner_fleet.core.provisioning.money import Spending, ceiling_reached, spending_towards
 from simpletuner_fleet.core.provisioning.offers import (
     MachineOffer,
+    OfferKind,
     ProviderSnapshot,
     TeamAllowlists,
     expected_worker,
     fits,
     is_eligible,
+    kind_of,
     preference_of,
     with_price,
 )
@@ -139,10 +141,25 @@ class _Market(Struct):
     spent: Spending
     paused_until: float
     boot_s: float
+    worker_of: dict[OfferKind, Worker] = field(default_factory=dict)
+    """What each kind of machine that the pool takes will become, whatever it costs: of one kind there may be hundreds."""
+    ranked: dict[bool, list[MachineOffer]] = field(default_factory=dict)
+    """The offers that the pool takes, the best first: for jobs whose machines were taken away often, and for others."""
     usable: dict[str, list[MachineOffer] | NoMachine] = field(default_factory=dict)
     """By job: the offers that it could use and pay, the best first, or why there is none."""
     taken: set[str] = field(default_factory=set)
     """The single offers that are wanted already."""
+
+    def best_first(self, interruptions: int) -> list[MachineOffer]:
+        had_enough = interruptions >= self.pool.request.spot_tries
+        if had_enough not in self.ranked:
+            eligible = (offer for offer in self.snapshot.offers if is_eligible(self.pool, offer))
+            order = sorted(eligible, key=lambda offer: preference_of(self.pool, offer, interruptions))
+            self.ranked[had_enough] = order
+            for offer in order:
+                if kind_of(offer) not in self.worker_of:
+                    self.worker_of[kind_of(offer)] = expected_worker(self.pool, offer)
+        return self.ranked[had_enough]
 
 
 def grow(
@@ -264,7 +281,7 @@ def _want(market: _Market, offer: MachineOffer, job_id: str, growth: Growth) -> 
 def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | NoMachine:
     pool = market.pool
     if job.id not in market.usable:
-        market.usable[job.id] = _usable_offers(pool, market.snapshot.offers, job, fleet)
+        market.usable[job.id] = _usable_offers(market, job, fleet)
     usable = market.usable[job.id]
     if isinstance(usable, NoMachine):
         return usable
@@ -290,19 +307,12 @@ def _best_offer(market: _Market, job: Job, fleet: FleetNow) -> MachineOffer | No
     return NoMachine(code=Code.MACHINE_CEILING, params=params)
 
 
-def _usable_offers(
-    pool: MachinePool, offers: Sequence[MachineOffer], job: Job, fleet: FleetNow
-) -> list[MachineOffer] | NoMachine:
+def _usable_offers(market: _Market, job: Job, fleet: FleetNow) -> list[MachineOffer] | NoMachine:
     """Returns the offers that the job could use and pay, the best first, or why there is none."""
-    fitting = sorted(
-        (
-            offer
-            for offer in offers
-            if is_eligible(pool, offer)
-            and fits(expected_worker(pool, offer), job.requires.at_any_cost, fleet.team_allowlists)
-        ),
-        key=lambda offer: preference_of(pool, offer, job.interruptions),
-    )
+    pool, asked = market.pool, job.requires.at_any_cost
+    offers = market.best_first(job.interruptions)
+    kinds = {kind for kind, worker in market.worker_of.items() if fits(worker, asked, fleet.team_allowlists)}
+    fitting = [offer for offer in offers if kind_of(offer) in kinds] if kinds else []
     if not fitting:
         return _none_offered(pool, job)
     allowed = job.requires.max_price_micros
@@ -312,7 +322,8 @@ def _usable_offers(
         return NoMachine(code=Code.MACHINE_TOO_DEAR, params=params)
     if allowed is not None:
         fitting = [offer for offer in fitting if offer.hourly_micros <= allowed]
-    fitting = [offer for offer in fitting if _can_be_paid(pool, offer, job, fleet)]
+    if job.requires.room_micros is not None:
+        fitting = [offer for offer in fitting if _can_be_paid(market, offer, job, fleet)]
     if not fitting:
         left = {"pool": pool.name, "hourly_micros": cheapest, "left_micros": job.requires.room_micros}
         return NoMachine(code=Code.MACHINE_COST_LIMIT, params=left)
@@ -324,18 +335,18 @@ def _none_offered(pool: MachinePool, job: Job) -> NoMachine:
     return NoMachine(code=Code.NO_MACHINE_OFFERED, params=params)
 
 
-def _can_be_paid(pool: MachinePool, offer: MachineOffer, job: Job, fleet: FleetNow) -> bool:
+def _can_be_paid(market: _Market, offer: MachineOffer, job: Job, fleet: FleetNow) -> bool:
     """Tells whether what is left of the job's ceiling is enough for a machine at this price."""
-    worker = with_price(expected_worker(pool, offer), offer.hourly_micros)
+    worker = with_price(market.worker_of[kind_of(offer)], offer.hourly_micros)
     return why_not_paid(worker, job.requires, fleet.team_allowlists.get(job.team), fleet.prices) is None
 
 
 def _keep_least(market: _Market, machines: Sequence[Machine], fleet: FleetNow, growth: Growth) -> None:
     pool = market.pool
-    eligible = [offer for offer in market.snapshot.offers if is_eligible(pool, offer)]
     missing = pool.request.min_machines - market.spent.machines
-    if fleet.now < market.paused_until:
+    if missing <= 0 or fleet.now < market.paused_until:
         return
+    eligible = market.best_first(0)
     for _ in range(missing):
         affordable = [
             offer

@@ -66,6 +66,14 @@ class ProviderSnapshot(Struct, frozen=True, kw_only=True):
     """Why its offers could not be had, though its list could."""
 
 
+OfferKind = tuple[str, float, str, int, int]
+"""All by which offers of one pool become workers that differ in more than their price."""
+
+
+def kind_of(offer: MachineOffer) -> OfferKind:
+    return offer.gpu_name, offer.vram_gb, offer.accelerator, offer.gpus, offer.nodes
+
+
 def expected_worker(pool: MachinePool, offer: MachineOffer | Machine) -> Worker:
     """Returns the worker that such a machine will become, as far as placement needs it."""
     request = pool.request
