@@ -9,7 +9,7 @@ from simpletuner_fleet.core.provisioning.machine import Machine
 from simpletuner_fleet.core.provisioning.offers import ListedMachine, MachineOffer
 from simpletuner_fleet.core.provisioning.pool import MachinePool
 from simpletuner_fleet.orchestrator.machines.under_way import CALLS_AT_ONCE, CallsUnderWay, LooksUnderWay
-from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder
+from simpletuner_fleet.providers.contract import CreatedMachine, MachineOrder, ProviderRefused
 from tests.core.provisioning.provisioning_kit import an_offer
 from tests.delivery.receivers import until
 from tests.http.api_kit import Running, orchestrator
@@ -33,8 +33,11 @@ class Shelf:
         self.asked: list[MachineOrder] = []
         self.made: list[str] = []
         self.offered: list[MachineOffer] = [an_offer()]
+        self.refuses = ""
 
     async def offers(self) -> list[MachineOffer]:
+        if self.refuses:
+            raise ProviderRefused(self.refuses)
         return self.offered
 
     async def create(self, order: MachineOrder) -> CreatedMachine:
@@ -185,3 +188,35 @@ async def test_a_round_goes_on_while_a_slow_provider_is_looked_at_and_what_is_kn
     for _ in range(2):
         await round_of(running, 1.0)
     assert await states(running) == {"booting"}
+
+
+async def why_waits(running: Running, job_id: str) -> tuple[str, str]:
+    explained = await running.get(f"/api/jobs/{job_id}/explain")
+    return str(explained["code"]), str(explained["params"].get("trouble", ""))
+
+
+async def test_a_job_that_comes_while_a_provider_is_looked_at_is_not_told_that_nothing_is_offered(
+    running: Running, shelf: Shelf
+) -> None:
+    assert running.deps.provisioner is not None
+    shelf.shows.clear()
+    looking = asyncio.create_task(round_of(running, 1.0))
+    await until(lambda: bool(running.deps.provisioner and running.deps.provisioner._looks._looks))
+    (job_id,) = await jobs(running, 1)
+    shelf.shows.set()
+    await looking
+    assert await why_waits(running, job_id) == ("ASKING_FOR_MACHINE", "")
+    await round_of(running, 1.0)
+    assert await why_waits(running, job_id) == ("WAITING_FOR_MACHINE", "")
+
+
+async def test_a_provider_that_does_not_tell_what_it_offers_is_what_the_job_waits_for(
+    running: Running, shelf: Shelf
+) -> None:
+    shelf.refuses = "no money is left"
+    (job_id,) = await jobs(running, 1)
+    await round_of(running, 1.0)
+    assert await why_waits(running, job_id) == ("ASKING_FOR_MACHINE", "no money is left")
+    shelf.refuses, shelf.offered = "", []
+    await round_of(running, 1.0)
+    assert (await why_waits(running, job_id))[0] == "NO_MACHINE_OFFERED"

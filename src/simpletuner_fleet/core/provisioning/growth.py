@@ -244,6 +244,8 @@ def _bring(fleet: FleetNow, job: Job, markets: list[_Market], rooms: list[_Room]
     best: tuple[tuple[Any, ...], _Market, MachineOffer] | None = None
     refusals: list[tuple[_Market, NoMachine]] = []
     for market in markets:
+        if not market.snapshot.knows_offers:
+            continue
         offer = _best_offer(market, job, fleet)
         if isinstance(offer, NoMachine):
             refusals.append((market, offer))

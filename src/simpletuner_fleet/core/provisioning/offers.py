@@ -64,6 +64,8 @@ class ProviderSnapshot(Struct, frozen=True, kw_only=True):
     offers: tuple[MachineOffer, ...] = ()
     trouble: str = ""
     """Why its offers could not be had, though its list could."""
+    knows_offers: bool = True
+    """It was asked for them, and told them: where there are none, none is offered."""
 
 
 OfferKind = tuple[str, float, str, int, int]

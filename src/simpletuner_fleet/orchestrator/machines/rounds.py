@@ -73,6 +73,7 @@ async def take_snapshot(provider: MachineProvider, now: float, *, with_offers: b
         machines=tuple(machines),
         offers=tuple(offers),
         trouble=trouble,
+        knows_offers=with_offers and not trouble,
     )
 
 
