@@ -17,7 +17,7 @@ import httpx2
 
 from simpletuner_fleet.blobs.s3 import object_path
 from simpletuner_fleet.blobs.s3_refusals import said_with
-from simpletuner_fleet.blobs.s3_requests import Answer, BucketPlace, S3Requests, whole_answer
+from simpletuner_fleet.blobs.s3_requests import BucketPlace, S3Answer, S3Requests, whole_answer
 from simpletuner_fleet.blobs.s3_signing import Signer
 from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.ports import MARK
@@ -168,7 +168,7 @@ def _exactly(size: int, sha256: str) -> dict[str, str]:
     return {"content-length": str(size), "x-amz-checksum-sha256": checksum}
 
 
-async def _exchanged(method: str, url: str, headers: dict[str, str], content: bytes) -> Answer:
+async def _exchanged(method: str, url: str, headers: dict[str, str], content: bytes) -> S3Answer:
     try:
         async with httpx2.AsyncClient(timeout=PROBE_S) as http:
             request = http.build_request(method, url, headers=headers, content=content)

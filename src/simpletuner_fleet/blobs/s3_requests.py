@@ -156,7 +156,7 @@ class S3Requests:
         headers: Mapping[str, str],
         content: bytes,
         timeout_s: float,
-    ) -> "Answer":
+    ) -> "S3Answer":
         place = self._place
         address = f"{place.endpoint.rstrip('/')}/{place.bucket}" if key is None else place.address(key)
         signed = self._signer.headers(method, address, query, headers, content, time.time())
@@ -175,13 +175,13 @@ class S3Requests:
         return answer
 
 
-class Answer(Struct, frozen=True):
+class S3Answer(Struct, frozen=True):
     status_code: int
     content_length: str
     content: bytes
 
 
-async def whole_answer(http: httpx2.AsyncClient, request: httpx2.Request, within_s: float) -> Answer:
+async def whole_answer(http: httpx2.AsyncClient, request: httpx2.Request, within_s: float) -> S3Answer:
     """Raises TimeoutError or StoreUnavailable for an answer that does not end."""
     async with asyncio.timeout(within_s):
         answer = await http.send(request, stream=True)
@@ -193,7 +193,7 @@ async def whole_answer(http: httpx2.AsyncClient, request: httpx2.Request, within
                     raise _unlike_s3("a very long answer")
         finally:
             await answer.aclose()
-    return Answer(answer.status_code, answer.headers.get("content-length", ""), bytes(content))
+    return S3Answer(answer.status_code, answer.headers.get("content-length", ""), bytes(content))
 
 
 def hex_digest(checksum: str) -> str:
