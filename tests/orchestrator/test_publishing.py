@@ -12,6 +12,8 @@ from obstore.store import S3Store
 from simpletuner_fleet.core.publishing import LONGEST_WAIT_S, MAX_TRIES, Publication
 from simpletuner_fleet.orchestrator import publishing
 from simpletuner_fleet.orchestrator.publishing import (
+    FOLDERS_AT_ONCE,
+    LANES,
     Places,
     Publisher,
     mend_waits,
@@ -345,6 +347,31 @@ async def test_a_model_that_takes_for_ever_holds_up_no_other_destination(
             await until(lambda: len(begun) == 4)
         finally:
             await publisher.stop()
+
+
+async def test_folders_that_do_not_answer_leave_lanes_for_the_hub() -> None:
+    begun: list[str] = []
+    frozen = asyncio.Event()
+
+    async def bring(publication: Publication) -> str:
+        begun.append(publication.publish.to)
+        if publication.publish.to.startswith("folder:"):
+            await frozen.wait()
+        return "there"
+
+    async with orchestrator() as running:
+        agent = await running.worker()
+        for to in (*(f"folder://of-{number}" for number in range(LANES + 1)), "folder://last"):
+            await running.submit(config={**COMMAND, "publish": {"to": to}})
+            await agent.report(await agent.take(), "completed", exit_code=0)
+            running.clock.at += 1.0
+        in_use = set[str]()
+        lanes = [asyncio.create_task(try_all_due(running.fleet, bring, in_use)) for _ in range(LANES)]
+        await asyncio.wait(lanes, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+        assert sum(not lane.done() for lane in lanes) == len(begun) == FOLDERS_AT_ONCE < LANES
+        frozen.set()
+        await asyncio.gather(*lanes)
+        assert len(begun) == LANES + 2
 
 
 class LateAnswers(MemoryStore):

@@ -110,6 +110,10 @@ def place_of(publish: Publish) -> str:
     return "/".join(publish.to.split("/")[:3])
 
 
+def is_folder(place: str) -> bool:
+    return place.startswith("folder:")
+
+
 def done(publication: Publication, url: str, now: float) -> Publication:
     return replace(
         publication,

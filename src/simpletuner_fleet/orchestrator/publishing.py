@@ -23,6 +23,7 @@ from simpletuner_fleet.core.publishing import (
     check_publish,
     done,
     files_to_publish,
+    is_folder,
     opened,
     place_of,
     tried_in_vain,
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 
 LANES = 4
 """So many models are published at once, each to another place: a large one, or a frozen server, holds up few others."""
+FOLDERS_AT_ONCE = LANES // 2
+"""All folders lie in one place: where that does not answer, the other lanes publish on."""
 IN_ONE_LOOK = 8
 DUE_LOOKED_AT = 1_000
 """Among so many of those that are due, one is looked for whose place is free."""
@@ -150,7 +153,7 @@ async def try_all_due(fleet: Fleet, bring: Bring, in_use: set[str] | None = None
     tried = 0
     while tried < IN_ONE_LOOK:
         due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), DUE_LOOKED_AT))
-        publication = next((one for one in due if place_of(one.publish) not in in_use), None)
+        publication = next((one for one in due if _may_begin(place_of(one.publish), in_use)), None)
         if publication is None:
             break
         in_use.add(place_of(publication.publish))
@@ -160,6 +163,11 @@ async def try_all_due(fleet: Fleet, bring: Bring, in_use: set[str] | None = None
             in_use.discard(place_of(publication.publish))
         tried += 1
     return tried
+
+
+def _may_begin(place: str, in_use: set[str]) -> bool:
+    folders = sum(map(is_folder, in_use))
+    return place not in in_use and not (is_folder(place) and folders >= FOLDERS_AT_ONCE)
 
 
 async def _try(fleet: Fleet, bring: Bring, publication: Publication) -> None:

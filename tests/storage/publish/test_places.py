@@ -1,6 +1,7 @@
 """Folders that models are published to: one that does not answer holds up nothing but what goes there."""
 
 import asyncio
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,3 +33,13 @@ async def test_a_folder_that_does_not_answer_keeps_no_thread_of_the_servers_own(
         with pytest.raises(PublishFailed):
             await publishing
         os.close(reader)
+
+
+async def test_what_cannot_be_published_whole_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
+    blobs, sha256 = MemoryBlobs(), hashlib.sha256(b"half").hexdigest()
+    await blobs.put_part("uploads/j_1/part", 0, b"half")
+    assert await blobs.seal("uploads/j_1/part", sha256, 4)
+    content = PublishedContent(blobs, (FileEntry(path="model.safetensors", sha256=sha256, size=8),))
+    with pytest.raises(PublishFailed, match="incomplete"):
+        await publish_to_place(tmp_path.as_uri(), "cats", content)
+    assert list((tmp_path / "cats").iterdir()) == []

@@ -5,10 +5,12 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
 
 T = TypeVar("T")
@@ -35,17 +37,25 @@ async def _to_folder(folder: Path, content: PublishedContent) -> str:
         for file in content.files:
             target = folder / file.path
             making = _draft_of(target)
-            out = await _in_thread(_begun, making)
             try:
-                async for piece in content.read(file):
-                    await _in_thread(out.write, piece)
-                await _in_thread(_sync, out)
-            finally:
-                await _in_thread(out.close)
-            await _in_thread(_put, making, target, content.insist_on_leading)
+                await _write(making, file, content)
+                await _in_thread(_put, making, target, content.insist_on_leading)
+            except (OSError, PublishFailed):
+                await _in_thread(_forget, making)  # it may be large, and nobody may ever go on with it
+                raise
     except OSError as error:
         raise PublishFailed(f"The folder is not writable: {error.strerror or error}.") from error
     return folder.as_uri()
+
+
+async def _write(making: Path, file: FileEntry, content: PublishedContent) -> None:
+    out = await _in_thread(_begun, making)
+    try:
+        async for piece in content.read(file):
+            await _in_thread(out.write, piece)
+        await _in_thread(_sync, out)
+    finally:
+        await _in_thread(out.close)
 
 
 async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
@@ -60,6 +70,11 @@ def _draft_of(target: Path) -> Path:
 def _begun(making: Path) -> BinaryIO:
     making.parent.mkdir(parents=True, exist_ok=True)
     return making.open("wb")
+
+
+def _forget(making: Path) -> None:
+    with suppress(OSError):
+        making.unlink()
 
 
 def _sync(out: BinaryIO) -> None:
