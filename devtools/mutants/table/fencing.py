@@ -90,8 +90,8 @@ FENCING = (
         "upload-of-the-lost",
         "an attempt that was lost while its upload was sealed owns the content all the same",
         "storage/uploads/jobs.py",
-        "            self._check_quota(self._stored(transaction.tx), size)",
-        "            self._check_quota(transaction.tx.objects_of_job(self._claim.job_id), size)",
+        "            newest_attempt(transaction.tx, self._claim)\n            self._check_room",
+        "            self._check_room",
         ("tests/storage/uploads/test_content.py",),
     ),
     Mutant(

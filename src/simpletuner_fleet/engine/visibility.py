@@ -148,8 +148,11 @@ class ScopedView:
     def notes_of_job(self, job_id: str) -> list[JobNote]:
         return self.whole.notes_of_job(job_id) if self.job(job_id) else []
 
-    def objects_of_job(self, job_id: str) -> dict[str, int]:
-        return self.whole.objects_of_job(job_id) if self.job(job_id) else {}
+    def objects_of_job(self, job_id: str, shas: Collection[str] | None = None) -> dict[str, int]:
+        return self.whole.objects_of_job(job_id, shas) if self.job(job_id) else {}
+
+    def stored_bytes_of_job(self, job_id: str) -> int:
+        return self.whole.stored_bytes_of_job(job_id) if self.job(job_id) else 0
 
     def approval(self, job_id: str) -> Approval | None:
         return self.whole.approval(job_id) if self.job(job_id) else None

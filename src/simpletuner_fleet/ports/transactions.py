@@ -218,8 +218,12 @@ class View(MachinesRead, ScimRead, DeletedJobsRead, Protocol):
         """Returns the one with the highest step, then the newest."""
         ...
 
-    def objects_of_job(self, job_id: str) -> dict[str, int]:
-        """Returns the size by SHA-256 of all that the job has uploaded whole and that is still stored."""
+    def objects_of_job(self, job_id: str, shas: Collection[str] | None = None) -> dict[str, int]:
+        """Returns the size by SHA-256 of what the job has uploaded whole and that is still stored: of all, or of these."""
+        ...
+
+    def stored_bytes_of_job(self, job_id: str) -> int:
+        """Returns the size of all of that."""
         ...
 
     def stored_bytes_of(self, owner: str) -> int:

@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from simpletuner_fleet.storage.uploads import content
 from simpletuner_fleet.storage.uploads.content import UploadOwner
 from simpletuner_fleet.storage.uploads.datasets import DatasetUploads
 from simpletuner_fleet.storage.uploads.jobs import JobUploads
+from simpletuner_fleet.store import open_store
+from simpletuner_fleet.store.sql.uploads import UploadsView
 from tests.http.api_kit import Running, orchestrator
 
 WHOLE = bytes(range(256)) * 40
@@ -199,3 +202,26 @@ async def test_an_attempt_that_is_lost_while_its_upload_ends_owns_nothing() -> N
         with pytest.raises(StaleAttempt):
             await upload.put(WHOLE, 0, len(WHOLE))
         assert not await running.fleet.read(lambda view: view.object_has_owner(sha(WHOLE)))
+
+
+async def test_one_more_file_of_a_job_reads_nothing_of_the_files_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Least of all in the transaction that everybody waits for: a job may have stored thousands."""
+    read: list[int | None] = []
+    objects_of_job = UploadsView.objects_of_job
+
+    def noted(view: UploadsView, job_id: str, shas: Collection[str] | None = None) -> dict[str, int]:
+        read.append(None if shas is None else len(shas))
+        return objects_of_job(view, job_id) if shas is None else objects_of_job(view, job_id, shas)
+
+    monkeypatch.setattr(UploadsView, "objects_of_job", noted)
+    store = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
+    async with orchestrator(store) as running:
+        upload = Upload(running.deps.storage, await job_owner(running))
+        await upload.put(OTHER, 0, len(OTHER))
+        read.clear()
+        assert await upload.put(WHOLE, 0, len(WHOLE)) == (len(WHOLE), True)
+        assert read
+        assert set(read) == {1}
+    await store.close()

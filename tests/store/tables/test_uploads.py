@@ -130,6 +130,11 @@ async def test_each_job_has_its_own_uploads_and_the_content_any_owner(store: Sto
 
     await store.write(step)
     assert await store.read(lambda view: view.objects_of_job("j_1")) == {SHAS[0]: 2**40, SHAS[1]: 7}
+    of_these = await store.read(lambda view: view.objects_of_job("j_1", [SHAS[1], SHAS[2]]))
+    assert of_these == {SHAS[1]: 7}
+    assert await store.read(lambda view: view.objects_of_job("j_2", [SHAS[1]])) == {}
+    assert await store.read(lambda view: view.stored_bytes_of_job("j_1")) == 2**40 + 7
+    assert await store.read(lambda view: view.stored_bytes_of_job("j_3")) == 0
     assert await store.read(lambda view: view.stored_bytes_of_jobs()) == 2**40 + 7
     owner = job(1).owner
     assert await store.read(lambda view: view.stored_bytes_by_owner()) == {owner: 2 * 2**40 + 7}

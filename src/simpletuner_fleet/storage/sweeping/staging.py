@@ -44,7 +44,7 @@ async def _drop_if_abandoned(
     storage: Storage, bucket: DirectStorage, staging: Staging, file: StagedFile, before: float
 ) -> bool:
     def look(view: View) -> bool:
-        stored = staging.sha256 in view.objects_of_job(staging.job_id)
+        stored = staging.sha256 in view.objects_of_job(staging.job_id, [staging.sha256])
         return direct.is_abandoned(staging, view.job(staging.job_id), stored=stored, before=before)
 
     async with storage.locks.holding(staging.sha256):

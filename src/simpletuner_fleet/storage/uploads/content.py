@@ -40,10 +40,10 @@ class UploadOwner(Protocol):
         ...
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
-        """Returns size by SHA-256 of whole content that the owner has, including those of `shas` that it has."""
+        """Returns size by SHA-256 of those of `shas` that the owner has whole."""
         ...
 
-    async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
+    async def check_room(self, more_bytes: int) -> None:
         """Raises QuotaExceeded where so many more bytes do not fit beside what is stored."""
         ...
 
@@ -65,7 +65,7 @@ async def missing(
     sizes = {one.sha256: one.size for one in objects}
     stored = await owner.stored(sizes)
     absent = {sha256: size for sha256, size in sizes.items() if sha256 not in stored}
-    await owner.check_room(stored, sum(absent.values()))
+    await owner.check_room(sum(absent.values()))
     if absent:
         storage.space.check(Use.UPLOADS, 0)
     unfinished = await storage.blobs.part_sizes(owner.folder) if absent else {}
@@ -115,10 +115,9 @@ async def _begin_or_go_on(storage: Storage, owner: UploadOwner, sha256: str, siz
     if offset:
         await owner.check_turn()
         return False
-    stored = await owner.stored([sha256])
-    if sha256 in stored:
+    if sha256 in await owner.stored([sha256]):
         return True
-    await owner.check_room(stored, size + await other_parts_bytes(storage, owner, sha256))
+    await owner.check_room(size + await other_parts_bytes(storage, owner, sha256))
     return False
 
 

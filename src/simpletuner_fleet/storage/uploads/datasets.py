@@ -44,7 +44,7 @@ class DatasetUploads:
         look = self._fleet.read_now if len(shas) == 1 else self._fleet.read
         return await look(lambda view: view.dataset_objects(shas, self._caller_id))
 
-    async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
+    async def check_room(self, more_bytes: int) -> None:
         """Counts what others are about to own, too: many uploads may have begun while there was room for one."""
         allowed, counted = self._fleet.policy.data_storage_bytes, await self._counted_bytes()
         counted += self._storage.dataset_usage.coming_bytes
@@ -60,7 +60,7 @@ class DatasetUploads:
 
     async def own(self, sha256: str, size: int) -> None:
         usage = self._storage.dataset_usage
-        await self.check_room({}, size)
+        await self.check_room(size)
         usage.coming_bytes += size
         try:
             await self._fleet.act(

@@ -60,7 +60,7 @@ async def _begin(
     """Begins a file, one of a job at a time: several files that each fit might not fit together."""
     async with storage.locks.holding(f"staging of {owner.turn.job_id}"):
         elsewhere = await other_parts_bytes(storage, owner, sha256)
-        await owner.check_room(await owner.stored([sha256]), asked.size + elsewhere)
+        await owner.check_room(asked.size + elsewhere)
         return await bucket.begin(
             Staging(
                 job_id=owner.turn.job_id,

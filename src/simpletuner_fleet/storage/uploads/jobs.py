@@ -40,29 +40,32 @@ class JobUploads:
         return self._claim.turn
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
-        """Returns all content that the job has, since the quota counts all of it."""
-        return await self._fleet.read(self._stored)
+        def look(view: View) -> dict[str, int]:
+            newest_attempt(view, self._claim)
+            return view.objects_of_job(self._claim.job_id, shas)
 
-    async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
-        self._check_quota(stored, more_bytes)
-        if self._is_counted:
-            await self._fleet.read(lambda view: self._check_owners(view, more_bytes))
+        return await (self._fleet.read_now if len(shas) == 1 else self._fleet.read)(look)
+
+    async def check_room(self, more_bytes: int) -> None:
+        await self._fleet.read(lambda view: self._check_room(view, more_bytes))
 
     async def check_turn(self) -> None:
         await self._fleet.read_now(lambda view: newest_attempt(view, self._claim))
 
     async def own(self, sha256: str, size: int) -> None:
         def step(transaction: Transaction) -> None:
-            self._check_quota(self._stored(transaction.tx), size)
-            if self._is_counted:
-                self._check_owners(transaction.tx, size)
+            newest_attempt(transaction.tx, self._claim)
+            self._check_room(transaction.tx, size)
             transaction.tx.own_object(self._claim.job_id, sha256, size, transaction.now)
 
         await self._fleet.act(step)
 
-    def _stored(self, view: View) -> dict[str, int]:
-        newest_attempt(view, self._claim)
-        return view.objects_of_job(self._claim.job_id)
+    def _check_room(self, view: View, more_bytes: int) -> None:
+        allowed = self._fleet.policy.job_storage_bytes
+        if view.stored_bytes_of_job(self._claim.job_id) + more_bytes > allowed:
+            raise QuotaExceeded(f"One job can store at most {allowed} bytes.", quota_bytes=allowed)
+        if self._is_counted:
+            self._check_owners(view, more_bytes)
 
     @property
     def _is_counted(self) -> bool:
@@ -90,8 +93,3 @@ class JobUploads:
                 next_step="Delete what old jobs stored, or ask an administrator for a higher quota.",
                 quota_bytes=int(quota.ceiling),
             )
-
-    def _check_quota(self, stored: Mapping[str, int], more_bytes: int) -> None:
-        allowed = self._fleet.policy.job_storage_bytes
-        if sum(stored.values()) + more_bytes > allowed:
-            raise QuotaExceeded(f"One job can store at most {allowed} bytes.", quota_bytes=allowed)

@@ -324,8 +324,12 @@ class MemoryView(
     def newest_checkpoint(self, job_id: str) -> StoredManifest | None:
         return newest_checkpoint(self.manifests_of_job(job_id))
 
-    def objects_of_job(self, job_id: str) -> dict[str, int]:
-        return {sha256: size for sha256, (size, _) in self._tables.objects.get(job_id, {}).items()}
+    def objects_of_job(self, job_id: str, shas: Collection[str] | None = None) -> dict[str, int]:
+        held = self._tables.objects.get(job_id, {})
+        return {sha256: held[sha256][0] for sha256 in (held if shas is None else held.keys() & shas)}
+
+    def stored_bytes_of_job(self, job_id: str) -> int:
+        return sum(self.objects_of_job(job_id).values())
 
     def stored_bytes_of(self, owner: str) -> int:
         return self._stored_bytes(lambda job: job.owner == owner)

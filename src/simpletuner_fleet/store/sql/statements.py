@@ -247,6 +247,8 @@ ADD_MANIFEST = f"{_insert('manifests', MANIFEST_COLUMNS)} ON CONFLICT DO NOTHING
 PIN_MANIFEST = "UPDATE manifests SET pinned_by = :by WHERE id = :id"
 DELETE_MANIFEST = "DELETE FROM manifests WHERE id = :id"
 OBJECTS_OF_JOB = "SELECT sha256, size FROM job_objects WHERE job_id = :job_id"
+OBJECT_OF_JOB = "SELECT size FROM job_objects WHERE job_id = :job_id AND sha256 = :sha256"
+STORED_BYTES_OF_JOB = "SELECT coalesce(sum(size), 0) FROM job_objects WHERE job_id = :job_id"
 STORED_BYTES_OF = (
     "SELECT coalesce(sum(job_objects.size), 0) FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id"
     " WHERE jobs.owner = :owner"

@@ -8,6 +8,9 @@ from simpletuner_fleet.store.rows.uploads import manifest_of, manifest_params, n
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Database
 
+LOOKED_UP_SINGLY = 20
+"""Of more files than this all that the job has are read: it costs less than to ask for each."""
+
 
 class UploadsView:
     _db: Database
@@ -23,8 +26,16 @@ class UploadsView:
         row = self._db.row(sql.NEWEST_CHECKPOINT, {"job_id": job_id})
         return None if row is None else manifest_of(row)
 
-    def objects_of_job(self, job_id: str) -> dict[str, int]:
-        return dict(self._db.rows(sql.OBJECTS_OF_JOB, {"job_id": job_id}))
+    def objects_of_job(self, job_id: str, shas: Collection[str] | None = None) -> dict[str, int]:
+        if shas is None or len(shas) > LOOKED_UP_SINGLY:
+            held: dict[str, int] = dict(self._db.rows(sql.OBJECTS_OF_JOB, {"job_id": job_id}))
+            return held if shas is None else {sha256: held[sha256] for sha256 in held.keys() & set(shas)}
+        asked = ((one, self._db.row(sql.OBJECT_OF_JOB, {"job_id": job_id, "sha256": one})) for one in shas)
+        return {sha256: row[0] for sha256, row in asked if row is not None}
+
+    def stored_bytes_of_job(self, job_id: str) -> int:
+        row = self._db.row(sql.STORED_BYTES_OF_JOB, {"job_id": job_id})
+        return int(row[0]) if row else 0
 
     def stored_bytes_of(self, owner: str) -> int:
         row = self._db.row(sql.STORED_BYTES_OF, {"owner": owner})
