@@ -4,8 +4,11 @@ import math
 import random
 import time
 
+import pytest
+
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.training.bands import Bucket
+from simpletuner_fleet.storage.metrics import kept_curves, metric_files
 from simpletuner_fleet.storage.metrics.kept_curves import EVERYTHING, KeptCurve
 from simpletuner_fleet.storage.metrics.metric_files import RECORD
 
@@ -101,3 +104,25 @@ async def test_what_comes_in_order_is_shown_at_once_whatever_else_came() -> None
     assert curve.band.shown(5_000)[1][-1].step == 2_099
     assert curve.band.count >= 1_100
     assert blobs.read_bytes <= 25 * 1_200 * RECORD.size
+
+
+class FailsOnce(CountingBlobs):
+    fails_from: int | None = None
+
+    async def read(self, key: str, start: int, length: int) -> bytes:
+        if self.fails_from is not None and start >= self.fails_from:
+            self.fails_from = None
+            raise OSError("the disk does not answer")
+        return await super().read(key, start, length)
+
+
+async def test_a_reading_anew_that_fails_leaves_no_hole_in_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (kept_curves, metric_files):
+        monkeypatch.setattr(module, "READ_BYTES", 10 * RECORD.size)
+    blobs, curve = FailsOnce(), curve_of()
+    await blobs.add([(step, float(step), 0.5) for step in (*range(100), 50, *range(100, 150))])
+    blobs.fails_from = 140 * RECORD.size
+    with pytest.raises(OSError, match="does not answer"):
+        await curve.follow(blobs)
+    await curve.follow(blobs)
+    assert curve.band.count == 150

@@ -74,16 +74,17 @@ class KeptCurve:
 
     async def follow(self, blobs: Blobs) -> bool:
         """Reads what was added; returns whether the whole curve had to be read anew."""
-        while chunk := await self._next(blobs):
+        while not self._is_to_be_read_anew:
+            chunk = await self._next(blobs)
+            if not chunk:
+                return False
             self._records += len(chunk) // RECORD.size
             if len(chunk) > AT_ONCE_BYTES:
                 await asyncio.to_thread(self._take, chunk)
             else:
                 self._take(chunk)
-            if self._is_to_be_read_anew:
-                await self._read_anew(blobs)
-                return True
-        return False
+        await self._read_anew(blobs)
+        return True
 
     @property
     def _is_to_be_read_anew(self) -> bool:
@@ -125,17 +126,19 @@ class KeptCurve:
         return _chosen(samples, in_order)
 
     async def _read_anew(self, blobs: Blobs) -> None:
+        """Reads all of it. What was known stays known until that is done: a read may fail, and who waits for it may go."""
         ordering = _Ordering(self._by_time, self._span)
-        self._times_read_anew += 1
-        self._records = self._late = 0
-        self._at = len(self._blob_keys) - 1
+        offset = records = 0
         for blob_key, end in zip(self._blob_keys, self._ends, strict=True):
-            self._offset = 0
+            offset = 0
             async for chunk in chunks(blobs, blob_key):
-                self._offset += len(chunk)
-                self._records += len(chunk) // RECORD.size
+                offset += len(chunk)
+                records += len(chunk) // RECORD.size
                 await asyncio.to_thread(ordering.take, chunk, end)
         self._newest, self.band = await asyncio.to_thread(ordering.banded)
+        self._at, self._offset = len(self._blob_keys) - 1, offset
+        self._records, self._late = records, 0
+        self._times_read_anew += 1
 
 
 class _Ordering:
