@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 LARGE_BYTES = 128 * 1024
 ARENAS = 2
-THREADS = 8
+THREADS = 40
+"""Made as they are needed. A job whose disk hangs holds three or four of them, and what is told of other jobs needs one."""
 
 
 def stay_small() -> None:
@@ -23,5 +24,5 @@ def stay_small() -> None:
 
 
 def few_threads() -> None:
-    """Limits the threads of the running loop for what would block it. A machine with many cores does not need more."""
+    """Limits the threads of the running loop for what would block it, however many cores the machine has."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "agent"))
