@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from simpletuner_fleet.agent.connecting import client_for
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, select_gpus
 from simpletuner_fleet.agent.isolation.cgroups import choose_cgroups
 from simpletuner_fleet.agent.isolation.walls import Walls, choose_walls
 from simpletuner_fleet.agent.program import (
     WorkerSettings,
-    client_for,
     jobs_at_once,
     surroundings,
     work_folder,
@@ -53,7 +53,7 @@ async def check_worker(
     findings = Findings(say)
     token = TokenSource(settings.token, settings.token_file or Path(os.devnull))
     findings.good("token", _("%(n)s characters, checksum fits", n=len(token.token)))
-    client, _context = await client_for(settings, token)
+    client = await client_for(settings.urls, settings.tls, lambda: token.token)
     try:
         await _check_way(settings, client, findings)
     finally:

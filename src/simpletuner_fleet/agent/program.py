@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,13 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.agent import connecting
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent
-from simpletuner_fleet.agent.attempts.attempts import (
-    ADOPT_GRACE_S,
-    Attempts,
-    ShimTrust,
-)
+from simpletuner_fleet.agent.attempts.attempts import ADOPT_GRACE_S, Attempts
 from simpletuner_fleet.agent.attempts.retention import KeepLimits, make_room
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
@@ -54,11 +50,10 @@ from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.trainer_options import tell_options
-from simpletuner_fleet.agent.wire.addresses import Address
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
-from simpletuner_fleet.client.trust import Choices, context_for_async
+from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.protocol.messages import Goodbye
 from simpletuner_fleet.trainers.environment import without_secrets
 from simpletuner_fleet.trainers.installed import tell, trainers_for, version_label
@@ -116,6 +111,10 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     limits: JobLimits = JobLimits()
     nodes: NodeSettings = NodeSettings()
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.url, *self.further_urls)
+
 
 def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
     """Returns how long trainers wait for the next agent.
@@ -153,7 +152,9 @@ async def run_agent(
         remembered = RememberedEnd(state.path)
         await _outlive(remembered)
         token = await token_source(settings, state)
-        client, context = await client_for(settings, token)
+        client = await connecting.client_for(
+            settings.urls, settings.tls, lambda: token.token, connecting.keeper(settings.tls, state.path)
+        )
         probe = probe or GpuProbe(environment)
         try:
             async with data_cache(settings, state) as cache:
@@ -176,7 +177,7 @@ async def run_agent(
                     max_jobs=jobs_at_once(settings, own_gpus),
                     release_grace_s=release_grace_s(settings.shutdown_grace_s),
                 )
-                trust = _shim_trust(settings.tls, context, state)
+                trust = connecting.shim_trust(settings.tls, state.path)
                 bandwidth = Bandwidth(settings.upload_limit_mbps)
                 log_limits = LogLimits.of(settings.max_log_mb * 1024 * 1024)
                 data = Datasets(cache, client)
@@ -239,35 +240,12 @@ async def token_source(settings: WorkerSettings, state: StateDir) -> TokenSource
     if not is_for_joining(settings.token):
         return TokenSource(settings.token, settings.token_file or kept)
     if not kept.exists():
-        client, _ = await client_for(settings, settings.token or "")
+        client = await connecting.client_for(settings.urls, settings.tls, lambda: settings.token or "")
         try:
             write_whole(kept, (await joined(client, state.home)).encode())
         finally:
             await client.close()
     return TokenSource(None, kept)
-
-
-async def client_for(
-    settings: WorkerSettings, token: TokenSource | str
-) -> tuple[OrchestratorClient, ssl.SSLContext | None]:
-    """Begins at the first address whose certificate can be fetched; the others' are fetched when they are needed."""
-    urls = [settings.url, *settings.further_urls]
-    for url in urls:
-        try:
-            context = await context_for_async(url, settings.tls, _warn)
-        except OSError:
-            if url == urls[-1]:
-                raise
-            continue
-        others = [_address(other, settings.tls) for other in urls if other != url]
-        return OrchestratorClient(
-            url, lambda: token if isinstance(token, str) else token.token, context, others
-        ), context
-    raise AssertionError("there is always a last one")
-
-
-def _address(url: str, tls: Choices) -> Address:
-    return Address(url, lambda: context_for_async(url, tls, _warn))
 
 
 async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorClient, folder: Path) -> None:
@@ -472,28 +450,12 @@ async def _say_goodbye(agent: Agent, departure: Departure) -> None:
         log.debug("goodbye was not delivered: %s", error)
 
 
-def _shim_trust(choices: Choices, context: ssl.SSLContext | None, state: StateDir) -> ShimTrust:
-    """Returns what shims trust. A shim may outlive the agent, so a pinned certificate is written to a file for it."""
-    if context is None:
-        return ShimTrust()
-    if choices.fingerprint:
-        pinned = state.path / "pinned.pem"
-        certificates = context.get_ca_certs(binary_form=True)
-        write_whole(pinned, "".join(ssl.DER_cert_to_PEM_cert(one) for one in certificates).encode())
-        return ShimTrust(pinned_certfile=str(pinned))
-    return ShimTrust(cafile=choices.ca_cert, no_verify=choices.no_verify)
-
-
 def work_folder(settings: WorkerSettings) -> Path:
     return settings.work_dir or default_state_dir(_folder_name(settings.name))
 
 
 def _folder_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:128] or "worker"
-
-
-def _warn(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 def default_name() -> str:

@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.wire.addresses import (
     Address,
     AddressConnections,
     Addresses,
+    MakeContext,
     may_be_elsewhere,
     worst_of,
 )
@@ -107,13 +108,14 @@ class OrchestratorClient:
         self,
         url: str,
         token: Callable[[], str],
-        context: ssl.SSLContext | None,
+        context: ssl.SSLContext | MakeContext | None,
         others: Sequence[Address] = (),
     ) -> None:
+        """`context` may be yet to be made, once there is somebody at the first address."""
         self._token = token
         self.answer_timeout_s = ANSWER_TIMEOUT_S
         self._keep_idle_s = 60.0
-        self._addresses = Addresses([_known_address(url, context), *others])
+        self._addresses = Addresses([_address(url, context), *others])
         self.outage = Outage()
         self.direct = DirectConnections()
 
@@ -446,7 +448,10 @@ class OrchestratorClient:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
 
 
-def _known_address(url: str, context: ssl.SSLContext | None) -> Address:
+def _address(url: str, context: ssl.SSLContext | MakeContext | None) -> Address:
+    if callable(context):
+        return Address(url, context)
+
     async def known_context() -> ssl.SSLContext | None:
         return context
 

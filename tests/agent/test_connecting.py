@@ -1,0 +1,52 @@
+"""A worker whose orchestrator is down when it is started."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from devtools.ports import free_port
+from simpletuner_fleet.agent.connecting import PINNED, client_for, keeper, shim_trust
+from simpletuner_fleet.agent.wire.errors import Unreachable
+from simpletuner_fleet.client.trust import Choices, TrustError
+from tests.client.test_trust import make
+
+ANSWER = b'{"has_jobs":false,"name":"gpu-1"}'
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(EOFError, ConnectionError):  # who wants the certificate alone asks for nothing
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER
+        )
+    writer.close()
+
+
+async def test_a_worker_that_pins_a_certificate_starts_while_nobody_can_show_it(tmp_path: Path) -> None:
+    """It takes up what runs on its machine meanwhile, and believes whoever comes no more for that."""
+    port, leaf = free_port(), make("orchestrator")
+    tls = Choices(fingerprint=leaf.pin)
+    url = f"https://127.0.0.1:{port}"
+    client = await client_for([url], tls, lambda: "t", keeper(tls, tmp_path))
+    with pytest.raises(Unreachable) as down:
+        await client.ask()
+    assert down.value.refused
+    other = Choices(fingerprint=make("another").pin)
+    deceived = await client_for([url], other, lambda: "t")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*leaf.files(tmp_path, "leaf"))
+    try:
+        async with await asyncio.start_server(answer, "127.0.0.1", port, ssl=context):
+            assert await client.ask() == "gpu-1"
+            with pytest.raises(Unreachable, match="does not match the pinned one"):
+                await deceived.ask()
+            with pytest.raises(TrustError):
+                await client_for([url], other, lambda: "t")
+    finally:
+        await client.close()
+        await deceived.close()
+    assert shim_trust(tls, tmp_path).pinned_certfile == str(tmp_path / PINNED)
+    assert (tmp_path / PINNED).exists()
