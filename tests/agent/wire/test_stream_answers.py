@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -22,7 +22,8 @@ async def answering(answer: bytes, drop: bytes = b"") -> AsyncIterator[Orchestra
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         serving.add(asyncio.current_task())
-        await reader.readuntil(b"\r\n\r\n")
+        with suppress(EOFError):  # on a slow machine the client gives up before it has asked
+            await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
         while drop and not over.is_set():
             writer.write(drop)
