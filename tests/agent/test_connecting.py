@@ -6,11 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from devtools.ports import free_port
 from simpletuner_fleet.agent.connecting import PINNED, client_for, keeper, shim_trust
+from simpletuner_fleet.agent.guard import shim_report
 from simpletuner_fleet.agent.wire.errors import Unreachable
 from simpletuner_fleet.client.trust import Choices, TrustError
+from tests.agent.shim_fixtures import Reports, listening, report_to
 from tests.client.test_trust import make
 
 ANSWER = b'{"has_jobs":false,"name":"gpu-1"}'
@@ -30,7 +33,7 @@ async def test_a_worker_that_pins_a_certificate_starts_while_nobody_can_show_it(
     port, leaf = free_port(), make("orchestrator")
     tls = Choices(fingerprint=leaf.pin)
     url = f"https://127.0.0.1:{port}"
-    client = await client_for([url], tls, lambda: "t", keeper(tls, tmp_path))
+    client = await client_for([url], tls, lambda: "t", keeper(tmp_path))
     with pytest.raises(Unreachable) as down:
         await client.ask()
     assert down.value.refused
@@ -50,3 +53,19 @@ async def test_a_worker_that_pins_a_certificate_starts_while_nobody_can_show_it(
         await deceived.close()
     assert shim_trust(tls, tmp_path).pinned_certfile == str(tmp_path / PINNED)
     assert (tmp_path / PINNED).exists()
+
+
+async def test_a_shim_trusts_the_certificate_that_its_worker_pins_though_it_is_no_authoritys(
+    tmp_path: Path,
+) -> None:
+    own, reports = make("orchestrator"), Reports()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*own.files(tmp_path, "own"))
+    tls = Choices(fingerprint=own.pin)
+    with listening(reports, context) as url:
+        client = await client_for([url], tls, lambda: "t", keeper(tmp_path))
+        await client.close()
+        to = report_to(url, pinned_certfile=shim_trust(tls, tmp_path).pinned_certfile)
+        status, _ = await asyncio.to_thread(shim_report.post, to_builtins(to), {"status": "failed"})
+    assert status == 200
+    assert len(reports.seen) == 1

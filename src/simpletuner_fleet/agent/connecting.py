@@ -11,7 +11,7 @@ from simpletuner_fleet.agent.attempts.attempts import ShimTrust
 from simpletuner_fleet.agent.state_dir import write_whole
 from simpletuner_fleet.agent.wire.addresses import Address
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.client.trust import Choices, context_for_async
+from simpletuner_fleet.client.trust import Choices, PinnedContext, context_for_async
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +48,14 @@ async def client_for(
     return OrchestratorClient(first, token, lambda: context_of(first), [address(other) for other in others])
 
 
-def keeper(tls: Choices, folder: Path) -> Keep:
+def keeper(folder: Path) -> Keep:
     """Writes a pinned certificate down for shims, which may outlive the agent and report by themselves."""
 
     def keep(context: ssl.SSLContext) -> None:
-        if not tls.fingerprint:
+        if not isinstance(context, PinnedContext):
             return
-        certificates = context.get_ca_certs(binary_form=True)
         try:
-            write_whole(
-                folder / PINNED, "".join(ssl.DER_cert_to_PEM_cert(one) for one in certificates).encode()
-            )
+            write_whole(folder / PINNED, ssl.DER_cert_to_PEM_cert(context.certificate).encode())
         except OSError as error:
             log.warning("the pinned certificate could not be written down: %s", error)
 

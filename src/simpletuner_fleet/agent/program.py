@@ -153,7 +153,7 @@ async def run_agent(
         await _outlive(remembered)
         token = await token_source(settings, state)
         client = await connecting.client_for(
-            settings.urls, settings.tls, lambda: token.token, connecting.keeper(settings.tls, state.path)
+            settings.urls, settings.tls, lambda: token.token, connecting.keeper(state.path)
         )
         probe = probe or GpuProbe(environment)
         try:

@@ -38,6 +38,12 @@ class Choices(NamedTuple):
         return "unverified" if self.no_verify and not self.ca_cert else "verified"
 
 
+class PinnedContext(ssl.SSLContext):
+    """Trusts one certificate alone."""
+
+    certificate: bytes
+
+
 class TrustError(Exception):
     """The server is not the one that was asked for. Nothing secret was sent."""
 
@@ -166,9 +172,10 @@ def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
     )
 
 
-def _trusting_only(certificate: bytes) -> ssl.SSLContext:
+def _trusting_only(certificate: bytes) -> PinnedContext:
     """Trusts this certificate and what it signed; its owner signs for one server, so the host name adds nothing."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = PinnedContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.certificate = certificate
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=certificate)
