@@ -69,3 +69,11 @@ async def test_a_shim_trusts_the_certificate_that_its_worker_pins_though_it_is_n
         status, _ = await asyncio.to_thread(shim_report.post, to_builtins(to), {"status": "failed"})
     assert status == 200
     assert len(reports.seen) == 1
+
+
+def test_a_shim_finds_the_authority_that_its_worker_was_given_by_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shim_trust(Choices(ca_cert="tls/ca.pem"), tmp_path).cafile == str(tmp_path / "tls" / "ca.pem")
+    assert shim_trust(Choices(), tmp_path).cafile is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import ssl
 import sys
 from collections.abc import Callable, Sequence
@@ -63,9 +64,10 @@ def keeper(folder: Path) -> Keep:
 
 
 def shim_trust(tls: Choices, folder: Path) -> ShimTrust:
+    """Names files in full: a shim works in the folder of its attempt."""
     if tls.fingerprint:
         return ShimTrust(pinned_certfile=str(folder / PINNED))
-    return ShimTrust(cafile=tls.ca_cert, no_verify=tls.no_verify)
+    return ShimTrust(cafile=os.path.abspath(tls.ca_cert) if tls.ca_cert else None, no_verify=tls.no_verify)
 
 
 def _warn(message: str) -> None:
