@@ -77,3 +77,8 @@ def test_a_shim_finds_the_authority_that_its_worker_was_given_by_a_relative_path
     monkeypatch.chdir(tmp_path)
     assert shim_trust(Choices(ca_cert="tls/ca.pem"), tmp_path).cafile == str(tmp_path / "tls" / "ca.pem")
     assert shim_trust(Choices(), tmp_path).cafile is None
+
+
+def test_a_shim_verifies_whom_its_worker_verifies(tmp_path: Path) -> None:
+    assert shim_trust(Choices(no_verify=True), tmp_path).no_verify
+    assert not shim_trust(Choices(ca_cert="/tls/ca.pem", no_verify=True), tmp_path).no_verify

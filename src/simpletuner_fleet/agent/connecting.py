@@ -64,10 +64,12 @@ def keeper(folder: Path) -> Keep:
 
 
 def shim_trust(tls: Choices, folder: Path) -> ShimTrust:
-    """Names files in full: a shim works in the folder of its attempt."""
+    """Names files in full: a shim works in the folder of its attempt. It trusts nobody whom the worker would not."""
     if tls.fingerprint:
         return ShimTrust(pinned_certfile=str(folder / PINNED))
-    return ShimTrust(cafile=os.path.abspath(tls.ca_cert) if tls.ca_cert else None, no_verify=tls.no_verify)
+    if tls.ca_cert:
+        return ShimTrust(cafile=os.path.abspath(tls.ca_cert))
+    return ShimTrust(no_verify=tls.no_verify)
 
 
 def _warn(message: str) -> None:
