@@ -60,8 +60,8 @@ async def check_worker(
         await client.close()
     _check_folders(settings, findings)
     await _check_gpus(settings, environment, findings)
-    await asyncio.to_thread(_check_trainers, settings, environment, findings)
-    walls = await asyncio.to_thread(_tried_walls, settings, environment)
+    python = await asyncio.to_thread(_check_trainers, settings, environment, findings)
+    walls = await asyncio.to_thread(_tried_walls, settings, environment, python)
     (findings.doubt if walls.name == "none" else findings.good)("isolation", walls.name)
     cgroups = await asyncio.to_thread(choose_cgroups, settings.limits, change=False)
     (findings.doubt if cgroups.lack else findings.good)("cgroup", cgroups.sentence())
@@ -194,18 +194,20 @@ async def _check_gpus(settings: WorkerSettings, environment: dict[str, str], fin
     findings.good("jobs", ngettext("%(n)s job at a time", "up to %(n)s jobs at a time", count))
 
 
-def _check_trainers(settings: WorkerSettings, environment: dict[str, str], findings: Findings) -> None:
+def _check_trainers(settings: WorkerSettings, environment: dict[str, str], findings: Findings) -> str:
+    """Returns the Python that trainers run by."""
     registry = trainers_for(settings.trainer_python, environment)
     findings.good("trainers", ", ".join(registry.available()))
     first, *more = describe(registry)
     (findings.good if registry.has_simpletuner() else findings.doubt)("trainer", first)
     for line in more:
         findings.more(line)
+    return registry.trainer_python
 
 
-def _tried_walls(settings: WorkerSettings, environment: dict[str, str]) -> Walls:
+def _tried_walls(settings: WorkerSettings, environment: dict[str, str], trainer_python: str) -> Walls:
     with tempfile.TemporaryDirectory() as folder:
-        about = surroundings(settings, environment, Path(folder), Path(folder))
+        about = surroundings(settings, environment, Path(folder), Path(folder), trainer_python)
         return choose_walls(settings.isolation, about, Path(folder), 1)
 
 

@@ -164,7 +164,7 @@ async def run_agent(
                 walls = await asyncio.to_thread(
                     choose_walls,
                     settings.isolation,
-                    surroundings(settings, environment, state.path, cache.folder),
+                    surroundings(settings, environment, state.path, cache.folder, trainers.trainer_python),
                     state.path,
                     jobs_at_once(settings, own_gpus),
                 )
@@ -257,8 +257,9 @@ async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorCl
 
 
 def surroundings(
-    settings: WorkerSettings, environment: dict[str, str], state: Path, cache: Path
+    settings: WorkerSettings, environment: dict[str, str], state: Path, cache: Path, trainer_python: str
 ) -> WallSurroundings:
+    """Takes the `trainer_python` that is in use: one that nobody has named has to be seen by jobs, too."""
     home = environment.get("HOME") or str(Path.home())
     kept = [state, cache, Path(home) / ".simpletuner", Path(KEPT_BY_SERVICES)]
     kept += [Path(environment[name]) for name in SERVERS_FOLDERS if environment.get(name)]
@@ -266,7 +267,7 @@ def surroundings(
     return WallSurroundings(
         home=os.path.abspath(home),
         environment=without_secrets(environment),
-        pythons=(settings.trainer_python or sys.executable, sys.executable),
+        pythons=(trainer_python, sys.executable),
         grants=settings.job_paths,
         hidden=tuple(dict.fromkeys(str(path.expanduser().absolute()) for path in kept)),
     )

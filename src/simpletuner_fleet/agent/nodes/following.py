@@ -63,7 +63,7 @@ async def run_follower(settings: WorkerSettings, environment: dict[str, str]) ->
                 walls = await asyncio.to_thread(
                     choose_walls,
                     settings.isolation,
-                    surroundings(settings, environment, state.path, cache.folder),
+                    surroundings(settings, environment, state.path, cache.folder, trainers.trainer_python),
                     state.path,
                     jobs_at_once(settings, len(machine.gpus)),
                 )
