@@ -46,11 +46,15 @@ def read(file: Path) -> SavedLogins:
 
 
 def write(file: Path, credentials: SavedLogins) -> None:
-    """Writes the file as a whole or not at all; others cannot read it at any moment."""
+    """Writes the file as a whole or not at all; others cannot read it at any moment.
+
+    It names files in full: the next command runs in another folder.
+    """
     lines = [f"current = {_quoted(credentials.current)}"] if credentials.current else []
     for url, login in sorted(credentials.servers.items()):
         lines += ["", f"[servers.{_quoted(url)}]"]
-        lines += [f"{key} = {_quoted(value)}" for key, value in login._asdict().items() if value]
+        whole = login._replace(ca_cert=os.path.abspath(login.ca_cert)) if login.ca_cert else login
+        lines += [f"{key} = {_quoted(value)}" for key, value in whole._asdict().items() if value]
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private_bytes(file, ("\n".join(lines) + "\n").encode())
