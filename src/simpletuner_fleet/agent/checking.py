@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from simpletuner_fleet.agent.connecting import client_for
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, select_gpus
 from simpletuner_fleet.agent.isolation.cgroups import choose_cgroups
 from simpletuner_fleet.agent.isolation.walls import Walls, choose_walls
@@ -19,6 +18,7 @@ from simpletuner_fleet.agent.program import (
 )
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.connecting import client_for
 from simpletuner_fleet.agent.wire.direct_connections import DirectFailed
 from simpletuner_fleet.agent.wire.errors import Unreachable
 from simpletuner_fleet.core.worker_errors import StateDirError

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent import connecting
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts.attempts import ADOPT_GRACE_S, Attempts
@@ -50,6 +49,7 @@ from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.trainer_options import tell_options
+from simpletuner_fleet.agent.wire import connecting
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable

@@ -9,8 +9,8 @@ import pytest
 from msgspec import to_builtins
 
 from devtools.ports import free_port
-from simpletuner_fleet.agent.connecting import PINNED, client_for, keeper, shim_trust
 from simpletuner_fleet.agent.guard import shim_report
+from simpletuner_fleet.agent.wire.connecting import PINNED, client_for, keeper, shim_trust
 from simpletuner_fleet.agent.wire.errors import Unreachable
 from simpletuner_fleet.client.trust import Choices, TrustError
 from tests.agent.shim_fixtures import Reports, listening, report_to
