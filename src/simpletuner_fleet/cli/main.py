@@ -6,11 +6,12 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import TextIO, cast
+from typing import cast
 
 from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.frame.command_name import as_called
 from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, output_refused, usage
+from simpletuner_fleet.cli.frame.output import close_quietly, tell
 from simpletuner_fleet.cli.frame.text import clean_lines
 from simpletuner_fleet.cli.frame.unforeseen import unforeseen
 from simpletuner_fleet.cli.programs.hide_token import hide_token
@@ -48,18 +49,15 @@ def _outcome(words: list[str]) -> int:
     except CurlPrinted:
         return ExitCode.OK
     except BrokenPipeError:
-        _close_quietly(sys.stdout)
-        _close_quietly(sys.stderr)
+        close_quietly(sys.stdout)
+        close_quietly(sys.stderr)
         return ExitCode.READER_LEFT
     except Exception as error:  # nobody is shown where in our code it was, unless they ask
         return _tell(unforeseen(error, os.environ))
 
 
 def _tell(trouble: Trouble) -> int:
-    try:
-        print(as_called(clean_lines(format_trouble(trouble))), file=sys.stderr)
-    except BrokenPipeError:
-        _close_quietly(sys.stderr)
+    tell(as_called(clean_lines(format_trouble(trouble))))
     return trouble.exit
 
 
@@ -113,17 +111,12 @@ def _flushed(code: int) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has seen enough, and the command is done
-        _close_quietly(sys.stdout)
+        close_quietly(sys.stdout)
     except OSError as error:
-        _close_quietly(sys.stdout)
+        close_quietly(sys.stdout)
         if code == ExitCode.OK:
             raise output_refused(error) from None
     return code
-
-
-def _close_quietly(stream: TextIO) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from simpletuner_fleet.cli.frame.command_name import as_called
 from simpletuner_fleet.cli.frame.text import clean, harmless_json
@@ -28,6 +28,21 @@ NOTHING = "-"
 NARROWEST = 16
 GAP = 2
 SIX_DIGITS, EXACT = 1e5, 2.0**53
+
+
+def tell(text: str) -> None:
+    """Prints a message for people on stderr. One that cannot be written ends nothing that the command does."""
+    try:
+        print(text, file=sys.stderr)
+    except OSError:  # its reader has left, or its disk is full
+        close_quietly(sys.stderr)
+
+
+def close_quietly(stream: TextIO) -> None:
+    """Sends what is written from now on, and what waits to be, nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 class Column(NamedTuple):
@@ -182,7 +197,7 @@ class Output:
     def say(self, text: str) -> None:
         """Prints a message for people on stderr, unless they asked for quiet."""
         if not self.quiet:
-            print(as_called(clean(text)), file=sys.stderr)
+            tell(as_called(clean(text)))
 
     def say_all(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -191,7 +206,7 @@ class Output:
     def hint(self, text: str) -> None:
         """Prints what the user might do next, only where stderr is a terminal."""
         if not self.quiet and sys.stderr.isatty():
-            print(as_called(clean(text)), file=sys.stderr)
+            tell(as_called(clean(text)))
 
 
 def _blocks(items: Sequence[Sequence[tuple[str, str]]]) -> Any:

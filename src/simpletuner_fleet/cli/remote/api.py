@@ -5,7 +5,6 @@ import json
 import secrets
 import shlex
 import ssl
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import httpx2
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, fail
+from simpletuner_fleet.cli.frame.output import tell
 from simpletuner_fleet.cli.remote.problems import problem_of
 from simpletuner_fleet.client import connection
 from simpletuner_fleet.client.connection import ConnectionSettings
@@ -220,11 +220,11 @@ class Api:
 
     def note(self, text: str) -> None:
         if not self._quiet:
-            print(text, file=sys.stderr)
+            tell(text)
 
     def _warn(self, text: str) -> None:
         """Prints a security warning, even for users who asked for quiet."""
-        print(text, file=sys.stderr)
+        tell(text)
 
     def _read(self, answer: httpx2.Response) -> Json:
         if answer.status_code >= 400:
