@@ -6,7 +6,8 @@ import pytest
 
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Column, Output
-from simpletuner_fleet.languages import LANGUAGES, speak, translator
+from simpletuner_fleet.cli.nouns.people import usage
+from simpletuner_fleet.languages import LANGUAGES, _, speak, translator
 from tests.cli.conftest import Answer, FakeServer, Run
 
 STUCK = {
@@ -97,6 +98,33 @@ def test_headings_on_a_terminal_are_translated() -> None:
     finally:
         speak({})
     assert [column.header for column in table.columns] == ["ステータス"]
+
+
+@pytest.mark.parametrize(("by", "heading"), [("person", "PESSOA"), ("gpu", "GPU"), ("day", "DIA")])
+def test_the_heading_of_what_a_report_is_by_is_translated_as_the_others(by: str, heading: str) -> None:
+    speak({"SIMPLETUNER_LANG": "pt-BR"})
+    try:
+        assert [_(column.title) for column in usage._columns(by, "EUR")][:2] == [heading, "TENTATIVAS"]
+    finally:
+        speak({})
+
+
+@pytest.mark.usefixtures("in_japanese")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("teams create vision --weight much", "数値が必要です"),
+        ("teams create vision --max-priority 1.5", "整数が必要です"),
+        ("webhooks replay siem --seq last", "整数が必要です"),
+    ],
+)
+def test_a_number_that_is_none_is_told_in_the_readers_language(
+    ask: Run, server: FakeServer, words: str, why: str
+) -> None:
+    refused = ask(*words.split())
+    assert refused.code == ExitCode.USAGE
+    assert why in refused.err
+    assert server.seen == []
 
 
 def test_every_language_says_error_in_its_own_way() -> None:

@@ -93,7 +93,7 @@ def test_a_time_beyond_any_calendar_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "", "many"])
 def test_what_json_cannot_carry_is_no_number(text: str) -> None:
-    with pytest.raises(ValueError, match=text or "convert"):
+    with pytest.raises(ValueError, match="expected a number"):
         values.number(text)
 
 

@@ -79,9 +79,12 @@ def whole(raw: str) -> int:
 
 def number(raw: str) -> float:
     """Reads any number but those that JSON cannot carry: infinities and NaN."""
-    value = float(raw)
+    try:
+        value = float(raw)
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
-        raise ValueError(raw)
+        raise ValueError(_("expected a number"))
     return value
 
 

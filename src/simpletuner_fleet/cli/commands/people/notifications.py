@@ -47,7 +47,7 @@ ADDRESS = argument(
 )
 NAME = argument("--name", metavar="NAME", help="How it is called (default: its channel)")
 SINCE = argument("--since", metavar="TIME", help="From this moment on, for example 2026-01-31T12:00:00Z")
-SEQ = argument("--seq", metavar="N", type=int, help="From this entry of the audit log on")
+SEQ = argument("--seq", metavar="N", read=values.count, help="From this entry of the audit log on")
 OVERLAP = argument(
     "--overlap",
     metavar="SECONDS",

@@ -15,7 +15,7 @@ ACTION = argument(
     "--action", choices=ACTIONS, help="What happens at the ceiling (default: wait, which stored_bytes cannot)"
 )
 WARN_AT = argument(
-    "--warn-at", type=values.number, metavar="SHARE", help="Say so from this share on (default: 0.8)"
+    "--warn-at", read=values.number, metavar="SHARE", help="Say so from this share on (default: 0.8)"
 )
 CREATE = (
     argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),

@@ -8,7 +8,7 @@ TEAM = argument("team", metavar="TEAM", help="A team's name or id")
 USER = argument("user", metavar="USER", help="A user's name or id")
 SHAPE = (
     argument(
-        "--weight", type=values.number, metavar="N", help="Its share of the fleet, as against other teams"
+        "--weight", read=values.number, metavar="N", help="Its share of the fleet, as against other teams"
     ),
     argument(
         "--visibility",
@@ -19,7 +19,7 @@ SHAPE = (
     repeated("--gpu", "GLOB", "Its jobs may use GPUs of such names alone; may be repeated"),
     repeated("--trainer", "NAME", "Its jobs may use this trainer; may be repeated"),
     repeated("--target", "TARGET", "Its jobs may use this target; may be repeated"),
-    argument("--max-priority", type=int, metavar="P", help="How high a member may set a priority"),
+    argument("--max-priority", read=values.whole, metavar="P", help="How high a member may set a priority"),
 )
 
 TEAMS = Noun(

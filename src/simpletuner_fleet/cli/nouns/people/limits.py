@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Output, field
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.languages import _
@@ -40,11 +40,9 @@ def set_(args: argparse.Namespace) -> int:
 def _limit(text: str) -> tuple[str, int | None]:
     name, _sign, number = text.partition("=")
     if name not in NAMES or not (number.isdecimal() or number == "none"):
-        raise fail(
+        raise usage(
             _("'%(text)s' is no limit", text=text),
             _("a limit is global=N, user=N or team=N, and none for no limit"),
             "simpletuner limits set --limit user=4",
-            "usage",
-            ExitCode.USAGE,
         )
     return NAMES[name], None if number == "none" else int(number)

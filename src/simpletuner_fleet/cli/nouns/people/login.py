@@ -116,8 +116,11 @@ def _token(args: argparse.Namespace, url: str) -> str:
         try:
             text = Path(os.path.expanduser(args.token_file)).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
+            why = _("it is not text") if isinstance(error, UnicodeDecodeError) else error.strerror
             raise usage(
-                _("cannot read %(token_file)s", token_file=args.token_file), str(error), _("verify the path")
+                _("cannot read %(token_file)s", token_file=args.token_file),
+                why or str(error),
+                _("verify the path"),
             ) from None
     elif sys.stdin.isatty():
         try:

@@ -10,9 +10,16 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.text import clean_lines
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.core.money.reports import NOT_SHOWN
-from simpletuner_fleet.languages import _, spoken_number
+from simpletuner_fleet.languages import N_, _, spoken_number
 
 USAGE = "/api/usage"
+HEADINGS = {
+    "person": N_("PERSON"),
+    "team": N_("TEAM"),
+    "config": N_("CONFIG"),
+    "gpu": N_("GPU"),
+    "day": N_("DAY"),
+}
 
 
 def usage(args: argparse.Namespace) -> int:
@@ -56,7 +63,9 @@ def cost(line: dict[str, Any], currency: str) -> str:
 
 def _columns(by: str, currency: str) -> tuple[Column, ...]:
     return (
-        Column(by.upper(), lambda line: _("private") if line["name"] == NOT_SHOWN else line["name"] or None),
+        Column(
+            HEADINGS[by], lambda line: _("private") if line["name"] == NOT_SHOWN else line["name"] or None
+        ),
         field("attempts", right=True),
         Column("GPU-HOURS", lambda line: f"{line['gpu_hours']:.1f}", right=True),
         Column("COST", lambda line: cost(line, currency), right=True),
