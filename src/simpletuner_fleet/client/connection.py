@@ -9,7 +9,9 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from simpletuner_fleet.client import credentials, resolve_settings
+from simpletuner_fleet.client.errors import fail
 from simpletuner_fleet.client.resolve_settings import Resolved
+from simpletuner_fleet.client.troubles import AUTH
 from simpletuner_fleet.client.trust import Choices, is_loopback
 from simpletuner_fleet.languages import _
 
@@ -54,6 +56,24 @@ def given(**values: object) -> ConnectionSettings:
     """Finds the same for a Python program, whose arguments take the place of the command line's flags."""
     texts = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
     return find(SimpleNamespace(**texts))
+
+
+def authorization(where: ConnectionSettings) -> dict[str, str]:
+    """Returns the header with the token. Raises for a token that no header can hold, and does not repeat it."""
+    if not where.token:
+        return {}
+    if not where.token.isascii() or not where.token.isprintable() or " " in where.token:
+        raise fail(
+            _("Invalid token"),
+            _("it has a character that no token has (it came from: %(where)s)", where=where.token_from),
+            (
+                _("check for whitespace in the token string"),
+                _("log in again: simpletuner login %(url)s", url=where.url),
+            ),
+            "E_INVALID_TOKEN",
+            AUTH,
+        )
+    return {"Authorization": f"Bearer {where.token}"}
 
 
 def credentials_file(environ: Mapping[str, str] = os.environ) -> Path:

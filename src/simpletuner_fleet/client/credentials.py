@@ -11,6 +11,7 @@ from simpletuner_fleet.client.errors import fail
 from simpletuner_fleet.client.private_files import write_private_bytes
 from simpletuner_fleet.client.troubles import AUTH
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
 
 
 class Login(NamedTuple):
@@ -33,7 +34,8 @@ def read(file: Path) -> SavedLogins:
             url: Login(str(entry["token"]), entry.get("fingerprint"), entry.get("ca_cert"))
             for url, entry in document.get("servers", {}).items()
         }
-        return SavedLogins(document.get("current"), servers)
+        current = document.get("current")
+        return SavedLogins(current and values.url(current), servers)
     except FileNotFoundError:
         return SavedLogins(None, {})
     except (OSError, ValueError, RecursionError, KeyError, AttributeError, TypeError) as error:

@@ -64,8 +64,7 @@ class Api:
         if self._client is None:
             context = self._context()
             headers = {"User-Agent": f"simpletuner-cli/{__version__}", "Accept": "application/json"}
-            if self.where.token:
-                headers["Authorization"] = f"Bearer {self.where.token}"
+            headers |= connection.authorization(self.where)
             self._client = httpx2.Client(
                 base_url=self.where.url,
                 headers=headers,

@@ -11,7 +11,7 @@ import httpx2
 from simpletuner_fleet import __version__
 from simpletuner_fleet.client.calls.call import Give, OpenStream, Read, Received, Send, Sleep, Step, Steps
 from simpletuner_fleet.client.calls.caller import TIMEOUT_S, RouteCaller
-from simpletuner_fleet.client.connection import ConnectionSettings
+from simpletuner_fleet.client.connection import ConnectionSettings, authorization
 from simpletuner_fleet.client.errors import unreachable
 from simpletuner_fleet.client.trust import TrustError, Warn, context_for
 
@@ -136,5 +136,4 @@ def warn_user(text: str) -> None:
 
 
 def identity(where: ConnectionSettings) -> dict[str, str]:
-    token = {"Authorization": f"Bearer {where.token}"} if where.token else {}
-    return {"User-Agent": USER_AGENT, **token}
+    return {"User-Agent": USER_AGENT, **authorization(where)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
-from simpletuner_fleet.client import credentials
+from simpletuner_fleet.client import ClientError, Fleet, credentials
 from simpletuner_fleet.client.connection import is_local, local_server
 from simpletuner_fleet.client.credentials import Login, SavedLogins
 from tests.cli.conftest import FakeServer, Run, Seen, problem
@@ -89,11 +89,29 @@ def test_a_file_that_others_can_read_is_refused(run: Run, file: Path) -> None:
     assert f"chmod 600 {file}" in result.err
 
 
-def test_a_broken_file_is_told(run: Run, file: Path) -> None:
+@pytest.mark.parametrize("text", ["[servers", "current = 5", 'current = "http://a:99999"', "[servers.x]"])
+def test_a_broken_file_is_told(run: Run, file: Path, text: str) -> None:
     file.parent.mkdir(parents=True)
     file.touch(0o600)
-    file.write_text("[servers")
-    assert run("whoami").code == ExitCode.FAILED
+    file.write_text(text)
+    result = run("whoami")
+    assert result.code == ExitCode.FAILED
+    assert f"fix or remove {file}" in result.err
+
+
+@pytest.mark.parametrize("token", ["st_été", "st_one\ntwo", "st_one two", "st_\udcff"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_repeated(
+    run: Run, known: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("SIMPLETUNER_API_TOKEN", token)
+    result = run("whoami", "--url", known.url)
+    assert (result.code, "E_INVALID_TOKEN" in result.err) == (ExitCode.AUTH, True)
+    assert "SIMPLETUNER_API_TOKEN" in result.err
+    assert "two" not in result.err
+    with Fleet(known.url, token) as fleet, pytest.raises(ClientError, match="Invalid token") as refused:
+        fleet.whoami()
+    assert refused.value.code == "E_INVALID_TOKEN"
+    assert known.seen == []
 
 
 def test_a_kept_token_goes_to_its_own_server_only(run: Run, known: FakeServer, file: Path) -> None:
