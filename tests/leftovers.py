@@ -39,12 +39,12 @@ def wait_for_end_of(pid: int) -> None:
 
 def marked(mark: str) -> list[int]:
     wanted = f"{MARK}={mark}".encode()
-    found = []
+    left = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+                left.append(int(entry.name))
+    return left
 
 
 def end(mark: str) -> None:

@@ -62,6 +62,12 @@ def resolve(
     return resolved, notes
 
 
+def defaults(group: str) -> dict[str, Resolved]:
+    """Returns every setting of the group as it is where nobody has set anything."""
+    finder = _Finder(group, None, {}, [], [])
+    return {row.name: finder.find(row) for row in GROUPS[group]}
+
+
 def apply(group: str, args: Namespace, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Writes the values into the namespace and their sources into `args.sources`; returns the notes."""
     resolved, notes = resolve(group, args, environ)

@@ -121,6 +121,18 @@ def test_wrong_settings_are_a_finding_and_not_the_end(
     assert "This machine" in result.out
 
 
+def test_a_broken_file_of_the_machine_keeps_nothing_from_being_looked_at(
+    run: Run, server: FakeServer, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "etc.toml").write_text("[worker]\nfrob = 1\n[server]\nfrob = 1\n")
+    monkeypatch.setattr("simpletuner_fleet.client.resolve_settings.SYSTEM_FILE", home / "etc.toml")
+    server.on("GET", "/health/live", {"status": "live"})
+    findings = run("doctor", "--url", server.url, "--json").json["items"]
+    complaints = [one["section"] for one in findings if "etc.toml is not usable" in one["what"]]
+    assert complaints == ["Worker settings", "Server settings"]
+    assert {"work folder", "data folder", "port"} <= {one["about"] for one in findings}
+
+
 def test_another_command_of_the_same_name_is_found(tmp_path: Path) -> None:
     other = tmp_path / "bin" / "simpletuner"
     other.parent.mkdir()

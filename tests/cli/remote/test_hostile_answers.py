@@ -127,3 +127,26 @@ def test_no_heading_of_a_table_can_control_a_terminal(ask: Run, server: FakeServ
     server.on("GET", "/api/compare", {"jobs": [], "differences": [], "differ": []})
     server.on("GET", "/api/jobs", {"jobs": [], "next": None})
     assert "\x1b" not in ask(*words.split(" ")).out
+
+
+EVIL = "\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize("words", ["audit verify", "status", "data push pets"])
+def test_nothing_that_a_server_says_can_control_a_terminal(
+    ask: Run, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets" / "cat.txt").write_text("a cat")
+    monkeypatch.chdir(tmp_path)
+    forged = {"valid": False, "checked": 1, "problems": [{"seq": EVIL, "what": "changed"}]}
+    machine = {"id": "m_1", "useless": "idle", "hourly_micros": 1, "currency": EVIL}
+    server.on("GET", "/api/audit/verify", forged)
+    server.on("GET", "/health/ready", {"status": "ready"})
+    server.on("GET", "/api/jobs", {"jobs": [], "next": None})
+    server.on("GET", "/api/machines", {"machines": [machine]})
+    server.on("POST", "/api/data/objects", {"missing": []})
+    server.on("POST", "/api/data", {"id": EVIL, "name": "pets", "total_bytes": 5})
+    said = ask(*words.split())
+    assert "owned" in said.out
+    assert EVIL not in said.out

@@ -180,7 +180,7 @@ def _resolved(group: str, args: argparse.Namespace) -> dict[str, Resolved]:
     try:
         return resolve_settings.resolve(group, _only_shared(args))[0]
     except CliError:
-        return resolve_settings.resolve(group, argparse.Namespace(), {"XDG_CONFIG_HOME": os.devnull})[0]
+        return resolve_settings.defaults(group)
 
 
 def _print(out: Output, finding: CheckFinding) -> None:

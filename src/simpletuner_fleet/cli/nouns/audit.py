@@ -95,7 +95,7 @@ def verify(args: argparse.Namespace) -> int:
                     + _("from entry %(seq)s on: older ones have their hash alone", seq=result["emptied"] + 1)
                 )
             for problem in result.get("problems") or ():
-                print("  " + _("entry %(seq)s: %(what)s", seq=problem["seq"], what=clean(problem["what"])))
+                print("  " + clean(_("entry %(seq)s: %(what)s", seq=problem["seq"], what=problem["what"])))
         return ExitCode.OK if result["valid"] else ExitCode.FAILED
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago, size_text, spoken_size
+from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.datasets import find_dataset
 from simpletuner_fleet.client.files.downloads import Downloader, RemoteFile
@@ -66,7 +67,7 @@ def push(args: argparse.Namespace) -> int:
             )
         )
     if out.format == "table" and not out.fields:
-        print(stored["id"])
+        print(clean(stored["id"]))
     else:
         out.item(stored, LIST)
     out.hint(_("Use it in a config:  %(example)s", example=f'"datasets": {{"{name}": "{stored["id"]}"}}'))

@@ -37,7 +37,7 @@ def status(args: argparse.Namespace) -> int:
         else:
             _print(out, api, who, workers, running, waiting)
             if useless := useless_sentence(machines):
-                print(as_called(useless))
+                print(as_called(clean(useless)))
     return ExitCode.OK
 
 
