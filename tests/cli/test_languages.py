@@ -7,6 +7,8 @@ import pytest
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Column, Output
 from simpletuner_fleet.cli.nouns.people import usage
+from simpletuner_fleet.client import connection, credentials
+from simpletuner_fleet.client.credentials import Login, SavedLogins
 from simpletuner_fleet.languages import LANGUAGES, _, speak, translator
 from tests.cli.conftest import Answer, FakeServer, Run
 
@@ -125,6 +127,15 @@ def test_a_number_that_is_none_is_told_in_the_readers_language(
     assert refused.code == ExitCode.USAGE
     assert why in refused.err
     assert server.seen == []
+
+
+@pytest.mark.usefixtures("in_japanese")
+def test_a_forgotten_token_is_told_in_the_readers_language(run: Run) -> None:
+    file = connection.credentials_file()
+    here, there = "https://here:8001", "https://there:8001"
+    credentials.write(file, SavedLogins(here, {here: Login("st_1"), there: Login("st_2")}))
+    assert f"{here} のトークンを破棄しました。現在のサーバー: {there}" in run("logout").err
+    assert f"{there} のトークンを破棄しました\n" in run("logout").err
 
 
 def test_every_language_says_error_in_its_own_way() -> None:

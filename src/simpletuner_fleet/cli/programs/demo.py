@@ -171,7 +171,7 @@ def _tell_end(api: Api, job: dict[str, Any], chaos: bool) -> int:
             "The job ended as %(status)s; %(checked)s audit entries, valid: %(valid)s.",
             status=job["status"],
             checked=verdict["checked"],
-            valid=verdict["valid"],
+            valid=_("yes") if verdict["valid"] else _("no"),
         )
     )
     went_well = job["status"] == "completed" and verdict["valid"] and (not chaos or job["attempt"] > 1)

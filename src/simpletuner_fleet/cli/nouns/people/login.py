@@ -74,7 +74,11 @@ def logout(args: argparse.Namespace) -> int:
     rest = {server: entry for server, entry in saved.servers.items() if server != url}
     current = saved.current if saved.current in rest else next(iter(rest), None)
     credentials.write(file, SavedLogins(current, rest))
-    Output(args).say(f"Forgot the token for {url}" + (f"; current server: {current}" if current else ""))
+    if current:
+        text = _("Forgot the token for %(url)s; current server: %(current)s", url=url, current=current)
+    else:
+        text = _("Forgot the token for %(url)s", url=url)
+    Output(args).say(text)
     return ExitCode.OK
 
 
