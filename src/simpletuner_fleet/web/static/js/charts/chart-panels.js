@@ -98,7 +98,7 @@ export class Panels {
   tell() {
     const shown = Math.max(0, ...this.panels.filter((panel) => !panel.small).flatMap((panel) => panel.series.map((one) => one.points.length)));
     const all = Math.max(0, ...this.jobs.map((job) => job.total));
-    this.line.textContent = shown >= all ? t("All %(all)s steps are shown.", { all: number(all) })
+    this.line.textContent = shown >= all ? t("All %(all)s recorded steps are shown.", { all: number(all) })
       : t("%(all)s steps in %(shown)s points: each shows its last value, and a band from the smallest to the largest.", { shown: number(shown), all: number(all) });
   }
 
