@@ -56,6 +56,7 @@ FURTHER = {
     "jobs tag": ["good"],
     "jobs act": ["--status", "running"],
     "jobs pin": ["1"],
+    "jobs edit": ["--gpus", "2"],
     "tokens create": ["--permission", "jobs.read"],
     "sign-in add": ["--issuer", "https://id.example.org", "--client-id", "c", "--public"],
     "approvals change-rule": ["--count", "2"],
