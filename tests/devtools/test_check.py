@@ -1,9 +1,10 @@
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from devtools.check import main, passes, select, steps
+from devtools.check import TOO_BUSY, WORKERS, main, passes, select, steps
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -51,3 +52,9 @@ def test_the_forms_for_issues_can_be_read(form: Path) -> None:
         assert {"name", "description", "body"} <= set(content)
         identifiers = [field["id"] for field in content["body"] if field["type"] != "markdown"]
         assert len(identifiers) == len(set(identifiers)) > 0
+
+
+def test_a_machine_too_busy_for_several_processes_has_its_types_checked_by_one() -> None:
+    said = f"import sys; sys.exit({TOO_BUSY!r} if {WORKERS!r} in sys.argv else 0)"
+    assert passes(("types", [sys.executable, "-c", said, WORKERS]))
+    assert not passes(("types", [sys.executable, "-c", "raise SystemExit(1)", WORKERS]))
