@@ -141,7 +141,7 @@ async def test_pulses_tell_heartbeats_and_memory() -> None:
         assert pulse["memory_used_gb"] == {f"GPU-{agent.id}-0": 12.5}
         other = await running.worker("gpu-2")
         assert set((await running.get("/api/admin/pulses"))["workers"]) == {agent.id, other.id}
-        named = await running.get("/api/admin/pulses", id=[agent.id, "w_gone"])
+        named = await running.get("/api/admin/pulses", ids=f"{agent.id},w_gone")
         assert set(named["workers"]) == {agent.id}
 
 

@@ -193,7 +193,7 @@ async def test_an_open_page_asks_for_the_heartbeats_of_the_workers_that_it_shows
         async with page.expect_request("**/api/admin/pulses*") as asked:
             await page.clock.run_for(PULSE_MS)
         query = urlsplit((await asked.value).url).query
-        assert set(parse_qs(query)["id"]) == shown
+        assert set(parse_qs(query)["ids"][0].split(",")) == shown
 
 
 async def test_a_worker_that_would_take_no_job_now_does_not_pass_for_one_that_waits_for_one(

@@ -27,7 +27,7 @@ from simpletuner_fleet.queries.worker_details import with_newest_heartbeat
 
 TAGS = ("administration",)
 PERMISSION = "admin.workers"
-MAX_PULSES = 1000
+MAX_IDS_CHARS = 8000
 
 
 class CreateWorkerBody(CreateWorker, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,8 +69,8 @@ class WorkerListQuery(Struct, kw_only=True):
 
 
 class PulsesQuery(Struct, kw_only=True):
-    id: Annotated[list[str], Meta(max_length=MAX_PULSES)] = []
-    """Of these workers; may be repeated. None: of all."""
+    ids: Annotated[str, Meta(max_length=MAX_IDS_CHARS)] = ""
+    """Of these workers, with commas between; empty: of all."""
 
 
 class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -103,7 +103,7 @@ async def get_worker(call: Call[Any]) -> WorkerView:
 
 
 async def pulses(call: Call[None]) -> PulsesView:
-    fleet, wanted = deps_of(call).fleet, call.query.id
+    fleet, wanted = deps_of(call).fleet, [id for id in call.query.ids.split(",") if id]
 
     def look(view: View) -> list[Worker]:
         named = [view.worker(id) for id in wanted]

@@ -19,7 +19,7 @@ async function pulse() {
   if (!live() || !places.length) return;
   let told;
   try {
-    told = (await call("GET", `/api/admin/pulses?${new URLSearchParams(places.map((place) => ["id", place.dataset.heard]))}`)).workers;
+    told = (await call("GET", `/api/admin/pulses?ids=${places.map((place) => place.dataset.heard).join(",")}`)).workers;
   } catch {
     return;
   }
