@@ -115,3 +115,13 @@ async def test_the_keys_are_listed_and_can_be_turned_off(stage: Stage, page_as: 
     await page.keyboard.press("Escape")
     await page.keyboard.press("?")
     await expect(sheet).to_be_hidden()
+
+
+async def test_a_button_that_has_acted_keeps_the_focus(stage: Stage, page_as: Pages) -> None:
+    machine = await stage.machine()
+    await stage.running.post(f"/api/admin/workers/{machine.id}/drain", {})
+    page = await page_as(stage, "admin")
+    await visit(page, f"/admin/workers/{machine.id}")
+    await page.get_by_role("button", name="Resume").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#worker-actions").get_by_role("button", name="Drain")).to_be_focused()

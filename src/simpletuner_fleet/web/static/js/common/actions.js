@@ -170,11 +170,16 @@ function address(element) {
 }
 
 const acting = new WeakSet();
+const LEAVES_MS = 10_000;
+
+// A button that is disabled loses the focus, and whoever works by keyboard their place on the page: it only says that it is.
+function busy(button, yes) {
+  for (const name of ["aria-busy", "aria-disabled"]) yes ? button?.setAttribute(name, "true") : button?.removeAttribute(name);
+}
 
 function free(element, button) {
   acting.delete(element);
-  button?.removeAttribute("aria-busy");
-  if (button) button.disabled = false;
+  busy(button, false);
 }
 
 // A dialog that is closed while its answer is awaited may be about something else when it is opened again: that answer
@@ -202,6 +207,18 @@ function finish(element, place) {
   element.closest("dialog")?.close();
 }
 
+// Who presses twice means what stood there at first, not what has moved to its place since.
+const [TWICE_MS, TWICE_PX] = [700, 8];
+let pressed = null;
+
+function isMeantFor(button, { clientX, clientY, timeStamp }) {
+  const [before, what] = [pressed, `${button.dataset.api} ${button.dataset.body}`];
+  const soon = before && timeStamp - before.timeStamp < TWICE_MS && Math.hypot(clientX - before.clientX, clientY - before.clientY) < TWICE_PX;
+  const meant = !soon || before.what === what;
+  pressed = { clientX, clientY, timeStamp, what: meant ? what : before.what };
+  return meant;
+}
+
 // A button that is part of a region may be drawn anew while its answer is awaited: that it acts is known here.
 async function act(element, body) {
   if (acting.has(element)) return;
@@ -210,16 +227,17 @@ async function act(element, body) {
   const button = element.matches("form") ? element.querySelector("button:not([type=button])") : element;
   const place = element.querySelector?.("[data-problem]") || element.closest("[data-problems]")?.querySelector("[data-problem]");
   const leaves = /(^| )(go:|leave)/.test(element.dataset.then || "");
-  button?.setAttribute("aria-busy", "true");
-  if (button) button.disabled = true;
+  busy(button, true);
   if (leaves) leave(true);
   const [closed, end] = untilClosed(element, button);
+  let gone = false;
   try {
     if (element.matches("form[data-edits]") && !(await maySave(element, closed))) return;
     const told = await call(method, path, method === "GET" || method === "DELETE" ? undefined : body());
     if (!closed.aborted) finish(element, place);
     if (element.dataset.said) toast(element.dataset.said);
     follow(element.dataset.then, told, element);
+    gone = leaves;
   } catch (problem) {
     if (leaves) leave(false);
     if (!(problem && problem.title)) throw problem;
@@ -227,7 +245,9 @@ async function act(element, body) {
     else toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
     if (element.matches("form") && !closed.aborted) mark(element, problem);
   } finally {
-    end();
+    // Until the next page is here this one can still be pressed, and would do once more what is done.
+    if (gone) setTimeout(end, LEAVES_MS);
+    else end();
   }
 }
 
@@ -239,7 +259,7 @@ document.addEventListener("submit", (event) => {
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-api]");
-  if (button) act(button, () => JSON.parse(button.dataset.body || "{}"));
+  if (button && isMeantFor(button, event)) act(button, () => JSON.parse(button.dataset.body || "{}"));
 });
 
 document.addEventListener("refreshed", ({ detail }) => eachEdited(detail.page, (form, problem) => showProblem(form.querySelector("[data-problem]"), problem)));

@@ -9,6 +9,7 @@ import { t } from "../common/words.js";
 
 const SOON_MS = 350;
 const AGAIN_MS = 5000;
+const LEAVES_MS = 10000;
 const byId = (id) => document.getElementById(id);
 const { bundle, known, options } = read(byId("train-data").textContent);
 const cloud = byId("cloud");
@@ -336,11 +337,12 @@ async function send() {
   const told = await call("POST", "/api/queue/submit", stored ? { ...wishes, config_version: version } : { ...wishes, config });
   draft.drop();
   location.assign(`/jobs/${encodeURIComponent(told.job_id)}`);
+  await new Promise((done) => { setTimeout(done, LEAVES_MS); });
 }
 
 async function trying(button, work) {
+  if (button.hasAttribute("aria-busy")) return;
   button.setAttribute("aria-busy", "true");
-  button.disabled = true;
   showProblem(place, null);
   try {
     await work();
@@ -349,7 +351,6 @@ async function trying(button, work) {
     showProblem(place, problem);
   } finally {
     button.removeAttribute("aria-busy");
-    button.disabled = false;
     showSaving();
   }
 }
