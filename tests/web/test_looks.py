@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.core.policy import MAX_NAME_CHARS
+from simpletuner_fleet.http.edge.problem_words import LANGUAGE_COOKIE
+from simpletuner_fleet.languages.choosing import PSEUDO
 from simpletuner_fleet.web.frame.navigation import PLACES
 from simpletuner_fleet.web.parts.jobs.columns import COLUMNS
 from tests.web.browser import NARROWEST, PHONE, Language, resize, visit
@@ -33,6 +35,11 @@ EDGES = """
 (one) => { const box = one.getBoundingClientRect(); return [box.left, box.right, one.scrollWidth - one.clientWidth] }
 """
 MIDDLE = "(one) => { const box = one.getBoundingClientRect(); return (box.top + box.bottom) / 2 }"
+BEYOND_ITS_CELL = """
+(badges) => badges
+  .filter((one) => one.getBoundingClientRect().right > one.closest("td").getBoundingClientRect().right + 1)
+  .map((one) => one.textContent)
+"""
 ROOM_FOR_JOBS = """
 (tables) => tables.map((one) => one.querySelector("td.lead").getBoundingClientRect().width)
 """
@@ -94,6 +101,17 @@ async def test_a_list_of_jobs_has_room_for_their_names_and_ids_whatever_else_it_
             assert rooms != []
             assert min(rooms) >= ROOM_FOR_AN_ID_PX, (path, width)
             assert await page.evaluate(OVERFLOW) <= 0, (path, width)
+
+
+@pytest.mark.parametrize("path", ["/machines", "/admin/workers", "/notifications"])
+async def test_on_a_phone_no_badge_is_cut_off_however_long_its_words_are(
+    fleet: Console, page_as: Pages, path: str
+) -> None:
+    page = await page_as(fleet, "admin", size=PHONE)
+    longest = {"name": LANGUAGE_COOKIE, "value": PSEUDO, "url": fleet.url}
+    await page.context.add_cookies([longest])  # type: ignore[list-item]
+    await visit(page, path)
+    assert await page.locator("table.cards .badge").evaluate_all(BEYOND_ITS_CELL) == []
 
 
 @pytest.mark.parametrize("language", ["en", "pt-BR", "hi"])
