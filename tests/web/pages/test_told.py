@@ -4,6 +4,7 @@ import re
 
 from playwright.async_api import expect
 
+from simpletuner_fleet.http.access.sessions import COOKIE
 from tests.web.browser import visit
 from tests.web.console import Pages
 from tests.web.stage import Stage
@@ -41,6 +42,24 @@ async def test_the_end_of_a_job_is_told_in_the_title_and_by_a_notification(
     await page.wait_for_function("() => window.notified.length")
     assert await page.evaluate("window.notified") == [["cats has completed.", work.job_id]]
     await expect(page.get_by_role("button", name="Tell me when it ends")).to_have_count(0)
+
+
+async def test_what_one_user_asked_to_be_told_is_told_to_them(stage: Stage, page_as: Pages) -> None:
+    await stage.machine()
+    work = await stage.begin(name="cats")
+    page = await page_as(stage, "admin")
+    await page.add_init_script(NOTIFICATIONS)
+    await visit(page, f"/jobs/{work.job_id}")
+    await page.get_by_role("button", name="Tell me when it ends").click()
+    for role in ("member", "admin"):
+        session = {"name": COOKIE, "value": stage.sessions[role], "url": stage.url}
+        await page.context.add_cookies([session])  # type: ignore[list-item]
+        await visit(page, "/jobs")
+        if role == "member":
+            await work.report("completed", exit_code=0)
+            await expect(page.locator(f"#row-{work.job_id}")).to_contain_text("Completed")
+            assert await page.evaluate("window.notified") == []
+    await page.wait_for_function("() => window.notified.length")
 
 
 async def test_a_refused_field_is_marked_and_says_what_is_wrong(stage: Stage, page_as: Pages) -> None:

@@ -1,11 +1,14 @@
 // Being told: how a job is going in the tab's title, and its end by a notification of the browser, if somebody asked for it.
 import { call } from "../common/actions.js";
+import { caller } from "../common/caller.js";
 import { get, put } from "../common/kept.js";
 import { toast } from "../common/toast.js";
 import { t } from "../common/words.js";
 
 const [own, heading] = [document.title, document.querySelector(".head h1")];
 const called = heading?.textContent;
+// Others who log in with this browser ask for other jobs.
+const KEPT = `told:${caller}`;
 const unseen = new Set();
 const GONE = ["not_found", "job_deleted"];
 const ENDINGS = {
@@ -16,7 +19,7 @@ const ENDINGS = {
 
 function asked() {
   try {
-    return JSON.parse(get("told", "{}"));
+    return JSON.parse(get(KEPT, "{}"));
   } catch {
     return {};
   }
@@ -26,7 +29,7 @@ function ask(id, title) {
   const jobs = asked();
   if (title === null) delete jobs[id];
   else jobs[id] = title;
-  put("told", JSON.stringify(jobs));
+  put(KEPT, JSON.stringify(jobs));
 }
 
 function progress() {
