@@ -86,6 +86,14 @@ TRAFFIC = (
         ("tests/http/edge/test_repeated_callers.py",),
     ),
     Mutant(
+        "a-page-acts-as-whoever-is-logged-in",
+        "a page that one user left open acts as another who has logged in after them",
+        "http/edge/admission.py",
+        "if headers.get(PAGE_OF, user.id) != user.id:",
+        "if not headers.get(PAGE_OF, user.id):",
+        ("tests/http/access/test_sessions.py",),
+    ),
+    Mutant(
         "assertions-taken-away-once",
         "a stranger's headers that name a user are taken away from its first requests only",
         "http/edge/admission.py",
