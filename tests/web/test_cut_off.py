@@ -11,6 +11,7 @@ from tests.e2e.proxy import Proxy
 from tests.http.data_kit import push
 from tests.web.browser import visit
 from tests.web.console import Pages
+from tests.web.fleet import PEOPLE
 from tests.web.machines import PASSWORD
 from tests.web.stage import Behind, Stage
 
@@ -23,6 +24,9 @@ WITHOUT_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', { value: unde
 NOTE_COPIES = """() => { window.copies = []; document.addEventListener("copy", () => {
   const at = document.activeElement;
   window.copies.push(at.value?.slice(at.selectionStart, at.selectionEnd) || getSelection().toString()); }) }"""
+WITHOUT_SHARED_WORKERS = "delete window.SharedWorker"
+"""What a worker of a page asks for can be waited for."""
+MARK, MARKED = "window.notLoadedAgain = true", "window.notLoadedAgain === true"
 HEARS_READY = """() => { window.ready = new Promise((done) => document.addEventListener(
   "fleet", ({ detail }) => { if (detail.type === "ready") setTimeout(done, 1500); })) }"""
 
@@ -94,6 +98,27 @@ async def test_a_page_acts_for_nobody_else_and_is_theirs_once_nobody_is_busy_wit
     await expect(quiet.locator(".rail-foot")).to_contain_text("Bruno")
     await busy.keyboard.press("Escape")
     await expect(busy.get_by_role("heading", name="You cannot view this page")).to_be_visible()
+
+
+async def test_who_logs_in_again_elsewhere_goes_on_with_what_they_typed(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    page_as.watch(page).expect("401")
+    await page.add_init_script(WITHOUT_SHARED_WORKERS)
+    await visit(page, "/admin/workers/create")
+    await page.get_by_label("Name", exact=True).fill("nova")
+    await page.evaluate(HEARS_READY)
+    async with page.expect_response("**/api/whoami"), stage.running.as_user(None) as client:
+        headers = {"origin": stage.url, "cookie": f"{COOKIE}={stage.sessions['admin']}"}
+        (await client.post("/api/logout", json={}, headers=headers)).raise_for_status()
+    again = await stage.crew.log_in("admin", PEOPLE["admin"])
+    session = {"name": COOKIE, "value": again, "url": stage.url}
+    await page.context.add_cookies([session])  # type: ignore[list-item]
+    await page.evaluate("() => window.ready")
+    await page.evaluate(MARK)
+    await page.get_by_label("Name", exact=True).blur()
+    await page.evaluate("new Promise((done) => setTimeout(done, 600))")
+    assert await page.evaluate(MARKED)
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("nova")
 
 
 async def test_a_paused_page_stands_still_when_its_stream_comes_back(stage: Stage, page_as: Pages) -> None:

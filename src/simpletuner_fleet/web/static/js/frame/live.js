@@ -228,6 +228,8 @@ function listen(message) {
     const { data } = message;
     heard(data.at);
     if (data.caller && data.caller !== caller) return reloadUnlessBusy();
+    // Whoever had been logged out is logged in again, and goes on with what they typed.
+    if (data.type === "ready") another = false;
     document.dispatchEvent(new CustomEvent("fleet", { detail: data }));
     if (data.type === "ping" || data.type === "ready") {
       if (!dirty) fresh = now();
