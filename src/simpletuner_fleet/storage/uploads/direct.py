@@ -116,7 +116,9 @@ class DirectStorage(Struct, kw_only=True):
         if [part.number for part in parts] != list(range(1, one.staging.part_count + 1)):
             return None
         whole = UnderWay(staging=one.staging, file=await self.blobs.put_together(one.file, parts))
-        self.under_way[one.staging.job_id][one.staging.sha256] = whole
+        known = self.under_way.get(one.staging.job_id)
+        if known is not None:  # the sweep may have forgotten the job meanwhile
+            known[one.staging.sha256] = whole
         return whole
 
     async def store(self, one: UnderWay) -> None:

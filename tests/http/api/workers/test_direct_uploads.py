@@ -12,7 +12,7 @@ from simpletuner_fleet.core.training.direct import LEAST_BYTES
 from tests.http.api_kit import Running
 from tests.http.direct_kit import LARGE, OTHER, PART, ByHand, bucket_of, pieces, staged, with_bucket
 from tests.http.upload_kit import STATE, Uploader, sha, uploading
-from tests.s3_gate import Gate, gate_before
+from tests.s3_gate import Gate, Seen, gate_before
 from tests.s3_server import CREDENTIALS
 from tests.storage.sweeping.swept import swept
 
@@ -276,3 +276,22 @@ async def test_people_read_large_files_from_the_bucket_only_where_they_can_and_o
     running.deps.direct.for_browsers = True
     assert (await asked("a b.bin", sec_fetch_mode="navigate")).status_code == 307
     assert (await asked("a b.bin", sec_fetch_mode="no-cors")).status_code == 200, "a page shows nothing of it"
+
+
+async def test_a_file_is_finished_though_what_is_known_of_its_job_is_forgotten_meanwhile(
+    running: Running, gate: Gate, http: httpx2.AsyncClient
+) -> None:
+    """The sweep forgets a job of which it has dropped what an earlier attempt had left, and so does a file that is gone."""
+    up = await uploading(running)
+    hand = ByHand(up, http)
+    await hand.send(LARGE, 1, 2, 3)
+    direct = running.deps.storage.direct
+    assert direct is not None
+
+    def forget(seen: Seen) -> None:
+        if seen.method == "POST" and "uploadId" in seen.query:
+            direct.under_way.clear()
+
+    gate.before = forget
+    assert (await hand.end(LARGE))["complete"] is True
+    assert await staged(direct) == []
