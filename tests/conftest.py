@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,7 @@ from devtools.postgres import running_postgres
 from tests.leftovers import end_with_this_run
 from tests.ready_databases import fresh_database
 from tests.s3_server import running_s3
+from tests.template_cache import GIVEN_AS, TEMPLATES, use_in_this_process
 
 # Tests read what commands say in English, whatever the machine is set to; children inherit it.
 os.environ.pop("SIMPLETUNER_LANG", None)
@@ -22,6 +24,20 @@ WAITING = ("tests/e2e/", "tests/chaos/", "tests/attacks/", "tests/web/")
 
 
 end_with_this_run()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    TEMPLATES.open(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Of each process that pytest-xdist starts."""
+    node.workerinput[GIVEN_AS] = str(TEMPLATES.path)
+
+
+def pytest_collection_finish() -> None:
+    use_in_this_process()
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.leftovers import MARK
+from tests.template_cache import TEMPLATES
 
 ROOT = Path(__file__).parents[2]
 LOOK_AGAIN_S = 0.01
@@ -121,8 +122,9 @@ class WarmStart:
     def _open(self) -> None:
         self._line, theirs = socket.socketpair()
         with theirs:
+            words = [str(theirs.fileno()), *([str(TEMPLATES.path)] if TEMPLATES.path else [])]
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.warm_process", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.e2e.warm_process", *words],
                 env=self._environment,
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
