@@ -13,8 +13,7 @@ from playwright.async_api import Browser
 
 from tests.e2e.kit import World
 from tests.web.browser import chromium
-from tests.web.console import Console, Pages, running_console
-from tests.web.fleet import build
+from tests.web.console import Console, Pages, running_console, sleeping_console
 from tests.web.stage import Stage, set_stage
 
 HERE = "tests/web/"
@@ -37,15 +36,15 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """Workers and jobs in all states, with names and logs as hostile as they may be. To look at only."""
-    with running_console(World(tmp_path_factory.mktemp("fleet")), hostile=True) as console:
+    like = sleeping_console(tmp_path_factory, hostile=True)
+    with running_console(World(tmp_path_factory.mktemp("fleet")), like=like) as console:
         yield console
 
 
 @pytest.fixture(scope="session")
 def sleeping(tmp_path_factory: pytest.TempPathFactory) -> Console:
-    """A fleet in a folder, to be copied: no server runs there."""
-    world = World(tmp_path_factory.mktemp("sleeping"))
-    return Console(world, build(world.home))
+    """The fleet of those who ask for one of their own, before it is copied."""
+    return sleeping_console(tmp_path_factory)
 
 
 @pytest.fixture

@@ -1,10 +1,14 @@
 """A real server process over a fleet that was built for it."""
 
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import msgspec
+import pytest
 from msgspec import Struct
 from playwright.async_api import Browser, Page
 
@@ -33,6 +37,23 @@ class Console(Struct):
 
     def cookies(self, role: Role) -> dict[str, str]:
         return {} if role == "nobody" else {COOKIE: self.state.sessions[role]}
+
+
+def sleeping_console(factory: pytest.TempPathFactory, *, hostile: bool = False) -> Console:
+    """A fleet in a folder, to be copied: no server runs there. One pytest process builds it for all of the same run."""
+    folder = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    world = World(folder / ("hostile" if hostile else "sleeping"))
+    world.close()
+    noted = world.folder / "state.json"
+    with (folder / "building").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not noted.exists():
+            shutil.rmtree(world.folder, ignore_errors=True)
+            world.folder.mkdir()
+            noted.write_bytes(msgspec.json.encode(build(world.home, hostile=hostile)))
+    return Console(world, msgspec.json.decode(noted.read_bytes(), type=FleetState))
 
 
 @contextmanager

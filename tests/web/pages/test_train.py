@@ -23,9 +23,9 @@ SETTINGS = {"model_family": "sdxl", "--seed": 1, "scale": 1.0, "long": LONG, "de
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+def ours(tmp_path_factory: pytest.TempPathFactory, sleeping: Console) -> Iterator[Console]:
     """One fleet for all of these tests: each has configs of its own, and none changes what another looks at."""
-    with running_console(World(tmp_path_factory.mktemp("train"))) as console:
+    with running_console(World(tmp_path_factory.mktemp("train")), like=sleeping) as console:
         yield console
 
 
