@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from devtools.postgres import running_postgres
 from tests.leftovers import end_with_this_run
-from tests.ready_databases import fresh_database
+from tests.ready_databases import ReadyPostgres, fresh_database, ready_postgres
 from tests.s3_server import running_s3
 from tests.template_cache import GIVEN_AS, TEMPLATES, use_in_this_process
 
@@ -52,6 +52,19 @@ def postgres_database(postgres_url: str) -> Iterator[str]:
     """The URL of a fresh, empty database, dropped afterwards with whoever is still connected."""
     with fresh_database(postgres_url) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def one_ready_postgres(postgres_url: str) -> Iterator[ReadyPostgres]:
+    with fresh_database(postgres_url) as url, ready_postgres(url) as database:
+        yield database
+
+
+@pytest.fixture
+def ready_database(one_ready_postgres: ReadyPostgres) -> Iterator[str]:
+    """The URL of a database with our schema and nothing in it. Who changes the schema asks for a `postgres_database`."""
+    yield one_ready_postgres.url
+    one_ready_postgres.make_empty()
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.http.api_kit import Running, orchestrator
+from tests.ready_databases import lay_sqlite
 
 DAY_S = 86_400.0
 KEPT = Policy(audit_keep_days=30)
@@ -44,9 +45,9 @@ async def test_what_was_kept_long_enough_goes_and_the_rest_is_verified_from_ther
         case "memory":
             store = MemoryStore()
         case "sqlite":
-            store = SqliteStore(tmp_path / "fleet.db")
+            store = SqliteStore(lay_sqlite(tmp_path / "fleet.db"))
         case _:
-            store = PostgresStore(request.getfixturevalue("postgres_database"))
+            store = PostgresStore(request.getfixturevalue("ready_database"))
     async with orchestrator(store, KEPT) as running:
         heads = AuditHeads(running.fleet, Ed25519PrivateKey.generate(), tmp_path / "heads")
         running.deps.audit_heads = heads

@@ -1,6 +1,6 @@
 """Every promise is tested in all three homes; those about memory beside a database, in both that have one."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,21 +9,8 @@ from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
-from tests.ready_databases import ReadyPostgres, fresh_database, lay_sqlite, ready_postgres
+from tests.ready_databases import lay_sqlite
 from tests.store.outsider import Rig, postgres_rig, sqlite_rig
-
-
-@pytest.fixture(scope="session")
-def one_ready_postgres(postgres_url: str) -> Iterator[ReadyPostgres]:
-    with fresh_database(postgres_url) as url, ready_postgres(url) as database:
-        yield database
-
-
-@pytest.fixture
-def ready_database(one_ready_postgres: ReadyPostgres) -> Iterator[str]:
-    """The URL of a database with our schema and nothing in it. Who changes the schema asks for a `postgres_database`."""
-    yield one_ready_postgres.url
-    one_ready_postgres.make_empty()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -7,6 +7,7 @@ import pytest
 
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store import MemoryStore, open_store
+from tests.ready_databases import lay_sqlite
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -15,8 +16,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case "memory":
             opened: Store = MemoryStore()
         case "sqlite":
-            opened = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
+            opened = open_store(f"sqlite:///{lay_sqlite(tmp_path / 'fleet.db')}")
         case _:
-            opened = open_store(request.getfixturevalue("postgres_database"))
+            opened = open_store(request.getfixturevalue("ready_database"))
     yield opened
     await opened.close()

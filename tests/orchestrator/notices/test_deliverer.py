@@ -26,6 +26,7 @@ from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.delivery.receivers import Certificates, LogReceiver, MailServer, hook, listening, until
 from tests.http.api_kit import CPU_CONFIG
 from tests.orchestrator.notices.notifying_server import PUBLIC, NotifyingServer, notifying_server
+from tests.ready_databases import lay_sqlite
 
 T = TypeVar("T")
 
@@ -99,9 +100,9 @@ async def test_what_was_sent_and_not_noted_is_sent_again_with_its_id(
         case "memory":
             store = MemoryStore()
         case "sqlite":
-            store = SqliteStore(tmp_path / "fleet.db")
+            store = SqliteStore(lay_sqlite(tmp_path / "fleet.db"))
         case _:
-            store = PostgresStore(request.getfixturevalue("postgres_database"))
+            store = PostgresStore(request.getfixturevalue("ready_database"))
     async with notifying_server(tmp_path, certs, store) as here, hook() as receiver:
         receiver.frozen = True
         await here.add(receiver.url)

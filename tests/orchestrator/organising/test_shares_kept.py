@@ -17,6 +17,7 @@ from simpletuner_fleet.engine.memory.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store import open_store
+from tests.ready_databases import lay_sqlite
 
 SLOTS = 7
 """Not a multiple of what the weights add up to: otherwise everybody would be level at every moment."""
@@ -28,9 +29,9 @@ Opener = Callable[[], Store]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    url = f"sqlite:///{tmp_path / 'fleet.db'}"
+    url = f"sqlite:///{lay_sqlite(tmp_path / 'fleet.db')}"
     if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_database")
+        url = request.getfixturevalue("ready_database")
     return lambda: open_store(url)
 
 

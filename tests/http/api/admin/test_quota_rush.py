@@ -14,6 +14,6 @@ async def test_what_is_submitted_in_one_moment_never_passes_a_ceiling(
 ) -> None:
     url = f"sqlite:///{tmp_path / 'fleet.db'}"
     if database == "postgresql":
-        url = request.getfixturevalue("postgres_database")
+        url = request.getfixturevalue("ready_database")
     outcome = await rush(tmp_path / "server", open_store(url), 200)
     assert kept(outcome), outcome

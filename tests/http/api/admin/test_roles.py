@@ -28,7 +28,7 @@ async def test_a_role_is_made_held_changed_and_deleted(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
     store: Store | None = (
-        PostgresStore(request.getfixturevalue("postgres_database")) if kind == "postgres" else None
+        PostgresStore(request.getfixturevalue("ready_database")) if kind == "postgres" else None
     )
     server = await InProcessServer(tmp_path / "server", 1, Policy(require_approval=True), store).open()
     try:

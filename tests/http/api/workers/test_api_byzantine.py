@@ -230,7 +230,7 @@ async def test_no_field_of_a_report_breaks_the_orchestrator(
     url = (
         f"sqlite:///{tmp_path / 'fleet.db'}"
         if home == "sqlite"
-        else request.getfixturevalue("postgres_database")
+        else request.getfixturevalue("ready_database")
     )
     async with orchestrator(open_store(url)) as running:
         agent = await running.worker()
