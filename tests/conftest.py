@@ -21,8 +21,6 @@ os.environ["LC_ALL"] = "C.UTF-8"
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 WAITING = ("tests/e2e/", "tests/chaos/", "tests/attacks/", "tests/web/")
-
-
 end_with_this_run()
 
 
